@@ -1,0 +1,1 @@
+"""The house: everything adw can do, without knowing that it has doors."""

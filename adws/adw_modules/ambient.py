@@ -1,0 +1,50 @@
+"""
+The parts used when a caller names none: `ADWState.load("1a2b3c4d")` must work without wiring.
+
+The house does not know how parts are built. Whoever wires them (`adws/__init__.py`) leaves a factory here; tests and
+embedders put their own parts in place with `using()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.errors import UsageError
+
+if TYPE_CHECKING:
+    from adws.adw_modules.interfaces import Parts
+
+_factory: Callable[[], Parts] | None = None
+_current: ContextVar[Parts | None] = ContextVar("adw_parts", default=None)
+
+
+def provide(factory: Callable[[], Parts]) -> None:
+    """Remember how default parts are built; nothing is built before the first use."""
+    global _factory  # noqa: PLW0603 - the one place where wiring is left for the house
+    _factory = factory
+
+
+def parts() -> Parts:
+    """Return the parts in force here, built on first use from the factory."""
+    current = _current.get()
+    if current is not None:
+        return current
+    if _factory is None:
+        raise UsageError("no adw home is open: import adws, or pass the store explicitly")
+
+    built = _factory()
+    _current.set(built)
+    return built
+
+
+@contextmanager
+def using(parts_in_force: Parts) -> Iterator[Parts]:
+    """Use *parts_in_force* inside the block, and what was there before after it."""
+    token = _current.set(parts_in_force)
+    try:
+        yield parts_in_force
+    finally:
+        _current.reset(token)

@@ -1,0 +1,172 @@
+"""
+A workflow's document, schema 3.0: the truth about that workflow.
+
+Unknown keys survive a round trip. `current_state` is assigned by `state_machine` alone. A document is parsed once, when
+it is loaded; what adw itself built is not validated again on save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from adws.adw_modules.errors import StateInvalid
+
+if TYPE_CHECKING:
+    from adws.adw_modules.json_value import JsonObject, JsonValue
+else:  # pydantic cannot resolve a recursive alias; what JSON may hold is checked where the bytes are read
+    JsonObject = dict[str, Any]
+
+#: Version of the schema below, the only one that is ever written.
+CURRENT_VERSION = "3.0"
+
+
+class _Part(BaseModel):
+    """Base of everything in a document: unknown keys are kept."""
+
+    model_config = ConfigDict(extra="allow", populate_by_name=True)
+
+
+class HistoryEntry(_Part):
+    """One move along an edge of the state table."""
+
+    from_state: str = Field(alias="from")
+    to_state: str = Field(alias="to")
+    timestamp: str
+    metadata: JsonObject = Field(default_factory=dict)
+
+
+class AttemptRecord(_Part):
+    """One attempt at a phase, recorded before it runs."""
+
+    number: int  #: counts from 1 and never goes back
+    round: int = 1
+    status: str = "running"
+    started_at: str
+    ended_at: str | None = None
+    owner: str | None = None
+    deadline_at: str | None = None
+    error: JsonObject | None = None
+
+
+class PhaseRecord(_Part):
+    """What is known about one phase: counters, status and every attempt."""
+
+    name: str
+    state: str  #: the workflow state it runs under
+    status: str = "queued"  #: queued running retry_wait waiting complete failed skipped interrupted suspended
+    attempts_used: int = 0  #: in this round
+    max_attempts: int = 5
+    granted: int = 0  #: further attempts a person allowed
+    round: int = 1
+    last_attempt_timestamp: str | None = None
+    last_failure_reason: str | None = None
+    terminal_reason: str | None = None
+    retry_at: str | None = None
+    attempts: list[AttemptRecord] = Field(default_factory=list)
+
+
+class Resource(_Part):
+    """An effect on the outside world, written down before it is made."""
+
+    key: str
+    kind: str
+    outcome: str = "intended"
+    host: str | None = None
+    undo: JsonObject = Field(default_factory=dict)
+
+
+class WorkflowRef(_Part):
+    """The workflow's definition, frozen at the start."""
+
+    name: str
+    version: str = "1"
+    phases: list[JsonObject] = Field(default_factory=list)
+
+
+class Cost(_Part):
+    """Money spent so far, in US dollars."""
+
+    total_usd: float = 0.0
+    by_phase: dict[str, float] = Field(default_factory=dict)
+
+
+class FrozenIssue(_Part):
+    """The issue as it was when the workflow was started."""
+
+    title: str = ""
+    body: str = ""
+    author: str | None = None
+    url: str | None = None
+    labels: list[str] = Field(default_factory=list)
+
+
+class RollbackRecord(_Part):
+    """A rollback that was begun: its steps and what blocks it."""
+
+    reason: str = ""
+    started_at: str | None = None
+    steps: list[JsonObject] = Field(default_factory=list)
+    blocked_by: list[str] = Field(default_factory=list)
+
+
+class WorkflowDocument(_Part):
+    """Everything adw knows about one workflow."""
+
+    state_version: str = CURRENT_VERSION
+    adw_id: str
+    issue_number: int | None  #: None: a workflow without an issue
+    repository: str = ""  #: owner/name, "" for the repository of this home
+    revision: int = 0  #: grows by one with each write; 0: never written
+    fence: int = 0  #: token of the owner who wrote it
+
+    current_state: str = "pending"
+    resume_state: str | None = None  #: the phase that was left for PAUSED
+    failed_phase: str | None = None  #: the phase that failed
+    retry_count: int = 0
+    max_retries: int = 3
+    reworks: int = 0
+    max_reworks: int = 3
+    state_history: list[HistoryEntry] = Field(default_factory=list)
+    history_dropped: int = 0  #: older entries that only the event log has
+    terminal_reason: str | None = None
+    warnings: list[str] = Field(default_factory=list)
+
+    workflow: WorkflowRef | None = None
+    issue: FrozenIssue | None = None
+    phases: list[PhaseRecord] = Field(default_factory=list)
+    resources: list[Resource] = Field(default_factory=list)
+    cost: Cost = Field(default_factory=Cost)
+    rollback: RollbackRecord | None = None
+
+    branch_name: str | None = None
+    plan_file: str | None = None
+    worktree_path: str | None = None
+    backend_port: int | None = None
+    frontend_port: int | None = None
+    pr_number: int | None = None
+    issue_class: str | None = None
+    model_set: str | None = None
+    all_adws: list[str] = Field(default_factory=list)
+
+    created_at: str
+    updated_at: str
+    outbox: list[JsonObject] = Field(default_factory=list)  #: events that may not be in the database yet
+
+
+def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
+    """Return the document in *data*, which is of the current version; raise StateInvalid naming every bad field."""
+    try:
+        return WorkflowDocument.model_validate(data)
+    except ValidationError as exc:
+        found = "; ".join(
+            f"{'.'.join(str(part) for part in error['loc']) or 'document'}: {error['msg']}" for error in exc.errors()
+        )
+        raise StateInvalid(f"the document of {data.get('adw_id', 'a workflow')} is not valid: {found}") from exc
+
+
+def to_bytes(document: WorkflowDocument) -> bytes:
+    """Return *document* as JSON text, one key a line so that people can read and grep it."""
+    return document.__pydantic_serializer__.to_json(document, indent=1, by_alias=True)

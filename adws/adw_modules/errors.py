@@ -1,0 +1,230 @@
+"""
+Every error adw raises on purpose, in one tree.
+
+Imports none of ours. The docstring is the default message. Each class also subclasses the built-in a caller of the
+plain library would expect, so `except ValueError` and `except FileNotFoundError` keep working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class AdwError(Exception):
+    """Base of every error adw raises on purpose."""
+
+    #: What the command line exits with: 1 expected failure, 2 wrong use.
+    exit_code = 1
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+
+
+class UsageError(AdwError, ValueError):
+    """The command or call was used in a way that cannot work."""
+
+    exit_code = 2
+
+
+class ConfigError(AdwError, ValueError):
+    """A setting is unknown, has a bad value, or is set twice with different values."""
+
+    exit_code = 2
+
+
+class InvalidAdwId(AdwError, ValueError):
+    """A workflow id has a shape that is not allowed."""
+
+    exit_code = 2
+
+    def __init__(self, adw_id: object) -> None:
+        shown = repr(adw_id)
+        if len(shown) > 60:
+            shown = shown[:57] + "..."
+        super().__init__(
+            f"{shown} is not a workflow id: use letters, digits, '-' and '_' (at most 64), such as 1a2b3c4d"
+        )
+        self.adw_id = adw_id
+
+
+class PlatformUnsupported(AdwError):
+    """adw needs a POSIX system (Linux or macOS): Windows is not supported, use WSL."""
+
+
+# --- state machine ---------------------------------------------------------------------------------------------
+
+
+class IllegalTransition(AdwError, ValueError):
+    """The state machine has no such edge."""
+
+    def __init__(self, current: str, wanted: str, legal: Sequence[str], why: str = "") -> None:
+        ways = ", ".join(legal) if legal else "nothing, it is final"
+        reason = f" ({why})" if why else ""
+        super().__init__(f"cannot go from {current} to {wanted}{reason}; from {current} a workflow may go to: {ways}")
+        self.current, self.wanted, self.legal, self.why = current, wanted, tuple(legal), why
+
+
+class RetriesExhausted(AdwError, ValueError):
+    """No retries are left."""
+
+    def __init__(self, used: int, limit: int) -> None:
+        super().__init__(f"{used} of {limit} retries are used; a person may grant more with: adw retry ID --grant N")
+        self.used, self.limit = used, limit
+
+
+class BadWorkflowGraph(AdwError, ValueError):
+    """A state table has an unreachable state, a trap, or no way to an end."""
+
+
+# --- documents -------------------------------------------------------------------------------------------------
+
+
+class StateError(AdwError):
+    """Something is wrong with a workflow's document."""
+
+
+class StateNotFound(StateError, FileNotFoundError):
+    """There is no such workflow."""
+
+    def __init__(self, what: str, hint: str = "adw list shows the workflows there are") -> None:
+        super().__init__(f"no workflow state at {what}; {hint}")
+        self.what = what
+
+
+class StateExists(StateError, FileExistsError):
+    """A workflow with this id exists already."""
+
+    def __init__(self, adw_id: str) -> None:
+        super().__init__(f"workflow {adw_id} exists already; load it, or choose another id")
+        self.adw_id = adw_id
+
+
+class StateInvalid(StateError, ValueError):
+    """A document lacks fields it must have, or holds values it may not have."""
+
+
+class StateCorrupt(StateError, ValueError):
+    """A document cannot be read: torn, truncated, or not JSON."""
+
+    def __init__(self, path: str, reason: str, hint: str = "") -> None:
+        tail = f"; {hint}" if hint else ""
+        super().__init__(f"{path} is corrupt: {reason}{tail}")
+        self.path, self.reason = path, reason
+
+
+class StateUnserialisable(StateError, TypeError, ValueError):
+    """A value cannot be written as JSON and read back the same."""
+
+
+class UnsafePath(StateError, ValueError):
+    """A path is a symbolic link, or not a regular file, or outside its directory."""
+
+
+class StateWriteFailed(StateError, OSError):
+    """A document could not be written; the old revision is intact."""
+
+    def __init__(self, path: str, cause: OSError) -> None:
+        super().__init__(f"could not write {path}: {cause.strerror or cause}; the old revision is intact")
+        self.path = path
+        self.errno = cause.errno
+
+
+class DurabilityUnknown(StateError, OSError):
+    """A write was made, but whether it survives a power cut is not known: read it again, do not repeat the sync."""
+
+    def __init__(self, path: str, cause: OSError) -> None:
+        super().__init__(
+            f"{path} was replaced but could not be synced ({cause.strerror or cause}): check the disk, then read again"
+        )
+        self.path = path
+        self.errno = cause.errno
+
+
+class StateConflict(StateError):
+    """Another writer was faster."""
+
+    def __init__(self, adw_id: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"workflow {adw_id} is at revision {found}, not {expected}: load it again and repeat the change"
+        )
+        self.adw_id, self.expected, self.found = adw_id, expected, found
+
+
+class Fenced(StateError):
+    """This writer no longer owns the workflow."""
+
+    def __init__(self, adw_id: str, fence: int, current: int | None = None) -> None:
+        by = f"; the present owner has {current}" if current is not None else ""
+        super().__init__(f"workflow {adw_id} was taken over: fence {fence} is no longer valid{by}")
+        self.adw_id, self.fence, self.current = adw_id, fence, current
+
+
+class MigrationError(StateError, ValueError):
+    """A document could not be brought to the current version."""
+
+
+class NoMigrationPath(MigrationError):
+    """No chain of registered migrations leads from one version to the other."""
+
+
+class NewerVersion(MigrationError):
+    """The document was written by a newer adw."""
+
+    def __init__(self, found: str, current: str) -> None:
+        super().__init__(f"the document has version {found}, this adw knows up to {current}: upgrade adw to use it")
+        self.found, self.current = found, current
+
+
+class MigrationFailed(MigrationError):
+    """One step of a migration raised an error."""
+
+    def __init__(self, from_version: str, to_version: str, cause: Exception) -> None:
+        super().__init__(f"migration {from_version} -> {to_version} failed: {type(cause).__name__}: {cause}")
+        self.from_version, self.to_version = from_version, to_version
+
+
+# --- ownership -------------------------------------------------------------------------------------------------
+
+
+class OwnershipError(AdwError):
+    """The caller does not own what it wants to change."""
+
+
+class WorkflowBusy(OwnershipError):
+    """A live owner is working on this workflow."""
+
+    def __init__(self, adw_id: str, owner: str) -> None:
+        super().__init__(f"workflow {adw_id} is being worked on by {owner}: wait, or ask that owner to stop")
+        self.adw_id, self.owner = adw_id, owner
+
+
+class IssueLocked(OwnershipError):
+    """Another workflow has this issue."""
+
+    def __init__(self, issue_number: int, holder: str, repository: str = "") -> None:
+        where = f" of {repository}" if repository else ""
+        super().__init__(f"issue {issue_number}{where} belongs to workflow {holder}: adw status {holder} shows it")
+        self.issue_number, self.holder, self.repository = issue_number, holder, repository
+
+
+class LeaseLost(OwnershipError):
+    """The lease was taken over or ran out."""
+
+
+# --- database --------------------------------------------------------------------------------------------------
+
+
+class DatabaseError(AdwError):
+    """The database could not do what was asked."""
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database cannot be reached."""
+
+
+class SchemaMismatch(DatabaseError):
+    """The database has another schema version than this adw."""
+
+
+class BackupError(AdwError):
+    """A backup could not be made or restored."""

@@ -1,0 +1,92 @@
+"""
+The one event type, and the list of everything that can happen.
+
+An event is made inside the step that it tells of and stored in the same commit; its key says which revision of which
+workflow it belongs to, so storing it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+
+from adws.adw_modules.json_value import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """Something that happened to a workflow. `stamp()` fills in the key, the revision and the moment."""
+
+    event_type: str  #: a name of EVENT_TYPES
+    adw_id: str = ""
+    event_id: str = ""  #: `<adw_id>.<revision>.<n>`, unique for ever
+    revision: int = 0  #: revision of the document that this event came with
+    created_at: str = ""  #: timestamps.to_text
+    status: str = ""
+    execution_id: str = ""  #: the adw_id, or the run inside it
+    parent_execution_id: str | None = None
+    parent_event_id: str | None = None
+    retry_sequence_id: str | None = None
+    attempt_number: int | None = None
+    iteration_index: int | None = None
+    total_iterations: int | None = None
+    node_id: str | None = None
+    node_name: str | None = None  #: phase or step
+    node_type: str | None = None  #: workflow | phase | step | iteration
+    catalog_id: str | None = None  #: workflow name and version
+    duration: float | None = None  #: seconds
+    result: JsonValue = None
+    context: JsonObject = field(default_factory=dict)
+    data: JsonObject = field(default_factory=dict)
+    meta: JsonObject = field(default_factory=dict)
+
+    def to_json(self) -> JsonObject:
+        """Return the event as a JSON object without its empty fields."""
+        empty: tuple[JsonValue, ...] = (None, "", {})
+        values = {name: getattr(self, name) for name in FIELD_NAMES}
+
+        return {name: value for name, value in values.items() if value not in empty}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, JsonValue]) -> Event:
+        """Return the event written in *data*; unknown keys are left out."""
+        known = {name: data[name] for name in FIELD_NAMES if name in data}
+
+        return cls(**known)  # type: ignore[arg-type]  # values come from to_json, checked by the round-trip test
+
+
+FIELD_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Event))
+
+
+def stamp(events: Sequence[Event], *, adw_id: str, revision: int, created_at: str) -> tuple[Event, ...]:
+    """Return *events* with key, workflow, revision and moment filled in, in their order."""
+    return tuple(
+        replace(
+            event,
+            adw_id=adw_id,
+            event_id=f"{adw_id}.{revision}.{index}",
+            revision=revision,
+            created_at=created_at,
+            execution_id=event.execution_id or adw_id,
+        )
+        for index, event in enumerate(events)
+    )
+
+
+#: name -> what it means. The documentation page is made from this table.
+EVENT_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "workflow_created": "A workflow was created and owns its issue.",
+        "state_changed": "The workflow moved along an edge of its state table; `data` has `from` and `to`.",
+        "state_migrated": "An older document was brought to the current schema version; `data` has the versions.",
+        "state_set": "A person changed fields of the document with `adw state set`; `data` has the old values.",
+        "document_recovered": "The document was missing or corrupt and the last good revision was used instead.",
+        "document_quarantined": "A corrupt document was moved aside; `data` has the path and the reason.",
+        "document_foreign": "A document changed by hand was kept aside and not applied; `data` has the path.",
+        "lease_taken_over": "A new owner took the workflow over; `data` has the former owner and why.",
+        "lock_released": "A person released the issue lock; `data` has who held it.",
+        "workflow_imported": "The document was imported from an older ADW set-up; `data` has the source path.",
+        "backup_restored": "The document came back from a backup.",
+    }
+)

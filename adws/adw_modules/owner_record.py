@@ -1,0 +1,82 @@
+"""
+Who owns a workflow, and whether that owner is still alive.
+
+Pure: the record says what was true when the lease was taken, the observation what is true now. A process is only ever
+called dead on proof; everything unreadable is `unknown`, and then the lease's end decides.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+
+class Verdict(Enum):
+    """What is known about an owner."""
+
+    ALIVE = "alive"  #: the very process that took the lease runs
+    DEAD = "dead"  #: proven: other boot, pid gone, pid reused, or a zombie
+    UNKNOWN = "unknown"  #: other host or pid namespace, or nothing readable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnerRecord:
+    """Identity of an owning process, enough to recognise it after a restart or a reused pid."""
+
+    token: str  #: random, unique for each owner
+    host: str  #: name of the machine, for people
+    machine: str  #: stable identity of the machine, "" when unknown
+    boot_id: str  #: kernel boot, "" when unknown (no /proc)
+    pid_namespace: str  #: "" when unknown
+    pid: int
+    start_ticks: int  #: field 22 of /proc/<pid>/stat, 0 when unknown
+    role: str = "cli"  #: cli | worker | web | library
+
+    def to_text(self) -> str:
+        """Return the record as one line of JSON, as it stands in the lease."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> OwnerRecord | None:
+        """Return the record written in *text*, or None when it is empty or not one of ours."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+
+    def describe(self) -> str:
+        """Return the owner in words, for messages."""
+        return f"{self.role} {self.pid}@{self.host}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """What this machine says now about the pid of a record."""
+
+    machine: str
+    boot_id: str
+    pid_namespace: str
+    exists: bool | None  #: None: could not be told
+    start_ticks: int = 0
+    is_zombie: bool = False
+
+
+def judge(record: OwnerRecord | None, seen: Observation) -> Verdict:
+    """Return whether the owner in *record* lives, given what is *seen* on this machine."""
+    if record is None:
+        return Verdict.UNKNOWN
+    if not record.machine or record.machine != seen.machine:
+        return Verdict.UNKNOWN
+    if not record.boot_id or not seen.boot_id:
+        return Verdict.UNKNOWN
+    if record.boot_id != seen.boot_id:
+        return Verdict.DEAD
+    if record.pid_namespace != seen.pid_namespace:
+        return Verdict.UNKNOWN
+    if seen.exists is None:
+        return Verdict.UNKNOWN
+    if not seen.exists or seen.is_zombie or seen.start_ticks != record.start_ticks:
+        return Verdict.DEAD
+
+    return Verdict.ALIVE

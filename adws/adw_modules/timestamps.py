@@ -1,0 +1,26 @@
+"""
+One spelling of a moment: aware UTC, fixed width, sorts as text.
+
+Strings that drop their microseconds or mix `Z` with `+00:00` sort wrongly; these do not.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def to_text(moment: datetime) -> str:
+    """Return *moment* as `2026-01-31T09:00:00.000000Z`; a naive moment is refused."""
+    if moment.tzinfo is None:
+        raise ValueError("a timestamp needs a time zone; use datetime.now(UTC)")
+
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse(text: str) -> datetime:
+    """Return the aware UTC moment written in *text*; a text without a zone is taken as UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+
+    return moment.astimezone(UTC)

@@ -1,0 +1,1 @@
+"""Doors that start work: webhook and cron."""

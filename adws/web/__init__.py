@@ -1,0 +1,1 @@
+"""The door for browsers and scripts: HTTP API, dashboard, metrics."""
