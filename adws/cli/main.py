@@ -1,0 +1,195 @@
+"""
+The command line's frame: which commands there are, and what each way of ending means to the shell.
+
+A command's module is imported only when that command runs, so `adw --help` loads click and this file. Exit codes:
+0 done, 1 expected failure, 2 wrong use, 3 a bug in adw, 130 interrupted, 141 the reader of the output went away.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import click
+
+import adws
+from adws.adw_modules.errors import AdwError
+
+if TYPE_CHECKING:
+    from adws.app import App
+    from adws.config import Settings
+
+EXIT_OK, EXIT_BUG, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 3, 130, 141
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and its line in the help."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+#: Section of the help -> command -> where it lives.
+COMMANDS: dict[str, dict[str, Entry]] = {
+    "Look": {
+        "status": Entry("adws.cli.views", "status", "Show one workflow."),
+        "list": Entry("adws.cli.views", "list_", "List workflows, newest first."),
+        "events": Entry("adws.cli.views", "events", "Show what happened to a workflow."),
+        "config": Entry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
+    },
+    "Change": {
+        "state": Entry("adws.cli.state", "state", "Show, change and migrate workflow documents."),
+        "locks": Entry("adws.cli.locks", "locks", "Show which workflow has which issue, and release a lock."),
+    },
+    "Data": {
+        "db": Entry("adws.cli.db", "db", "Upgrade, check and rebuild the database."),
+        "backup": Entry("adws.cli.backup", "backup", "Write a backup of documents and database."),
+        "restore": Entry("adws.cli.backup", "restore", "Bring a backup back."),
+    },
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return every command's name, in the order of the help."""
+        del ctx
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command, None when there is no such command."""
+        del ctx
+        entry = next((section[cmd_name] for section in COMMANDS.values() if cmd_name in section), None)
+        if entry is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
+
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command to run; an unknown one is refused with the nearest names."""
+        if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
+            ctx.fail(_unknown_command(args[0], self.list_commands(ctx)))
+
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands into the help, by section, without importing any of them."""
+        del ctx
+        width = max(len(name) for section in COMMANDS.values() for name in section)
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in section.items()])
+
+
+class Invocation:
+    """One run of the command line: its global options, and the settings once somebody asked for them."""
+
+    def __init__(self) -> None:
+        self.overrides: dict[str, str] = {}  #: setting -> value given on the command line
+        self.known_settings: Settings | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force, read on first use."""
+        if self.known_settings is None:
+            from adws import config  # noqa: PLC0415 - `adw --help` must start without it
+
+            self.known_settings = config.from_environment(self.overrides)
+        return self.known_settings
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(adws.__version__, prog_name="adw", message="%(prog)s %(version)s")
+@click.option("--home", metavar="PATH", help="Use this home instead of ADW_HOME or the repository you are in.")
+@click.pass_obj
+def cli(invocation: Invocation, home: str | None) -> None:
+    """Carry a GitHub issue to a pull request through durable, resumable, reversible phases."""
+    if home is not None:
+        invocation.overrides["home"] = home
+
+
+def load_settings() -> Settings:
+    """Return the settings of the running command; raise ConfigError."""
+    return click.get_current_context().ensure_object(Invocation).settings
+
+
+def open_home() -> AbstractContextManager[App]:
+    """Return the home of the running command, to be used with `with`; each part is built on first use."""
+    app: AbstractContextManager[App] = importlib.import_module("adws.app").open_app(load_settings())
+
+    return app
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; nothing but the code and the output leaves here."""
+    invocation, stdout = Invocation(), sys.stdout
+    try:
+        return _ended(cli.main(args, prog_name="adw", standalone_mode=False, obj=invocation))
+    except click.ClickException as exc:
+        exc.show()
+        return exc.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except AdwError as exc:
+        return _expected(exc)
+    except SystemExit as exc:
+        # Click leaves so after a completion script, and after a broken pipe, for which it swaps the streams.
+        return _code(exc) if sys.stdout is stdout else _reader_gone()
+    except BrokenPipeError:
+        return _reader_gone()
+    except Exception as exc:  # noqa: BLE001 - the outermost door: a bug becomes a log file and exit code 3
+        return _bug(exc, invocation)
+
+
+def main() -> NoReturn:
+    """Entry point of the `adw` command."""
+    sys.exit(run())
+
+
+def _ended(result: object) -> int:
+    """Return the exit code of a command that came to its end; click hands through what it returned."""
+    # A reader who is gone is noticed here, not while the interpreter ends. None: started with a closed output.
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def _expected(error: AdwError) -> int:
+    importlib.import_module("adws.cli.output").fail(str(error))
+
+    return error.exit_code
+
+
+def _code(leaving: SystemExit) -> int:
+    return leaving.code if isinstance(leaving.code, int) else EXIT_OK
+
+
+def _reader_gone() -> int:
+    importlib.import_module("adws.cli.output").silence()
+
+    return EXIT_BROKEN_PIPE
+
+
+def _bug(error: Exception, invocation: Invocation) -> int:
+    importlib.import_module("adws.cli.crash").report(error, invocation.known_settings)
+
+    return EXIT_BUG
+
+
+def _unknown_command(name: str, known: Sequence[str]) -> str:
+    """Return the sentence about a command that does not exist."""
+    import difflib  # noqa: PLC0415 - only needed for this sentence
+
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "adw --help lists the commands"
+
+    return f"there is no command {name!r}; {hint}"
