@@ -14,7 +14,7 @@ def to_text(moment: datetime) -> str:
     if moment.tzinfo is None:
         raise ValueError("a timestamp needs a time zone; use datetime.now(UTC)")
 
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse(text: str) -> datetime:

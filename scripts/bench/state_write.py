@@ -1,0 +1,201 @@
+"""
+What a durable step costs, beside a bare durable replace of the same bytes, in one interleaved run.
+
+Bare: temp, write, fsync, rename, fsync of the directory. Ours, files store: transition, serialise, compare-and-set,
+replace with the previous revision kept, hand-over to the projector. Ours, database store: the same step as one SQLite
+transaction. Then the list: one page out of 1,000, 10,000 and 100,000 workflows.
+
+    python scripts/bench/state_write.py [--rounds 600] [--directory DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
+
+from adws import app as wiring
+from adws import config
+from adws.adw_modules import document as documents
+from adws.adw_modules import timestamps
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import Owned, PageQuery
+
+FILES_LIMIT, DATABASE_LIMIT = 1.25, 0.7
+PAGE_LIMIT_MS = 30.0
+#: Flat: the page out of 100,000 may cost at most this many times the page out of 1,000.
+FLAT_LIMIT = 1.5
+START = datetime(2026, 1, 31, 9, tzinfo=UTC)
+
+
+def bare_replace(directory: str, payload: bytes) -> None:
+    """The yardstick: nothing but what durability asks for."""
+    temp, final = f"{directory}/bare.tmp", f"{directory}/bare"
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.write(fd, payload)
+    os.fsync(fd)
+    os.close(fd)
+    os.rename(temp, final)  # noqa: PTH104 - the bare system call is what is measured
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def new_document(clock_text: str, adw_id: str) -> documents.WorkflowDocument:
+    """Return a document of the size a workflow has half-way."""
+    phases = [
+        documents.PhaseRecord(
+            name=name, state=name, attempts=[documents.AttemptRecord(number=1, started_at=clock_text)]
+        )
+        for name in ("planning", "building", "linting", "testing", "reviewing", "documenting", "shipping", "cleaning")
+    ]
+    return documents.WorkflowDocument(
+        adw_id=adw_id,
+        issue_number=1,
+        created_at=clock_text,
+        updated_at=clock_text,
+        phases=phases,
+        issue=documents.FrozenIssue(title="Measure a step", body="word " * 200),
+        max_retries=10**9,
+    )
+
+
+class Stepper:
+    """One workflow, owned, moved along its state table for ever."""
+
+    def __init__(self, app: wiring.App, owned: Owned) -> None:
+        self.app, self.owned = app, owned
+
+    def step(self) -> None:
+        """Make one whole step: transition, document, durable write, hand-over."""
+        document = self.owned.document.model_copy()
+        machine = WorkflowStateMachine.of(document, now=self.app.clock.now)
+        before = machine.current_state
+        target = WorkflowState.PAUSED if before is not WorkflowState.PAUSED else WorkflowState.PENDING
+        machine.transition(target)
+        machine.write_into(document)
+        if len(document.state_history) > 20:  # keep the document at one size for the whole run
+            document.state_history = document.state_history[-20:]
+        event = Event(event_type="state_changed", data={"from": before.value, "to": target.value})
+        self.owned.save(document, events=[event])
+
+
+def measure(rounds: int, actions: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
+    """Run the actions in turn, *rounds* times, and return the seconds of each."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for number in range(rounds + 20):
+        for name, action in actions.items():
+            start = time.perf_counter()
+            action()
+            if number >= 20:
+                times[name].append(time.perf_counter() - start)
+    return times
+
+
+def open_store(home: Path, store: str) -> wiring.App:
+    """Open a home of its own for one store."""
+    home.mkdir()
+    return wiring.open_app(config.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home))
+
+
+def bench_steps(rounds: int, root: Path) -> bool:
+    """Print the cost of a step on both stores against the bare replace; say whether both are within their limits."""
+    with (
+        open_store(root / "files", "files") as files,
+        open_store(root / "database", "database") as database,
+        files.ownership.create(new_document("2026-01-31T09:00:00.000000Z", "aaaaaaaa")) as in_file,
+        database.ownership.create(new_document("2026-01-31T09:00:00.000000Z", "bbbbbbbb")) as in_row,
+    ):
+        file_stepper, row_stepper = Stepper(files, in_file), Stepper(database, in_row)
+        file_stepper.step()
+        payload = (root / "files" / "state" / "aaaaaaaa" / "adw_state.json").read_bytes()
+        (root / "bare").mkdir()
+        times = measure(
+            rounds,
+            {
+                "bare durable replace": lambda: bare_replace(str(root / "bare"), payload),
+                "files store": file_stepper.step,
+                "database store (SQLite)": row_stepper.step,
+            },
+        )
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    yardstick = medians["bare durable replace"]
+    print(f"{rounds} interleaved rounds, document of {len(payload)} bytes")
+    for name, value in medians.items():
+        p95 = sorted(times[name])[int(len(times[name]) * 0.95)]
+        print(f"  {name:26} median {value * 1000:7.3f} ms   p95 {p95 * 1000:7.3f} ms   ratio {value / yardstick:5.2f}")
+    ok = True
+    for name, limit in (("files store", FILES_LIMIT), ("database store (SQLite)", DATABASE_LIMIT)):
+        ratio = medians[name] / yardstick
+        ok &= ratio <= limit
+        print(f"  {name}: {ratio:.2f} x, at most {limit} x: {'met' if ratio <= limit else 'NOT MET'}")
+    return ok
+
+
+def fill_rows(app: wiring.App, start: int, stop: int) -> None:
+    """Put rows into the catalogue as the projector does, without files behind them."""
+    with app.database.write() as session:
+        for number in range(start, stop):
+            created = timestamps.to_text(START + timedelta(seconds=number))
+            session.run(
+                "INSERT INTO workflow_states (adw_id, repository, issue_number, title, workflow, state, revision,"
+                " fence, owner, lease_until, lease_boot, taken_at, home, schema_version, body, created_at, updated_at)"
+                " VALUES (:adw_id, '', :issue, 'title', 'sdlc', :state, 1,"
+                " 1, '', 0, '', '', 'database', '3.0', '{}', :at, :at)",
+                {
+                    "adw_id": f"{number:08x}",
+                    "issue": number,
+                    "state": ("completed", "failed", "planning")[number % 3],
+                    "at": created,
+                },
+            )
+
+
+def bench_list(root: Path) -> bool:
+    """Print the time of one page out of more and more workflows; say whether it is short and flat."""
+    results: dict[int, float] = {}
+    with open_store(root / "list", "database") as app:
+        done = 0
+        for size in (1_000, 10_000, 100_000):
+            fill_rows(app, done, size)
+            done = size
+            times = []
+            for query in [PageQuery(limit=50), PageQuery(limit=50, state="failed")] * 25:
+                start = time.perf_counter()
+                page = app.catalogue.page(query)
+                times.append(time.perf_counter() - start)
+                if len(page.rows) != 50:
+                    message = f"a page of 50 has {len(page.rows)} rows"
+                    raise SystemExit(message)
+            results[size] = statistics.median(times) * 1000
+    for size, value in results.items():
+        print(f"  list, one page of 50 out of {size:7,}: {value:6.2f} ms")
+    flat = results[100_000] / results[1_000]
+    ok = results[10_000] <= PAGE_LIMIT_MS and flat <= FLAT_LIMIT
+    verdict = "met" if ok else "NOT MET"
+    print(f"  list: {results[10_000]:.2f} ms (at most {PAGE_LIMIT_MS}), 100,000 against 1,000: {flat:.2f} x: {verdict}")
+    return ok
+
+
+def main() -> int:
+    """Run both benchmarks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=600)
+    parser.add_argument("--directory", type=Path, default=None, help="where to write (default: a temporary directory)")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.directory) as root:
+        steps_ok = bench_steps(given.rounds, Path(root))
+        list_ok = bench_list(Path(root))
+    return 0 if steps_ok and list_ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,549 @@
+"""
+Break a writer in every way there is, and look at what a reader finds.
+
+Run by the tests in this folder as a program of its own, so that forking is safe: nothing here starts a thread before a
+fork. Every command prints one JSON object with what it did and what it found; `problems` is empty when all is well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import random
+import select
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from adws import app as wiring
+from adws import config
+from adws.adw_modules import document as documents
+from adws.adw_modules.errors import (
+    AdwError,
+    DatabaseError,
+    DurabilityUnknown,
+    Fenced,
+    StateConflict,
+    StateWriteFailed,
+    WorkflowBusy,
+)
+from adws.adw_modules.events import Event
+
+ADW_ID = "c0ffee00"
+START = "2026-01-31T09:00:00.000000Z"
+#: _IOR('X', 125, __u32): ext4 stops at once; flag 2 throws the journal away, as a power cut does.
+FS_IOC_SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = 2
+
+EXIT_CODES = {StateWriteFailed: 10, DurabilityUnknown: 11, Fenced: 12, StateConflict: 13, DatabaseError: 14}
+SAVED, OTHER_ADW_ERROR, UNEXPECTED = 0, 20, 99
+
+
+def open_home(home: Path, store: str) -> wiring.App:
+    """Open *home* as the command line would, with the given store."""
+    env = {"ADW_HOME": str(home), "ADW_STORE": store}
+    if os.environ.get("ADW_DATABASE_URL"):
+        env["ADW_DATABASE_URL"] = os.environ["ADW_DATABASE_URL"]
+
+    return wiring.open_app(config.load(env=env, cwd=home))
+
+
+def make_workflow(home: Path, store: str) -> None:
+    """Create the workflow that everything here writes to."""
+    home.mkdir(parents=True, exist_ok=True)
+    new = documents.WorkflowDocument(
+        adw_id=ADW_ID, issue_number=7, created_at=START, updated_at=START, plan_file="step 0", branch_name="x" * 2000
+    )
+    with open_home(home, store) as app, app.ownership.create(new):
+        pass
+
+
+def step_of(document: documents.WorkflowDocument) -> int:
+    """Return the number that the writer put into the document."""
+    return int((document.plan_file or "step 0").split()[1])
+
+
+def one_step(owned) -> tuple[int, int]:
+    """Write the next revision and return (step, revision)."""
+    number = step_of(owned.document) + 1
+    saved = owned.save(
+        owned.document.model_copy(update={"plan_file": f"step {number}"}),
+        events=[Event(event_type="state_set", data={"step": number})],
+    )
+    return number, saved.revision
+
+
+def write_for_ever(home: Path, store: str, ack_fd: int) -> None:
+    """Write revisions and acknowledge each one after it is durable; the caller ends this process."""
+    with open_home(home, store) as app, app.ownership.own(ADW_ID) as owned:
+        while True:
+            os.write(ack_fd, struct.pack("QQ", *one_step(owned)))
+
+
+def last_ack(fd: int) -> tuple[int, int] | None:
+    """Return the last whole acknowledgement in the pipe."""
+    data = b""
+    while select.select([fd], [], [], 0)[0]:
+        chunk = os.read(fd, 65536)
+        if not chunk:
+            break
+        data += chunk
+    whole = len(data) // 16
+    return struct.unpack_from("QQ", data, (whole - 1) * 16) if whole else None
+
+
+def fork_writer(home: Path, store: str) -> tuple[int, int]:
+    """Start a writer; return its pid and the pipe its acknowledgements come through."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_end)
+        with contextlib.suppress(BaseException):
+            write_for_ever(home, store, write_end)
+        os._exit(UNEXPECTED)
+    os.close(write_end)
+    return pid, read_end
+
+
+def read_back(home: Path, store: str) -> documents.WorkflowDocument:
+    """Return what a fresh reader sees."""
+    with open_home(home, store) as app:
+        return app.store.load(ADW_ID).document
+
+
+def stray_files(home: Path) -> list[str]:
+    """Return the temporary files beside the document."""
+    folder = home / "state" / ADW_ID
+    return sorted(entry.name for entry in folder.iterdir() if ".tmp" in entry.name) if folder.is_dir() else []
+
+
+def check_after(home: Path, store: str, acked: tuple[int, int]) -> str | None:
+    """Return what is wrong with the workflow after a crash, given the last acknowledged (step, revision)."""
+    try:
+        found = read_back(home, store)
+    except AdwError as exc:
+        return f"load failed after step {acked}: {exc}"
+    if found.revision < acked[1] or step_of(found) < acked[0]:
+        return f"acknowledged {acked}, found step {step_of(found)} at revision {found.revision}"
+    if step_of(found) > acked[0] + 1:
+        return f"acknowledged {acked}, found step {step_of(found)}: more than one step ahead"
+    if len(stray_files(home)) > 1:
+        return f"stray files: {stray_files(home)}"
+    return None
+
+
+def wait_for_first_ack(pid: int, fd: int) -> bool:
+    """Return True when the writer has written once, False when it ended before."""
+    readable, _, _ = select.select([fd], [], [], 30)
+    return bool(readable) and os.waitpid(pid, os.WNOHANG)[0] == 0
+
+
+def pause_until(moment: float) -> None:
+    """Wait for a point in time shorter than a scheduler tick exactly."""
+    while time.perf_counter() < moment:
+        pass
+
+
+def kills(home: Path, store: str, count: int, seed: int) -> dict:
+    """SIGKILL a writer at random moments, *count* times."""
+    chance = random.Random(seed)
+    make_workflow(home, store)
+    acked, problems, steps = (0, 1), [], 0
+    for number in range(count):
+        pid, fd = fork_writer(home, store)
+        if chance.random() < 0.8:
+            wait_for_first_ack(pid, fd)
+            pause_until(time.perf_counter() + chance.random() * 0.004)
+        else:
+            pause_until(time.perf_counter() + chance.random() * 0.02)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        newest = last_ack(fd)
+        os.close(fd)
+        if newest is not None:
+            steps += newest[0] - acked[0]
+            acked = newest
+        problem = check_after(home, store, acked)
+        if problem:
+            problems.append(f"kill {number}: {problem}")
+            break
+        found = read_back(home, store)
+        acked = (step_of(found), found.revision)
+    return {"kills": count, "steps": steps, "final_revision": acked[1], "problems": problems}
+
+
+# --- faults in single system calls -----------------------------------------------------------------------------
+
+TRACED = (
+    "openat,open,creat,write,pwrite64,writev,fsync,fdatasync,sync_file_range,rename,renameat,renameat2,link,linkat,"
+    "unlink,unlinkat,fchmod,fchmodat,ftruncate,close,newfstatat,fstat,stat,lstat,statx,flock,fcntl,mkdir,mkdirat,"
+    "lseek,read,pread64,fallocate,getdents64"
+)
+
+
+def run_stopped_step(home: Path, store: str) -> int:
+    """Fork a child that opens the home, owns the workflow, stops itself, and makes one step when continued."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = UNEXPECTED
+    try:
+        app = open_home(home, store)
+        entered = app.ownership.own(ADW_ID)
+        owned = entered.__enter__()
+        app.warm_up()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        one_step(owned)
+        code = SAVED
+    except AdwError as exc:
+        code = next((value for kind, value in EXIT_CODES.items() if isinstance(exc, kind)), OTHER_ADW_ERROR)
+    except BaseException as exc:  # noqa: BLE001 - the exit code is how the child speaks
+        os.write(2, f"unexpected: {type(exc).__name__}: {exc}\n".encode())
+    os._exit(code)
+
+
+def wait_stopped(pid: int) -> None:
+    """Return when the child has stopped itself."""
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    if not os.WIFSTOPPED(status):
+        message = f"the child ended with {status} before its step"
+        raise SystemExit(message)
+
+
+def attach(pid: int, log: Path, inject: str | None) -> subprocess.Popen:
+    """Attach strace to the stopped child and return when it is in control."""
+    command = ["strace", "-p", str(pid), "-o", str(log), "-e", f"trace={TRACED}"]
+    if inject:
+        command += ["-e", f"inject={inject}"]
+    tracer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    line = tracer.stderr.readline()
+    if "attached" not in line:
+        tracer.kill()
+        raise SystemExit(f"strace: {line.strip()}")
+    return tracer
+
+
+def traced_step(home: Path, store: str, log: Path, inject: str | None) -> int:
+    """Run one step under strace and return how the child ended (negative: by that signal)."""
+    pid = run_stopped_step(home, store)
+    wait_stopped(pid)
+    tracer = attach(pid, log, inject)
+    os.kill(pid, signal.SIGCONT)
+    _, status = os.waitpid(pid, 0)
+    tracer.wait()
+    tracer.stderr.close()
+    return os.waitstatus_to_exitcode(status)
+
+
+def syscalls_of_step(home: Path, store: str, log: Path) -> list[tuple[str, int]]:
+    """Return every (system call, how many times) of one step."""
+    if traced_step(home, store, log, None) != SAVED:
+        raise SystemExit("the step failed without any fault")
+    counts: dict[str, int] = {}
+    for line in log.read_text().splitlines():
+        name = line.split("(")[0]
+        if name.isidentifier():
+            counts[name] = counts.get(name, 0) + 1
+    return sorted(counts.items())
+
+
+def judge_fault(home: Path, store: str, code: int, before: tuple[int, int]) -> str | None:
+    """Return what is wrong after one injected fault."""
+    try:
+        found = read_back(home, store)
+    except AdwError as exc:
+        return f"neither old nor new can be read: {exc}"
+    after = step_of(found)
+    if after not in (before[0], before[0] + 1):
+        return f"step {before[0]} became {after}"
+    if code == SAVED and after != before[0] + 1:
+        return "reported as saved, but the old revision is there"
+    if code == EXIT_CODES[StateWriteFailed] and after != before[0]:
+        return "reported as not written, but the new revision is there"
+    if code in (UNEXPECTED, OTHER_ADW_ERROR):
+        return f"the writer ended with {code} instead of a typed error"
+    return None
+
+
+def faults(home: Path, store: str, errors: list[str]) -> dict:
+    """Fail every system call of a step with each of *errors*, and kill at each."""
+    make_workflow(home, store)
+    log = home / "strace.log"
+    calls = syscalls_of_step(home, store, log)
+    problems, cases, outcomes = [], 0, {}
+    for name, times in calls:
+        for number in range(1, times + 1):
+            for what in [f"error={code}" for code in errors] + ["signal=KILL"]:
+                found = read_back(home, store)
+                before = (step_of(found), found.revision)
+                code = traced_step(home, store, log, f"{name}:{what}:when={number}")
+                cases += 1
+                outcomes[str(code)] = outcomes.get(str(code), 0) + 1
+                problem = judge_fault(home, store, code, before)
+                if problem:
+                    problems.append(f"{name} #{number} {what}: {problem}")
+                if len(stray_files(home)) > 1:
+                    problems.append(f"{name} #{number} {what}: stray files {stray_files(home)}")
+    return {"syscalls": dict(calls), "cases": cases, "outcomes": outcomes, "problems": problems}
+
+
+# --- contention and takeover -----------------------------------------------------------------------------------
+
+
+def contended_worker(home: Path, store: str, steps: int) -> None:
+    """Make *steps* steps, each under an ownership of its own."""
+    with open_home(home, store) as app:
+        done = 0
+        while done < steps:
+            try:
+                with app.ownership.own(ADW_ID) as owned:
+                    one_step(owned)
+                done += 1
+            except WorkflowBusy:
+                app.clock.sleep(0.0005 + app.clock.random() * 0.002)
+
+
+def contention(home: Path, store: str, processes: int, steps: int) -> dict:
+    """Let *processes* writers make *steps* steps each on one workflow."""
+    make_workflow(home, store)
+    children = []
+    for _ in range(processes):
+        pid = os.fork()
+        if pid == 0:
+            code = UNEXPECTED
+            try:
+                contended_worker(home, store, steps)
+                code = SAVED
+            except BaseException as exc:  # noqa: BLE001 - the exit code is how the child speaks
+                os.write(2, f"{type(exc).__name__}: {exc}\n".encode())
+            os._exit(code)
+        children.append(pid)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    problems = [f"a writer ended with {code}" for code in codes if code]
+    found = read_back(home, store)
+    if step_of(found) != processes * steps:
+        problems.append(f"{processes * steps} steps were made, {step_of(found)} are there")
+    return {"steps": step_of(found), "revision": found.revision, "problems": problems}
+
+
+class LateClock:
+    """The real clock, one hour ahead: for it every lease is over."""
+
+    def __init__(self, clock) -> None:
+        self._clock = clock
+
+    def __getattr__(self, name: str):
+        return getattr(self._clock, name)
+
+    def boottime(self) -> float:
+        return self._clock.boottime() + 3600
+
+
+def take_over(home: Path, store: str) -> tuple[int, int]:
+    """Take the workflow from an owner who no longer answers, and write one step."""
+    env = {"ADW_HOME": str(home), "ADW_STORE": store}
+    settings = config.load(env=env, cwd=home)
+    with wiring.open_app(settings, wrap_clock=LateClock) as app, app.ownership.own(ADW_ID) as owned:
+        return one_step(owned)
+
+
+def takeovers(home: Path, store: str) -> dict:
+    """Stop an owner at each system call of its step, take over, let it go on: its write must be refused or be seen."""
+    make_workflow(home, store)
+    log = home / "strace.log"
+    calls = syscalls_of_step(home, store, log)
+    problems, cases, refused = [], 0, 0
+    for name, times in calls:
+        for number in range(1, times + 1):
+            before = step_of(read_back(home, store))
+            pid = run_stopped_step(home, store)
+            wait_stopped(pid)
+            tracer = attach(pid, log, f"{name}:signal=SIGSTOP:when={number}")
+            os.kill(pid, signal.SIGCONT)
+            wait_until_stopped_again(pid)
+            taken = take_over(home, store)
+            os.kill(pid, signal.SIGCONT)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            tracer.wait()
+            tracer.stderr.close()
+            cases += 1
+            refused += code == EXIT_CODES[Fenced]
+            problem = judge_takeover(home, store, code, before, taken)
+            if problem:
+                problems.append(f"stopped at {name} #{number}: {problem}")
+    if not refused:
+        problems.append("no late write was ever refused")
+    return {"cases": cases, "refused": refused, "problems": problems}
+
+
+def wait_until_stopped_again(pid: int) -> None:
+    """Return when the child is stopped by the tracer's signal (or has ended)."""
+    while True:
+        status = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if status in "TtZX":
+            # A traced process shows `t` for every system call; stopped for good is when it does not change.
+            first = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1]
+            pause_until(time.perf_counter() + 0.02)
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1] == first:
+                return
+
+
+def judge_takeover(home: Path, store: str, code: int, before: int, taken: tuple[int, int]) -> str | None:
+    """Return what is wrong after the former owner went on."""
+    found = read_back(home, store)
+    if (step_of(found), found.revision) != taken:
+        return f"the successor wrote {taken}, now there is {(step_of(found), found.revision)}"
+    if code == SAVED and taken[0] != before + 2:
+        return "the former owner says it saved, but its successor did not see that"
+    if code not in (SAVED, EXIT_CODES[Fenced], EXIT_CODES[DurabilityUnknown], EXIT_CODES[StateConflict]):
+        return f"the former owner ended with {code}"
+    return None
+
+
+# --- power cuts ------------------------------------------------------------------------------------------------
+
+
+def cut_power(mount_point: Path) -> None:
+    """Stop the file system at once, as if the plug was pulled."""
+    fd = os.open(mount_point, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.ioctl(fd, FS_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+    finally:
+        os.close(fd)
+
+
+def power_cuts(home: Path, store: str, count: int, seed: int, *, without_fsync: bool) -> dict:
+    """Cut the power under a writer *count* times; *home* must not be on the cut file system."""
+    chance = random.Random(seed)
+    image, mount_point = home / "disk.img", home / "mnt"
+    mount_point.mkdir(parents=True)
+    subprocess.run(["truncate", "-s", "64M", str(image)], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    if without_fsync:
+        take_fsync_out()
+    problems, acked, steps = [], (0, 1), 0
+    mount(image, mount_point)
+    try:
+        make_workflow(mount_point / "home", store)
+        os.sync()
+        for number in range(count):
+            pid, fd = fork_writer(mount_point / "home", store)
+            wait_for_first_ack(pid, fd)
+            pause_until(time.perf_counter() + chance.random() * 0.03)
+            cut_power(mount_point)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            newest = last_ack(fd)
+            os.close(fd)
+            acked = newest or acked
+            unmount(mount_point)
+            mount(image, mount_point)
+            problem = check_after(mount_point / "home", store, acked)
+            if problem:
+                problems.append(f"cut {number}: {problem}")
+                break
+            found = read_back(mount_point / "home", store)
+            acked, steps = (step_of(found), found.revision), step_of(found)
+    finally:
+        unmount(mount_point)
+    return {"cuts": count, "steps": steps, "problems": problems}
+
+
+class ForgetfulConnection(sqlite3.Connection):
+    """A connection that never syncs, whatever it is told."""
+
+    def execute(self, sql, *parameters):
+        if "synchronous" in sql.lower():
+            sql = "PRAGMA synchronous=OFF"
+        return super().execute(sql, *parameters)
+
+
+def take_fsync_out() -> None:
+    """Make a build that forgets to sync: the harness must notice."""
+    connect = sqlite3.connect
+    os.fsync = lambda _fd: None
+    sqlite3.connect = lambda *args, **options: connect(*args, **{**options, "factory": ForgetfulConnection})
+
+
+def full_disk(home: Path, store: str) -> dict:
+    """Fill a small file system up and try to write a step."""
+    mount_point = home / "mnt"
+    mount_point.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount_point)], check=True)
+    problems, refused, attempts = [], 0, 0
+    try:
+        make_workflow(mount_point / "home", store)
+        with open_home(mount_point / "home", store) as app, app.ownership.own(ADW_ID) as owned:
+            one_step(owned)
+            ballast = mount_point / "ballast"
+            fill(ballast)
+            before = step_of(owned.document)
+            for _ in range(400):  # the database reuses its pages for a while
+                attempts += 1
+                try:
+                    before = one_step(owned)[0]
+                except (StateWriteFailed, DatabaseError):
+                    refused += 1
+                    break
+            found = read_back(mount_point / "home", store)
+            if step_of(found) != before:
+                problems.append(f"step {before} was the last one written, found {step_of(found)}")
+            ballast.unlink()
+            if one_step(owned)[0] != before + 1:
+                problems.append("the next write after room was made is not the next step")
+        if stray_files(mount_point / "home"):
+            problems.append(f"stray files: {stray_files(mount_point / 'home')}")
+    finally:
+        unmount(mount_point)
+    return {"attempts": attempts, "refused": refused, "problems": problems}
+
+
+def fill(path: Path) -> None:
+    """Write zeros until the disk is full, down to the last block."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def mount(image: Path, mount_point: Path) -> None:
+    subprocess.run(["mount", "-o", "loop", str(image), str(mount_point)], check=True)
+
+
+def unmount(mount_point: Path) -> None:
+    subprocess.run(["umount", str(mount_point)], check=False, capture_output=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=["kills", "faults", "contention", "takeovers", "full-disk", "power"])
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--store", choices=["files", "database"], required=True)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--errors", default="EIO,ENOSPC,EDQUOT,EINTR")
+    parser.add_argument("--without-fsync", action="store_true")
+    given = parser.parse_args()
+    result = {
+        "kills": lambda: kills(given.home, given.store, given.count, given.seed),
+        "faults": lambda: faults(given.home, given.store, given.errors.split(",")),
+        "contention": lambda: contention(given.home, given.store, given.processes, given.count),
+        "takeovers": lambda: takeovers(given.home, given.store),
+        "full-disk": lambda: full_disk(given.home, given.store),
+        "power": lambda: power_cuts(
+            given.home, given.store, given.count, given.seed, without_fsync=given.without_fsync
+        ),
+    }[given.command]()
+    sys.stdout.write(json.dumps(result) + "\n")
+    return 1 if result["problems"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""
+Writers that are killed, starved, stopped and unplugged; what a reader then finds.
+
+Each test runs `driver.py` as a program: it forks, and forking is only safe in a process without threads.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DRIVER = Path(__file__).with_name("driver.py")
+STORES = ["files", "database"]
+
+
+def drive(command: str, home: Path, store: str, *more: str) -> dict:
+    """Run the driver and return its report; fail with its last words when it broke."""
+    done = subprocess.run(
+        [sys.executable, str(DRIVER), command, "--home", str(home), "--store", store, *more],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    assert done.stdout.strip(), done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("store", STORES)
+def test_a_writer_killed_at_any_moment_loses_nothing_it_acknowledged(store, tmp_path, seed, repeat):
+    """
+    A load gives a valid revision at or after the last acknowledged one, and leaves at most one temporary file.
+    """
+    report = drive("kills", tmp_path, store, "--count", str(repeat(2000, 20000)), "--seed", str(seed))
+
+    assert report["problems"] == []
+    assert report["steps"] >= report["kills"] // 2
+
+
+@pytest.mark.strace
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("store", STORES)
+def test_any_failing_system_call_of_a_step_leaves_the_old_or_the_new_revision(store, tmp_path):
+    """
+    Every call fails with EIO, ENOSPC, EDQUOT, EINTR, and is killed at: old or new, never neither, never misreported.
+    """
+    report = drive("faults", tmp_path, store)
+
+    assert report["problems"] == []
+    assert {"fsync", "fdatasync"} & set(report["syscalls"]), "the step did not sync: nothing was tested"
+    assert report["cases"] >= 50
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("store", STORES)
+def test_eight_contending_writers_lose_no_update(store, tmp_path, repeat):
+    """
+    8 processes x 500 steps, each under an ownership of its own, are 4,000 steps.
+    """
+    report = drive("contention", tmp_path, store, "--processes", "8", "--count", str(repeat(500, 2000)))
+
+    assert report["problems"] == []
+
+
+@pytest.mark.strace
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("store", STORES)
+def test_an_owner_stopped_at_any_system_call_cannot_overwrite_its_successor(store, tmp_path):
+    """
+    SIGSTOP at each call of a step, takeover by another process, SIGCONT: the late write is refused.
+    """
+    report = drive("takeovers", tmp_path, store)
+
+    assert report["problems"] == []
+    assert report["refused"] > 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("store", STORES)
+def test_a_full_disk_refuses_the_write_and_keeps_the_old_revision(store, tmp_path):
+    """
+    On a tmpfs of 1 MiB that other files fill up, a step fails with a typed error and the workflow can be read.
+    """
+    report = drive("full-disk", tmp_path, store)
+
+    assert report["problems"] == []
+    assert report["refused"] >= 1
+
+
+@pytest.mark.root
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("store", STORES)
+def test_power_cuts_lose_nothing_acknowledged(store, tmp_path, seed, repeat):
+    """
+    100 power cuts under a writer on ext4: after each remount the last acknowledged revision or a later one is there.
+    """
+    report = drive("power", tmp_path, store, "--count", str(repeat(100, 1000)), "--seed", str(seed))
+
+    assert report["problems"] == []
+    assert report["steps"] >= report["cuts"]
+
+
+@pytest.mark.root
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("store", STORES)
+def test_the_power_cut_harness_catches_a_build_that_does_not_sync(store, tmp_path, seed):
+    """
+    The same cuts under a writer whose fsync is taken out must show a loss, or the harness proves nothing.
+    """
+    report = drive("power", tmp_path, store, "--count", "100", "--seed", str(seed), "--without-fsync")
+
+    assert report["problems"] != []
