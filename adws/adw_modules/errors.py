@@ -211,6 +211,25 @@ class LeaseLost(OwnershipError):
     """The lease was taken over or ran out."""
 
 
+class NotTheLockOwner(OwnershipError):
+    """A continuing run does not own the issue it wants to work on."""
+
+    def __init__(self, adw_id: str, issue_number: int, why: str) -> None:
+        super().__init__(f"workflow {adw_id} may not continue on issue {issue_number}: {why}")
+        self.adw_id, self.issue_number, self.why = adw_id, issue_number, why
+
+
+class LockUnavailable(OwnershipError, OSError):
+    """A file lock cannot be used here."""
+
+    def __init__(self, path: str, cause: OSError) -> None:
+        super().__init__(
+            f"cannot lock {path}: {cause.strerror or cause}; adw needs a writable local disk with working flock"
+        )
+        self.path = path
+        self.errno = cause.errno
+
+
 # --- database --------------------------------------------------------------------------------------------------
 
 

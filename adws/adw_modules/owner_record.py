@@ -11,6 +11,9 @@ import json
 from dataclasses import asdict, dataclass
 from enum import Enum
 
+#: Fields of a record that are numbers; all others are texts.
+_NUMBERS = frozenset({"pid", "start_ticks"})
+
 
 class Verdict(Enum):
     """What is known about an owner."""
@@ -41,9 +44,13 @@ class OwnerRecord:
     def from_text(cls, text: str) -> OwnerRecord | None:
         """Return the record written in *text*, or None when it is empty or not one of ours."""
         try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError):
+            record = cls(**json.loads(text))
+        except (ValueError, TypeError, RecursionError):
             return None
+        # A wrong type (a pid that is a text) would be looked for in /proc, not found, and taken for dead.
+        expected = {name: int if name in _NUMBERS else str for name in cls.__slots__}
+
+        return record if all(type(getattr(record, name)) is kind for name, kind in expected.items()) else None
 
     def describe(self) -> str:
         """Return the owner in words, for messages."""
@@ -64,19 +71,17 @@ class Observation:
 
 def judge(record: OwnerRecord | None, seen: Observation) -> Verdict:
     """Return whether the owner in *record* lives, given what is *seen* on this machine."""
-    if record is None:
-        return Verdict.UNKNOWN
-    if not record.machine or record.machine != seen.machine:
+    if record is None or not record.machine or record.machine != seen.machine:
         return Verdict.UNKNOWN
     if not record.boot_id or not seen.boot_id:
         return Verdict.UNKNOWN
     if record.boot_id != seen.boot_id:
         return Verdict.DEAD
-    if record.pid_namespace != seen.pid_namespace:
+    if not record.pid_namespace or record.pid_namespace != seen.pid_namespace or seen.exists is None:
         return Verdict.UNKNOWN
-    if seen.exists is None:
-        return Verdict.UNKNOWN
-    if not seen.exists or seen.is_zombie or seen.start_ticks != record.start_ticks:
+    if not seen.exists or seen.is_zombie:
         return Verdict.DEAD
+    if not record.start_ticks or not seen.start_ticks:
+        return Verdict.UNKNOWN
 
-    return Verdict.ALIVE
+    return Verdict.ALIVE if record.start_ticks == seen.start_ticks else Verdict.DEAD

@@ -1,0 +1,137 @@
+"""
+Knowing processes by more than their pid.
+
+A pid is reused, a machine restarts, a container counts its own pids: so an owner is recognised by machine, boot, pid
+namespace, pid and start time together. What cannot be read is `unknown`, never `dead`; and no process is ever signalled
+to find out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.owner_record import Observation, OwnerRecord, Verdict, judge
+
+#: Where Linux shows its processes.
+PROC = Path("/proc")
+#: Where Linux keeps the identity of an installation.
+MACHINE_FILE = Path("/etc/machine-id")
+#: Place of the start time among the fields after the command name (field 22 of all, counted from 1).
+_START_TICKS = 22 - 3
+#: States of a process that has ended and only waits to be collected.
+_ENDED = frozenset("ZXx")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessStat:
+    """What /proc/<pid>/stat says about a process."""
+
+    pid: int
+    start_ticks: int
+    is_zombie: bool
+
+
+def parse_stat(text: str) -> ProcessStat | None:
+    """Return what a stat line says, or None when it is not one."""
+    head, _, tail = text.rpartition(")")  # the command may hold spaces and brackets itself: take the last one
+    fields = tail.split()
+    try:
+        pid = int(head.split("(", 1)[0])
+        return ProcessStat(pid=pid, start_ticks=int(fields[_START_TICKS]), is_zombie=fields[0] in _ENDED)
+    except (ValueError, IndexError):
+        return None
+
+
+class SystemProcesses:
+    """The processes of this machine, seen through /proc."""
+
+    def __init__(
+        self, *, clock: Clock, host: str | None = None, root: Path = PROC, machine_file: Path = MACHINE_FILE
+    ) -> None:
+        """Use *host* as the name of this machine; *root* and *machine_file* stand in for the system's in tests."""
+        self._clock = clock
+        self._host = host or socket.gethostname()
+        self._root = root
+        self._machine_file = machine_file
+
+    def me(self, role: str) -> OwnerRecord:
+        """Return a fresh owner record of this process; parts that cannot be read are left empty."""
+        pid = os.getpid()
+        seen = self.observe(pid)
+
+        return OwnerRecord(
+            token=self._clock.token(),
+            host=self._host,
+            machine=seen.machine,
+            boot_id=seen.boot_id,
+            pid_namespace=seen.pid_namespace,
+            pid=pid,
+            start_ticks=seen.start_ticks,
+            role=role,
+        )
+
+    def observe(self, pid: int) -> Observation:
+        """Return what this machine says now about *pid*."""
+        exists, stat = self._look(pid)
+
+        return Observation(
+            machine=self._machine(),
+            boot_id=_read(self._root / "sys/kernel/random/boot_id"),
+            pid_namespace=self._pid_namespace(),
+            exists=exists,
+            start_ticks=stat.start_ticks if stat else 0,
+            is_zombie=stat.is_zombie if stat else False,
+        )
+
+    def verdict(self, record: OwnerRecord | None) -> Verdict:
+        """Return whether that owner lives; `unknown` wherever there is no proof."""
+        if record is None:
+            return Verdict.UNKNOWN
+
+        return judge(record, self.observe(record.pid))
+
+    def _look(self, pid: int) -> tuple[bool | None, ProcessStat | None]:
+        if pid <= 0:
+            return None, None
+        try:
+            stat = parse_stat((self._root / str(pid) / "stat").read_text(errors="replace"))
+        except (FileNotFoundError, ProcessLookupError):
+            return self._absence(), None
+        except OSError:
+            return None, None
+
+        return (True, stat) if stat else (None, None)
+
+    def _absence(self) -> bool | None:
+        # A /proc mounted with hidepid hides the processes of other people. Process 1 always exists: where even that
+        # one cannot be seen, not seeing a process proves nothing.
+        return False if (self._root / "1").exists() else None
+
+    def _machine(self) -> str:
+        # Cloned images share their machine id, and two machines may share a name: only both together name a machine.
+        # A machine that changed its name is a stranger to itself: then the end of the lease decides, which is safe.
+        installation = _read(self._machine_file)
+
+        return hashlib.sha256(f"{installation}\n{self._host}".encode()).hexdigest()[:32]
+
+    def _pid_namespace(self) -> str:
+        # A /proc of another pid namespace (a bind mount into a container) shows other processes under our numbers.
+        me = parse_stat(_read(self._root / "self/stat"))
+        if me is None or me.pid != os.getpid():
+            return ""
+        try:
+            return str((self._root / "self/ns/pid").readlink())
+        except OSError:
+            return ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,192 @@
+"""Processes are known by machine, boot, namespace, pid and start time: tried on real and on made-up /proc trees."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.process import SystemProcesses, parse_stat
+
+
+class Tokens:
+    """The one thing of a clock that an owner record needs."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def token(self) -> str:
+        self._count += 1
+        return f"{self._count:032x}"
+
+
+class FakeProc:
+    """A /proc that can be rebooted."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.machine_file = root / "machine-id"
+        self.machine_file.parent.mkdir(parents=True)
+        self.machine_file.write_text("0123456789abcdef\n")
+        self.boot("boot-1")
+        self.process(1, start_ticks=1)
+        self.process(os.getpid(), start_ticks=77)
+        (root / "self").symlink_to(str(os.getpid()))
+
+    def boot(self, boot_id: str) -> None:
+        place = self.root / "sys/kernel/random"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "boot_id").write_text(boot_id + "\n")
+
+    def process(self, pid: int, *, start_ticks: int, state: str = "S", command: str = "python") -> None:
+        place = self.root / str(pid)
+        (place / "ns").mkdir(parents=True, exist_ok=True)
+        (place / "stat").write_text(f"{pid} ({command}) {state} " + "0 " * 18 + f"{start_ticks} 0 0\n")
+        self.namespace(pid, "pid:[100]")
+
+    def namespace(self, pid: int, name: str) -> None:
+        link = self.root / str(pid) / "ns/pid"
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
+
+    def gone(self, pid: int) -> None:
+        (self.root / str(pid) / "stat").unlink()
+
+    def processes(self, host: str = "builder") -> SystemProcesses:
+        return SystemProcesses(clock=Tokens(), host=host, root=self.root, machine_file=self.machine_file)
+
+
+@pytest.fixture
+def proc(tmp_path):
+    return FakeProc(tmp_path / "proc")
+
+
+@pytest.fixture
+def owner(proc) -> OwnerRecord:
+    proc.process(4711, start_ticks=5000)
+    return replace(proc.processes().me("worker"), pid=4711, start_ticks=5000)
+
+
+@pytest.fixture
+def system():
+    return SystemProcesses(clock=Tokens())
+
+
+def test_this_process_is_alive(system):
+    assert system.verdict(system.me("cli")) is Verdict.ALIVE
+
+
+def test_every_record_has_a_token_of_its_own(system):
+    assert system.me("cli").token != system.me("cli").token
+
+
+def test_a_killed_process_is_dead_before_and_after_it_is_collected(system):
+    child = subprocess.Popen([sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    with child:
+        child.stdout.readline()
+        record = replace(system.me("worker"), pid=child.pid, start_ticks=system.observe(child.pid).start_ticks)
+        assert system.verdict(record) is Verdict.ALIVE
+
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        assert system.verdict(record) is Verdict.ALIVE, "a stopped process lives"
+
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert system.verdict(record) is Verdict.DEAD, "a zombie is dead"
+
+    assert system.verdict(record) is Verdict.DEAD
+
+
+def test_a_reboot_proves_death_even_when_pid_and_start_time_come_again(proc, owner):
+    proc.boot("boot-2")
+
+    assert proc.processes().verdict(owner) is Verdict.DEAD
+
+
+def test_a_reused_pid_is_another_process(proc, owner):
+    proc.process(4711, start_ticks=5001)
+
+    assert proc.processes().verdict(owner) is Verdict.DEAD
+
+
+def test_a_zombie_is_dead(proc, owner):
+    proc.process(4711, start_ticks=5000, state="Z")
+
+    assert proc.processes().verdict(owner) is Verdict.DEAD
+
+
+def test_a_pid_that_is_gone_is_dead(proc, owner):
+    proc.gone(4711)
+
+    assert proc.processes().verdict(owner) is Verdict.DEAD
+
+
+def test_where_processes_of_others_are_hidden_a_missing_pid_proves_nothing(proc, owner):
+    proc.gone(4711)
+    (proc.root / "1").rename(proc.root / "hidden")
+
+    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
+
+
+def test_another_pid_namespace_is_not_judged(proc, owner):
+    proc.gone(4711)
+    proc.namespace(os.getpid(), "pid:[200]")
+
+    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
+
+
+def test_a_proc_of_another_pid_namespace_is_not_believed(proc, owner):
+    """With the /proc of the host in a container, our own number there is another process."""
+    proc.gone(4711)
+    (proc.root / "self").unlink()
+    (proc.root / "self").symlink_to("1")
+
+    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
+
+
+def test_machines_with_one_name_or_one_cloned_identity_are_two_machines(proc, owner):
+    proc.gone(4711)
+    assert proc.processes(host="other-name").verdict(owner) is Verdict.UNKNOWN
+
+    proc.machine_file.write_text("another machine\n")
+    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
+
+
+def test_without_proc_nothing_is_known(tmp_path):
+    """As on macOS: a record can be made, and its owner is never called alive or dead."""
+    processes = SystemProcesses(clock=Tokens(), root=tmp_path / "none", machine_file=tmp_path / "no-machine-id")
+    record = processes.me("cli")
+
+    assert (record.pid, record.boot_id, record.start_ticks) == (os.getpid(), "", 0)
+    assert processes.verdict(record) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("pid", [0, -1])
+def test_a_pid_that_no_process_can_have_proves_nothing(proc, owner, pid):
+    assert proc.processes().verdict(replace(owner, pid=pid)) is Verdict.UNKNOWN
+
+
+def test_a_torn_stat_line_proves_nothing(proc, owner):
+    (proc.root / "4711/stat").write_text("4711 (pyth")
+
+    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("command", ["python", "a b c", ") R 1 2 3 (", ":-) Z 9"])
+def test_the_start_time_is_found_whatever_the_command_is_called(proc, command):
+    proc.process(4711, start_ticks=5000, command=command)
+    stat = parse_stat((proc.root / "4711/stat").read_text())
+
+    assert (stat.pid, stat.start_ticks, stat.is_zombie) == (4711, 5000, False)
+
+
+def test_no_record_is_unknown(system):
+    assert system.verdict(None) is Verdict.UNKNOWN
