@@ -1,0 +1,288 @@
+"""
+The rules of the house that no linter states exactly: one library one room, doors for time, processes and output.
+
+import-linter checks who imports whom (see pyproject.toml); this reads the source itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "adws").rglob("*.py"))
+
+#: library -> where it may be imported, as a path below adws/ (a directory ends with "/")
+ROOMS = {
+    "alembic": ["adw_modules/db/"],
+    "click": ["cli/"],
+    "fastapi": ["web/", "adw_triggers/"],
+    "filelock": ["adw_modules/local_lock.py"],
+    "git": ["adw_modules/resources/git.py"],
+    "github": ["adw_modules/github.py"],
+    "psutil": ["adw_modules/process.py", "adw_modules/resources/"],
+    "psycopg": ["adw_modules/db/"],
+    "pydantic": ["adw_modules/document.py"],
+    "pydantic_core": ["adw_modules/document.py"],
+    "pythonjsonlogger": ["adw_modules/structured_logger.py"],
+    "random": ["adw_modules/clock.py", "testing.py"],
+    "rich": ["cli/output.py"],
+    "secrets": ["adw_modules/clock.py"],
+    "sqlalchemy": ["adw_modules/db/"],
+    "sqlite3": ["adw_modules/db/"],
+    "subprocess": ["adw_modules/process.py"],
+    "uuid": ["adw_modules/clock.py"],
+}
+
+#: what is called or read -> where it may be
+DOORS = {
+    "datetime.datetime.now": ["adw_modules/clock.py"],
+    "datetime.datetime.today": ["adw_modules/clock.py"],
+    "datetime.datetime.utcnow": ["adw_modules/clock.py"],
+    "os.environ": ["config.py"],
+    "os.getenv": ["config.py"],
+    "os.system": [],
+    "os.popen": [],
+    "os.urandom": ["adw_modules/clock.py"],
+    "print": ["cli/output.py"],
+    "sys.exit": ["cli/"],
+    "time.monotonic": ["adw_modules/clock.py"],
+    "time.sleep": ["adw_modules/clock.py"],
+    "time.time": ["adw_modules/clock.py"],
+}
+
+#: Where `except Exception` may stand: the outermost frame of a process, and sinks, which must not stop the work.
+CATCH_ALL = ["cli/main.py", "adw_modules/structured_logger.py", "adw_modules/db/projector.py"]
+
+MAX_FUNCTION_LINES = 60
+MAX_MODULE_LINES = 500
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def _place(path: Path) -> str:
+    return path.relative_to(ROOT / "adws").as_posix()
+
+
+def _is_allowed(path: Path, rooms: list[str]) -> bool:
+    place = _place(path)
+    return any(place.startswith(room) if room.endswith("/") else place == room for room in rooms)
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of everything that is imported, under TYPE_CHECKING too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def _only_for_types(tree: ast.AST) -> set[int]:
+    """Return the lines below `if TYPE_CHECKING:`, which never run."""
+    blocks = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    ]
+    return {line for block in blocks for line in range(block.lineno, (block.body[-1].end_lineno or 0) + 1)}
+
+
+def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of every name that is used, with imports resolved: `now` of `datetime` and the like."""
+    known = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {
+                alias.asname or alias.name.split(".")[0]: alias.asname and alias.name or alias.name.split(".")[0]
+                for alias in node.names
+            }
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            head, *rest = ast.unparse(node).split(".")
+            yield node.lineno, ".".join([known.get(head, head), *rest])
+
+
+def _is_or_is_in(name: str, thing: str) -> bool:
+    return name == thing or name.startswith(thing + ".")
+
+
+def test_a_library_is_imported_only_in_its_room():
+    wrong = [
+        f"{_place(path)}:{line}: {name} belongs to {', '.join(rooms)}"
+        for path in FILES
+        for line, name in _imports(tree := _tree(path))
+        for library, rooms in ROOMS.items()
+        if _is_or_is_in(name, library) and not _is_allowed(path, rooms) and line not in _only_for_types(tree)
+    ]
+
+    assert wrong == []
+
+
+def test_time_randomness_environment_and_output_have_one_door_each():
+    wrong = sorted(
+        {
+            f"{_place(path)}:{line}: {name} belongs to {', '.join(places) or 'no file'}"
+            for path in FILES
+            for line, name in _uses(_tree(path))
+            for thing, places in DOORS.items()
+            if _is_or_is_in(name, thing) and not _is_allowed(path, places)
+        }
+    )
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import os\nos.environ['X']", "os.environ"),
+        ("from os import environ as e\ne['X']", "os.environ"),
+        ("import datetime as d\nd.datetime.now()", "datetime.datetime.now"),
+        ("from datetime import datetime\ndatetime.now()", "datetime.datetime.now"),
+        ("import time\nwait = time.sleep", "time.sleep"),
+        ("print('x')", "print"),
+    ],
+)
+def test_a_name_is_found_however_it_was_imported(source, found):
+    """
+    The check above would be blind if it knew only one spelling.
+    """
+    assert any(_is_or_is_in(name, found) for _, name in _uses(ast.parse(source)))
+
+
+def test_everything_is_caught_only_at_the_outermost_frame_and_in_sinks():
+    wrong = [
+        f"{_place(path)}:{node.lineno}"
+        for path in FILES
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ExceptHandler) and _catches_all(node) and not _is_allowed(path, CATCH_ALL)
+    ]
+
+    assert wrong == []
+
+
+def _catches_all(handler: ast.ExceptHandler) -> bool:
+    """Say whether it hides bugs: a handler that ends in a bare `raise` only cleans up."""
+    if isinstance(handler.body[-1], ast.Raise) and handler.body[-1].exc is None:
+        return False
+    return handler.type is None or re.search(r"\b(Base)?Exception\b", ast.unparse(handler.type)) is not None
+
+
+def test_no_module_is_longer_than_can_be_read_at_once():
+    long = {_place(path): count for path in FILES if (count := len(path.read_text().splitlines())) > MAX_MODULE_LINES}
+
+    assert long == {}
+
+
+def test_no_function_is_longer_than_a_screen():
+    long = [
+        f"{_place(path)}:{node.lineno} {node.name}"
+        for path in FILES
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+    ]
+
+    assert long == []
+
+
+#: a marker -> what must follow it on the line
+EXCEPTIONS = {
+    "noqa": re.compile(r"noqa: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)* - \w.{5,}"),
+    "type: ignore": re.compile(r"type: ignore\[[a-z-]+(, ?[a-z-]+)*\]  ?(#|-) ?\w.{5,}"),
+    "pragma: no cover": re.compile(r"pragma: no (cover|branch) - \w.{5,}"),
+    "pragma: no branch": re.compile(r"pragma: no (cover|branch) - \w.{5,}"),
+}
+
+
+def _unexplained(comment: str) -> list[str]:
+    return [mark for mark, shape in EXCEPTIONS.items() if mark in comment and not shape.search(comment)]
+
+
+def test_every_exception_from_a_rule_gives_its_reason():
+    wrong = []
+    for path in [*FILES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "scripts").rglob("*.py"))]:
+        with path.open("rb") as file:
+            comments = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
+        wrong += [f"{path.relative_to(ROOT)}:{c.start[0]}: {c.string}" for c in comments if _unexplained(c.string)]
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["# noqa", "# noqa: S603", "# type: ignore", "# type: ignore[arg-type]", "# pragma: no cover", "# noqa: S603 -"],
+)
+def test_an_exception_without_a_reason_is_found(comment):
+    assert _unexplained(comment)
+
+
+def test_words_and_rules_import_nothing_that_acts():
+    """
+    What is pure needs no fake and no clean-up in a test.
+    """
+    pure = _pure_files()
+    acting = {"socket", "threading", "multiprocessing", "fcntl", "shutil", "tempfile", "signal", "logging", "sqlite3"}
+    wrong = [
+        f"{_place(path)}:{line}: {name}"
+        for path in pure
+        for line, name in _imports(_tree(path))
+        if name.split(".")[0] in acting
+    ]
+
+    assert pure
+    assert wrong == []
+
+
+def _pure_files() -> list[Path]:
+    sys.path.insert(0, str(ROOT / "scripts" / "lib"))
+    try:
+        import checks
+    finally:
+        sys.path.pop(0)
+    return [ROOT / name for name in checks.pure_files()]
+
+
+#: What `adw status|list|events|locks` stand on.
+LOOKING = ["errors", "events", "ids", "interfaces", "owner_record", "state_files", "atomic_state", "clock", "process"]
+
+
+def test_what_only_looks_loads_no_slow_library():
+    """
+    `adw status` must start before a person notices.
+    """
+    modules = [name for name in LOOKING if (ROOT / f"adws/adw_modules/{name}.py").exists()]
+    code = f"""
+import importlib, sys
+for name in {modules!r}:
+    importlib.import_module("adws.adw_modules." + name)
+print(*sorted({{"pydantic", "sqlalchemy", "alembic", "filelock", "psycopg", "rich"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == []
+
+
+def test_importing_the_package_opens_nothing():
+    code = "import sys, adws; print('adws.app' in sys.modules, 'adws.config' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_file_of_tests_has_a_name_of_its_own():
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+
+    assert sorted(names) == sorted(set(names))
