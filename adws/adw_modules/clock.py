@@ -1,0 +1,53 @@
+"""
+The door for time and randomness.
+
+Nothing else in adw asks the machine what time it is, waits, or rolls dice: whoever needs that takes a `Clock`, so that
+a test can stand in for all of them with `adws.testing.FakeClock`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+
+from adws.adw_modules.errors import UsageError
+
+#: Bits in the fraction of a float: `random()` uses every one of them.
+_FRACTION_BITS = 53
+#: CLOCK_BOOTTIME counts suspended time too; macOS has none.
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+class SystemClock:
+    """The clock of this machine; implements `interfaces.Clock`."""
+
+    def now(self) -> datetime:
+        """Return the moment, aware and in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back, for durations."""
+        return time.monotonic()
+
+    def boottime(self) -> float:
+        """Return seconds since this machine started, suspended time included where the system can tell."""
+        if _BOOTTIME is None:
+            return time.monotonic()
+
+        return time.clock_gettime(_BOOTTIME)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; a negative or endless wait is refused."""
+        if not 0.0 <= seconds < float("inf"):
+            raise UsageError(f"cannot sleep for {seconds} seconds: give a number from 0 up")
+
+        time.sleep(seconds)
+
+    def random(self) -> float:
+        """Return a number from 0.0 up to, not including, 1.0."""
+        return (int.from_bytes(os.urandom(7), "big") >> 3) / (1 << _FRACTION_BITS)
+
+    def token(self) -> str:
+        """Return 32 hex digits that nobody can guess."""
+        return os.urandom(16).hex()

@@ -1,0 +1,36 @@
+"""
+The public fakes: twins in memory of everything adw touches, for adw's own tests and for authors of workflows.
+
+Each twin passes the same contract suite (`tests/contracts`) as the part it stands in for. Nothing here is used by adw
+itself, touches a disk, or looks at the real time.
+"""
+
+from __future__ import annotations
+
+from adws.testing.clock import START, FakeClock
+from adws.testing.ownership import (
+    FakeProcesses,
+    MemoryIssueLocks,
+    MemoryLeases,
+    MemoryLocalLock,
+    MemoryRegistry,
+    MemoryRequests,
+)
+from adws.testing.parts import MemoryParts, memory_parts
+from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
+
+__all__ = [
+    "START",
+    "FakeClock",
+    "FakeProcesses",
+    "MemoryCatalogue",
+    "MemoryEventLog",
+    "MemoryIssueLocks",
+    "MemoryLeases",
+    "MemoryLocalLock",
+    "MemoryParts",
+    "MemoryRegistry",
+    "MemoryRequests",
+    "MemoryStore",
+    "memory_parts",
+]

@@ -1,0 +1,73 @@
+"""
+A clock that moves only when it is told to.
+
+Randomness comes from a seed, so a test that uses it replays exactly.
+"""
+
+from __future__ import annotations
+
+import random as _random  # noqa: TID251 - a fake door for randomness, seeded
+import threading
+from datetime import UTC, datetime, timedelta
+
+from adws.adw_modules.errors import UsageError
+
+#: Where a FakeClock starts unless told otherwise.
+START = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
+
+
+class FakeClock:
+    """A `Clock` for tests: `sleep` advances it at once, `advance` and `set` move it by hand."""
+
+    def __init__(self, start: datetime = START, *, seed: int = 0, boottime: float = 1000.0) -> None:
+        if start.tzinfo is None:
+            raise UsageError("FakeClock needs a start with a time zone")
+        self._now = start.astimezone(UTC)
+        self._monotonic = boottime
+        self._random = _random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self._guard = threading.Lock()
+        self.slept: list[float] = []  #: every wait that was asked for, in order
+
+    def now(self) -> datetime:
+        """Return the moment this clock shows."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Return seconds that `advance` and `sleep` add to, and `set` leaves alone."""
+        return self._monotonic
+
+    def boottime(self) -> float:
+        """Return the same as `monotonic`: a fake machine is never suspended."""
+        return self._monotonic
+
+    def sleep(self, seconds: float) -> None:
+        """Advance by *seconds* at once and note it in `slept`."""
+        self.slept.append(seconds)
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Let *seconds* pass on every clock."""
+        if not 0.0 <= seconds < float("inf"):
+            raise UsageError(
+                f"cannot advance by {seconds} seconds: time goes forward; use set() to turn the wall clock"
+            )
+
+        with self._guard:
+            self._now += timedelta(seconds=seconds)
+            self._monotonic += seconds
+
+    def set(self, moment: datetime) -> None:
+        """Turn the wall clock to *moment*, also back; durations are not touched, as on a real machine."""
+        if moment.tzinfo is None:
+            raise UsageError("FakeClock.set needs a moment with a time zone")
+        self._now = moment.astimezone(UTC)
+
+    def random(self) -> float:
+        """Return the next number of the seeded row, from 0.0 up to, not including, 1.0."""
+        with self._guard:
+            return self._random.random()
+
+    def token(self) -> str:
+        """Return the next 32 hex digits of the seeded row."""
+        with self._guard:
+            return f"{self._random.getrandbits(128):032x}"

@@ -1,0 +1,311 @@
+"""
+Leases, issue locks, requests and processes in memory.
+
+Time comes from the clock that is passed in: advance it to let a lease run out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.document import WorkflowDocument
+from adws.adw_modules.errors import IssueLocked, LeaseLost, StateExists, StateNotFound
+from adws.adw_modules.events import Event
+from adws.adw_modules.ids import check_adw_id
+from adws.adw_modules.interfaces import Clock, IssueLock, Lease, LeaseBusy, LeaseRow, LeaseTaken, Request
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.owner_record import OwnerRecord, Verdict
+
+
+@dataclass(kw_only=True, slots=True)
+class _Row:
+    fence: int = 0
+    owner: OwnerRecord | None = None
+    ends: float = 0.0  #: Clock.boottime
+    taken_at: str = ""
+
+
+class MemoryLeases:
+    """A `LeaseBook` in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._rows: dict[str, _Row] = {}
+
+    def add(self, adw_id: str, *, fence: int = 0) -> None:
+        """Make the row of a workflow that nobody owns; raise StateExists when there is one."""
+        with self._guard:
+            if check_adw_id(adw_id) in self._rows:
+                raise StateExists(adw_id)
+            self._rows[adw_id] = _Row(fence=fence)
+
+    def remove(self, adw_id: str) -> None:
+        """Take the row of a workflow away."""
+        with self._guard:
+            self._rows.pop(adw_id, None)
+
+    def take(
+        self, adw_id: str, owner: OwnerRecord, *, ttl_seconds: float, dead_fence: int | None = None
+    ) -> LeaseTaken | LeaseBusy:
+        """Take a free or ended lease, or the one with *dead_fence* whose owner is proven dead."""
+        with self._guard:
+            row = self._row(adw_id)
+            now = self._clock.boottime()
+            is_free = row.owner is None or row.ends <= now or row.fence == dead_fence
+            if not is_free:
+                return LeaseBusy(row=self._shown(adw_id, row))
+
+            previous, previous_fence = row.owner, row.fence
+            row.fence += 1
+            row.owner = owner
+            row.ends = now + ttl_seconds
+            row.taken_at = timestamps.to_text(self._clock.now())
+            lease = Lease(adw_id=adw_id, owner=owner, fence=row.fence)
+            return LeaseTaken(
+                lease=lease, previous=previous, previous_fence=previous_fence if previous is not None else 0
+            )
+
+    def renew(self, lease: Lease, *, ttl_seconds: float) -> None:
+        """Push the end out; raise LeaseLost when it is no longer ours or has ended."""
+        with self._guard:
+            row = self._rows.get(lease.adw_id)
+            if row is None or not _is_ours(row, lease):
+                raise LeaseLost(f"the lease of workflow {lease.adw_id} was taken over")
+            if row.ends <= self._clock.boottime():
+                raise LeaseLost(f"the lease of workflow {lease.adw_id} ran out")
+            row.ends = self._clock.boottime() + ttl_seconds
+
+    def release(self, lease: Lease) -> bool:
+        """Give the lease back; False when it was not ours any more."""
+        with self._guard:
+            row = self._rows.get(lease.adw_id)
+            if row is None or not _is_ours(row, lease):
+                return False
+            row.owner = None
+            row.ends = 0.0
+            return True
+
+    def read(self, adw_id: str) -> LeaseRow | None:
+        """Return the row as it stands."""
+        with self._guard:
+            row = self._rows.get(check_adw_id(adw_id))
+            return None if row is None else self._shown(adw_id, row)
+
+    def _row(self, adw_id: str) -> _Row:
+        row = self._rows.get(check_adw_id(adw_id))
+        if row is None:
+            raise StateNotFound(adw_id)
+        return row
+
+    def _shown(self, adw_id: str, row: _Row) -> LeaseRow:
+        left = row.ends - self._clock.boottime() if row.owner is not None else 0.0
+        return LeaseRow(adw_id=adw_id, fence=row.fence, owner=row.owner, seconds_left=left, taken_at=row.taken_at)
+
+
+def _is_ours(row: _Row, lease: Lease) -> bool:
+    return row.owner is not None and row.owner.token == lease.owner.token and row.fence == lease.fence
+
+
+class MemoryIssueLocks:
+    """`IssueLocks` in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._locks: dict[tuple[str, int], IssueLock] = {}
+
+    def acquire(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
+        """Take the lock; True when it is (or was already) ours, False when another workflow has it."""
+        check_adw_id(adw_id)
+        with self._guard:
+            held = self._locks.get((repository, issue_number))
+            if held is not None:
+                return held.adw_id == adw_id
+            self._locks[repository, issue_number] = IssueLock(
+                repository=repository,
+                issue_number=issue_number,
+                adw_id=adw_id,
+                acquired_at=timestamps.to_text(self._clock.now()),
+            )
+            return True
+
+    def verify(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
+        """Say whether *adw_id* has the lock."""
+        check_adw_id(adw_id)
+        held = self._locks.get((repository, issue_number))
+        return held is not None and held.adw_id == adw_id
+
+    def release(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
+        """Give it back; False, and nothing changed, when *adw_id* does not have it."""
+        check_adw_id(adw_id)
+        with self._guard:
+            held = self._locks.get((repository, issue_number))
+            if held is None or held.adw_id != adw_id:
+                return False
+            del self._locks[repository, issue_number]
+            return True
+
+    def holder(self, issue_number: int, repository: str = "") -> IssueLock | None:
+        """Return who has it."""
+        return self._locks.get((repository, issue_number))
+
+    def all(self) -> tuple[IssueLock, ...]:
+        """Return every lock, oldest first."""
+        return tuple(sorted(self._locks.values(), key=lambda lock: lock.acquired_at))
+
+
+class MemoryRegistry:
+    """A `Registry` over memory leases and issue locks."""
+
+    def __init__(self, leases: MemoryLeases, locks: MemoryIssueLocks) -> None:
+        self._leases = leases
+        self._locks = locks
+        self._issues: dict[str, tuple[int, str]] = {}
+        self.events: list[Event] = []  #: what was registered with, for tests to look at
+
+    def register(
+        self, document: WorkflowDocument, owner: OwnerRecord, *, ttl_seconds: float, events: Sequence[Event] = ()
+    ) -> Lease:
+        """Lock the issue and make the row with fence 1; raise IssueLocked or StateExists, and then nothing is left."""
+        adw_id = check_adw_id(document.adw_id)
+        self._leases.add(adw_id)
+        if document.issue_number is not None:
+            self._lock_issue(document.issue_number, adw_id, document.repository)
+        taken = self._leases.take(adw_id, owner, ttl_seconds=ttl_seconds)
+        if isinstance(taken, LeaseBusy):  # pragma: no cover - the row was made by us a moment ago and is free
+            raise StateExists(adw_id)
+        self.events.extend(events)
+
+        return taken.lease
+
+    def unregister(self, lease: Lease) -> None:
+        """Take that back for a workflow whose document could not be written."""
+        if not self._leases.release(lease):
+            return
+        self._leases.remove(lease.adw_id)
+        issue = self._issues.pop(lease.adw_id, None)
+        if issue is not None:
+            self._locks.release(issue[0], lease.adw_id, issue[1])
+
+    def _lock_issue(self, issue_number: int, adw_id: str, repository: str) -> None:
+        if not self._locks.acquire(issue_number, adw_id, repository):
+            self._leases.remove(adw_id)
+            held = self._locks.holder(issue_number, repository)
+            raise IssueLocked(issue_number, held.adw_id if held else "another workflow", repository)
+        self._issues[adw_id] = (issue_number, repository)
+
+
+class MemoryRequests:
+    """`Requests` in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._requests: list[Request] = []
+
+    def ask(self, adw_id: str, kind: str, *, payload: JsonObject | None = None, asked_by: str = "") -> Request:
+        """Leave a request."""
+        check_adw_id(adw_id)
+        with self._guard:
+            request = Request(
+                request_id=len(self._requests) + 1,
+                adw_id=adw_id,
+                kind=kind,
+                payload=dict(payload or {}),
+                asked_by=asked_by,
+                created_at=timestamps.to_text(self._clock.now()),
+            )
+            self._requests.append(request)
+            return request
+
+    def open_for(self, adw_id: str) -> tuple[Request, ...]:
+        """Return what is not handled yet, oldest first."""
+        check_adw_id(adw_id)
+        return tuple(r for r in self._requests if r.adw_id == adw_id and r.handled_at is None)
+
+    def handled(self, request_id: int, outcome: str) -> bool:
+        """Mark it handled; False when it was already, or never asked."""
+        with self._guard:
+            if not 1 <= request_id <= len(self._requests) or self._requests[request_id - 1].handled_at is not None:
+                return False
+            self._requests[request_id - 1] = replace(
+                self._requests[request_id - 1], handled_at=timestamps.to_text(self._clock.now()), outcome=outcome
+            )
+            return True
+
+
+class MemoryLocalLock:
+    """
+    A `LocalLock` in memory.
+
+    Give several workers of one imagined machine the same *machine* set, and each its own MemoryLocalLock: then one
+    keeps the others out, as separate processes would.
+    """
+
+    def __init__(self, machine: set[str] | None = None) -> None:
+        self._machine = machine if machine is not None else set()
+        self._mine: set[str] = set()
+
+    def try_hold(self, adw_id: str) -> bool:
+        """Take it without waiting; True also when it is ours already."""
+        if check_adw_id(adw_id) in self._mine:
+            return True
+        if adw_id in self._machine:
+            return False
+        self._machine.add(adw_id)
+        self._mine.add(adw_id)
+        return True
+
+    def let_go(self, adw_id: str) -> None:
+        """Free it; nothing happens when it was not ours."""
+        if check_adw_id(adw_id) in self._mine:
+            self._mine.remove(adw_id)
+            self._machine.discard(adw_id)
+
+    def is_held(self, adw_id: str) -> bool:
+        """Say whether anybody holds it."""
+        return check_adw_id(adw_id) in self._machine
+
+
+class FakeProcesses:
+    """`Processes` whose owners live until they are killed here."""
+
+    def __init__(self, token: Callable[[], str], *, host: str = "testhost") -> None:
+        self._token = token
+        self._host = host
+        self._next_pid = 1000
+        self._verdicts: dict[str, Verdict] = {}
+
+    def me(self, role: str) -> OwnerRecord:
+        """Return a fresh owner record; its owner is alive."""
+        self._next_pid += 1
+        record = OwnerRecord(
+            token=self._token(),
+            host=self._host,
+            machine=f"machine-of-{self._host}",
+            boot_id="boot-1",
+            pid_namespace="pid:[1]",
+            pid=self._next_pid,
+            start_ticks=self._next_pid * 10,
+            role=role,
+        )
+        self._verdicts[record.token] = Verdict.ALIVE
+        return record
+
+    def verdict(self, record: OwnerRecord | None) -> Verdict:
+        """Return what was set for that owner; UNKNOWN for one that is not from here."""
+        if record is None:
+            return Verdict.UNKNOWN
+        return self._verdicts.get(record.token, Verdict.UNKNOWN)
+
+    def kill(self, record: OwnerRecord) -> None:
+        """From now on that owner is proven dead."""
+        self._verdicts[record.token] = Verdict.DEAD
+
+    def lose_sight_of(self, record: OwnerRecord) -> None:
+        """From now on nothing is known about that owner."""
+        self._verdicts[record.token] = Verdict.UNKNOWN

@@ -1,0 +1,80 @@
+"""
+A whole adw in memory: what `ambient` needs, wired from the twins.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+from adws.adw_modules.interfaces import Ownership
+from adws.testing.clock import FakeClock
+from adws.testing.ownership import (
+    FakeProcesses,
+    MemoryIssueLocks,
+    MemoryLeases,
+    MemoryLocalLock,
+    MemoryRegistry,
+    MemoryRequests,
+)
+from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryParts:
+    """Satisfies `interfaces.Parts`; the further fields are for tests to turn and look at."""
+
+    store: MemoryStore
+    catalogue: MemoryCatalogue
+    locks: MemoryIssueLocks
+    ownership: Ownership
+    clock: FakeClock
+    events: MemoryEventLog
+    leases: MemoryLeases
+    registry: MemoryRegistry
+    requests: MemoryRequests
+    local_lock: MemoryLocalLock
+    processes: FakeProcesses
+
+
+def memory_parts(
+    *,
+    clock: FakeClock | None = None,
+    store: MemoryStore | None = None,
+    ttl_seconds: float = 30.0,
+    role: str = "library",
+) -> MemoryParts:
+    """Return parts that live in memory, ready for `ambient.using(...)` or `ADWState.load(..., parts=...)`."""
+    # Imported here so that a test of a single store does not load the conductors.
+    ownership_module = importlib.import_module("adws.adw_modules.coordination.ownership")
+    the_clock = clock or FakeClock()
+    the_store = store or MemoryStore(clock=the_clock)
+    leases = MemoryLeases(the_clock)
+    locks = MemoryIssueLocks(the_clock)
+    registry = MemoryRegistry(leases, locks)
+    local_lock = MemoryLocalLock()
+    processes = FakeProcesses(the_clock.token)
+    ownership: Ownership = ownership_module.WorkflowOwnership(
+        store=the_store,
+        leases=leases,
+        registry=registry,
+        local_lock=local_lock,
+        processes=processes,
+        clock=the_clock,
+        ttl_seconds=ttl_seconds,
+        role=role,
+    )
+
+    return MemoryParts(
+        store=the_store,
+        catalogue=MemoryCatalogue(the_store),
+        locks=locks,
+        ownership=ownership,
+        clock=the_clock,
+        events=MemoryEventLog(the_store),
+        leases=leases,
+        registry=registry,
+        requests=MemoryRequests(the_clock),
+        local_lock=local_lock,
+        processes=processes,
+    )
