@@ -10,18 +10,17 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeAlias, TypeVar, Union
 
 import click
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import AdwError
 
-if TYPE_CHECKING:
-    from adws.adw_modules.json_value import JsonValue
-
+#: What can be printed as JSON. Wider than JsonValue: what is only read may be any mapping or sequence.
+Printable: TypeAlias = Union[bool, int, float, str, Sequence["Printable"], Mapping[str, "Printable"], None]  # noqa: UP007 - a quoted name cannot stand in `X | Y` at run time
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 #: Marks, embeddings, overrides and isolates that change the direction of text; they draw nothing themselves.
@@ -36,7 +35,7 @@ def json_option(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
 
 
-def emit(data: JsonValue, text: str | Iterable[str], *, as_json: bool) -> None:
+def emit(data: Printable, text: str | Iterable[str], *, as_json: bool) -> None:
     """Print *data* as JSON, or *text* (a text or its lines) cleaned for a terminal."""
     if as_json:
         _write(json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True))

@@ -1,0 +1,28 @@
+"""
+`adw config`: the settings in force and where each comes from.
+
+Secrets are shown as `set` or `not set`, never as a value.
+"""
+
+from __future__ import annotations
+
+import click
+
+from adws.cli import main, output
+from adws.config import SETTINGS
+
+
+@click.command()
+@output.json_option
+def config(*, as_json: bool) -> None:
+    """
+    Show the settings in force and where each comes from.
+
+    The command line wins over the environment, that over adw.toml in the home, that over the default.
+    """
+    settings = main.load_settings()
+    rows = [(setting.name, settings.shown(setting.name), settings.origin(setting.name)) for setting in SETTINGS]
+    data = {name: {"origin": origin, "value": value} for name, value, origin in rows}
+    shown = [(name, "not set" if value is None else str(value), origin) for name, value, origin in rows]
+
+    output.emit(data, output.table(("SETTING", "VALUE", "ORIGIN"), shown), as_json=as_json)

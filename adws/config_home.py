@@ -1,0 +1,60 @@
+"""
+Find the home: the directory that holds `adw.toml`, `state/` and `trees/`.
+
+It is the main checkout of the repository, also when adw is called from inside one of its worktrees. Git's own files
+are read directly: starting a git process would double the start-up time of every command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from adws.adw_modules.errors import ConfigError
+
+#: What to do about a home that cannot be found, at the end of every message about it.
+HINT = "set ADW_HOME, or use adw --home PATH"
+
+
+class Found(NamedTuple):
+    """A home, and how it was found."""
+
+    path: Path
+    origin: str
+
+
+def find_home(cwd: Path) -> Found:
+    """Return the main checkout of the repository *cwd* is in, else *cwd* itself."""
+    for directory in (cwd, *cwd.parents):
+        dot_git = directory / ".git"
+        if dot_git.is_dir():
+            return Found(directory, "the repository you are in")
+        if dot_git.is_file():
+            return Found(_main_checkout(dot_git), "the main checkout of the repository you are in")
+
+    return Found(cwd, "the current directory, which is in no git repository")
+
+
+def _main_checkout(dot_git: Path) -> Path:
+    """Return the main checkout that the worktree or submodule with this `.git` file belongs to."""
+    git_dir = dot_git.parent / _pointer(dot_git, prefix="gitdir:")
+    if not (git_dir / "commondir").is_file():
+        return dot_git.parent  # a submodule, or a checkout whose git directory stands elsewhere
+    common = (git_dir / _pointer(git_dir / "commondir")).resolve()
+    if common.name != ".git":
+        raise ConfigError(f"{dot_git.parent} is a worktree of {common}, which has no main checkout: {HINT}")
+
+    return common.parent
+
+
+def _pointer(path: Path, prefix: str = "") -> str:
+    """Return the path written in one of git's one-line files."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"cannot read {path} to find the home: {HINT}") from exc
+    target = text.removeprefix(prefix).strip()
+    if not text.startswith(prefix) or not target:
+        raise ConfigError(f"{path} does not say where its git directory is: {HINT}")
+
+    return target

@@ -1,0 +1,136 @@
+"""
+What the values of settings may look like: text in, value out.
+
+Each parser takes the text a user gave and the home, and raises ValueError with the end of a sentence: "must be ...".
+It never repeats the text, which may be a secret; the caller decides what may be shown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+_SIZES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SIZE = re.compile(r"([0-9]{1,15})\s*([A-Za-z]*)")
+_REPOSITORY = re.compile(r"(?:https?://[^/\s]+/|(?:ssh://)?git@[^:/\s]+[:/])?([\w.-]+/[\w.-]+?)(?:\.git)?/?")
+_REMOTE = re.compile(r"[A-Za-z0-9_][\w./-]*")
+#: Everything between the first colon of the user part and the last @: a password may hold any character.
+_PASSWORD = re.compile(r"^([^:/]+://[^:/?#@]*):.*@")
+_PASSWORD_PARAMETER = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&#]*", re.IGNORECASE)
+
+
+def choice(*allowed: str) -> Callable[[str, Path], str]:
+    """Return the parser of a word from a list, in any case."""
+    spelling = {word.casefold(): word for word in allowed}
+
+    def parse(text: str, _home: Path) -> str:
+        if text.casefold() not in spelling:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return spelling[text.casefold()]
+
+    return parse
+
+
+def whole(*, least: int) -> Callable[[str, Path], int]:
+    """Return the parser of a whole number."""
+
+    def parse(text: str, _home: Path) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
+            raise ValueError(f"must be a whole number, {least} or more")
+        return int(text)
+
+    return parse
+
+
+def seconds(text: str, _home: Path) -> float:
+    """Return a time above zero; not a number and infinity are refused."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number <= 0:
+        raise ValueError("must be a number of seconds above 0")
+
+    return number
+
+
+def size(text: str, _home: Path) -> int:
+    """Return a number of bytes, written plainly or with KiB, MiB or GiB."""
+    match = _SIZE.fullmatch(text)
+    unit = _SIZES.get(match[2].casefold()) if match else None
+    if match is None or unit is None or int(match[1]) == 0:
+        raise ValueError("must be a number of bytes above 0, or a number with KiB, MiB or GiB")
+
+    return int(match[1]) * unit
+
+
+def path(text: str, home: Path) -> Path:
+    """Return an absolute path; a relative one starts at the home, `~` is the person's directory."""
+    try:
+        expanded = Path(text).expanduser()
+    except RuntimeError as exc:
+        raise ValueError("must be a path whose ~ leads to a directory that is known") from exc
+    if "\0" in text:
+        raise ValueError("must be a path without a null character")
+
+    return (home / expanded).resolve()
+
+
+def database_url(text: str, home: Path) -> str:
+    """Return the URL of a SQLite file (made absolute, from the home) or of a PostgreSQL database."""
+    scheme, separator, rest = text.partition("://")
+    if scheme in {"postgresql", "postgres"} and rest.strip("/"):
+        return f"postgresql{separator}{rest}"
+    if scheme == "sqlite" and rest.startswith("/") and not rest.endswith("/") and ":memory:" not in rest:
+        return f"sqlite:///{path(rest[1:], home)}"
+
+    raise ValueError("must be sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME")
+
+
+def repository(text: str, _home: Path) -> str:
+    """Return owner/name, also of a GitHub URL."""
+    match = _REPOSITORY.fullmatch(text)
+    if match is None or set(match[1].split("/")) & {".", ".."}:
+        raise ValueError("must be owner/name or the URL of a repository")
+
+    return match[1]
+
+
+def token(text: str, _home: Path) -> str:
+    """Return a secret; it is one word of visible characters."""
+    if not text.isprintable() or " " in text:
+        raise ValueError("must be one word without spaces or control characters")
+
+    return text
+
+
+def program(text: str, _home: Path) -> str:
+    """Return the name or path of a program."""
+    if text.startswith("-") or not text.isprintable():
+        raise ValueError("must be the name or path of a program")
+
+    return text
+
+
+def remote(text: str, _home: Path) -> str:
+    """Return the name of a git remote; one that git would read as an option is refused."""
+    if _REMOTE.fullmatch(text) is None or ".." in text:
+        raise ValueError("must be the name of a git remote, such as origin")
+
+    return text
+
+
+def without_password(url: str) -> str:
+    """Return *url* with its password shown as `***`."""
+    return _PASSWORD_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `, did you mean X?` for the known name that looks most like *name*, else nothing."""
+    import difflib  # noqa: PLC0415 - only needed when something is wrong already
+
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+
+    return f", did you mean {near[0]}?" if near else ""
