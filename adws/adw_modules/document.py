@@ -7,26 +7,26 @@ it is loaded; what adw itself built is not validated again on save.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticSerializationError
 
-from adws.adw_modules.errors import StateInvalid
+from adws.adw_modules.errors import StateInvalid, StateUnserialisable
+from adws.adw_modules.state_schema import CURRENT_VERSION
 
 if TYPE_CHECKING:
     from adws.adw_modules.json_value import JsonObject, JsonValue
 else:  # pydantic cannot resolve a recursive alias; what JSON may hold is checked where the bytes are read
     JsonObject = dict[str, Any]
 
-#: Version of the schema below, the only one that is ever written.
-CURRENT_VERSION = "3.0"
-
 
 class _Part(BaseModel):
     """Base of everything in a document: unknown keys are kept."""
 
-    model_config = ConfigDict(extra="allow", populate_by_name=True)
+    # Left alone, pydantic writes NaN as null without a word; as a constant it can be found and refused.
+    model_config = ConfigDict(extra="allow", populate_by_name=True, ser_json_inf_nan="constants")
 
 
 class HistoryEntry(_Part):
@@ -124,9 +124,12 @@ class WorkflowDocument(_Part):
 
     current_state: str = "pending"
     resume_state: str | None = None  #: the phase that was left for PAUSED
-    failed_phase: str | None = None  #: the phase that failed
+    failed_phase: str | None = None  #: the state of the phase that failed
+    furthest_failed: str | None = None  #: of all that failed since retry_count was 0: it must succeed to set it back
     retry_count: int = 0
+    retry_marks: int = 0  #: retries that are counted but not used yet
     max_retries: int = 3
+    retries_granted: int = 0  #: how much of max_retries a person added
     reworks: int = 0
     max_reworks: int = 3
     state_history: list[HistoryEntry] = Field(default_factory=list)
@@ -140,6 +143,7 @@ class WorkflowDocument(_Part):
     resources: list[Resource] = Field(default_factory=list)
     cost: Cost = Field(default_factory=Cost)
     rollback: RollbackRecord | None = None
+    pr_merged: bool = False  #: from here on nothing is rolled back
 
     branch_name: str | None = None
     plan_file: str | None = None
@@ -155,9 +159,22 @@ class WorkflowDocument(_Part):
     updated_at: str
     outbox: list[JsonObject] = Field(default_factory=list)  #: events that may not be in the database yet
 
+    def add_history(self, moves: Sequence[JsonObject], *, keep: int) -> None:
+        """Append *moves* and keep the last *keep* of all; for the state machine, which loads without pydantic."""
+        entries = [*self.state_history, *(HistoryEntry.model_validate(move) for move in moves)]
+        self.state_history = entries[-keep:]
+
+    def begin_rollback(self) -> None:
+        """Write down that a rollback was begun, if that is not written yet."""
+        if self.rollback is None:
+            self.rollback = RollbackRecord()
+
 
 def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
     """Return the document in *data*, which is of the current version; raise StateInvalid naming every bad field."""
+    version = data.get("state_version", CURRENT_VERSION)
+    if version != CURRENT_VERSION:
+        raise StateInvalid(f"the document has version {version!r}, not {CURRENT_VERSION!r}: migrate it before parsing")
     try:
         return WorkflowDocument.model_validate(data)
     except ValidationError as exc:
@@ -168,5 +185,23 @@ def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
 
 
 def to_bytes(document: WorkflowDocument) -> bytes:
-    """Return *document* as JSON text, one key a line so that people can read and grep it."""
-    return document.__pydantic_serializer__.to_json(document, indent=1, by_alias=True)
+    """
+    Return *document* as JSON text, one key a line so that people can read and grep it.
+
+    Raises StateUnserialisable for a value that JSON has no word for; NaN and the infinities are such values.
+    """
+    try:
+        body = document.__pydantic_serializer__.to_json(document, indent=1, by_alias=True)
+    except PydanticSerializationError as exc:
+        raise StateUnserialisable(f"the document of {document.adw_id} cannot be written as JSON: {exc}") from exc
+    # The words also stand in texts, so a hit is only a reason to look closely; the usual save pays two searches.
+    if b"NaN" in body or b"Infinity" in body:
+        json.loads(body, parse_constant=lambda word: _refuse_constant(document.adw_id, word))
+
+    return body
+
+
+def _refuse_constant(adw_id: str, word: str) -> NoReturn:
+    raise StateUnserialisable(
+        f"the document of {adw_id} holds {word}, which is not JSON: store a number, null or a text"
+    )

@@ -1,0 +1,185 @@
+"""
+Versions of a workflow's document, and the way from any old one to the current one.
+
+Pure, and free of pydantic, so that viewers can read old files. `migrate` walks the shortest chain of registered steps,
+never changes its argument, and says which step failed.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from adws.adw_modules.errors import MigrationFailed, NewerVersion, NoMigrationPath, StateInvalid, UsageError
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.state_migrations import FIELDS_V2, v1_to_v2, v2_to_v3
+
+Migration: TypeAlias = Callable[[JsonObject], JsonObject]
+Step: TypeAlias = tuple[str, str]
+
+#: Version of the schema in `document.py`, the only one that is ever written.
+CURRENT_VERSION = "3.0"
+#: What a document without a version is.
+UNVERSIONED = "1.0"
+
+_VERSION = re.compile(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?")
+
+
+class StateSchema:
+    """Which versions there are, and which one is written."""
+
+    CURRENT_VERSION = CURRENT_VERSION
+
+    @staticmethod
+    def get_schema_v2() -> dict[str, str]:
+        """Return the fields of version 2.0 with their types; `| None` marks those that may be null."""
+        return dict(FIELDS_V2)
+
+    @staticmethod
+    def versions() -> tuple[str, ...]:
+        """Return every version that can be read, oldest first."""
+        found = {version for step in StateMigration.registered() for version in step} | {CURRENT_VERSION}
+
+        return tuple(sorted(found, key=_rank))
+
+
+def normalise_version(value: JsonValue) -> str:
+    """Return "2.0" for 2, 2.0, "2" and "2.0"; raise NoMigrationPath for what is not a version."""
+    match = None if isinstance(value, bool) else _VERSION.fullmatch(str(value).strip())
+    if match is None:
+        raise NoMigrationPath(f"{value!r} is not a schema version: one looks like {CURRENT_VERSION!r}")
+
+    return f"{int(match[1])}.{int(match[2] or 0)}"
+
+
+def version_of(data: Mapping[str, JsonValue]) -> str:
+    """Return the version of a document; one without a version is the oldest, because no old file has any."""
+    found = data.get("state_version")
+
+    return UNVERSIONED if found is None else normalise_version(found)
+
+
+def backup_name(file_name: str, version: str, number: int = 1) -> str:
+    """
+    Return the name under which the *version* of a file is kept beside it when it is upgraded.
+
+    A backup is never overwritten: when the name is taken by other bytes, ask for the next *number*.
+    """
+    counted = "" if number == 1 else f".{number}"
+
+    return f"{file_name}.v{normalise_version(version)}{counted}.bak"
+
+
+def _deep_copy(data: JsonObject) -> JsonObject:
+    try:
+        return copy.deepcopy(data)
+    except RecursionError:
+        raise StateInvalid("the document is nested too deeply to be the state of a workflow") from None
+
+
+def _rank(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+class MigrationRegistry:
+    """
+    Steps from one version to another, and the walk along them.
+
+    `StateMigration` is the one that documents are loaded with. Make another, or a `copy()`, to try steps out without
+    leaving them behind.
+    """
+
+    def __init__(self, current_version: str = CURRENT_VERSION) -> None:
+        self.current_version = normalise_version(current_version)
+        self._steps: dict[Step, Migration] = {}
+
+    @property
+    def MIGRATIONS(self) -> Mapping[str, Migration]:  # noqa: N802 - the name by which this table is known
+        """The steps as a read-only table, by names like `1.0->2.0`."""
+        return MappingProxyType({f"{start}->{end}": step for (start, end), step in self._steps.items()})
+
+    def register_migration(self, from_version: str, to_version: str) -> Callable[[Migration], Migration]:
+        """Return a decorator that adds a step; it must lead upwards, and there may be only one for each pair."""
+        start, end = normalise_version(from_version), normalise_version(to_version)
+        if _rank(start) >= _rank(end):
+            raise UsageError(f"a migration leads to a higher version, but {start} -> {end} does not")
+
+        def register(migration: Migration) -> Migration:
+            if (start, end) in self._steps:
+                raise UsageError(f"a migration {start} -> {end} is registered already: each step has one")
+            self._steps[start, end] = migration
+            return migration
+
+        return register
+
+    def registered(self) -> tuple[Step, ...]:
+        """Return every step there is, lowest first."""
+        return tuple(sorted(self._steps, key=lambda step: (_rank(step[0]), _rank(step[1]))))
+
+    def path(self, from_version: str, to_version: str) -> list[Step]:
+        """Return the fewest steps that lead from one version to the other; raise NoMigrationPath."""
+        start, end = normalise_version(from_version), normalise_version(to_version)
+        ways: dict[str, list[Step]] = {start: []}
+        waiting = deque([start])
+        while waiting and end not in ways:
+            here = waiting.popleft()
+            for step in self.registered():
+                if step[0] == here and step[1] not in ways:
+                    ways[step[1]] = [*ways[here], step]
+                    waiting.append(step[1])
+
+        if end not in ways:
+            raise NoMigrationPath(f"no migration leads from {start} to {end}; registered: {self._names()}")
+        return ways[end]
+
+    def migrate(self, data: JsonObject) -> JsonObject:
+        """Return *data* in the current version as a new object; what is current already comes back equal."""
+        if not isinstance(data, dict):
+            raise StateInvalid(f"a document is a JSON object, not {type(data).__name__}")
+        version = self._version_of(data)
+        if _rank(version) > _rank(self.current_version):
+            raise NewerVersion(version, self.current_version)
+
+        migrated = _deep_copy(data)
+        for step in self.path(version, self.current_version):
+            migrated = self._take(step, migrated)
+        if version == self.current_version:
+            migrated["state_version"] = version
+
+        return migrated
+
+    def copy(self, current_version: str | None = None) -> MigrationRegistry:
+        """Return a registry with the same steps that can be added to without changing this one."""
+        twin = MigrationRegistry(current_version or self.current_version)
+        twin._steps = dict(self._steps)
+
+        return twin
+
+    def _version_of(self, data: JsonObject) -> str:
+        try:
+            return version_of(data)
+        except NoMigrationPath as exc:
+            raise NoMigrationPath(f"{exc}; registered: {self._names()}") from None
+
+    def _take(self, step: Step, data: JsonObject) -> JsonObject:
+        try:
+            result = self._steps[step](data)
+            return {**result, "state_version": step[1]}
+        except Exception as exc:  # whatever a step raises, the report has to name the step
+            raise MigrationFailed(step[0], step[1], exc) from exc
+
+    def _names(self) -> str:
+        return ", ".join(f"{start} -> {end}" for start, end in self.registered()) or "none"
+
+
+#: The migrations that documents are loaded with.
+StateMigration = MigrationRegistry()
+StateMigration.register_migration("1.0", "2.0")(v1_to_v2)
+StateMigration.register_migration("2.0", "3.0")(v2_to_v3)
+
+#: The name older code knows this step by.
+migrate_v1_to_v2 = v1_to_v2
