@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from adws.adw_modules import ambient
@@ -59,6 +60,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("ADW_TEST_SEED", str(secrets.randbelow(2**32)))
     if not os.environ["ADW_TEST_SEED"].isdigit():
         raise pytest.UsageError(f"ADW_TEST_SEED is {os.environ['ADW_TEST_SEED']!r}: use a whole number, such as 12345")
+    # A busy machine is slow, not wrong: no deadline for single examples.
+    hypothesis.settings.register_profile("normal", deadline=None, print_blob=True)
+    hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=2000)
+    hypothesis.settings.load_profile("soak" if _is_soak() else "normal")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-names", action="store_true", help="write tests/public_names.txt anew")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

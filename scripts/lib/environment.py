@@ -93,7 +93,8 @@ def _make_venv(root: Path) -> None:
     if made.returncode != 0:
         said = (made.stdout + made.stderr).strip()
         raise SetupError(
-            f"{sys.executable} could not make a virtual environment; on Debian and Ubuntu: apt install python3-venv\n{said}"
+            f"{sys.executable} could not make a virtual environment; on Debian and Ubuntu: apt install python3-venv\n"
+            f"{said}"
         )
 
 
