@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: what to install -> the requirement that says so
 TARGETS: Mapping[str, str] = {"runtime": ".", "dev": ".[dev]"}
 
-#: The build tool is installed like everything else, so that constraints.txt pins it too.
-BUILD_TOOL = "hatchling"
+#: The build tools are installed like everything else, so that constraints.txt pins them too.
+BUILD_TOOLS = ("hatchling", "editables")
 
 
 class SetupError(Exception):
@@ -104,7 +104,7 @@ def _runs(python: Path) -> bool:
 
 
 def _install(root: Path, target: str) -> None:
-    _pip(root, BUILD_TOOL)
+    _pip(root, *BUILD_TOOLS)
     _pip(root, "--no-build-isolation", "--editable", TARGETS[target])
 
 
