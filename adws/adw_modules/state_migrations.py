@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.legacy_scripts import PHASE_STATES, phase_of, state_named, workflow_name
-from adws.adw_modules.migration_draft import Draft, shown
+from adws.adw_modules.migration_draft import Draft, moment_in, shown
 
 #: Version 2.0: field -> type.
 FIELDS_V2: Mapping[str, str] = MappingProxyType(
@@ -174,6 +174,9 @@ def _new_in_v3(draft: Draft) -> JsonObject:
     return {
         "revision": 0,
         "fence": 0,
+        "furthest_failed": fields["failed_phase"],
+        "retry_marks": 0,
+        "retries_granted": 0,
         "reworks": 0,
         "max_reworks": 3,
         "history_dropped": 0,
@@ -183,8 +186,18 @@ def _new_in_v3(draft: Draft) -> JsonObject:
         "resources": [] if fields["current_state"] == "rolled_back" else list(_adopted(fields)),
         "cost": _cost(fields),
         "rollback": None,
+        "pr_merged": _is_merged(fields),
         "outbox": [],
     }
+
+
+def _is_merged(fields: JsonObject) -> bool:
+    """Say whether anything shows that the pull request was merged: then nothing may be rolled back."""
+    return (
+        fields.get("pr_merged") is True
+        or fields.get("merge_status") == "success"
+        or moment_in(fields.get("ship_timestamp")) is not None
+    )
 
 
 def _issue(request: JsonValue) -> JsonValue:
