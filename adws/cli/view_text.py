@@ -1,0 +1,270 @@
+"""
+What the views show: plain data for `--json`, and lines of text made from that same data.
+
+Pure. It reads documents as plain JSON, because a view must start without the libraries that check them; so it takes
+nothing for granted about a field but its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import LeaseRow, Page
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.cli import output
+
+#: Fields of a document that the status shows under their own name.
+_AS_THEY_ARE = (
+    "adw_id",
+    "issue_number",
+    "repository",
+    "revision",
+    "resume_state",
+    "failed_phase",
+    "terminal_reason",
+    "retry_count",
+    "max_retries",
+    "reworks",
+    "max_reworks",
+    "branch_name",
+    "worktree_path",
+    "pr_number",
+    "warnings",
+    "created_at",
+    "updated_at",
+)
+_OF_A_PHASE = (
+    "name",
+    "state",
+    "status",
+    "round",
+    "attempts_used",
+    "last_failure_reason",
+    "terminal_reason",
+    "retry_at",
+)
+#: Columns for a title or a reason in a list.
+_TITLE_WIDTH = 60
+
+
+def status_data(document: JsonObject, lease: LeaseRow | None, verdict: Verdict | None) -> JsonObject:
+    """Return the facts about one workflow that a person asks for."""
+    data: JsonObject = {name: document.get(name) for name in _AS_THEY_ARE}
+    data["state"] = document.get("current_state")
+    data["title"] = _object(document.get("issue")).get("title") or ""
+    data["workflow"] = _object(document.get("workflow")).get("name")
+    data["cost_usd"] = _object(document.get("cost")).get("total_usd")
+    data["phases"] = [_phase(_object(phase)) for phase in _list(document.get("phases"))]
+    data["rollback"] = _rollback(document.get("rollback"))
+    data["owner"] = _owner(lease, verdict)
+
+    return data
+
+
+def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
+    """Return the status as text."""
+    lines = output.facts(
+        [
+            ("id", _said(data["adw_id"])),
+            ("state", _state(data)),
+            ("issue", _issue(data)),
+            ("title", _said(data["title"])),
+            ("workflow", _said(data["workflow"])),
+            ("revision", _said(data["revision"])),
+            ("failed phase", _said(data["failed_phase"])),
+            ("reason", _said(data["terminal_reason"])),
+            ("retries", f"{_said(data['retry_count'])} of {_said(data['max_retries'])} used"),
+            ("reworks", f"{_said(data['reworks'])} of {_said(data['max_reworks'])} used" if data["reworks"] else ""),
+            ("owner", _owner_line(_object(data["owner"]))),
+            ("branch", _said(data["branch_name"])),
+            ("worktree", _said(data["worktree_path"])),
+            ("pull request", f"#{_said(data['pr_number'])}" if data["pr_number"] else ""),
+            ("cost", f"{cost:.2f} USD" if isinstance(cost := data["cost_usd"], float) and cost else ""),
+            ("created", _moment(data["created_at"], now)),
+            ("updated", _moment(data["updated_at"], now)),
+        ]
+    )
+
+    return [*lines, *_phase_lines(data, now), *_notice_lines(data)]
+
+
+def list_data(page: Page) -> JsonObject:
+    """Return a page of the list as plain data."""
+    return {
+        "next_cursor": page.next_cursor,
+        "workflows": [
+            {
+                "adw_id": row.adw_id,
+                "created_at": row.created_at,
+                "issue_number": row.issue_number,
+                "owner": _owner_name(row.owner),
+                "repository": row.repository,
+                "revision": row.revision,
+                "state": row.state,
+                "title": row.title,
+                "updated_at": row.updated_at,
+                "workflow": row.workflow,
+            }
+            for row in page.rows
+        ],
+    }
+
+
+def list_lines(page: Page, now: datetime) -> list[str]:
+    """Return a page of the list as a table, and how to see the next one."""
+    if not page.rows:
+        return ["no workflows"]
+    rows = [
+        (
+            row.adw_id,
+            row.state,
+            _issue({"issue_number": row.issue_number, "repository": row.repository}),
+            row.workflow,
+            _moment(row.updated_at, now),
+            _owner_name(row.owner) or "-",
+            output.shorten(row.title, _TITLE_WIDTH),
+        )
+        for row in page.rows
+    ]
+    more = [f"more: add --cursor {page.next_cursor}"] if page.next_cursor else []
+
+    return [*output.table(("ID", "STATE", "ISSUE", "WORKFLOW", "UPDATED", "OWNER", "TITLE"), rows), *more]
+
+
+def events_data(events: Sequence[Event]) -> JsonObject:
+    """Return events as plain data; `last` is what to pass to `--after` for the ones that follow."""
+    return {"events": [event.to_json() for event in events], "last": events[-1].event_id if events else None}
+
+
+def events_lines(events: Sequence[Event], now: datetime) -> list[str]:
+    """Return events as a table, in the order they happened."""
+    if not events:
+        return ["no events"]
+    rows = [
+        (
+            event.event_id,
+            _moment(event.created_at, now),
+            event.event_type,
+            event.node_name or "-",
+            "-" if event.attempt_number is None else str(event.attempt_number),
+            json.dumps(event.data, ensure_ascii=False, sort_keys=True) if event.data else "",
+        )
+        for event in events
+    ]
+
+    return output.table(("EVENT", "TIME", "WHAT", "WHERE", "ATTEMPT", "DATA"), rows)
+
+
+# --- parts of the status ---------------------------------------------------------------------------------------
+
+
+def _phase(phase: JsonObject) -> JsonObject:
+    data: JsonObject = {name: phase.get(name) for name in _OF_A_PHASE}
+    data["max_attempts"] = _number(phase.get("max_attempts")) + _number(phase.get("granted"))
+
+    return data
+
+
+def _rollback(record: JsonValue) -> JsonObject | None:
+    if not isinstance(record, dict):
+        return None
+
+    return {name: record.get(name) for name in ("reason", "started_at", "blocked_by")}
+
+
+def _owner(lease: LeaseRow | None, verdict: Verdict | None) -> JsonObject | None:
+    if lease is None or lease.owner is None:
+        return None
+    owner = lease.owner
+
+    return {
+        "fence": lease.fence,
+        "host": owner.host,
+        "lease_seconds_left": round(lease.seconds_left, 3),
+        "liveness": (verdict or Verdict.UNKNOWN).value,
+        "pid": owner.pid,
+        "role": owner.role,
+        "taken_at": lease.taken_at,
+    }
+
+
+def _owner_line(owner: JsonObject) -> str:
+    if not owner:
+        return "nobody"
+    left = owner["lease_seconds_left"]
+    ends = f"{left:.0f} s left" if isinstance(left, float | int) and left > 0 else "over"
+
+    return f"{owner['role']} {owner['pid']}@{owner['host']}, {owner['liveness']}, lease {ends}"
+
+
+def _owner_name(text: str) -> str | None:
+    record = OwnerRecord.from_text(text) if text else None
+
+    return record.describe() if record else None
+
+
+def _phase_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
+    rows = [
+        (
+            _said(phase["name"]),
+            _said(phase["status"]),
+            f"{_said(phase['attempts_used'])}/{_said(phase['max_attempts'])}",
+            _moment(phase["retry_at"], now) or "-",
+            output.shorten(_said(phase["terminal_reason"] or phase["last_failure_reason"]), _TITLE_WIDTH) or "-",
+        )
+        for phase in (_object(item) for item in _list(data["phases"]))
+    ]
+    if not rows:
+        return []
+
+    return ["", *output.table(("PHASE", "STATUS", "ATTEMPTS", "NEXT TRY", "LAST FAILURE"), rows)]
+
+
+def _notice_lines(data: Mapping[str, JsonValue]) -> list[str]:
+    notices = [_said(warning) for warning in _list(data["warnings"])]
+    rollback = data["rollback"]
+    if isinstance(rollback, dict):
+        blocked = ", ".join(_said(item) for item in _list(rollback.get("blocked_by")))
+        notices.append(f"a rollback was begun{f', blocked by {blocked}' if blocked else ''}")
+
+    return ["", *(f"notice: {notice}" for notice in notices)] if notices else []
+
+
+def _state(data: Mapping[str, JsonValue]) -> str:
+    """Return the state, and for a parked workflow where it goes on."""
+    resumes = f" (resumes with {data['resume_state']})" if data["resume_state"] else ""
+
+    return f"{_said(data['state'])}{resumes}"
+
+
+def _issue(data: Mapping[str, JsonValue]) -> str:
+    number = "-" if data["issue_number"] is None else f"#{data['issue_number']}"
+
+    return f"{data['repository'] or ''}{number}"
+
+
+# --- plain JSON, taken as it comes ------------------------------------------------------------------------------
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def _number(value: JsonValue) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _said(value: JsonValue) -> str:
+    return "" if value is None else str(value)
+
+
+def _moment(value: JsonValue, now: datetime) -> str:
+    return output.moment(value, now) if isinstance(value, str) and value else ""

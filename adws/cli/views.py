@@ -1,0 +1,76 @@
+"""
+`adw status`, `adw list`, `adw events`: looking, without changing anything.
+
+These start without pydantic, SQLAlchemy and the like, because people type them often and scripts call them in loops.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from adws.adw_modules.errors import StateNotFound, UsageError
+from adws.adw_modules.interfaces import PageQuery
+from adws.cli import arguments, main, output, view_text
+
+
+@click.command()
+@arguments.adw_id_argument
+@output.json_option
+def status(*, adw_id: str, as_json: bool) -> None:
+    """Show one workflow: its state, phases, attempts, owner and what it made."""
+    with main.open_home() as app:
+        document = app.store.peek(adw_id)
+        lease = app.leases.read(adw_id)
+        verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
+        data = view_text.status_data(document, lease, verdict)
+
+        output.emit(data, view_text.status_lines(data, app.clock.now()), as_json=as_json)
+
+
+@click.command(name="list")
+@click.option("--state", metavar="STATE", callback=lambda _ctx, _param, value: _known_state(value), help="Only these.")
+@click.option("--issue", type=click.IntRange(min=1), metavar="NUMBER", help="Only the workflows of this issue.")
+@click.option("--workflow", metavar="NAME", help="Only workflows made from this definition.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Workflows on a page, at most 1000."
+)
+@click.option("--cursor", metavar="CURSOR", help="Go on where the page before ended.")
+@output.json_option
+def list_(
+    *, state: str | None, issue: int | None, workflow: str | None, limit: int, cursor: str | None, as_json: bool
+) -> None:
+    """List workflows, newest first, one page at a time."""
+    query = PageQuery(limit=limit, cursor=cursor, state=state, issue_number=issue, workflow=workflow)
+    with main.open_home() as app:
+        page = app.catalogue.page(query)
+
+        output.emit(view_text.list_data(page), view_text.list_lines(page, app.clock.now()), as_json=as_json)
+
+
+@click.command()
+@arguments.adw_id_argument
+@click.option("--after", metavar="EVENT", help="Only what came after this event.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Events to show.")
+@output.json_option
+def events(*, adw_id: str, after: str | None, limit: int, as_json: bool) -> None:
+    """Show what happened to a workflow, in order."""
+    with main.open_home() as app:
+        found = app.events.of_workflow(adw_id, after=after, limit=limit)
+        if not found and not app.store.exists(adw_id):
+            raise StateNotFound(adw_id)
+
+        output.emit(view_text.events_data(found), view_text.events_lines(found, app.clock.now()), as_json=as_json)
+
+
+def _known_state(text: str | None) -> str | None:
+    """Return the state that is meant, in any case; raise UsageError with the list of those there are."""
+    if text is None:
+        return None
+    # Imported for those who filter only: the other views start without the state machine.
+    states = [state.value for state in importlib.import_module("adws.adw_modules.state_machine").WorkflowState]
+    if text.lower() not in states:
+        raise UsageError(f"{text!r} is not a state; use one of {', '.join(states)}")
+
+    return text.lower()
