@@ -58,8 +58,14 @@ DOORS = {
     "time.time": ["adw_modules/clock.py"],
 }
 
-#: Where `except Exception` may stand: the outermost frame of a process, and sinks, which must not stop the work.
-CATCH_ALL = ["cli/main.py", "adw_modules/structured_logger.py", "adw_modules/db/projector.py"]
+#: Where `except Exception` may stand: the outermost frame of a process, sinks, which must not stop the work, and
+#: migrations, which others may register.
+CATCH_ALL = [
+    "cli/main.py",
+    "adw_modules/db/projector.py",
+    "adw_modules/state_schema.py",
+    "adw_modules/structured_logger.py",
+]
 
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 500
