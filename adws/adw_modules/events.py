@@ -19,27 +19,27 @@ class Event:
     """Something that happened to a workflow. `stamp()` fills in the key, the revision and the moment."""
 
     event_type: str  #: a name of EVENT_TYPES
-    adw_id: str = ""
+    adw_id: str = ""  #: the workflow
     event_id: str = ""  #: `<adw_id>.<revision>.<n>`, unique for ever
     revision: int = 0  #: revision of the document that this event came with
     created_at: str = ""  #: timestamps.to_text
-    status: str = ""
+    status: str = ""  #: state or phase status after the event
     execution_id: str = ""  #: the adw_id, or the run inside it
-    parent_execution_id: str | None = None
-    parent_event_id: str | None = None
-    retry_sequence_id: str | None = None
-    attempt_number: int | None = None
-    iteration_index: int | None = None
-    total_iterations: int | None = None
-    node_id: str | None = None
+    parent_execution_id: str | None = None  #: the execution that started this one
+    parent_event_id: str | None = None  #: the event that led to this one; for a retry, that of the attempt before
+    retry_sequence_id: str | None = None  #: the first event of a chain of retries
+    attempt_number: int | None = None  #: counts from 1
+    iteration_index: int | None = None  #: counts from 0, in the order of the collection
+    total_iterations: int | None = None  #: size of the collection
+    node_id: str | None = None  #: key of the phase or step in the workflow definition
     node_name: str | None = None  #: phase or step
     node_type: str | None = None  #: workflow | phase | step | iteration
     catalog_id: str | None = None  #: workflow name and version
     duration: float | None = None  #: seconds
-    result: JsonValue = None
-    context: JsonObject = field(default_factory=dict)
-    data: JsonObject = field(default_factory=dict)
-    meta: JsonObject = field(default_factory=dict)
+    result: JsonValue = None  #: what came out
+    context: JsonObject = field(default_factory=dict)  #: what the decision was made on
+    data: JsonObject = field(default_factory=dict)  #: facts of this type of event, see EVENT_TYPES
+    meta: JsonObject = field(default_factory=dict)  #: who and what wrote it
 
     def to_json(self) -> JsonObject:
         """Return the event as a JSON object without its empty fields."""
