@@ -1,0 +1,241 @@
+"""
+The wiring: the only place that names concrete parts.
+
+Each part is built on first use, and its module is imported then: a view of one workflow loads neither the models nor the
+database schema. Tests and embedders build the same thing from other parts (`adws.testing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from adws import config
+from adws.adw_modules.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from adws.adw_modules.coordination.ownership import WorkflowOwnership
+    from adws.adw_modules.db.session import Database
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.interfaces import (
+        Catalogue,
+        Clock,
+        EventLog,
+        IssueLocks,
+        LeaseBook,
+        LocalLock,
+        ProjectedWrite,
+        Projection,
+        Registry,
+        Requests,
+        StateStore,
+    )
+    from adws.adw_modules.json_value import JsonValue
+    from adws.adw_modules.process import SystemProcesses
+    from adws.adw_modules.redaction import Redactor
+
+
+def open_app(
+    settings: config.Settings, *, role: str = "cli", wrap_clock: Callable[[Clock], Clock] | None = None
+) -> App:
+    """Return the parts of a home, to be used with `with`; *role* is what this process is to others."""
+    clock: Clock = SystemClock()
+
+    return App(settings, clock=wrap_clock(clock) if wrap_clock else clock, role=role)
+
+
+def open_default() -> App:
+    """Return the parts of the home this process is in, for library calls that name none."""
+    return open_app(config.from_environment(), role="library")
+
+
+class App:
+    """Everything there is, built when it is asked for."""
+
+    def __init__(self, settings: config.Settings, *, clock: Clock, role: str) -> None:
+        self.settings = settings
+        self.clock = clock
+        self._role = role
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Bring the database copy up and let go of what was opened."""
+        projection = self.__dict__.pop("projection", None)
+        if projection is not None:
+            projection.close()
+        database = self.__dict__.pop("database", None)
+        if database is not None:
+            database.close()
+
+    # --- documents ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def store(self) -> StateStore:
+        """The home of documents that the settings chose."""
+        if self.settings.store == "database":
+            return self._database_store()
+
+        return self._file_store()
+
+    def _file_store(self) -> StateStore:
+        from adws.adw_modules.state_files import FileStateStore
+
+        return FileStateStore(
+            self.settings.state_dir,
+            clock=self.clock,
+            parse=_parse,
+            dump=_dump,
+            projection=_LateProjection(self),
+            scrub=self._scrub,
+            max_bytes=self.settings.max_document_bytes,
+        )
+
+    def _database_store(self) -> StateStore:
+        from adws.adw_modules.db.state_store import DatabaseStateStore
+
+        return DatabaseStateStore(self.database, clock=self.clock, parse=_parse, dump=_dump, scrub=self._scrub)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """What keeps the secrets we know out of everything that is written."""
+        from adws.adw_modules.redaction import Redactor
+
+        return Redactor(self.settings.secrets())
+
+    def _scrub(self, payload: bytes) -> bytes:
+        return self.redactor.scrub_bytes(payload)
+
+    # --- database ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def database(self) -> Database:
+        """What is shared: leases, locks, requests, events, the copy of documents."""
+        from adws.adw_modules.db.opening import open_database
+
+        return open_database(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
+
+    @cached_property
+    def projection(self) -> Projection:
+        """The copy of documents that live in files."""
+        from adws.adw_modules.db.projection import DatabaseProjection
+
+        return DatabaseProjection(
+            self.database, clock=self.clock, interval_seconds=self.settings.projector_interval_seconds
+        )
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """Lists and look-ups."""
+        from adws.adw_modules.db.catalogue import DatabaseCatalogue
+
+        return DatabaseCatalogue(self.database)
+
+    @cached_property
+    def events(self) -> EventLog:
+        """What happened."""
+        from adws.adw_modules.db.events import DatabaseEventLog
+
+        return DatabaseEventLog(self.database)
+
+    @cached_property
+    def leases(self) -> LeaseBook:
+        """Who works on what."""
+        from adws.adw_modules.db.leases import DatabaseLeases
+
+        return DatabaseLeases(self.database, clock=self.clock)
+
+    @cached_property
+    def locks(self) -> IssueLocks:
+        """Which workflow has which issue."""
+        from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
+
+        return DatabaseIssueLocks(self.database, clock=self.clock)
+
+    @cached_property
+    def requests(self) -> Requests:
+        """Messages to live owners."""
+        from adws.adw_modules.db.requests import DatabaseRequests
+
+        return DatabaseRequests(self.database, clock=self.clock)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """New workflows."""
+        from adws.adw_modules.db.registry import DatabaseRegistry
+
+        return DatabaseRegistry(self.database, clock=self.clock, home=self.settings.store)
+
+    # --- ownership ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def processes(self) -> SystemProcesses:
+        """Processes, known by more than their pid."""
+        from adws.adw_modules.process import SystemProcesses
+
+        return SystemProcesses(clock=self.clock)
+
+    @cached_property
+    def local_lock(self) -> LocalLock:
+        """The file locks that live owners on this machine hold."""
+        from adws.adw_modules.local_lock import FileLocalLock
+
+        return FileLocalLock(self.settings.state_dir)
+
+    @cached_property
+    def ownership(self) -> WorkflowOwnership:
+        """Taking workflows and giving them back."""
+        from adws.adw_modules.coordination.ownership import WorkflowOwnership
+
+        return WorkflowOwnership(
+            store=self.store,
+            leases=self.leases,
+            registry=self.registry,
+            local_lock=self.local_lock,
+            processes=self.processes,
+            clock=self.clock,
+            locks=self.locks,
+            ttl_seconds=self.settings.lease_ttl_seconds,
+            role=self._role,
+        )
+
+
+class _LateProjection:
+    """The projection, opened when a write or a lost file first needs it: reading a good file opens no database."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def submit(self, write: ProjectedWrite) -> None:
+        self._app.projection.submit(write)
+
+    def flush(self) -> None:
+        self._app.projection.flush()
+
+    def confirmed_revision(self, adw_id: str) -> int:
+        return self._app.projection.confirmed_revision(adw_id)
+
+    def copy_of(self, adw_id: str) -> bytes | None:
+        return self._app.projection.copy_of(adw_id)
+
+
+def _parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
+    from adws.adw_modules import document
+
+    return document.parse(data)
+
+
+def _dump(document_to_write: WorkflowDocument) -> bytes:
+    from adws.adw_modules import document
+
+    return document.to_bytes(document_to_write)
