@@ -246,25 +246,29 @@ class MemoryLocalLock:
     keeps the others out, as separate processes would.
     """
 
+    _guard = threading.Lock()  #: one for all: several of them may share a machine
+
     def __init__(self, machine: set[str] | None = None) -> None:
         self._machine = machine if machine is not None else set()
         self._mine: set[str] = set()
 
     def try_hold(self, adw_id: str) -> bool:
-        """Take it without waiting; True also when it is ours already."""
-        if check_adw_id(adw_id) in self._mine:
-            return True
-        if adw_id in self._machine:
-            return False
-        self._machine.add(adw_id)
-        self._mine.add(adw_id)
+        """Take it without waiting; False when anybody has it, this worker included."""
+        check_adw_id(adw_id)
+        with self._guard:
+            if adw_id in self._machine:
+                return False
+            self._machine.add(adw_id)
+            self._mine.add(adw_id)
         return True
 
     def let_go(self, adw_id: str) -> None:
         """Free it; nothing happens when it was not ours."""
-        if check_adw_id(adw_id) in self._mine:
-            self._mine.remove(adw_id)
-            self._machine.discard(adw_id)
+        check_adw_id(adw_id)
+        with self._guard:
+            if adw_id in self._mine:
+                self._mine.remove(adw_id)
+                self._machine.discard(adw_id)
 
     def is_held(self, adw_id: str) -> bool:
         """Say whether anybody holds it."""

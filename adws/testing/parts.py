@@ -61,6 +61,7 @@ def memory_parts(
         local_lock=local_lock,
         processes=processes,
         clock=the_clock,
+        locks=locks,
         ttl_seconds=ttl_seconds,
         role=role,
     )

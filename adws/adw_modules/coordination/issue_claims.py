@@ -1,0 +1,99 @@
+"""
+Which workflow an issue belongs to, proven from both sides: the lock names the workflow, and its document the issue.
+
+A workflow loses its claim with the write that ends it. Locks that a crash left behind are freed by looking at their
+documents, never by their age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from adws.adw_modules.errors import (
+    AdwError,
+    IssueLocked,
+    NotTheLockOwner,
+    StateError,
+    StateNotFound,
+    WorkflowBusy,
+)
+from adws.adw_modules.ids import check_adw_id
+from adws.adw_modules.interfaces import IssueLock, IssueLocks, LeaseTaken, Registry, StateStore
+from adws.adw_modules.locks import check_issue_number
+
+#: States in which a workflow has no more claim to its issue.
+FINISHED = frozenset({"completed", "abandoned", "rolled_back"})
+
+
+class IssueClaims:
+    """Claims of workflows to issues, checked against the documents."""
+
+    def __init__(self, *, store: StateStore, locks: IssueLocks, registry: Registry) -> None:
+        self._store = store
+        self._locks = locks
+        self._registry = registry
+
+    def prove_continuing(self, adw_id: str, issue_number: int | str, repository: str = "") -> None:
+        """
+        Return when *adw_id* may go on with an issue; a lock that is free is taken again.
+
+        Raises StateNotFound, NotTheLockOwner or IssueLocked.
+        """
+        number = check_issue_number(issue_number)
+        self._check_document(adw_id, number, repository)
+        if self._locks.verify(number, adw_id, repository):
+            return
+        if not self._locks.acquire(number, adw_id, repository):
+            holder = self._locks.holder(number, repository)
+            raise IssueLocked(number, holder.adw_id if holder else "another workflow", repository)
+        try:
+            self._check_document(adw_id, number, repository)  # it may have ended while the lock was free
+        except AdwError:
+            self._locks.release(number, adw_id, repository)
+            raise
+
+    def release_finished(self, take: Callable[[str], LeaseTaken]) -> tuple[IssueLock, ...]:
+        """
+        Free every issue whose workflow has ended, or was never written, and return those locks.
+
+        A crash between the write that ends a workflow and the release of its lock leaves such a lock, and so does one
+        between registering a workflow and writing its first document. *take* takes a lease or raises WorkflowBusy.
+        """
+        return tuple(lock for lock in self._locks.all() if self._release_if_over(lock, take))
+
+    def _release_if_over(self, lock: IssueLock, take: Callable[[str], LeaseTaken]) -> bool:
+        try:
+            document = self._store.peek(lock.adw_id)
+        except StateNotFound:
+            return self._release_unwritten(lock, take)
+        except StateError:
+            return False  # a document that cannot be read keeps its issue until a person has looked
+        if document.get("current_state") not in FINISHED:
+            return False
+
+        return self._release(lock)
+
+    def _release_unwritten(self, lock: IssueLock, take: Callable[[str], LeaseTaken]) -> bool:
+        try:
+            taken = take(lock.adw_id)
+        except WorkflowBusy:
+            return False  # it is being created right now
+        except StateNotFound:
+            return self._release(lock)
+        if self._store.exists(lock.adw_id):
+            return False  # written at the last moment; our lease ends by itself, and its next owner takes over
+        self._registry.unregister(taken.lease)
+
+        return not self._locks.verify(lock.issue_number, lock.adw_id, lock.repository)
+
+    def _release(self, lock: IssueLock) -> bool:
+        return self._locks.release(lock.issue_number, lock.adw_id, lock.repository)
+
+    def _check_document(self, adw_id: str, issue_number: int, repository: str) -> None:
+        document = self._store.peek(check_adw_id(adw_id))
+        found, where, state = (document.get(key) for key in ("issue_number", "repository", "current_state"))
+        if found != issue_number or (where or "") != repository:
+            named = f"issue {found}" + (f" of {where}" if where else "") if found else "no issue"
+            raise NotTheLockOwner(adw_id, issue_number, f"its document names {named}")
+        if state in FINISHED:
+            raise NotTheLockOwner(adw_id, issue_number, f"it is {state}; start a new workflow for the issue")
