@@ -147,12 +147,9 @@ def moment_in(value: JsonValue) -> str | None:
     if not isinstance(value, str):
         return None
     try:
-        text = timestamps.to_text(timestamps.parse(value.strip()))
+        return timestamps.to_text(timestamps.parse(value.strip()))
     except (ValueError, OverflowError):
         return None
-
-    # Years before 1000 lose their leading zeros in strftime, and a text of another width sorts wrongly.
-    return text if len(text) == len(UNKNOWN_MOMENT) else None
 
 
 def shown(value: JsonValue) -> str:

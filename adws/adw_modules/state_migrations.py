@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from adws.adw_modules.json_value import JsonObject, JsonValue
@@ -37,6 +37,9 @@ FIELDS_V2: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: `source` of the move that stands for all that happened before version 2.0.
+V1_SOURCE = "v1_migration"
+
 _OWNER_AND_NAME = r"([A-Za-z0-9][\w.-]*/[\w.-]*?\w[\w.-]*?)"
 _REPOSITORY = re.compile(_OWNER_AND_NAME, re.ASCII)
 _REPOSITORY_URL = re.compile(
@@ -55,7 +58,7 @@ def v1_to_v2(data: JsonObject) -> JsonObject:
         draft.warnings.append("the issue number is not known: none was recorded")
     draft.settle_fields()
 
-    metadata: JsonObject = {"source": "v1_migration", "status": fields.pop("status", None)}
+    metadata: JsonObject = {"source": V1_SOURCE, "status": fields.pop("status", None)}
     if fields.get("current_state") is not None:
         metadata["current_state"] = fields["current_state"]
     said = metadata["status"] if metadata["status"] is not None else fields.get("current_state")
@@ -64,7 +67,7 @@ def v1_to_v2(data: JsonObject) -> JsonObject:
 
     fields["current_state"] = state
     _settle_return(draft, phase)
-    _record_move(draft, came_from="pending", metadata=metadata, reason=reason)
+    _record_move(draft, "pending", "created_at", metadata, reason)
 
     return {**fields, "state_version": "2.0", "warnings": list(draft.warnings)}
 
@@ -101,20 +104,14 @@ def _left_for(draft: Draft, state: str) -> str | None:
     return state_named(origin) if origin in PHASE_STATES else None
 
 
-def _record_move(draft: Draft, *, came_from: str, metadata: JsonObject, reason: str | None) -> None:
+def _record_move(draft: Draft, came_from: JsonValue, moved_at: str, metadata: JsonObject, reason: str | None) -> None:
     """Add the move that the migration made; its `source` exempts it from the check against the state table."""
     if reason:
         metadata["reason"] = reason
         draft.warnings.append(reason)
 
-    draft.add_move(
-        {
-            "from": came_from,
-            "to": draft.fields["current_state"],
-            "timestamp": draft.fields["created_at"],
-            "metadata": metadata,
-        }
-    )
+    state, moment = draft.fields["current_state"], draft.fields[moved_at]
+    draft.add_move({"from": came_from, "to": state, "timestamp": moment, "metadata": metadata})
 
 
 # --- 2.0 -> 3.0 ------------------------------------------------------------------------------------------------
@@ -125,8 +122,8 @@ def v2_to_v3(data: JsonObject) -> JsonObject:
     draft = Draft(data)
     draft.settle_fields()
     fields = draft.fields
-    if "status" in fields:
-        draft.set_aside("status", "stood beside current_state")
+    if "checksum" in fields:
+        draft.set_aside("checksum", "is the name of adw's own seal")
 
     _settle_state(draft)
     _settle_repository(draft)
@@ -139,16 +136,33 @@ def v2_to_v3(data: JsonObject) -> JsonObject:
 
 
 def _settle_state(draft: Draft) -> None:
-    found = draft.fields.get("current_state")
+    """Settle the state, and end the history with a move that says who wrote what stands before it."""
+    found, status = draft.fields.get("current_state"), draft.fields.pop("status", None)
     state = state_named(found)
-    phase = phase_of(draft.scripts())
+    moves = draft.moves()
+    reached = next((move["to"] for move in reversed(moves) if move["to"] in PHASE_STATES), None)
     draft.fields["current_state"] = state or "paused"
-    _settle_return(draft, phase)
+    _settle_return(draft, state_named(reached) or phase_of(draft.scripts()))
+    if status is None and _is_accounted_for(moves, state):
+        return
+
+    metadata: JsonObject = {"source": "v2_migration"}
+    if status is not None:
+        metadata["status"] = status
     if state is None:
-        # The old word is no state, so the move starts where every workflow starts.
-        metadata: JsonObject = {"source": "v2_migration", "current_state": found}
-        reason = f"migrated with the unknown state {shown(found)}"
-        _record_move(draft, came_from="pending", metadata=metadata, reason=reason)
+        metadata["current_state"] = found
+    reason = None if state else f"migrated with the unknown state {shown(found)}"
+    came_from = moves[-1]["to"] if moves else "pending"
+    _record_move(draft, came_from, "updated_at", metadata, reason)
+
+
+def _is_accounted_for(moves: Sequence[JsonObject], state: str | None) -> bool:
+    """Say whether the history explains *state* without a further move: nothing happened yet, or 1.0 came before."""
+    if not moves:
+        return state == "pending"
+
+    last = moves[-1]
+    return last["to"] == state and isinstance(last["metadata"], dict) and last["metadata"].get("source") == V1_SOURCE
 
 
 def _settle_repository(draft: Draft) -> None:
