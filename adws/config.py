@@ -268,6 +268,12 @@ class Settings:
 
         return str(value) if isinstance(value, Path) else value
 
+    def secrets(self) -> tuple[str, ...]:
+        """Return the secret values themselves, for those who have to keep them out of what they write."""
+        tokens = (self.github_token, self.webhook_secret)
+
+        return (*(token for token in tokens if token), *config_values.passwords(self.database_url))
+
 
 class _Given(NamedTuple):
     """A text somebody gave for a setting, and where; *origin* is computed only when asked for."""

@@ -17,8 +17,8 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([A-Za-z]*)")
 _REPOSITORY = re.compile(r"(?:https?://[^/\s]+/|(?:ssh://)?git@[^:/\s]+[:/])?([\w.-]+/[\w.-]+?)(?:\.git)?/?")
 _REMOTE = re.compile(r"[A-Za-z0-9_][\w./-]*")
 #: Everything between the first colon of the user part and the last @: a password may hold any character.
-_PASSWORD = re.compile(r"^([^:/]+://[^:/?#@]*):.*@")
-_PASSWORD_PARAMETER = re.compile(r"([?&](?:password|passwd|sslpassword)=)[^&#]*", re.IGNORECASE)
+_PASSWORD = re.compile(r"^([^:/]+://[^:/?#@]*):(.*)@")
+_PASSWORD_PARAMETER = re.compile(r"([?&](?:password|passwd|sslpassword)=)([^&#]*)", re.IGNORECASE)
 
 
 def choice(*allowed: str) -> Callable[[str, Path], str]:
@@ -125,6 +125,18 @@ def remote(text: str, _home: Path) -> str:
 def without_password(url: str) -> str:
     """Return *url* with its password shown as `***`."""
     return _PASSWORD_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+def passwords(url: str) -> tuple[str, ...]:
+    """Return every password in *url*, as written and with its percent signs resolved."""
+    user = _PASSWORD.match(url)
+    written = [user[2]] if user else []
+    written += [found[2] for found in _PASSWORD_PARAMETER.finditer(url)]
+    if "%" not in url:
+        return tuple(filter(None, written))
+    from urllib.parse import unquote  # noqa: PLC0415 - few passwords need it, and every start would pay
+
+    return tuple(filter(None, dict.fromkeys([*written, *map(unquote, written)])))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,0 +1,240 @@
+"""
+Make the pages that say what the code says: settings, commands, events, the state diagram.
+
+Each page is a pure function of a table in the code, so `--check` can tell whether somebody forgot to make them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from adws.adw_modules import events, state_diagram, state_machine
+from adws.cli import main as frame
+from adws.config import RESERVED_PREFIXES, SETTINGS, Setting
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTE = "<!-- Made by scripts/docs from the code: change the code, then run scripts/docs. -->"
+DIAGRAM = re.compile(r"(<!-- generated: state-diagram -->\n).*?(<!-- /generated -->)", re.DOTALL)
+#: A field of a dataclass as it stands in the source: name, type, what it means.
+FIELD = re.compile(r"^    (\w+): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  #: (.*))?$", re.MULTILINE)
+
+
+def make_pages(docs: Path) -> dict[Path, str]:
+    """Return the text that each generated page should have."""
+    makers: Mapping[str, Callable[[], str]] = {
+        "settings.md": settings_page,
+        "cli.md": cli_page,
+        "events.md": events_page,
+    }
+    machine = docs / "state-machine.md"
+
+    return {docs / name: make() for name, make in makers.items()} | {machine: with_diagram(machine)}
+
+
+# --- settings --------------------------------------------------------------------------------------------------
+
+
+def settings_page() -> str:
+    """Return docs/settings.md."""
+    return f"""# Settings
+
+{NOTE}
+
+Every setting can be given as an environment variable, most also in `adw.toml` in the home. The command line wins over
+the environment, that over `adw.toml`, that over the default. `adw config` prints the value in force and where it comes
+from. An empty variable counts as not set.
+
+The home is `adw --home PATH`, else `ADW_HOME`, else the main checkout of the git repository you are in (also from
+inside one of its worktrees), else the current directory. Relative paths start at the home.
+
+Unknown variables that start with `ADW_`, unknown keys and bad values are errors that name the variable or the file and
+line. Setting a variable and one of its other names to different values is an error too. Variables that start with
+{_and([f"`{prefix}`" for prefix in RESERVED_PREFIXES])} belong to the test suite and are not read.
+
+Secrets are given by environment variables only, since `adw.toml` is a file to commit; `adw config` shows them as `set`
+or `not set`, and the password in a database URL as `***`.
+
+{_table(("Variable", "Key in `adw.toml`", "Default", "Values", "Meaning"), [_setting_row(s) for s in SETTINGS])}
+
+## An `adw.toml` with every key at its default
+
+```toml
+{example_file()}```
+"""
+
+
+def example_file() -> str:
+    """Return an adw.toml that changes nothing."""
+    tables: dict[str, list[str]] = {}
+    for setting in SETTINGS:
+        table, _, key = setting.key.rpartition(".")
+        if table and setting.default:
+            default = setting.default.replace("{state_dir}", "state")
+            tables.setdefault(table, []).append(f"{key} = {_toml(default)}")
+
+    return "\n".join(f"[{name}]\n" + "".join(f"{line}\n" for line in lines) for name, lines in tables.items())
+
+
+def _setting_row(setting: Setting) -> tuple[str, ...]:
+    also = f" Also read from {_and([f'`{alias}`' for alias in setting.aliases])}." if setting.aliases else ""
+    default = setting.default.replace("{state_dir}", "STATE_DIR")
+
+    return (
+        f"`{setting.env}`",
+        f"`{setting.key}`" if setting.key else "-",
+        f"`{default}`" if default else "not set",
+        setting.values,
+        setting.help + also,
+    )
+
+
+def _toml(text: str) -> str:
+    return text if re.fullmatch(r"[0-9.]+", text) else f'"{text}"'
+
+
+# --- commands --------------------------------------------------------------------------------------------------
+
+
+def cli_page() -> str:
+    """Return docs/cli.md."""
+    root = click.Context(frame.cli, info_name="adw")
+    sections = [f"## {title}\n\n" + "\n".join(_section(root, entries)) for title, entries in frame.COMMANDS.items()]
+    options = _table(("Option", "Meaning"), _options(frame.cli, root))
+
+    return f"""# Commands
+
+{NOTE}
+
+{frame.cli.help}
+
+`adw [OPTIONS] COMMAND [ARGS]...`
+
+{options}
+
+Exit codes: 0 done; 1 it could not be done, and one line on stderr says why; 2 wrong use; 3 a bug in adw, with its
+traceback in a log file that is named; 130 interrupted; 141 the reader of the output went away. With `--json` the output
+is one JSON document. Colour is left out when `NO_COLOR` is set.
+
+{"".join(sections)}"""
+
+
+def commands(ctx: click.Context | None = None) -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Yield every command below *ctx*: its whole name, itself and its context."""
+    ctx = ctx or click.Context(frame.cli, info_name="adw")
+    group = ctx.command
+    for name in group.list_commands(ctx) if isinstance(group, click.Group) else ():
+        command = group.get_command(ctx, name)  # type: ignore[attr-defined]  # it is a group, or there is no name
+        below = click.Context(command, info_name=name, parent=ctx)
+        yield below.command_path, command, below
+        yield from commands(below)
+
+
+def _section(root: click.Context, names: Sequence[str]) -> Iterator[str]:
+    for path, command, ctx in commands(root):
+        if path.split()[1] not in names:
+            continue
+        usage = " ".join((path, *command.collect_usage_pieces(ctx)))
+        yield f"### {path}\n\n{inspect.cleandoc(command.help or '')}\n\n`{usage}`\n"
+        if rows := list(_options(command, ctx)):
+            yield f"{_table(('Option', 'Meaning'), rows)}\n"
+
+
+def _options(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, str]]:
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is not None:
+            yield f"`{record[0]}`", record[1]
+
+
+# --- events ----------------------------------------------------------------------------------------------------
+
+
+def events_page() -> str:
+    """Return docs/events.md."""
+    types = [(f"`{name}`", meaning) for name, meaning in events.EVENT_TYPES.items()]
+    fields = [(f"`{name}`", f"`{kind}`", meaning) for name, kind, meaning in event_fields()]
+
+    return f"""# Events
+
+{NOTE}
+
+An event is stored in the same commit as the step it tells of, and never changed after that. `adw events ID` shows
+those of a workflow in order; with `--json`, fields that are empty are left out.
+
+## Types
+
+{_table(("Type", "Meaning"), types)}
+
+## Fields
+
+{_table(("Field", "Type", "Meaning"), fields)}
+"""
+
+
+def event_fields() -> Iterator[tuple[str, str, str]]:
+    """Yield name, type and meaning of every field of an event, as they stand in the source."""
+    for name, kind, meaning in FIELD.findall(inspect.getsource(events.Event)):
+        yield name, kind.strip(), meaning
+
+
+# --- the state diagram -----------------------------------------------------------------------------------------
+
+
+def with_diagram(page: Path) -> str:
+    """Return docs/state-machine.md with the diagram of the state table between its marks."""
+    text = page.read_text(encoding="utf-8")
+    if DIAGRAM.search(text) is None:
+        raise SystemExit(
+            f"{page} has no marks for the diagram: <!-- generated: state-diagram --> ... <!-- /generated -->"
+        )
+    block = state_diagram.block(state_machine.StateTransition.TRANSITIONS)
+
+    return DIAGRAM.sub(lambda marks: f"{marks[1]}{block}{marks[2]}", text)
+
+
+# --- text ------------------------------------------------------------------------------------------------------
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def main() -> int:
+    """Write the pages, or with --check compare them; return the exit code."""
+    parser = argparse.ArgumentParser(description="Make the pages of docs/ that come from the code.")
+    parser.add_argument("--check", action="store_true", help="change nothing, fail when a page is out of date")
+    options = parser.parse_args()
+    stale = [path for path, text in make_pages(ROOT / "docs").items() if not _is_same(path, text)]
+    for path in stale:
+        print(f"{path.relative_to(ROOT)} is out of date: run scripts/docs" if options.check else f"made {path.name}")
+    if options.check:
+        return 1 if stale else 0
+    for path, text in make_pages(ROOT / "docs").items():
+        path.write_text(text, encoding="utf-8")
+
+    return 0
+
+
+def _is_same(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
