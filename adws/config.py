@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from adws import config_home, config_values
 from adws.adw_modules.errors import ConfigError, PlatformUnsupported
@@ -41,7 +42,7 @@ class Setting(NamedTuple):
         return f"ADW_{self.name.upper()}"
 
 
-_MORE_THAN_NONE = config_values.whole(least=1)
+_AT_LEAST_ONE = config_values.whole(least=1)
 _COUNT = config_values.whole(least=0)
 
 SETTINGS: tuple[Setting, ...] = (
@@ -142,7 +143,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "max_attempts",
         "5",
-        _MORE_THAN_NONE,
+        _AT_LEAST_ONE,
         "Attempts a phase has in each round.",
         "limits.max_attempts",
         values="1 or more",
@@ -268,6 +269,13 @@ class Settings:
 
         return str(value) if isinstance(value, Path) else value
 
+    @property
+    def database_file(self) -> Path | None:
+        """The SQLite file, whether it is there or not; None for a server."""
+        path = self.database_url.removeprefix("sqlite:///")
+
+        return Path(path) if path != self.database_url else None
+
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values themselves, for those who have to keep them out of what they write."""
         tokens = (self.github_token, self.webhook_secret)
@@ -385,16 +393,11 @@ def _parsed(setting: Setting, given: _Given, base: Path) -> object:
 
 def _check_together(settings: Settings) -> None:
     """Refuse lease times that could let two workers believe they own one workflow."""
-    for smaller, larger in (
-        ("lease_renew_seconds", "lease_stop_seconds"),
-        ("lease_stop_seconds", "lease_ttl_seconds"),
-    ):
-        if getattr(settings, smaller) >= getattr(settings, larger):
-            _refuse_pair(settings, smaller, larger)
-
-
-def _refuse_pair(settings: Settings, smaller: str, larger: str) -> NoReturn:
-    raise ConfigError(
-        f"{smaller} is {getattr(settings, smaller):g} ({settings.origin(smaller)}) and must be less than "
-        f"{larger}, which is {getattr(settings, larger):g} ({settings.origin(larger)})"
-    )
+    names = ("lease_renew_seconds", "lease_stop_seconds", "lease_ttl_seconds")
+    for less, more in pairwise(names):
+        low, high = getattr(settings, less), getattr(settings, more)
+        if low >= high:
+            raise ConfigError(
+                f"{less} is {low:g} ({settings.origin(less)}) and must be less than {more}, "
+                f"which is {high:g} ({settings.origin(more)})"
+            )

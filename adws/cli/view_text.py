@@ -77,8 +77,8 @@ def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
             ("revision", _said(data["revision"])),
             ("failed phase", _said(data["failed_phase"])),
             ("reason", _said(data["terminal_reason"])),
-            ("retries", f"{_said(data['retry_count'])} of {_said(data['max_retries'])} used"),
-            ("reworks", f"{_said(data['reworks'])} of {_said(data['max_reworks'])} used" if data["reworks"] else ""),
+            ("retries", _used(data["retry_count"], data["max_retries"])),
+            ("reworks", _used(data["reworks"], data["max_reworks"]) if data["reworks"] else ""),
             ("owner", _owner_line(_object(data["owner"]))),
             ("branch", _said(data["branch_name"])),
             ("worktree", _said(data["worktree_path"])),
@@ -264,6 +264,10 @@ def _number(value: JsonValue) -> int:
 
 def _said(value: JsonValue) -> str:
     return "" if value is None else str(value)
+
+
+def _used(count: JsonValue, limit: JsonValue) -> str:
+    return "" if count is None else f"{count} of {_said(limit)} used"
 
 
 def _moment(value: JsonValue, now: datetime) -> str:

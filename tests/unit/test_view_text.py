@@ -1,0 +1,179 @@
+"""What the views show, made from plain documents."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from adws.adw_modules import document, timestamps
+from adws.adw_modules.events import Event, stamp
+from adws.adw_modules.interfaces import LeaseRow, Page, WorkflowSummary
+from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.cli import view_text
+
+NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
+EARLIER = timestamps.to_text(NOW - timedelta(minutes=5))
+OWNER = OwnerRecord(
+    token="t" * 32, host="forge", machine="m", boot_id="b", pid_namespace="n", pid=4711, start_ticks=9, role="worker"
+)
+
+
+def plain(**changes):
+    """A document as it stands in the file."""
+    made = document.WorkflowDocument(adw_id="1a2b3c4d", issue_number=7, created_at=EARLIER, updated_at=EARLIER)
+    return made.model_dump(by_alias=True) | changes
+
+
+def lines(doc, lease=None, verdict=None):
+    return view_text.status_lines(view_text.status_data(doc, lease, verdict), NOW)
+
+
+def test_the_status_of_a_fresh_workflow_shows_what_is_known_and_nothing_else():
+    assert lines(plain(revision=1)) == [
+        "id        1a2b3c4d",
+        "state     pending",
+        "issue     #7",
+        "revision  1",
+        "retries   0 of 3 used",
+        "owner     nobody",
+        "created   2026-01-31 08:55:00 UTC (5 min ago)",
+        "updated   2026-01-31 08:55:00 UTC (5 min ago)",
+    ]
+
+
+def test_the_status_of_a_failed_workflow_says_where_why_and_what_is_left():
+    phase = {
+        "name": "test",
+        "state": "testing",
+        "status": "failed",
+        "attempts_used": 6,
+        "max_attempts": 5,
+        "granted": 2,
+        "last_failure_reason": "3 tests are red",
+        "retry_at": timestamps.to_text(NOW + timedelta(minutes=2)),
+    }
+    shown = "\n".join(
+        lines(
+            plain(
+                current_state="failed",
+                failed_phase="test",
+                terminal_reason="MAX_ATTEMPTS_EXHAUSTED",
+                retry_count=2,
+                reworks=1,
+                pr_number=12,
+                branch_name="feature-7",
+                worktree_path="trees/1a2b3c4d",
+                repository="acme/shop",
+                issue={"title": "Add a cart"},
+                workflow={"name": "sdlc"},
+                cost={"total_usd": 1.234},
+                phases=[phase],
+            )
+        )
+    )
+
+    for words in ("failed phase  test", "MAX_ATTEMPTS_EXHAUSTED", "2 of 3 used", "1 of 3 used", "#12", "feature-7"):
+        assert words in shown
+    for words in ("trees/1a2b3c4d", "acme/shop#7", "Add a cart", "workflow      sdlc", "1.23 USD"):
+        assert words in shown
+    assert "test   failed  6/7       2026-01-31 09:02:00 UTC (in 2 min)  3 tests are red" in shown
+
+
+def test_a_paused_workflow_says_where_it_goes_on():
+    assert "state     paused (resumes with building)" in lines(plain(current_state="paused", resume_state="building"))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "left", "words"),
+    [
+        (Verdict.ALIVE, 12.4, "worker 4711@forge, alive, lease 12 s left"),
+        (Verdict.DEAD, -1.0, "worker 4711@forge, dead, lease over"),
+        (None, 3.0, "worker 4711@forge, unknown, lease 3 s left"),
+    ],
+)
+def test_the_owner_is_shown_with_its_liveness(verdict, left, words):
+    lease = LeaseRow(adw_id="1a2b3c4d", fence=3, owner=OWNER, seconds_left=left)
+
+    assert f"owner     {words}" in lines(plain(), lease, verdict)
+
+
+def test_the_token_of_the_owner_is_not_shown():
+    lease = LeaseRow(adw_id="1a2b3c4d", fence=3, owner=OWNER, seconds_left=1.0)
+
+    assert OWNER.token not in str(view_text.status_data(plain(), lease, Verdict.ALIVE))
+
+
+def test_warnings_and_a_begun_rollback_are_notices():
+    shown = lines(plain(warnings=["the branch was kept"], rollback={"reason": "x", "blocked_by": ["push", "pr"]}))
+
+    assert shown[-2:] == ["notice: the branch was kept", "notice: a rollback was begun, blocked by push, pr"]
+
+
+def test_a_document_with_odd_fields_is_still_shown():
+    odd = {"adw_id": "x", "phases": "none", "issue": [], "cost": None, "warnings": {}, "created_at": 3}
+
+    assert lines(odd) == ["id     x", "issue  -", "owner  nobody"]
+
+
+def summary(number, **changes):
+    values = {
+        "adw_id": f"{number:08x}",
+        "repository": "",
+        "issue_number": number,
+        "title": "T" * 80,
+        "workflow": "sdlc",
+        "state": "building",
+        "revision": 3,
+        "created_at": EARLIER,
+        "updated_at": EARLIER,
+    }
+    return WorkflowSummary(**values | changes)
+
+
+def test_a_page_shows_one_line_for_each_workflow_and_how_to_go_on():
+    page = Page(rows=(summary(1, owner=OWNER.to_text()), summary(2, issue_number=None)), next_cursor="abc")
+
+    shown = view_text.list_lines(page, NOW)
+
+    assert len(shown) == 4
+    assert "00000001  building  #1" in shown[1]
+    assert "worker 4711@forge" in shown[1]
+    assert shown[1].endswith("T" * 57 + "...")
+    assert "00000002  building  - " in shown[2]
+    assert shown[3] == "more: add --cursor abc"
+
+
+def test_an_empty_page_says_so():
+    assert view_text.list_lines(Page(rows=()), NOW) == ["no workflows"]
+
+
+def test_the_list_as_data_names_the_owner_but_not_its_token():
+    data = view_text.list_data(Page(rows=(summary(1, owner=OWNER.to_text()), summary(2, owner="not a record"))))
+
+    assert [row["owner"] for row in data["workflows"]] == ["worker 4711@forge", None]
+    assert data["next_cursor"] is None
+
+
+def test_events_are_shown_in_order_with_their_facts():
+    made = stamp(
+        [
+            Event(event_type="state_changed", data={"to": "b", "from": "a"}),
+            Event(event_type="state_set", node_name="p", attempt_number=2),
+        ],
+        adw_id="1a2b3c4d",
+        revision=4,
+        created_at=EARLIER,
+    )
+
+    shown = view_text.events_lines(made, NOW)
+
+    assert "1a2b3c4d.4.0" in shown[1]
+    assert shown[1].endswith('{"from": "a", "to": "b"}')
+    assert shown[2].split()[-2:] == ["p", "2"]
+    assert view_text.events_data(made)["last"] == "1a2b3c4d.4.1"
+
+
+def test_no_events_are_said_to_be_none():
+    assert view_text.events_lines((), NOW) == ["no events"]
+    assert view_text.events_data(()) == {"events": [], "last": None}
