@@ -1,0 +1,108 @@
+"""
+The schema, described once.
+
+Migrations make it step by step, and the drift test holds both against each other. Queries do not use these objects:
+they are SQL texts in `statements.py`. Moments are the fixed-width UTC text of `timestamps.to_text`, which sorts.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, Double, Identity, Index, Integer, MetaData, Table, Text
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+#: A number the database gives; SQLite only does that for its own INTEGER.
+_Number = BigInteger().with_variant(Integer, "sqlite")
+
+workflow_states = Table(
+    "workflow_states",
+    metadata,
+    Column("adw_id", Text, primary_key=True),
+    Column("repository", Text, nullable=False),
+    Column("issue_number", BigInteger),
+    Column("title", Text, nullable=False),
+    Column("workflow", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),  # 0: registered, its document is not written yet
+    # Owner, fence and end of the lease stand in the row they protect: a second table is unsafe under read committed.
+    Column("fence", BigInteger, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("lease_until", Double, nullable=False),
+    Column("lease_boot", Text, nullable=False),
+    Column("taken_at", Text, nullable=False),
+    Column("home", Text, nullable=False),
+    Column("schema_version", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("updated_at", Text, nullable=False),
+    # Last, so that a list never walks over the pages of a long document.
+    Column("body", Text, nullable=False),
+    CheckConstraint("home IN ('files', 'database')", name="home"),
+    # Each list is read along an index, newest first, so a page costs the same however many workflows there are.
+    Index("ix_workflow_states_newest", "created_at", "adw_id"),
+    Index("ix_workflow_states_state", "state", "created_at", "adw_id"),
+    Index("ix_workflow_states_workflow", "workflow", "created_at", "adw_id"),
+    Index("ix_workflow_states_repository", "repository", "created_at", "adw_id"),
+    Index("ix_workflow_states_issue", "issue_number", "created_at", "adw_id"),
+    Index("ix_workflow_states_repository_issue", "repository", "issue_number", "created_at", "adw_id"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", _Number, Identity(), primary_key=True),
+    Column("event_id", Text, nullable=False, unique=True),
+    Column("adw_id", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("execution_id", Text, nullable=False),
+    Column("parent_execution_id", Text),
+    Column("parent_event_id", Text),
+    Column("retry_sequence_id", Text),
+    Column("attempt_number", BigInteger),
+    Column("iteration_index", BigInteger),
+    Column("total_iterations", BigInteger),
+    Column("node_id", Text),
+    Column("node_name", Text),
+    Column("node_type", Text),
+    Column("catalog_id", Text),
+    Column("duration", Double),
+    Column("result", Text, nullable=False),
+    Column("context", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("meta", Text, nullable=False),
+    Index("ix_events_workflow", "adw_id", "seq"),
+)
+
+adw_locks = Table(
+    "adw_locks",
+    metadata,
+    Column("repository", Text, primary_key=True),
+    Column("issue_number", BigInteger, primary_key=True, autoincrement=False),
+    Column("adw_id", Text, nullable=False),
+    Column("acquired_at", Text, nullable=False),
+    Index("ix_adw_locks_adw_id", "adw_id"),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("request_id", _Number, Identity(), primary_key=True),
+    Column("adw_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("asked_by", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("handled_at", Text),
+    Column("outcome", Text),
+    # An owner looks every second: its open requests are found without walking over the handled ones.
+    Index("ix_requests_open", "adw_id", "handled_at", "request_id"),
+)

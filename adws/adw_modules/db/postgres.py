@@ -1,0 +1,271 @@
+"""
+PostgreSQL as the database of several machines.
+
+Leases are measured by the server's clock alone. A transaction whose commit was sent and whose answer was lost is never
+repeated blindly: the caller gets CommitUnknown and looks. Nothing is kept in a server session between transactions, so
+a pooler in transaction mode may stand between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+
+from adws.adw_modules.db import schema_version
+from adws.adw_modules.db.session import _NOTHING, PATIENCE_SECONDS, Database, Params, Row, Session
+from adws.adw_modules.errors import (
+    CommitUnknown,
+    DatabaseError,
+    DatabaseUnavailable,
+    TransactionAborted,
+)
+from adws.adw_modules.interfaces import Clock
+
+_Result = TypeVar("_Result")
+
+#: How often a transaction that stood in another's way is tried.
+TRIES = 5
+#: Connections kept open for the next transaction.
+IDLE_CONNECTIONS = 4
+CONNECT_SECONDS = 10
+
+_LIMITS = f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS:.0f}s'; SET LOCAL lock_timeout = '{PATIENCE_SECONDS:.0f}s'"
+#: One message each. SET LOCAL, not SET: behind a pooler the session is somebody else's a moment later.
+_BEGIN_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_LIMITS}"
+_BEGIN_WRITE = (
+    f"BEGIN; {_LIMITS}; SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL synchronous_commit = on"
+)
+
+#: Connections of the parent process: never used, never closed, never collected.
+_PARENTS: list[psycopg.Connection[Row]] = []
+
+_TOKENS = re.compile(
+    r"""
+    (?P<text>'(?:[^']|'')*')      # quoted text
+    | (?P<name>"(?:[^"]|"")*")    # quoted name
+    | (?P<note>--[^\n]*)          # comment
+    | (?P<cast>::)
+    | :(?P<param>[A-Za-z_]\w*)
+    | (?P<percent>%)
+    """,
+    re.VERBOSE,
+)
+
+
+@lru_cache(maxsize=512)
+def to_pyformat(sql: str) -> str:
+    """Return *sql* with `:name` as psycopg spells it, `%(name)s`; quoted text, comments and casts stay as they are."""
+
+    def spelled(found: re.Match[str]) -> str:
+        param = found["param"]
+
+        return f"%({param})s" if param else found[0].replace("%", "%%")
+
+    return _TOKENS.sub(spelled, sql)
+
+
+def without_password(url: str) -> str:
+    """Return *url* as it may be shown."""
+    parts = urlsplit(url)
+    where = parts.netloc
+    if "@" in where:
+        who, _, host = where.rpartition("@")
+        user = who.partition(":")[0]
+        where = f"{user}:***@{host}" if ":" in who else where
+    query = re.sub(r"(?i)\b((?:ssl)?password)=[^&]*", r"\1=***", parts.query)
+
+    return urlunsplit((parts.scheme, where, parts.path, query, parts.fragment))
+
+
+class PostgresSession(Session):
+    """A transaction on one connection."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+        self._connection = connection
+
+    def all(self, sql: str, params: Params = _NOTHING) -> list[Row]:
+        return self._execute(sql, params).fetchall()
+
+    def one(self, sql: str, params: Params = _NOTHING) -> Row | None:
+        return self._execute(sql, params).fetchone()
+
+    def run(self, sql: str, params: Params = _NOTHING) -> int:
+        return self._execute(sql, params).rowcount
+
+    def run_each(self, sql: str, params: Sequence[Params]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(to_pyformat(sql), params)
+
+    def _execute(self, sql: str, params: Params) -> psycopg.Cursor[Row]:
+        return self._connection.execute(to_pyformat(sql), params)
+
+
+class PostgresDatabase(Database):
+    """A server, any number of readers and writers."""
+
+    dialect = "postgresql"
+    now_sql = "extract(epoch from clock_timestamp())::float8"
+    row_lock_sql = "FOR UPDATE"
+
+    def __init__(self, url: str, *, clock: Clock) -> None:
+        """Use the server at *url* (`postgresql://user@host/name`)."""
+        super().__init__(name=without_password(url), clock=clock)
+        self._url = url.replace("postgresql+psycopg://", "postgresql://", 1)
+        self._idle: list[psycopg.Connection[Row]] = []
+
+    def lease_clock(self) -> Params:
+        return {"boot": ""}  # the server's clock goes on when a machine starts anew
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        connection = self._begin(_BEGIN_READ)
+        try:
+            yield PostgresSession(connection)
+        except BaseException as exc:
+            self._roll_back(connection)
+            if isinstance(exc, psycopg.Error):
+                raise self._translated(exc) from exc
+            raise
+        self._roll_back(connection)  # nothing was changed, so nothing has to be committed
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        connection = self._begin(_BEGIN_WRITE)
+        try:
+            yield PostgresSession(connection)
+        except BaseException as exc:
+            self._roll_back(connection)
+            if isinstance(exc, psycopg.Error):
+                raise self._translated(exc) from exc
+            raise
+        self._commit(connection)
+
+    def transact(self, work: Callable[[Session], _Result]) -> _Result:
+        for tried in range(1, TRIES):
+            try:
+                return super().transact(work)
+            except TransactionAborted:
+                # Apart from each other, so that the same two do not meet again.
+                self.clock.sleep(0.01 * tried * (1.0 + self.clock.random()))
+
+        return super().transact(work)
+
+    def schema_version(self) -> str | None:
+        with self.read() as session:
+            if session.one("SELECT to_regclass('alembic_version')") == (None,):
+                return None
+            row = session.one(schema_version.READ_VERSION)
+
+        return None if row is None else str(row[0])
+
+    def integrity_problems(self) -> list[str]:
+        with self.read() as session:
+            broken = session.all("SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid")
+
+        return [f"index {row[0]} is not valid" for row in broken]
+
+    def connect(self, *, autocommit: bool = True) -> psycopg.Connection[Row]:
+        """Return a fresh connection."""
+        try:
+            return psycopg.connect(
+                self._url,
+                autocommit=autocommit,
+                prepare_threshold=None,  # prepared statements do not survive a pooler in transaction mode
+                **self._defaults(),
+            )
+        except psycopg.Error as exc:
+            raise self._unreachable(exc) from exc
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def forget(self) -> None:
+        _PARENTS.extend(self._idle)
+        self._idle = []
+
+    def _defaults(self) -> dict[str, Any]:
+        """Return the connection settings that the URL leaves open."""
+        wanted = {"application_name": "adw", "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 30}
+        given = psycopg.conninfo.conninfo_to_dict(self._url)
+
+        return {name: value for name, value in wanted.items() if name not in given}
+
+    def _begin(self, begin: str) -> psycopg.Connection[Row]:
+        """Return a connection inside a new transaction; one that broke while it was idle is replaced."""
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                break
+            try:
+                connection.execute(begin)
+            except psycopg.Error:
+                connection.close()  # nothing was begun, so nothing can be lost by asking another one
+            else:
+                return connection
+        connection = self.connect()
+        try:
+            connection.execute(begin)
+        except psycopg.Error as exc:
+            connection.close()
+            raise self._translated(exc) from exc
+
+        return connection
+
+    def _commit(self, connection: psycopg.Connection[Row]) -> None:
+        try:
+            connection.execute("COMMIT")
+        except psycopg.Error as exc:
+            known = exc.sqlstate is not None and not exc.sqlstate.startswith(("08", "57P"))
+            connection.close()
+            if known:
+                raise self._translated(exc) from exc
+            raise CommitUnknown(self.name, _first_line(exc)) from exc
+        self._give_back(connection)
+
+    def _roll_back(self, connection: psycopg.Connection[Row]) -> None:
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK")
+        self._give_back(connection)
+
+    def _give_back(self, connection: psycopg.Connection[Row]) -> None:
+        idle = psycopg.pq.TransactionStatus.IDLE
+        if connection.info.transaction_status == idle and len(self._idle) < IDLE_CONNECTIONS:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _translated(self, error: psycopg.Error) -> DatabaseError:
+        """Return *error* as a sentence that says what to do."""
+        state = error.sqlstate or ""
+        if state in {"40001", "40P01"}:
+            return TransactionAborted(f"{self.name}: {_first_line(error)}; nothing was changed, try again")
+        if state in {"55P03", "57014"}:
+            return DatabaseUnavailable(
+                f"the database {self.name} did not answer within {PATIENCE_SECONDS:.0f} s: "
+                "look for a transaction that is left open (pg_stat_activity) and try again"
+            )
+        broken = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if broken and (not state or state.startswith(("08", "57P", "53"))):
+            return self._unreachable(error)
+
+        return DatabaseError(f"the database {self.name} could not do it: {_first_line(error)}; nothing was changed")
+
+    def _unreachable(self, error: psycopg.Error) -> DatabaseUnavailable:
+        return DatabaseUnavailable(
+            f"cannot reach the database {self.name}: {_first_line(error)}; "
+            "look whether the server runs and whether the setting database_url is right"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,225 @@
+"""
+The database copy of documents that live in files, brought up off the step path.
+
+A write is put into a buffer and the step goes on; a thread commits what has gathered, a few times a second, in one
+transaction. Of a workflow's bodies only the last is kept, of its events all. Whatever fails here stops no workflow: a
+document keeps its events in its outbox until they are confirmed, so nothing is lost that a later start cannot bring in.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from dataclasses import dataclass, field
+
+from adws.adw_modules.db import rows, statements
+from adws.adw_modules.db.session import Database, Params, Session
+from adws.adw_modules.errors import AdwError
+from adws.adw_modules.events import Event
+from adws.adw_modules.ids import check_adw_id
+from adws.adw_modules.interfaces import Clock, ProjectedWrite
+from adws.adw_modules.state_schema import CURRENT_VERSION
+
+logger = logging.getLogger("adw.projection")
+
+#: Seconds between two commits.
+INTERVAL_SECONDS = 0.2
+#: Longest wait after a failed commit.
+MAX_WAIT_SECONDS = 30.0
+#: Events that may wait in memory. Beyond it, writes are let go: their documents keep the events in their outbox.
+MAX_WAITING_EVENTS = 20_000
+
+
+@dataclass(kw_only=True, slots=True)
+class _Waiting:
+    """What is to be committed for one workflow."""
+
+    write: ProjectedWrite  #: the newest
+    events: list[Event] = field(default_factory=list)
+
+    def add(self, later: _Waiting) -> None:
+        """Take in what came after this."""
+        self.events.extend(later.events)
+        if later.write.revision > self.write.revision:
+            self.write = later.write
+
+
+class DatabaseProjection:
+    """A `Projection` in the database."""
+
+    _guard: threading.Lock  #: for the buffer
+    _committing: threading.Lock  #: one commit at a time, so that an older one never comes after a newer one
+    _work: threading.Event
+    _closing: threading.Event
+    _thread: threading.Thread | None
+    _waiting: dict[str, _Waiting]
+    _event_count: int
+    _has_failed: bool
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        interval_seconds: float = INTERVAL_SECONDS,
+        max_waiting_events: int = MAX_WAITING_EVENTS,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._interval = interval_seconds
+        self._max_events = max_waiting_events
+        self._confirmed: dict[str, int] = {}
+        #: Workflows of which a write was let go: nothing is confirmed for them, so their outbox keeps everything and
+        #: the next process, which hands over whole outboxes, brings it in.
+        self._gaps: set[str] = set()
+        self._start_afresh()
+        _OPEN.add(self)
+
+    def submit(self, write: ProjectedWrite) -> None:
+        """Hand a write over; returns at once, whatever state the database is in."""
+        with self._guard:
+            if self._event_count + len(write.events) > self._max_events:
+                self._gaps.add(write.adw_id)
+                return
+            self._put(write.adw_id, _Waiting(write=write, events=list(write.events)))
+            self._event_count += len(write.events)
+            if self._thread is None and not self._closing.is_set():
+                self._thread = threading.Thread(target=self._keep_up, name="adw-projection", daemon=True)
+                self._thread.start()
+            self._work.set()
+
+    def flush(self) -> None:
+        """Return when everything handed over so far is committed; raise what kept the database from it."""
+        self._commit()
+
+    def close(self) -> None:
+        """Commit what is left and stop; a database that cannot be reached is logged, the documents have the events."""
+        self._closing.set()
+        self._work.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        try:
+            self._commit()
+        except AdwError:
+            logger.warning("Database copy not brought up", extra={"action": "projection_behind"}, exc_info=True)
+        self._closing = threading.Event()
+
+    def confirmed_revision(self, adw_id: str) -> int:
+        """Return the last revision known to be in the database, 0 when unknown."""
+        return self._confirmed.get(adw_id, 0)
+
+    def copy_of(self, adw_id: str) -> bytes | None:
+        """Return the copied document, for recovery of a lost file."""
+        with self._database.read() as session:
+            row = session.one(statements.STATE_BODY, {"adw_id": check_adw_id(adw_id), "home": "files"})
+
+        return None if row is None else str(row[1]).encode("utf-8")
+
+    # --- the buffer --------------------------------------------------------------------------------------------
+
+    def _start_afresh(self) -> None:
+        """Begin with an empty buffer and no thread, as a forked child must: what waited is its parent's work."""
+        self._guard = threading.Lock()
+        self._committing = threading.Lock()
+        self._work = threading.Event()
+        self._closing = threading.Event()
+        self._thread = None
+        self._waiting = {}
+        self._event_count = 0
+        self._has_failed = False
+
+    def _put(self, adw_id: str, waiting: _Waiting) -> None:
+        before = self._waiting.setdefault(adw_id, waiting)
+        if before is not waiting:
+            before.add(waiting)
+
+    def _take_all(self) -> dict[str, _Waiting]:
+        with self._guard:
+            taken, self._waiting = self._waiting, {}
+            self._event_count = 0
+            self._work.clear()
+
+        return taken
+
+    def _put_back(self, taken: dict[str, _Waiting]) -> None:
+        """Put what could not be committed in front of what came meanwhile."""
+        with self._guard:
+            newer, self._waiting = self._waiting, taken
+            for adw_id, waiting in newer.items():
+                self._put(adw_id, waiting)
+            self._event_count = sum(len(waiting.events) for waiting in self._waiting.values())
+
+    # --- committing --------------------------------------------------------------------------------------------
+
+    def _keep_up(self) -> None:
+        wait = self._interval
+        while not self._closing.is_set():
+            self._work.wait()
+            if self._closing.wait(wait):
+                return
+            try:
+                self._commit()
+                wait = self._interval
+            except AdwError as exc:
+                wait = min(MAX_WAIT_SECONDS, wait * 2.0)
+                self._tell_once(exc)
+
+    def _commit(self) -> None:
+        with self._committing:
+            taken = self._take_all()
+            if not taken:
+                return
+            try:
+                # By id, so that two projectors never wait for each other in a circle.
+                ordered = [taken[adw_id] for adw_id in sorted(taken)]
+                self._database.transact(lambda session: _write_all(session, ordered))
+            except BaseException:
+                self._put_back(taken)
+                self._work.set()
+                raise
+            self._has_failed = False
+            self._confirm(taken)
+
+    def _confirm(self, taken: dict[str, _Waiting]) -> None:
+        for adw_id, waiting in taken.items():
+            if adw_id not in self._gaps:
+                self._confirmed[adw_id] = max(self._confirmed.get(adw_id, 0), waiting.write.revision)
+
+    def _tell_once(self, error: AdwError) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            logger.warning("Database copy is behind: %s", error, extra={"action": "projection_failed"}, exc_info=error)
+
+
+def _write_all(session: Session, batch: list[_Waiting]) -> None:
+    for waiting in batch:
+        session.run(statements.STATE_PROJECT, _params(waiting.write))
+    events = [rows.event_params(event) for waiting in batch for event in waiting.events]
+    if events:
+        session.run_each(statements.EVENT_INSERT, events)
+
+
+def _params(write: ProjectedWrite) -> Params:
+    return {
+        **rows.summary_params(write.summary),
+        "adw_id": write.adw_id,
+        "revision": write.revision,
+        "fence": write.fence,
+        "schema_version": CURRENT_VERSION,
+        "body": write.body.decode("utf-8"),
+    }
+
+
+#: Every projection of this process, so that a forked child starts with an empty one.
+_OPEN: weakref.WeakSet[DatabaseProjection] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for projection in list(_OPEN):
+        projection._start_afresh()  # noqa: SLF001 - of this module
+
+
+os.register_at_fork(after_in_child=_forget_all)

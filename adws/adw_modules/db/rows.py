@@ -1,0 +1,136 @@
+"""
+Rows of the database as the nouns of the house, and back.
+
+A database stores neither a NUL character nor half a surrogate pair, and both can stand in an issue's title: in the
+columns made for lists they are replaced. The document itself is JSON text, where they are escaped or refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.db import statements
+from adws.adw_modules.db.session import Params, Row
+from adws.adw_modules.errors import StateUnserialisable
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import IssueLock, Request, WorkflowSummary
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.json_value import JsonValue
+
+_JSON_COLUMNS = frozenset({"result", "context", "data", "meta"})
+#: Made once: json.dumps builds a new encoder for every call that does not use its defaults.
+_encode = json.JSONEncoder(allow_nan=False).encode
+
+
+def plain(text: str) -> str:
+    """Return *text* as every database can store it."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    text = text.replace("\x00", "\ufffd")
+
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def summary_of(document: WorkflowDocument) -> WorkflowSummary:
+    """Return the line of a list for *document*."""
+    return WorkflowSummary(
+        adw_id=document.adw_id,
+        repository=document.repository,
+        issue_number=document.issue_number,
+        title=document.issue.title if document.issue else "",
+        workflow=document.workflow.name if document.workflow else "",
+        state=document.current_state,
+        revision=document.revision,
+        created_at=document.created_at,
+        updated_at=document.updated_at,
+    )
+
+
+def summary_params(summary: WorkflowSummary) -> dict[str, object]:
+    """Return the columns of a list as parameters."""
+    return {
+        "adw_id": summary.adw_id,
+        "repository": plain(summary.repository),
+        "issue_number": summary.issue_number,
+        "title": plain(summary.title),
+        "workflow": plain(summary.workflow),
+        "state": summary.state,
+        "revision": summary.revision,
+        "created_at": summary.created_at,
+        "updated_at": summary.updated_at,
+    }
+
+
+def to_summary(row: Row) -> WorkflowSummary:
+    """Return the line of a list in a row of `statements.SUMMARY`."""
+    adw_id, repository, issue_number, title, workflow, state, revision, created_at, updated_at, owner = row
+
+    return WorkflowSummary(
+        adw_id=adw_id,
+        repository=repository,
+        issue_number=issue_number,
+        title=title,
+        workflow=workflow,
+        state=state,
+        revision=revision,
+        created_at=created_at,
+        updated_at=updated_at,
+        owner=owner,
+    )
+
+
+def event_params(event: Event) -> Params:
+    """Return a stamped event as parameters; raise StateUnserialisable when it holds what JSON cannot."""
+    params: dict[str, object] = {}
+    for name in statements.EVENT_COLUMNS:
+        value = getattr(event, name)
+        if name in _JSON_COLUMNS:
+            value = "{}" if value == {} else json_text(value, f"{name} of the event {event.event_type}")
+        elif isinstance(value, str):
+            value = plain(value)
+        params[name] = value
+
+    return params
+
+
+def to_event(row: Row) -> Event:
+    """Return the event in a row of `statements.EVENTS_OF_WORKFLOW`."""
+    values = dict(zip(statements.EVENT_COLUMNS, row, strict=True))
+    for name in _JSON_COLUMNS:
+        values[name] = json.loads(values[name])
+
+    return Event(**values)
+
+
+def to_lock(row: Row) -> IssueLock:
+    """Return the lock in a row of `statements.LOCK_HOLDER`."""
+    repository, issue_number, adw_id, acquired_at = row
+
+    return IssueLock(repository=repository, issue_number=issue_number, adw_id=adw_id, acquired_at=acquired_at)
+
+
+def to_request(row: Row) -> Request:
+    """Return the request in a row of `statements.REQUESTS_OPEN`."""
+    request_id, adw_id, kind, payload, asked_by, created_at, handled_at, outcome = row
+
+    return Request(
+        request_id=request_id,
+        adw_id=adw_id,
+        kind=kind,
+        payload=json.loads(payload),
+        asked_by=asked_by,
+        created_at=created_at,
+        handled_at=handled_at,
+        outcome=outcome,
+    )
+
+
+def json_text(value: JsonValue, what: str) -> str:
+    """Return *value* as JSON text; raise StateUnserialisable, naming *what*, when it has no such form."""
+    try:
+        return _encode(value)
+    except (ValueError, TypeError) as exc:
+        raise StateUnserialisable(f"{what} is not JSON: {exc}") from exc

@@ -1,0 +1,16 @@
+"""
+Which schema this adw knows.
+
+Imports nothing: opening a database compares one text with `HEAD`, and only a difference loads SQLAlchemy and Alembic.
+A test holds this table against the migration scripts.
+"""
+
+from __future__ import annotations
+
+#: Every revision there ever was, oldest first.
+KNOWN = ("0001",)
+#: The revision this adw works with.
+HEAD = KNOWN[-1]
+
+#: Where Alembic keeps the revision of a database.
+READ_VERSION = "SELECT version_num FROM alembic_version"

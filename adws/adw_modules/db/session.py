@@ -1,0 +1,111 @@
+"""
+One small session over the drivers' own connections.
+
+Queries are SQL texts with `:name` parameters, the same for both dialects; `Database.spell` puts in the few words that
+differ. `read()` sees one moment of the database, `write()` is one transaction, and neither hands a driver's error out.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from adws.adw_modules.interfaces import Clock
+
+#: One row, its values in the order of the query's columns.
+Row: TypeAlias = tuple[Any, ...]
+Params: TypeAlias = Mapping[str, object]
+
+_Result = TypeVar("_Result")
+_NOTHING: Params = {}
+
+#: How long a statement waits for a lock before the caller hears of it.
+PATIENCE_SECONDS = 30.0
+
+
+class Session(ABC):
+    """One transaction; valid inside the block that gave it."""
+
+    @abstractmethod
+    def all(self, sql: str, params: Params = _NOTHING) -> list[Row]:
+        """Return every row."""
+
+    @abstractmethod
+    def one(self, sql: str, params: Params = _NOTHING) -> Row | None:
+        """Return the first row, None when there is none."""
+
+    @abstractmethod
+    def run(self, sql: str, params: Params = _NOTHING) -> int:
+        """Change rows and return how many."""
+
+    @abstractmethod
+    def run_each(self, sql: str, params: Sequence[Params]) -> None:
+        """Run the same statement once for each of *params*."""
+
+
+class Database(ABC):
+    """An open database. Threads may share it; a forked child gets connections of its own."""
+
+    dialect: ClassVar[str]
+    #: The moment that leases are measured by, as SQL.
+    now_sql: ClassVar[str]
+    #: What makes a SELECT keep others from changing its rows until the end of the transaction.
+    row_lock_sql: ClassVar[str]
+
+    def __init__(self, *, name: str, clock: Clock) -> None:
+        self.name = name  #: where it is, without a password: for messages
+        self.clock = clock
+        _OPEN.add(self)
+
+    def spell(self, sql: str) -> str:
+        """Return *sql* with `{now}` and `{row_lock}` in the words of this dialect."""
+        return sql.replace("{now}", self.now_sql).replace("{row_lock}", self.row_lock_sql)
+
+    @abstractmethod
+    def lease_clock(self) -> Params:
+        """Return the parameters that `{now}` and `:boot` need."""
+
+    @abstractmethod
+    def read(self) -> AbstractContextManager[Session]:
+        """Read inside the block; every query sees the same moment."""
+
+    @abstractmethod
+    def write(self) -> AbstractContextManager[Session]:
+        """Change inside the block: all of it is durable after the block, or nothing is done."""
+
+    def transact(self, work: Callable[[Session], _Result]) -> _Result:
+        """Return *work* done in one transaction; it is repeated when another transaction was in the way."""
+        with self.write() as session:
+            return work(session)
+
+    @abstractmethod
+    def schema_version(self) -> str | None:
+        """Return the revision of the schema, None when there is none yet."""
+
+    @abstractmethod
+    def integrity_problems(self) -> list[str]:
+        """Return what the database itself finds wrong with its storage."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close every connection; the database opens again when it is used again."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Drop every connection without a word to the other side: they belong to the parent of this process."""
+
+
+#: Every database of this process, so that a forked child can let go of its parent's connections.
+_OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for database in list(_OPEN):
+        database.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

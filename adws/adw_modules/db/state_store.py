@@ -1,0 +1,229 @@
+"""
+Documents as rows of the database: the body, its events and its revision in one transaction.
+
+The row's fence is the token of its last owner, raised by the takeover itself: a writer who was taken over finds a
+higher one and is refused in the same statement that would have written. The outbox stays empty, for the events are in.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import events as event_words
+from adws.adw_modules import state_text, timestamps
+from adws.adw_modules.db import rows, statements
+from adws.adw_modules.db.session import Database, Params, Session
+from adws.adw_modules.errors import CommitUnknown, Fenced, StateConflict, StateCorrupt, StateExists, StateNotFound
+from adws.adw_modules.events import Event
+from adws.adw_modules.ids import check_adw_id
+from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+
+#: Ids read at a time.
+_IDS_AT_ONCE = 1000
+_HOME = {"home": "database"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Next:
+    """The next revision, ready to be written."""
+
+    document: WorkflowDocument
+    params: dict[str, object]
+    events: list[Params]
+
+
+class DatabaseStateStore:
+    """
+    A `StateStore` in the database.
+
+    *parse* makes a document of plain JSON, *dump* the JSON text of a document (`document.parse`, `document.to_bytes`);
+    *scrub* takes secrets out of every text before it is stored.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        parse: Callable[[Mapping[str, JsonValue]], WorkflowDocument],
+        dump: Callable[[WorkflowDocument], bytes] | None = None,
+        scrub: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._parse = parse
+        self._dump = dump or _default_dump
+        self._scrub = scrub
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def load(self, adw_id: str) -> LoadedState:
+        """Return the stored revision; raise StateNotFound or StateCorrupt. Takes no lock, writes nothing."""
+        data, notices = self._read(check_adw_id(adw_id))
+
+        return LoadedState(document=self._parse(data), notices=notices)
+
+    def peek(self, adw_id: str) -> JsonObject:
+        """Return the same as plain JSON of the current version, without parsing it into a model: for viewers."""
+        return self._read(check_adw_id(adw_id))[0]
+
+    def exists(self, adw_id: str) -> bool:
+        """Say whether there is a document, good or bad; a row that is only registered has none yet."""
+        with self._database.read() as session:
+            return session.one(statements.STATE_EXISTS, {"adw_id": check_adw_id(adw_id), **_HOME}) is not None
+
+    def ids(self) -> Iterator[str]:
+        """Yield the id of every document; those created meanwhile may be missing."""
+        after = ""
+        while True:
+            with self._database.read() as session:
+                found = session.all(statements.STATE_IDS, {"after": after, "limit": _IDS_AT_ONCE, **_HOME})
+            yield from (row[0] for row in found)
+            if len(found) < _IDS_AT_ONCE:
+                return
+            after = found[-1][0]
+
+    def _read(self, adw_id: str) -> tuple[JsonObject, tuple[LoadNotice, ...]]:
+        with self._database.read() as session:
+            row = session.one(statements.STATE_BODY, {"adw_id": adw_id, **_HOME})
+        if row is None:
+            raise StateNotFound(adw_id)
+        where = f"{self._database.name}, workflow {adw_id}"
+        data = _checked(where, adw_id, revision=row[0], body=row[1])
+        version = version_of(data)
+        if version == CURRENT_VERSION:
+            return data, ()
+        notice = LoadNotice(kind="migrated", path=where, reason=f"read as {version}, brought to {CURRENT_VERSION}")
+
+        return StateMigration.migrate(data), (notice,)
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def create(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
+        """
+        Store *document* as revision 1; raise StateExists when its id is taken.
+
+        A row that the registry made for this very owner (same fence, no document yet) is filled in.
+        """
+        check_adw_id(document.adw_id)
+        after = self._next(document, revision=1, fence=document.fence, events=events)
+        params = {**after.params, **_HOME, "expected": 0}
+
+        def work(session: Session) -> None:
+            if session.run(statements.STATE_INSERT, params) == 0:
+                head = session.one(statements.STATE_HEAD, params)
+                is_ours = head == ("database", 0, document.fence)
+                if not is_ours or not _write(session, params):
+                    raise StateExists(document.adw_id)
+            session.run_each(statements.EVENT_INSERT, after.events)
+
+        return self._committed(work, after)
+
+    def save(self, document: WorkflowDocument, *, fence: int, events: Sequence[Event] = ()) -> WorkflowDocument:
+        """Store *document* with *events* as the next revision; raise StateNotFound, StateConflict or Fenced."""
+        check_adw_id(document.adw_id)
+        after = self._next(document, revision=document.revision + 1, fence=fence, events=events)
+        after.params["expected"] = document.revision
+
+        def work(session: Session) -> None:
+            if not _write(session, after.params):
+                raise _refusal(session, document, fence)
+            for event in after.events:
+                session.run(statements.EVENT_INSERT, event)
+
+        return self._committed(work, after)
+
+    def fence_out(self, adw_id: str, *, fence: int) -> None:
+        """
+        Make every write under *fence* or a lower one fail from now on.
+
+        After a takeover there is nothing to do, for the takeover raised the row's fence itself. A half-done write is
+        a transaction: it holds the row, so it is either committed before this returns or refused.
+        """
+        params = {"adw_id": check_adw_id(adw_id), "fence": fence}
+        self._database.transact(lambda session: session.run(statements.STATE_FENCE_OUT, params))
+
+    def _next(self, document: WorkflowDocument, *, revision: int, fence: int, events: Sequence[Event]) -> _Next:
+        """Return the revision that follows *document*, without its secrets."""
+        moment = timestamps.to_text(self._clock.now())
+        changes = {"revision": revision, "fence": fence, "updated_at": moment, "outbox": []}
+        stored = document.model_copy(update=changes)
+        body = self._dump(stored)
+        if self._scrub is not None:
+            clean = self._scrub(body)
+            if clean != body:
+                stored, body = self._parse(state_text.parse(clean)), clean
+        stamped = event_words.stamp(events, adw_id=document.adw_id, revision=revision, created_at=moment)
+        params = rows.summary_params(rows.summary_of(stored))
+        params.update(fence=fence, schema_version=stored.state_version, body=body.decode("utf-8"))
+
+        return _Next(document=stored, params=params, events=[self._event_params(event) for event in stamped])
+
+    def _event_params(self, event: Event) -> Params:
+        if self._scrub is None:
+            return rows.event_params(event)
+        text = rows.json_text(event.to_json(), f"the event {event.event_type}").encode("ascii")
+        clean = self._scrub(text)
+
+        return rows.event_params(event if clean == text else Event.from_json(json.loads(clean)))
+
+    def _committed(self, work: Callable[[Session], None], after: _Next) -> WorkflowDocument:
+        """Do *work*; when the answer to the commit was lost, look whether our revision is there."""
+        try:
+            self._database.transact(work)
+        except CommitUnknown:
+            with self._database.read() as session:
+                found = session.one(statements.STATE_BODY, {**after.params, **_HOME})
+            if found != (after.document.revision, after.params["body"]):
+                raise
+
+        return after.document
+
+
+def _write(session: Session, params: Params) -> bool:
+    """Write over the expected revision; False when the row does not allow it."""
+    if session.run(statements.STATE_WRITE, params) == 1:
+        return True
+
+    return session.run(statements.STATE_WRITE_ALL, params) == 1
+
+
+def _refusal(session: Session, document: WorkflowDocument, fence: int) -> Exception:
+    """Return why the row could not be written, from the row itself."""
+    head = session.one(statements.STATE_HEAD, {"adw_id": document.adw_id})
+    if head is None or head[0] != "database" or head[1] == 0:
+        return StateNotFound(document.adw_id)
+    _, revision, current = head
+    if current > fence:
+        return Fenced(document.adw_id, fence, current)
+
+    return StateConflict(document.adw_id, document.revision, revision)
+
+
+def _checked(where: str, adw_id: str, *, revision: int, body: str) -> JsonObject:
+    """Return the document in *body*; raise StateCorrupt when it is not the one that its row speaks of."""
+    try:
+        data = state_text.parse(body.encode("utf-8"))
+    except state_text.Unreadable as exc:
+        raise StateCorrupt(where, str(exc), "bring a backup back with adw restore") from exc
+    if data.get("adw_id") != adw_id or data.get("revision") != revision:
+        found = f"{data.get('adw_id')!r} at revision {data.get('revision')!r}"
+        raise StateCorrupt(where, f"it holds {found}, its row says revision {revision}", "adw restore brings a backup")
+
+    return data
+
+
+def _default_dump(document: WorkflowDocument) -> bytes:
+    # Late: whoever has a document has loaded pydantic already, and viewers never come here.
+    body: bytes = importlib.import_module("adws.adw_modules.document").to_bytes(document)
+
+    return body

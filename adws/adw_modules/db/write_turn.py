@@ -1,0 +1,124 @@
+"""
+One writer at a time on this machine: a thread lock inside the process, a flock between processes.
+
+SQLite's own lock is taken by polling, so the newest writer may win for seconds while the oldest waits. The kernel's
+flock has a queue. The lock file stays where it is for ever: two processes that lock an unlinked file and its successor
+would both be in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from adws.adw_modules.errors import DatabaseUnavailable, LockUnavailable
+
+
+class WriteTurn:
+    """The right to write, taken in turn."""
+
+    def __init__(self, path: Path, *, patience_seconds: float) -> None:
+        self._path = path
+        self._patience = patience_seconds
+        self._threads = threading.Lock()
+        self._fd: int | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the turn inside the block; raise DatabaseUnavailable after waiting long enough."""
+        if not self._threads.acquire(timeout=self._patience):
+            raise self._too_long("another thread of this process")
+        try:
+            fd = self._open()
+            try:
+                self._lock(fd)
+                yield
+            finally:
+                if self._fd == fd:
+                    fcntl.flock(fd, fcntl.LOCK_UN)
+        finally:
+            self._threads.release()
+
+    def close(self) -> None:
+        """Close the lock file."""
+        with self._threads:
+            self.forget()
+
+    def forget(self) -> None:
+        """Start afresh, as a forked child must: a lock on the inherited descriptor would be its parent's."""
+        fd, self._fd = self._fd, None
+        self._threads = threading.Lock()  # a thread that exists only in the parent may have had the old one
+        if fd is not None:
+            os.close(fd)
+
+    def _open(self) -> int:
+        if self._fd is None:
+            try:
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            except OSError as exc:
+                raise LockUnavailable(str(self._path), exc) from exc
+
+        return self._fd
+
+    def _lock(self, fd: int) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._queue_up(fd)
+        except OSError as exc:
+            raise LockUnavailable(str(self._path), exc) from exc
+
+    def _queue_up(self, fd: int) -> None:
+        """Wait in the kernel's queue, which has no time limit: so a thread stands in it, and this one may give up."""
+        place = _Place(fd)
+        threading.Thread(target=place.wait, name="adw-write-turn", daemon=True).start()
+        try:
+            if place.arrived.wait(self._patience):
+                return
+        except BaseException:  # an interrupt: leave the queue, or the turn would never be given back
+            self._leave(place)
+            raise
+        if self._leave(place):
+            raise self._too_long("another process")
+
+    def _leave(self, place: _Place) -> bool:
+        """Give the place up, False when the turn came at the last moment."""
+        if not place.leave():
+            return False
+        self._fd = None  # the waiting thread has the descriptor now and closes it
+
+        return True
+
+    def _too_long(self, who: str) -> DatabaseUnavailable:
+        return DatabaseUnavailable(
+            f"{who} has been writing for {self._patience:.0f} s and holds {self._path}: "
+            "look whether it is stopped or stuck (fuser shows who), then try again"
+        )
+
+
+class _Place:
+    """A place in the kernel's queue for a descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._deciding = threading.Lock()
+        self._left = False
+        self.arrived = threading.Event()
+
+    def wait(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        with self._deciding:
+            if self._left:
+                os.close(self._fd)
+            else:
+                self.arrived.set()
+
+    def leave(self) -> bool:
+        with self._deciding:
+            self._left = not self.arrived.is_set()
+
+        return self._left
