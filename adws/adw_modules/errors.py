@@ -129,6 +129,15 @@ class StateWriteFailed(StateError, OSError):
         self.errno = cause.errno
 
 
+class StateReadFailed(StateError, OSError):
+    """A document is there but the system does not let us read it."""
+
+    def __init__(self, path: str, cause: OSError) -> None:
+        super().__init__(f"could not read {path}: {cause.strerror or cause}")
+        self.path = path
+        self.errno = cause.errno
+
+
 class DurabilityUnknown(StateError, OSError):
     """A write was made, but whether it survives a power cut is not known: read it again, do not repeat the sync."""
 
@@ -239,6 +248,32 @@ class DatabaseError(AdwError):
 
 class DatabaseUnavailable(DatabaseError):
     """The database cannot be reached."""
+
+
+class DatabaseCorrupt(DatabaseError):
+    """The database file cannot be read as one."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"the database {name} is corrupt: {reason}; bring a backup back with adw restore, or, when the documents "
+            "live in files, move it aside and run adw db rebuild"
+        )
+        self.name, self.reason = name, reason
+
+
+class CommitUnknown(DatabaseError):
+    """The connection broke during a commit: whether it took place is not known."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"the connection to {name} broke during a commit ({reason}): it may or may not have taken place, "
+            "look before you repeat the change"
+        )
+        self.name, self.reason = name, reason
+
+
+class TransactionAborted(DatabaseError):
+    """Another transaction was in the way, and this one was undone."""
 
 
 class SchemaMismatch(DatabaseError):
