@@ -65,12 +65,12 @@ def walk(app: App, *, issue_number: int, title: str, way: tuple[tuple[str, str],
     """Create a workflow, take it along *way* with one durable write for each step, and return its id."""
     document = new_document(app, issue_number, title)
     print(f"\nIssue #{issue_number}, {title}: workflow {document.adw_id}")
-    with app.ownership.create(document, events=[Event(event_type="workflow_created")]) as owned:
+    with app.ownership.create(document) as owned:
         print_step(owned, "created, and the issue is locked for it")
-        show_refusal(owned, app)
         for state, why in way:
             step(owned, app, state, why)
             print_step(owned, why)
+        show_refusal(owned, app)
 
     return document.adw_id
 
@@ -100,7 +100,7 @@ def step(owned: Owned, app: App, state: str, why: str) -> None:
 def show_refusal(owned: Owned, app: App) -> None:
     """Show that a move outside the table is refused and leaves no mark."""
     try:
-        step(owned, app, "shipping", "")
+        step(owned, app, "building", "")
     except IllegalTransition as refused:
         print(f"  refused: {refused}")
 
@@ -108,7 +108,8 @@ def show_refusal(owned: Owned, app: App) -> None:
 def print_step(owned: Owned, note: str) -> None:
     document = owned.document
     retries = f"  (retry {document.retry_count} of {document.max_retries})" if document.retry_count else ""
-    print(f"  revision {document.revision:2}  {document.current_state:12} {note}{retries}".rstrip())
+    time_of_day = document.updated_at[11:23]
+    print(f"  {time_of_day}  revision {document.revision:2}  {document.current_state:12} {note}{retries}".rstrip())
 
 
 def show(home: Path, *command: str) -> None:

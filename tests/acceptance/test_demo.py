@@ -35,7 +35,7 @@ def said(tmp_path_factory):
 
 def test_the_demo_goes_through_every_state(said):
     _, output = said
-    shown = re.findall(r"^  revision +\d+  (\w+)", output, flags=re.MULTILINE)
+    shown = re.findall(r"^  [\d:.]+  revision +\d+  (\w+)", output, flags=re.MULTILINE)
 
     assert set(shown) == {state.value for state in WorkflowState}
 
@@ -43,7 +43,7 @@ def test_the_demo_goes_through_every_state(said):
 def test_the_demo_shows_a_refusal_a_retry_and_a_pause(said):
     _, output = said
 
-    assert "refused: cannot go from pending to shipping" in output
+    assert "refused: cannot go from completed to building" in output
     assert "(retry 1 of 3)" in output
     assert "paused" in output
 

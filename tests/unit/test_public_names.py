@@ -63,7 +63,11 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 def _current() -> list[str]:
     files = sorted((ROOT / "adws").rglob("*.py"))
     # Alembic's revisions are run by name and imported by nobody.
-    public = [path for path in files if all(_is_public(part) or part == "__init__.py" for part in path.relative_to(ROOT).parts)]
+    public = [
+        path
+        for path in files
+        if all(_is_public(part) or part == "__init__.py" for part in path.relative_to(ROOT).parts)
+    ]
     return sorted({line for path in public if "versions" not in path.parts for line in _names_of(path)})
 
 
