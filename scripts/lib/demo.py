@@ -7,6 +7,7 @@ Uses adw as a library, in a temporary home that is kept for the commands at the 
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -132,4 +133,5 @@ def say_what_next(home: Path, adw_id: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `scripts/demo | head` ends without a traceback
     sys.exit(main())
