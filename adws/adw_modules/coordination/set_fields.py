@@ -1,0 +1,213 @@
+"""
+Changing fields of a document by hand: `adw state set`.
+
+The only way for a person to edit a document. What adw itself counts, moves or records cannot be set; every refusal says
+what to use instead. The change is made as the workflow's owner and leaves an event with the old values.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn
+
+from adws.adw_modules import document as documents
+from adws.adw_modules import timestamps
+from adws.adw_modules.coordination.issue_claims import FINISHED
+from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, UsageError
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import IssueLocks, Ownership
+from adws.adw_modules.json_value import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+
+_MOVES = "states change along the state table: adw resume, adw retry, adw abandon and adw rollback do that"
+_RETRIES = "adw counts it; a person may grant more with: adw retry ID --grant N"
+_WRITES = "adw writes it with each revision"
+
+#: Fields nobody sets by hand -> what to use instead.
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "adw_id": "an id never changes; start a new workflow for another one",
+        "state_version": "adw state migrate brings a document to the current version",
+        "revision": _WRITES,
+        "fence": _WRITES,
+        "updated_at": _WRITES,
+        "checksum": _WRITES,
+        "outbox": "events leave it by themselves; adw events ID shows them",
+        "current_state": _MOVES,
+        "resume_state": "a workflow goes on where it was paused; adw resume ID --from PHASE names another place",
+        "failed_phase": "the move to failed records it; adw resume ID --from PHASE names another place to go on",
+        "furthest_failed": _RETRIES,
+        "state_history": "the history is written by moves alone; adw events ID shows it",
+        "history_dropped": "the history is written by moves alone; adw events ID shows it",
+        "retry_count": _RETRIES,
+        "retry_marks": _RETRIES,
+        "max_retries": _RETRIES,
+        "retries_granted": _RETRIES,
+        "reworks": "adw counts it; raise max_reworks to allow more",
+        "phases": "attempts are recorded by who makes them; adw retry ID tries a phase again",
+        "resources": "what a workflow made is recorded by who makes it; adw rollback ID takes it back",
+        "rollback": "adw rollback ID begins a rollback and goes on with it",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A changed document, and what stood and stands in its fields."""
+
+    document: WorkflowDocument
+    old: JsonObject
+    new: JsonObject
+
+
+def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
+    """Return `KEY=VALUE` texts as a mapping; raise UsageError for one that is none, or a key given twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"{text!r} is not an assignment: write KEY=VALUE, such as branch_name=my-branch")
+        if key.strip() in found:
+            raise UsageError(f"{key.strip()} is given twice: give each key once")
+        found[key.strip()] = value
+
+    return found
+
+
+def plan_change(document: WorkflowDocument, assignments: Mapping[str, str], *, allow_new: bool = False) -> Change:
+    """
+    Return *document* with the *assignments* made and validated; the given one is not changed.
+
+    A value is JSON when it parses as JSON, else a text; in a field that holds text it is always a text, or null. Raises
+    UsageError for a field that is not set by hand or is not there, StateInvalid for a value that does not fit.
+    """
+    stored: JsonObject = json.loads(documents.to_bytes(document))
+    for key in assignments:
+        _check_key(key, stored, allow_new=allow_new)
+
+    values = {key: _value_of(key, text) for key, text in assignments.items()}
+    changed = documents.parse({**stored, **values})
+    after: JsonObject = json.loads(documents.to_bytes(changed))
+
+    return Change(
+        document=changed,
+        old={key: stored.get(key) for key in assignments},
+        new={key: after.get(key) for key in assignments},
+    )
+
+
+def apply_change(
+    adw_id: str,
+    assignments: Mapping[str, str],
+    *,
+    ownership: Ownership,
+    locks: IssueLocks,
+    reason: str = "",
+    allow_new: bool = False,
+) -> Change:
+    """Change the stored document as its owner; raise WorkflowBusy, IssueLocked, and what `plan_change` raises."""
+    with ownership.own(adw_id) as owned:
+        before = owned.document
+        change = plan_change(before, assignments, allow_new=allow_new)
+        event = Event(
+            event_type="state_set",
+            status=before.current_state,
+            data={"old": change.old, "new": change.new, "reason": reason},
+        )
+        with _moving_issue(before, change.document, locks):
+            stored = owned.save(change.document, events=(event,))
+
+        return Change(document=stored, old=change.old, new=change.new)
+
+
+# --- keys and values -------------------------------------------------------------------------------------------
+
+
+def _check_key(key: str, stored: JsonObject, *, allow_new: bool) -> None:
+    if key in REFUSED:
+        raise UsageError(f"{key} is not set by hand: {REFUSED[key]}")
+    if key in stored or allow_new:
+        return
+
+    near = difflib.get_close_matches(key, [name for name in stored if name not in REFUSED], n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(f"the document has no key {key!r}; {hint}--new adds a key of your own")
+
+
+def _value_of(key: str, text: str) -> JsonValue:
+    if key == "created_at":
+        return _moment(text)
+    if _holds_text(key):
+        return None if text == "null" else text
+
+    return parse_value(text)
+
+
+def _holds_text(key: str) -> bool:
+    field = documents.WorkflowDocument.model_fields.get(key)
+    return field is not None and field.annotation in (str, str | None)
+
+
+def parse_value(text: str) -> JsonValue:
+    """Return the JSON value in *text*, or *text* itself when it is not JSON; NaN and infinities are not."""
+    try:
+        value: JsonValue = json.loads(text, parse_constant=_refuse_constant)
+        json.dumps(value, allow_nan=False)  # 1e999 parses as infinity
+    except (ValueError, RecursionError):
+        return text
+
+    return value
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(word)
+
+
+def _moment(text: str) -> str:
+    try:
+        return timestamps.to_text(timestamps.parse(text.strip()))
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text!r} is not a timestamp: write one like 2026-01-31T09:00:00Z") from None
+
+
+# --- the issue goes with its document --------------------------------------------------------------------------
+
+
+@contextmanager
+def _moving_issue(before: WorkflowDocument, after: WorkflowDocument, locks: IssueLocks) -> Iterator[None]:
+    """Hold the issue that the document will name while it is written, and let go of the one it named."""
+    is_same = (before.issue_number, before.repository) == (after.issue_number, after.repository)
+    if is_same or after.current_state in FINISHED:
+        yield
+        return
+
+    _claim(after, locks)
+    try:
+        yield
+    except AdwError as exc:
+        # Written but not known to be on the disk: which issue it names is decided by what is read back.
+        if not isinstance(exc, DurabilityUnknown):
+            _release(after, locks)
+        raise
+    _release(before, locks)
+
+
+def _claim(document: WorkflowDocument, locks: IssueLocks) -> None:
+    number, repository = document.issue_number, document.repository
+    if number is None or locks.acquire(number, document.adw_id, repository):
+        return
+
+    holder = locks.holder(number, repository)
+    raise IssueLocked(number, holder.adw_id if holder else "another workflow", repository)
+
+
+def _release(document: WorkflowDocument, locks: IssueLocks) -> None:
+    if document.issue_number is not None:
+        locks.release(document.issue_number, document.adw_id, document.repository)

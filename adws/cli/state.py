@@ -1,0 +1,118 @@
+"""`adw state`: show, change and migrate workflow documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from adws.adw_modules.errors import StateInvalid
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.cli import arguments, main, migration_text, output
+
+if TYPE_CHECKING:
+    from adws.adw_modules.coordination.migrate_tree import Plan, TreeMigration
+    from adws.app import App
+
+#: Characters of a value on one line of `adw state show`; --json prints it whole.
+SHOWN_WIDTH = 160
+
+
+@click.group()
+def state() -> None:
+    """Show, change and migrate workflow documents."""
+
+
+@state.command()
+@arguments.adw_id_argument
+@output.json_option
+def show(*, adw_id: str, as_json: bool) -> None:
+    """Show the whole document of a workflow, each key with its value."""
+    with main.open_home() as app:
+        document = app.store.peek(adw_id)
+        output.emit(document, output.facts((key, _shown(value)) for key, value in document.items()), as_json=as_json)
+        for warning in _warnings(app, adw_id):
+            output.say(f"adw: {warning}")
+
+
+@state.command(name="set")
+@arguments.adw_id_argument
+@click.argument("assignments", metavar="KEY=VALUE...", nargs=-1, required=True)
+@click.option("-m", "--message", metavar="REASON", default="", help="Why; it is kept in the events.")
+@click.option("--new", "allow_new", is_flag=True, help="Allow keys that the document does not have yet.")
+@output.json_option
+def set_(*, adw_id: str, assignments: tuple[str, ...], message: str, allow_new: bool, as_json: bool) -> None:
+    """Change fields of a document, as its owner; a value is JSON where it parses as JSON, else a text."""
+    from adws.adw_modules.coordination import set_fields  # noqa: PLC0415 - only this command needs the model
+
+    wanted = set_fields.parse_assignments(assignments)
+    with main.open_home() as app:
+        change = set_fields.apply_change(
+            adw_id, wanted, ownership=app.ownership, locks=app.locks, reason=message, allow_new=allow_new
+        )
+        revision = change.document.revision
+        data: JsonObject = {"adw_id": adw_id, "revision": revision, "old": change.old, "new": change.new}
+        lines = [f"{key}: {_shown(change.old[key])} -> {_shown(change.new[key])}" for key in wanted]
+
+        output.emit(data, [*lines, f"revision {revision}"], as_json=as_json)
+
+
+@state.command()
+@click.argument("path", required=False, type=click.Path(exists=True, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
+@output.json_option
+def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
+    """
+    Bring every old document below PATH (default: this home) to the current version.
+
+    Documents of this home are upgraded in place, with a backup beside them. agents/ID/adw_state.json of older ADW
+    set-ups, and documents of other homes, are imported and stay where they are.
+    """
+    from adws.adw_modules.coordination.migrate_tree import TreePlanner  # noqa: PLC0415 - needs the model
+
+    with main.open_home() as app:
+        settings = app.settings
+        state_dir = settings.state_dir if settings.store == "files" else None
+        planner = TreePlanner(store=app.store, state_dir=state_dir, max_bytes=settings.max_document_bytes)
+        plan = planner.plan_migration(path) if path else planner.plan_migration(settings.home, settings.state_dir)
+        if dry_run:
+            return _print_migration(plan, migration_text.plan_rows(plan), plan.has_trouble, as_json=as_json)
+
+        results = tuple(_tree_migration(app).apply_migration(plan))
+        has_trouble = not all(result.is_done for result in results)
+        return _print_migration(plan, migration_text.applied_rows(plan, results), has_trouble, as_json=as_json)
+
+
+def _tree_migration(app: App) -> TreeMigration:
+    from adws.adw_modules.coordination.migrate_tree import TreeMigration  # noqa: PLC0415 - see migrate
+
+    return TreeMigration(
+        store=app.store,
+        ownership=app.ownership,
+        registry=app.registry,
+        leases=app.leases,
+        processes=app.processes,
+        max_bytes=app.settings.max_document_bytes,
+    )
+
+
+def _print_migration(plan: Plan, rows: list[migration_text.Row], has_trouble: bool, *, as_json: bool) -> int:
+    output.emit(migration_text.data(plan, rows), migration_text.lines(plan, rows), as_json=as_json)
+
+    return 1 if has_trouble else 0
+
+
+def _warnings(app: App, adw_id: str) -> list[str]:
+    """Return what a reader should know about the document besides what it says."""
+    try:
+        return [f"{notice.path}: {notice.reason}" for notice in app.store.load(adw_id).notices]
+    except StateInvalid as exc:
+        return [str(exc)]
+
+
+def _shown(value: JsonValue) -> str:
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+
+    return output.shorten(text, SHOWN_WIDTH)
