@@ -59,6 +59,11 @@ class SystemProcesses:
         self._root = root
         self._machine_file = machine_file
 
+    @property
+    def boot_id(self) -> str:
+        """The name of this start of the machine, "" when it cannot be read."""
+        return _read(self._root / "sys/kernel/random/boot_id")
+
     def me(self, role: str) -> OwnerRecord:
         """Return a fresh owner record of this process; parts that cannot be read are left empty."""
         pid = os.getpid()
@@ -81,7 +86,7 @@ class SystemProcesses:
 
         return Observation(
             machine=self._machine(),
-            boot_id=_read(self._root / "sys/kernel/random/boot_id"),
+            boot_id=self.boot_id,
             pid_namespace=self._pid_namespace(),
             exists=exists,
             start_ticks=stat.start_ticks if stat else 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.local_lock import FileLocalLock
-from adws.testing import MemoryLocalLock
+from adws.testing import Machine, MemoryLocalLock
 from tests.contracts.local_lock_contract import LocalLockContract
 
 
@@ -22,7 +22,7 @@ class TestFileLocalLock(LocalLockContract):
 class TestMemoryLocalLock(LocalLockContract):
     @pytest.fixture
     def machine(self):
-        return set()
+        return Machine()
 
     @pytest.fixture
     def lock(self, machine):

@@ -111,6 +111,14 @@ def test_a_reboot_proves_death_even_when_pid_and_start_time_come_again(proc, own
     assert proc.processes().verdict(owner) is Verdict.DEAD
 
 
+def test_a_restart_of_the_machine_has_its_own_name(proc):
+    processes = proc.processes()
+    assert processes.boot_id == "boot-1"
+
+    proc.boot("boot-2")
+    assert processes.boot_id == "boot-2"
+
+
 def test_a_reused_pid_is_another_process(proc, owner):
     proc.process(4711, start_ticks=5001)
 

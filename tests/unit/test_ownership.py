@@ -29,6 +29,7 @@ from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.testing import (
     FakeClock,
     FakeProcesses,
+    Machine,
     MemoryIssueLocks,
     MemoryLeases,
     MemoryLocalLock,
@@ -49,7 +50,7 @@ class Home:
         self.locks = MemoryIssueLocks(self.clock)
         self.registry = MemoryRegistry(self.leases, self.locks)
         self.processes = FakeProcesses(self.clock.token)
-        self.machine: set[str] = set()
+        self.machine = Machine()
         self.kept: list[object] = []
 
     def process(self, **changes) -> WorkflowOwnership:
@@ -185,7 +186,7 @@ def test_the_same_process_does_not_own_twice(home):
 def test_a_workflow_that_does_not_exist_cannot_be_owned(home):
     with pytest.raises(StateNotFound), home.process().own(ID):
         pass
-    assert home.machine == set()
+    assert home.machine.held == set()
 
 
 def test_an_id_that_is_no_name_is_refused(home):
@@ -200,7 +201,7 @@ def test_leaving_the_block_gives_everything_back_whatever_the_reason(home, error
         raise error
 
     assert home.leases.read(ID).owner is None
-    assert home.machine == set()
+    assert home.machine.held == set()
 
 
 def test_a_release_that_fails_never_hides_the_error_of_the_block(home, monkeypatch, caplog):
@@ -213,7 +214,7 @@ def test_a_release_that_fails_never_hides_the_error_of_the_block(home, monkeypat
     with caplog.at_level(logging.WARNING), pytest.raises(RuntimeError, match="the real one"), home.process().own(ID):
         raise RuntimeError("the real one")
 
-    assert home.machine == set(), "the file lock is free all the same"
+    assert home.machine.held == set(), "the file lock is free all the same"
     assert [record.action for record in caplog.records] == ["lease_not_released"]
 
 
@@ -270,7 +271,7 @@ def test_a_load_that_fails_leaves_nobody_as_owner(home):
         pass
 
     assert home.leases.read(ID).owner is None
-    assert home.machine == set()
+    assert home.machine.held == set()
 
 
 # --- renewing --------------------------------------------------------------------------------------------------
@@ -306,7 +307,7 @@ def test_a_dead_owner_is_succeeded_at_once(home):
     home.created()
     former = abandon(home)
     home.processes.kill(former.lease.owner)
-    home.machine.clear()  # the kernel freed its file lock
+    home.machine.held.clear()  # the kernel freed its file lock
 
     with home.process().own(ID) as owned:
         document = owned.document
@@ -370,10 +371,10 @@ def test_an_owner_without_the_file_lock_takes_it_as_soon_as_it_is_free(home):
     home.clock.advance(31)
     with home.process().own(ID) as owned:
         former.give_back()
-        assert home.machine == set()
+        assert home.machine.held == set()
         owned.save(owned.document)
-        assert home.machine == {ID}
-    assert home.machine == set()
+        assert home.machine.held == {ID}
+    assert home.machine.held == set()
 
 
 def test_a_store_that_leaves_nothing_behind_need_not_sweep(home):
@@ -464,7 +465,7 @@ def test_a_created_workflow_is_owned_and_has_its_issue(home):
     with home.process().create(home.document()) as owned:
         assert (owned.document.revision, owned.document.fence, owned.lease.fence) == (1, 1, 1)
         assert home.locks.verify(42, ID)
-        assert home.machine == {ID}
+        assert home.machine.held == {ID}
         owned.save(owned.document)
 
     assert home.event_types() == ["workflow_created"]
@@ -497,7 +498,7 @@ def test_a_document_that_cannot_be_written_leaves_nothing(home):
 
     assert home.leases.read(ID) is None
     assert home.locks.holder(42) is None
-    assert home.machine == set()
+    assert home.machine.held == set()
 
 
 def test_a_document_that_exists_without_a_row_is_not_touched(home):

@@ -218,10 +218,15 @@ class WorkflowOwnership:
             self._complete(owned, taken)
 
     def _take(self, adw_id: str) -> LeaseTaken:
+        # A look first: whoever finds it busy asks again and again, and must not stand in the queue of the writers.
+        row = self.leases.read(adw_id)
+        dead_fence = None
+        if row is not None and row.seconds_left > 0.0:
+            if self._processes.verdict(row.owner) is not Verdict.DEAD:
+                raise WorkflowBusy(adw_id, self.describe_owner(row))
+            dead_fence = row.fence
         me = self._processes.me(self._role)
-        answer = self.leases.take(adw_id, me, ttl_seconds=self.ttl_seconds)
-        if isinstance(answer, LeaseBusy) and self._processes.verdict(answer.row.owner) is Verdict.DEAD:
-            answer = self.leases.take(adw_id, me, ttl_seconds=self.ttl_seconds, dead_fence=answer.row.fence)
+        answer = self.leases.take(adw_id, me, ttl_seconds=self.ttl_seconds, dead_fence=dead_fence)
         if isinstance(answer, LeaseBusy):
             raise WorkflowBusy(adw_id, self.describe_owner(answer.row))
 
