@@ -10,6 +10,7 @@ from __future__ import annotations
 from adws.testing.clock import START, FakeClock
 from adws.testing.ownership import (
     FakeProcesses,
+    Machine,
     MemoryIssueLocks,
     MemoryLeases,
     MemoryLocalLock,
@@ -23,6 +24,7 @@ __all__ = [
     "START",
     "FakeClock",
     "FakeProcesses",
+    "Machine",
     "MemoryCatalogue",
     "MemoryEventLog",
     "MemoryIssueLocks",

@@ -6,7 +6,7 @@ Randomness comes from a seed, so a test that uses it replays exactly.
 
 from __future__ import annotations
 
-import random as _random  # noqa: TID251 - a fake door for randomness, seeded
+import hashlib
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +24,8 @@ class FakeClock:
             raise UsageError("FakeClock needs a start with a time zone")
         self._now = start.astimezone(UTC)
         self._monotonic = boottime
-        self._random = _random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self._seed = seed
+        self._drawn = 0
         self._guard = threading.Lock()
         self.slept: list[float] = []  #: every wait that was asked for, in order
 
@@ -64,10 +65,10 @@ class FakeClock:
 
     def random(self) -> float:
         """Return the next number of the seeded row, from 0.0 up to, not including, 1.0."""
-        with self._guard:
-            return self._random.random()
+        return (int(self.token(), 16) >> 75) / (1 << 53)
 
     def token(self) -> str:
         """Return the next 32 hex digits of the seeded row."""
         with self._guard:
-            return f"{self._random.getrandbits(128):032x}"
+            self._drawn += 1
+            return hashlib.sha256(f"{self._seed}:{self._drawn}".encode()).hexdigest()[:32]

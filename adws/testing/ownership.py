@@ -242,37 +242,41 @@ class MemoryLocalLock:
     """
     A `LocalLock` in memory.
 
-    Give several workers of one imagined machine the same *machine* set, and each its own MemoryLocalLock: then one
-    keeps the others out, as separate processes would.
+    Give several workers of one imagined machine the same *machine*, and each its own MemoryLocalLock: then one keeps
+    the others out, as separate processes would.
     """
 
-    _guard = threading.Lock()  #: one for all: several of them may share a machine
-
-    def __init__(self, machine: set[str] | None = None) -> None:
-        self._machine = machine if machine is not None else set()
+    def __init__(self, machine: Machine | None = None) -> None:
+        self._machine = machine or Machine()
         self._mine: set[str] = set()
 
     def try_hold(self, adw_id: str) -> bool:
-        """Take it without waiting; False when anybody has it, this worker included."""
-        check_adw_id(adw_id)
-        with self._guard:
-            if adw_id in self._machine:
+        """Take it without waiting; False when anybody has it, we included."""
+        with self._machine.guard:
+            if check_adw_id(adw_id) in self._machine.held:
                 return False
-            self._machine.add(adw_id)
+            self._machine.held.add(adw_id)
             self._mine.add(adw_id)
-        return True
+            return True
 
     def let_go(self, adw_id: str) -> None:
         """Free it; nothing happens when it was not ours."""
-        check_adw_id(adw_id)
-        with self._guard:
-            if adw_id in self._mine:
+        with self._machine.guard:
+            if check_adw_id(adw_id) in self._mine:
                 self._mine.remove(adw_id)
-                self._machine.discard(adw_id)
+                self._machine.held.discard(adw_id)
 
     def is_held(self, adw_id: str) -> bool:
         """Say whether anybody holds it."""
-        return check_adw_id(adw_id) in self._machine
+        return check_adw_id(adw_id) in self._machine.held
+
+
+class Machine:
+    """What the lock holders of one imagined machine share."""
+
+    def __init__(self) -> None:
+        self.held: set[str] = set()
+        self.guard = threading.Lock()
 
 
 class FakeProcesses:

@@ -21,6 +21,7 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, LoadedState, Page, PageQuery, WorkflowSummary
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.state_revision import summary_of
 from adws.testing.clock import FakeClock
 
 
@@ -140,7 +141,7 @@ class MemoryCatalogue:
         return tuple(row for row in self._newest_first() if _matches(row, query))
 
     def _newest_first(self) -> list[WorkflowSummary]:
-        found = [_summary(self._store.load(adw_id).document) for adw_id in self._store.ids()]
+        found = [summary_of(self._store.load(adw_id).document) for adw_id in self._store.ids()]
         return sorted(found, key=_cursor, reverse=True)
 
 
@@ -164,20 +165,6 @@ class MemoryEventLog:
 
 def _cursor(row: WorkflowSummary) -> str:
     return f"{row.created_at} {row.adw_id}"
-
-
-def _summary(document: WorkflowDocument) -> WorkflowSummary:
-    return WorkflowSummary(
-        adw_id=document.adw_id,
-        repository=document.repository,
-        issue_number=document.issue_number,
-        title=document.issue.title if document.issue else "",
-        workflow=document.workflow.name if document.workflow else "",
-        state=document.current_state,
-        revision=document.revision,
-        created_at=document.created_at,
-        updated_at=document.updated_at,
-    )
 
 
 def _matches(row: WorkflowSummary, query: PageQuery) -> bool:

@@ -1,0 +1,149 @@
+"""
+State files for anyone: written whole or not at all, read back strictly.
+
+`AtomicStateWriter` is the plain door to `durable_file` and `state_text`: a mapping in, a mapping out, no ownership and
+no revisions. Workflows are stored by `state_files.FileStateStore`, which writes the same format.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+
+from adws.adw_modules import durable_file, state_text
+from adws.adw_modules.errors import (
+    AdwError,
+    DurabilityUnknown,
+    StateCorrupt,
+    StateInvalid,
+    StateNotFound,
+    StateReadFailed,
+    StateUnserialisable,
+    StateWriteFailed,
+    UnsafePath,
+    UsageError,
+)
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.state_schema import StateMigration
+from adws.adw_modules.state_text import Seal
+
+#: What every state file must have after its migration.
+REQUIRED_FIELDS = ("adw_id", "issue_number", "state_version")
+
+
+class AtomicStateWriter:
+    """Write and read one state file, so that no crash and no concurrent reader ever sees half of it."""
+
+    @staticmethod
+    def write(
+        state_path: str | os.PathLike[str],
+        state_data: Mapping[str, JsonValue],
+        *,
+        max_bytes: int = state_text.MAX_BYTES,
+    ) -> None:
+        """
+        Replace the file at *state_path* durably by *state_data*; missing directories are made (0700).
+
+        Raises StateUnserialisable for what JSON would change (tuples, dates, NaN, keys that are no strings), UnsafePath
+        for a symbolic link or anything but a regular file, StateWriteFailed when the old file is intact, and
+        DurabilityUnknown when the new one is in place but not known to be on the disk.
+        """
+        payload = state_text.seal(state_text.to_bytes(state_data))
+        if len(payload) > max_bytes:
+            raise StateUnserialisable(f"the state has {len(payload)} bytes, the limit is {max_bytes}: write less")
+        path = os.fspath(state_path)
+        parent, name = os.path.split(path)
+        if name in {"", ".", ".."}:
+            raise UsageError(f"{path!r} names no file: give the path of a state file")
+
+        directory = _open_parent(parent or ".", path)
+        try:
+            _replace(directory, name, payload, path)
+        finally:
+            durable_file.close_quietly(directory)
+
+    @staticmethod
+    def read(state_path: str | os.PathLike[str], *, max_bytes: int = state_text.MAX_BYTES) -> JsonObject:
+        """
+        Return what the file at *state_path* says, brought to the current version in memory.
+
+        Takes no lock and writes nothing. Raises StateNotFound, StateCorrupt (torn, not JSON, wrong checksum),
+        UnsafePath, StateReadFailed, a MigrationError, or StateInvalid naming every required field that is missing.
+        """
+        path = os.fspath(state_path)
+        text = _read(path, max_bytes)
+        if state_text.check_seal(text) is Seal.BROKEN:
+            raise StateCorrupt(path, "its checksum does not match, so some byte of it was changed")
+        try:
+            data = state_text.parse(text)
+        except state_text.Unreadable as exc:
+            raise StateCorrupt(path, str(exc)) from exc
+        migrated = StateMigration.migrate(data)
+        missing = [field for field in REQUIRED_FIELDS if field not in migrated]
+        if missing:
+            raise StateInvalid(f"{path} lacks required fields: {', '.join(missing)}")
+
+        return migrated
+
+
+def _open_parent(parent: str, path: str) -> int:
+    try:
+        durable_file.make_directory(parent)
+        return durable_file.open_directory(parent)
+    except OSError as exc:
+        raise StateWriteFailed(path, exc) from exc
+
+
+def _replace(directory: int, name: str, payload: bytes, path: str) -> None:
+    temp = f".{name}.tmp"
+    try:
+        fd = durable_file.claim_temp(directory, temp, wait=True)
+    except durable_file.TempBlocked:
+        raise UnsafePath(f"a directory stands at {temp} beside {path}: move it away") from None
+    except AdwError:
+        raise
+    except OSError as exc:
+        raise StateWriteFailed(path, exc) from exc
+    try:
+        durable_file.fill(fd, payload, mode=_mode_of(directory, name, path))
+        os.rename(temp, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except AdwError:
+        durable_file.discard_temp(directory, temp, fd)
+        raise
+    except OSError as exc:
+        durable_file.discard_temp(directory, temp, fd)
+        raise StateWriteFailed(path, exc) from exc
+    except BaseException:
+        durable_file.discard_temp(directory, temp, fd)
+        raise
+    try:
+        durable_file.settle(directory, fd)
+    except OSError as exc:
+        raise DurabilityUnknown(path, exc) from exc
+
+
+def _mode_of(directory: int, name: str, path: str) -> int:
+    """Return the mode the new file gets: that of the old one, which must be a regular file."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return durable_file.NEW_FILE_MODE
+    if not stat.S_ISREG(found.st_mode):
+        what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a regular file"
+        raise UnsafePath(f"{path} is {what}: adw does not replace it, give the path of the file itself")
+
+    return found.st_mode & 0o777
+
+
+def _read(path: str, max_bytes: int) -> bytes:
+    try:
+        return durable_file.read_file(path, max_bytes=max_bytes)[0]
+    except FileNotFoundError:
+        raise StateNotFound(path, "check the path") from None
+    except durable_file.TooLarge as exc:
+        raise StateCorrupt(path, str(exc)) from exc
+    except AdwError:
+        raise
+    except OSError as exc:
+        raise StateReadFailed(path, exc) from exc

@@ -1,0 +1,170 @@
+"""
+`ADWState`: the state of one workflow, for scripts and library users.
+
+A thin face over store and ownership. It changes nothing by itself: every write goes through `Ownership.own`, so a live
+owner is never overwritten, and what only the state machine or the store may set is refused here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
+
+from adws.adw_modules import ambient, state_text
+from adws.adw_modules import document as documents
+from adws.adw_modules.document import WorkflowDocument
+from adws.adw_modules.errors import StateConflict, UsageError
+from adws.adw_modules.events import Event
+from adws.adw_modules.ids import check_adw_id
+from adws.adw_modules.interfaces import LoadNotice, Owned, Page, PageQuery, Parts, WorkflowSummary
+from adws.adw_modules.json_value import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    import logging
+
+_STORE = "the store sets it with each revision"
+_MACHINE = "the state machine sets it"
+
+#: Fields that are not for library users to set -> why.
+RESERVED_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "adw_id": "an id never changes",
+        "state_version": "migrations set it",
+        "revision": _STORE,
+        "fence": _STORE,
+        "outbox": _STORE,
+        "checksum": _STORE,
+        "updated_at": _STORE,
+        "created_at": "it is set once",
+        "issue_number": "the issue lock belongs to it",
+        "repository": "the issue lock belongs to it",
+        "current_state": _MACHINE,
+        "resume_state": _MACHINE,
+        "failed_phase": _MACHINE,
+        "furthest_failed": _MACHINE,
+        "retry_count": _MACHINE,
+        "retry_marks": _MACHINE,
+        "retries_granted": _MACHINE,
+        "reworks": _MACHINE,
+        "terminal_reason": _MACHINE,
+        "state_history": _MACHINE,
+        "history_dropped": _MACHINE,
+        "rollback": "a rollback sets it",
+    }
+)
+
+
+class ADWState:
+    """The state of one workflow, as it was when it was loaded or last saved."""
+
+    def __init__(self, document: WorkflowDocument, *, parts: Parts, notices: tuple[LoadNotice, ...] = ()) -> None:
+        self._document = document
+        self._parts = parts
+        self.notices = notices  #: what was noticed while it was loaded
+
+    @classmethod
+    def load(cls, adw_id: str, logger: logging.Logger | None = None, *, parts: Parts | None = None) -> Self:
+        """
+        Return the last valid revision; raise StateNotFound or StateCorrupt, never None.
+
+        What was noticed on the way (migrated, recovered, changed by hand) is in `notices` and goes to *logger*.
+        """
+        in_use = parts or ambient.parts()
+        loaded = in_use.store.load(check_adw_id(adw_id))
+        if logger is not None:
+            for notice in loaded.notices:
+                facts = {"action": f"state_{notice.kind}", "path": notice.path, "reason": notice.reason}
+                logger.warning("State loaded with a notice", extra=facts)
+
+        return cls(loaded.document, parts=in_use, notices=loaded.notices)
+
+    @property
+    def adw_id(self) -> str:
+        """The id of the workflow."""
+        return self._document.adw_id
+
+    @property
+    def document(self) -> WorkflowDocument:
+        """The document; change its fields and call `save`, or use `update`."""
+        return self._document
+
+    @property
+    def data(self) -> JsonObject:
+        """A copy of everything, as plain JSON; changing it changes nothing here."""
+        return _plain(self._document)
+
+    def get(self, key: str, default: JsonValue = None) -> JsonValue:
+        """Return the value of *key*, also one that adw does not know, or *default* when it is missing or null."""
+        value = self.data.get(key)
+        return default if value is None else value
+
+    def save(self) -> Self:
+        """
+        Store the changes made to `document`, under ownership; nothing is written when nothing was changed.
+
+        Raises StateConflict when the workflow was written since it was loaded, WorkflowBusy when a live owner has it,
+        UsageError for a changed field that is not yours to set, StateInvalid for a value of the wrong kind.
+        """
+        with self._parts.ownership.own(self.adw_id) as owned:
+            if owned.document.revision != self._document.revision:
+                raise StateConflict(self.adw_id, self._document.revision, owned.document.revision)
+            changes = _difference(_plain(owned.document), _plain(self._document))
+            self._document = _store(owned, changes)
+
+        return self
+
+    def update(self, **changes: JsonValue) -> Self:
+        """
+        Change fields of the newest revision and store it: load, change and save in one block of ownership.
+
+        Unknown keys are kept as they are. Changes made to `document` and not saved are dropped. Raises UsageError for
+        fields that are not yours to set, StateInvalid for a value of the wrong kind, WorkflowBusy when a live owner has
+        the workflow.
+        """
+        _refuse_reserved(changes)
+        with self._parts.ownership.own(self.adw_id) as owned:
+            self._document = _store(owned, changes)
+
+        return self
+
+    @staticmethod
+    def find_by_issue(
+        issue_number: int, repository: str | None = None, *, parts: Parts | None = None
+    ) -> tuple[WorkflowSummary, ...]:
+        """Return the workflows of an issue, newest first, without reading their documents."""
+        return (parts or ambient.parts()).catalogue.find_by_issue(issue_number, repository)
+
+    @staticmethod
+    def list(query: PageQuery | None = None, *, parts: Parts | None = None) -> Page:
+        """Return one page of workflows, newest first; its cost does not grow with their number."""
+        return (parts or ambient.parts()).catalogue.page(query or PageQuery())
+
+
+def _plain(document: WorkflowDocument) -> JsonObject:
+    data: JsonObject = json.loads(documents.to_bytes(document))
+    return data
+
+
+def _difference(before: JsonObject, after: JsonObject) -> JsonObject:
+    return {key: after.get(key) for key in {**before, **after} if before.get(key) != after.get(key)}
+
+
+def _refuse_reserved(changes: Mapping[str, JsonValue]) -> None:
+    for key in changes:
+        if key in RESERVED_FIELDS:
+            raise UsageError(f"{key} cannot be set here: {RESERVED_FIELDS[key]}")
+    state_text.to_bytes(changes)  # a value that would not come back the same is refused by name
+
+
+def _store(owned: Owned, changes: JsonObject) -> WorkflowDocument:
+    """Store *changes*, checked field by field, as the next revision; return what is stored then."""
+    _refuse_reserved(changes)
+    before = _plain(owned.document)
+    if not _difference(before, {**before, **changes}):
+        return owned.document
+    changed = documents.parse({**before, **changes})
+    event = Event(event_type="state_set", data={"old": {key: before.get(key) for key in changes}, "new": changes})
+
+    return owned.save(changed, events=(event,))

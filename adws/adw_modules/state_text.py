@@ -1,0 +1,184 @@
+"""
+A document as text: strict JSON, one key a line, closed by a checksum.
+
+Pure. What is read back is exactly what was written, or the text is refused: duplicate keys, NaN, values JSON cannot
+hold and every changed byte are noticed. The checksum is the last key and covers the bytes before it, not their
+meaning, so that white space counts too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from adws.adw_modules.errors import StateUnserialisable
+from adws.adw_modules.json_value import JsonObject, JsonValue
+
+#: Bytes a document may have unless the caller says otherwise.
+MAX_BYTES = 16 * 1024 * 1024
+#: Objects and lists inside each other; far more than any document has, and far less than any parser's own limit.
+MAX_DEPTH = 100
+#: The key that only this module writes and takes out again.
+CHECKSUM_KEY = "checksum"
+
+_TAIL_START = b',\n "checksum": "sha256:'
+_TAIL_END = b'"\n}\n'
+_TAIL_SIZE = len(_TAIL_START) + 64 + len(_TAIL_END)
+_EMPTY_HEAD = b"{"
+#: Bytes that `seal` adds at most.
+SEAL_BYTES = _TAIL_SIZE
+
+
+class Seal(Enum):
+    """What the checksum of a text says."""
+
+    GOOD = "good"  #: every byte is as it was written
+    BROKEN = "broken"  #: there is one, and it does not match
+    ABSENT = "absent"  #: there is none, or not where adw writes it
+
+
+class Unreadable(ValueError):
+    """The text is not a JSON object as adw accepts it; the message is the reason."""
+
+
+def seal(body: bytes) -> bytes:
+    """Return *body*, an indented JSON object, with its checksum as the last key."""
+    if not body.endswith(b"\n}") and body != b"{}":
+        raise ValueError("a text to be sealed is an indented JSON object")
+    head = body[:-2] if body != b"{}" else _EMPTY_HEAD
+    return head + _tail_of(head)
+
+
+def check_seal(text: bytes) -> Seal:
+    """Return what the checksum of *text* says."""
+    for head_size in (len(text) - _TAIL_SIZE, len(_EMPTY_HEAD)):
+        head = text[: max(head_size, 0)]
+        if head and text[len(head) :] == _tail_of(head):
+            return Seal.GOOD
+
+    return Seal.BROKEN if b'"checksum": "sha256:' in text[-2 * _TAIL_SIZE :] else Seal.ABSENT
+
+
+def _tail_of(head: bytes) -> bytes:
+    start = _TAIL_START if head != _EMPTY_HEAD else _TAIL_START[1:]
+    return b"%b%b%b" % (start, hashlib.sha256(head).hexdigest().encode("ascii"), _TAIL_END)
+
+
+def parse(text: bytes) -> JsonObject:
+    """Return the object in *text* without its checksum key; raise Unreadable with the reason."""
+    try:
+        data = json.loads(
+            text.decode("utf-8"),
+            object_pairs_hook=_object_without_duplicates,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+        )
+    except UnicodeDecodeError as exc:
+        raise Unreadable(f"not UTF-8 at byte {exc.start}") from exc
+    except json.JSONDecodeError as exc:
+        raise Unreadable(_why_not_json(text, exc)) from exc
+    except RecursionError as exc:
+        raise Unreadable("nested too deeply") from exc
+    except Unreadable:
+        raise
+    except ValueError as exc:  # an integer with more digits than Python reads
+        raise Unreadable(str(exc)) from exc
+    if not isinstance(data, dict):
+        raise Unreadable(f"the top level is {_kind(data)}, not an object")
+    data.pop(CHECKSUM_KEY, None)
+
+    return data
+
+
+def _why_not_json(text: bytes, exc: json.JSONDecodeError) -> str:
+    if not text.strip():
+        return "the file is empty"
+    return f"not JSON: {exc.msg} at line {exc.lineno} column {exc.colno}"
+
+
+def _object_without_duplicates(pairs: Sequence[tuple[str, JsonValue]]) -> JsonObject:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    keys = [key for key, _ in pairs]
+
+    raise Unreadable(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+
+
+def _refuse_constant(name: str) -> float:
+    raise Unreadable(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise Unreadable(f"the number {text} is too large")
+    return number
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
+
+
+def to_bytes(data: Mapping[str, JsonValue]) -> bytes:
+    """Return *data* as indented JSON; raise StateUnserialisable naming the value that would not come back the same."""
+    if CHECKSUM_KEY in data:
+        raise StateUnserialisable(f"the key {CHECKSUM_KEY!r} is written by adw itself: leave it out")
+    plain = dict(data)
+    _check(plain, path="", depth=1)
+    try:
+        return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (ValueError, TypeError) as exc:  # an integer of thousands of digits
+        raise StateUnserialisable(f"the data cannot be written as JSON: {exc}") from exc
+
+
+def _check(value: object, *, path: str, depth: int) -> None:
+    """Raise StateUnserialisable when *value* would not be the same after writing and reading."""
+    if value is None or isinstance(value, bool | int):
+        return
+    if isinstance(value, str):
+        _check_string(value, path)
+    elif isinstance(value, float):
+        _check_float(value, path)
+    elif depth > MAX_DEPTH:
+        raise StateUnserialisable(f"{path[:60]}... is nested more than {MAX_DEPTH} deep, or contains itself")
+    elif isinstance(value, dict):
+        _check_object(value, path, depth)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check(item, path=f"{path}[{index}]", depth=depth + 1)
+    else:
+        kind = type(value).__name__
+        raise StateUnserialisable(f"{path} is a {kind}, which would not come back the same: {_hint(value)}")
+
+
+def _check_object(value: dict[object, object], path: str, depth: int) -> None:
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise StateUnserialisable(f"{path or 'the document'} has the key {key!r}: keys must be strings")
+        where = f"{path}.{key}" if path else key
+        _check_string(key, where)
+        _check(item, path=where, depth=depth + 1)
+
+
+def _check_float(value: float, path: str) -> None:
+    if not math.isfinite(value):
+        raise StateUnserialisable(f"{path} is {value}, which JSON cannot hold: use null or a string")
+
+
+def _check_string(value: str, path: str) -> None:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as exc:
+        raise StateUnserialisable(f"{path!a} holds half a character (a lone surrogate), which is not UTF-8") from exc
+
+
+def _hint(value: object) -> str:
+    if isinstance(value, tuple | set | frozenset):
+        return "use a list"
+    if hasattr(value, "isoformat"):
+        return "write it as text, such as 2026-01-31T09:00:00.000000Z"
+    return "use strings, numbers, booleans, null, lists and dicts"
