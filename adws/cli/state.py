@@ -49,9 +49,7 @@ def set_(*, adw_id: str, assignments: tuple[str, ...], message: str, allow_new: 
 
     wanted = set_fields.parse_assignments(assignments)
     with main.open_home() as app:
-        change = set_fields.apply_change(
-            adw_id, wanted, ownership=app.ownership, locks=app.locks, reason=message, allow_new=allow_new
-        )
+        change = set_fields.apply_change(adw_id, wanted, parts=app, reason=message, allow_new=allow_new)
         revision = change.document.revision
         data: JsonObject = {"adw_id": adw_id, "revision": revision, "old": change.old, "new": change.new}
         lines = [f"{key}: {_shown(change.old[key])} -> {_shown(change.new[key])}" for key in wanted]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NoReturn
 from adws.adw_modules import document as documents
 from adws.adw_modules import timestamps
 from adws.adw_modules.coordination.issue_claims import FINISHED
-from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, UsageError
+from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, StateError, StateNotFound, UsageError
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import IssueLocks, Ownership
+from adws.adw_modules.interfaces import IssueLocks, Owned, Parts
 from adws.adw_modules.json_value import JsonObject, JsonValue
 
 if TYPE_CHECKING:
@@ -107,13 +107,12 @@ def apply_change(
     adw_id: str,
     assignments: Mapping[str, str],
     *,
-    ownership: Ownership,
-    locks: IssueLocks,
+    parts: Parts,
     reason: str = "",
     allow_new: bool = False,
 ) -> Change:
     """Change the stored document as its owner; raise WorkflowBusy, IssueLocked, and what `plan_change` raises."""
-    with ownership.own(adw_id) as owned:
+    with _owning(adw_id, parts) as owned:
         before = owned.document
         change = plan_change(before, assignments, allow_new=allow_new)
         event = Event(
@@ -121,10 +120,26 @@ def apply_change(
             status=before.current_state,
             data={"old": change.old, "new": change.new, "reason": reason},
         )
-        with _moving_issue(before, change.document, locks):
+        with _moving_issue(before, change.document, parts.locks):
             stored = owned.save(change.document, events=(event,))
 
         return Change(document=stored, old=change.old, new=change.new)
+
+
+@contextmanager
+def _owning(adw_id: str, parts: Parts) -> Iterator[Owned]:
+    """Own the workflow; one whose document nobody registered is told apart from one that is not there."""
+    with ExitStack() as stack:
+        try:
+            owned = stack.enter_context(parts.ownership.own(adw_id))
+        except StateNotFound:
+            if not parts.store.exists(adw_id):
+                raise
+            raise StateError(
+                f"the database does not know workflow {adw_id}, though its document is there: "
+                "adw state migrate takes in an old document, adw db rebuild every document"
+            ) from None
+        yield owned
 
 
 # --- keys and values -------------------------------------------------------------------------------------------

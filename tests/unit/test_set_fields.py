@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules import document
+from adws.adw_modules.coordination import set_fields
+from adws.adw_modules.document import WorkflowDocument
+from adws.adw_modules.errors import (
+    DurabilityUnknown,
+    IssueLocked,
+    StateError,
+    StateInvalid,
+    StateNotFound,
+    StateWriteFailed,
+    UsageError,
+    WorkflowBusy,
+)
+from adws.testing import MemoryStore, memory_parts
+
+MOMENT = "2026-01-31T09:00:00.000000Z"
+ADW_ID = "1a2b3c4d"
+
+
+def a_document(adw_id=ADW_ID, **fields):
+    return document.parse(
+        {"adw_id": adw_id, "issue_number": 42, "created_at": MOMENT, "updated_at": MOMENT, "team": "exports", **fields}
+    )
+
+
+def created(parts, **fields):
+    with parts.ownership.create(a_document(**fields)):
+        pass
+
+
+def change(parts, *assignments, adw_id=ADW_ID, **options):
+    return set_fields.apply_change(adw_id, set_fields.parse_assignments(assignments), parts=parts, **options)
+
+
+@pytest.fixture
+def parts():
+    return memory_parts()
+
+
+# --- what may be set -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", sorted(set_fields.REFUSED))
+def test_what_adw_keeps_itself_is_refused_with_what_to_use_instead(key):
+    with pytest.raises(UsageError, match=f"^{key} is not set by hand: .*(adw|start) ") as caught:
+        set_fields.plan_change(a_document(), {key: "1"})
+
+    assert set_fields.REFUSED[key] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("current_state", "revision", "fence", "adw_id", "state_version", "state_history", "outbox", "retry_count"),
+        *("retry_marks", "retries_granted", "reworks", "history_dropped", "phases", "resources", "updated_at"),
+    ],
+)
+def test_states_counters_and_ledgers_are_among_the_refused(key):
+    assert key in set_fields.REFUSED
+
+
+def test_every_refused_key_exists():
+    """
+    A field that was renamed would otherwise be open under its new name.
+    """
+    assert set(set_fields.REFUSED) - {"checksum"} <= set(WorkflowDocument.model_fields)
+
+
+def test_a_key_that_is_not_there_is_refused_with_the_nearest_name():
+    with pytest.raises(UsageError, match=r"no key 'brnach_name'; did you mean branch_name\? --new adds"):
+        set_fields.plan_change(a_document(), {"brnach_name": "x"})
+
+    with pytest.raises(UsageError, match="no key 'zzzzzz'; --new adds a key of your own"):
+        set_fields.plan_change(a_document(), {"zzzzzz": "x"})
+
+
+def test_a_new_key_is_added_on_request():
+    planned = set_fields.plan_change(a_document(), {"reviewer": "ada"}, allow_new=True)
+
+    assert (planned.old, planned.new) == ({"reviewer": None}, {"reviewer": "ada"})
+
+
+def test_a_new_key_cannot_be_one_that_adw_keeps():
+    with pytest.raises(UsageError, match="not set by hand"):
+        set_fields.plan_change(a_document(), {"checksum": "x"}, allow_new=True)
+
+
+# --- values ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("1.5", 1.5),
+        ("true", True),
+        ("null", None),
+        ('{"a": [1]}', {"a": [1]}),
+        ('"7"', "7"),
+        ("plain words", "plain words"),
+        ("", ""),
+        ("NaN", "NaN"),
+        ("-Infinity", "-Infinity"),
+        ("1e999", "1e999"),
+        ("[" * 100_000, "[" * 100_000),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_a_value_is_json_when_it_parses_and_a_text_when_not(text, value):
+    assert set_fields.parse_value(text) == value
+    assert type(set_fields.parse_value(text)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("branch_name=123", "123"),
+        ("branch_name=null", None),
+        ("plan_file=a=b", "a=b"),
+        ("repository=acme/web", "acme/web"),
+        ("pr_number=7", 7),
+        ("issue_number=43", 43),
+        ("pr_merged=true", True),
+        ("max_reworks=5", 5),
+        ("team=[1,2]", [1, 2]),
+        ("created_at=2026-01-01T10:00:00+01:00", "2026-01-01T09:00:00.000000Z"),
+    ],
+)
+def test_a_field_that_holds_text_takes_text(assignment, value):
+    wanted = set_fields.parse_assignments([assignment])
+    planned = set_fields.plan_change(a_document(), wanted)
+
+    assert planned.new == {next(iter(wanted)): value}
+
+
+def test_a_value_that_does_not_fit_is_refused_by_its_field():
+    with pytest.raises(StateInvalid, match="pr_number: "):
+        set_fields.plan_change(a_document(), {"pr_number": "soon"})
+
+
+def test_a_creation_that_is_no_moment_is_refused():
+    with pytest.raises(UsageError, match="'yesterday' is not a timestamp"):
+        set_fields.plan_change(a_document(), {"created_at": "yesterday"})
+
+
+@pytest.mark.parametrize("text", ["branch_name", "=x", " =x", ""])
+def test_what_is_no_assignment_is_refused(text):
+    with pytest.raises(UsageError, match="write KEY=VALUE"):
+        set_fields.parse_assignments([text])
+
+
+def test_a_key_given_twice_is_refused():
+    with pytest.raises(UsageError, match="team is given twice"):
+        set_fields.parse_assignments(["team=a", " team =b"])
+
+
+def test_planning_leaves_the_document_alone():
+    before = a_document()
+
+    set_fields.plan_change(before, {"branch_name": "x"})
+
+    assert before == a_document()
+
+
+# --- storing ---------------------------------------------------------------------------------------------------
+
+
+def test_the_change_is_the_next_revision_and_leaves_an_event_with_the_old_values(parts):
+    created(parts, branch_name="old")
+
+    done = change(parts, "branch_name=new", "team=imports", reason="typo")
+
+    stored = parts.store.load(ADW_ID).document
+    event = parts.store.events_of(ADW_ID)[-1]
+    assert (done.document.revision, stored.revision) == (2, 2)
+    assert (stored.branch_name, stored.team) == ("new", "imports")
+    assert (event.event_type, event.revision) == ("state_set", 2)
+    assert event.data == {
+        "old": {"branch_name": "old", "team": "exports"},
+        "new": {"branch_name": "new", "team": "imports"},
+        "reason": "typo",
+    }
+
+
+def test_a_refused_change_writes_nothing(parts):
+    created(parts)
+
+    with pytest.raises(UsageError):
+        change(parts, "branch_name=x", "current_state=completed")
+
+    assert parts.store.load(ADW_ID).document.revision == 1
+
+
+def test_a_workflow_that_somebody_works_on_is_left_alone(parts):
+    created(parts)
+
+    with parts.ownership.own(ADW_ID), pytest.raises(WorkflowBusy):
+        change(parts, "branch_name=x")
+
+
+def test_a_workflow_that_is_not_there_is_not_found(parts):
+    with pytest.raises(StateNotFound):
+        change(parts, "branch_name=x")
+
+
+def test_a_document_nobody_registered_is_told_apart(parts):
+    parts.store.create(a_document())
+
+    with pytest.raises(StateError, match=r"though its document is there: adw state migrate .* adw db rebuild"):
+        change(parts, "branch_name=x")
+
+
+# --- the issue goes with its document --------------------------------------------------------------------------
+
+
+def test_another_issue_number_moves_the_lock(parts):
+    created(parts)
+
+    change(parts, "issue_number=43")
+
+    assert parts.locks.verify(43, ADW_ID)
+    assert parts.locks.holder(42) is None
+
+
+def test_an_issue_that_another_workflow_has_is_refused_and_nothing_changes(parts):
+    created(parts)
+    created(parts, adw_id="5e6f7a8b", issue_number=43)
+
+    with pytest.raises(IssueLocked, match="5e6f7a8b"):
+        change(parts, "issue_number=43")
+
+    assert parts.store.load(ADW_ID).document.issue_number == 42
+    assert parts.locks.verify(42, ADW_ID)
+
+
+def test_an_issue_number_can_be_taken_away_and_given(parts):
+    created(parts)
+
+    change(parts, "issue_number=null")
+    assert parts.locks.all() == ()
+
+    change(parts, "issue_number=44")
+    assert parts.locks.verify(44, ADW_ID)
+
+
+def test_another_repository_moves_the_lock_too(parts):
+    created(parts)
+
+    change(parts, "repository=acme/web")
+
+    assert parts.locks.verify(42, ADW_ID, "acme/web")
+    assert parts.locks.holder(42) is None
+
+
+def test_a_finished_workflow_claims_no_issue(parts):
+    created(parts, current_state="completed")
+    parts.locks.release(42, ADW_ID)
+
+    change(parts, "issue_number=43")
+
+    assert parts.locks.all() == ()
+
+
+class BadDisk(MemoryStore):
+    """A store whose writes fail."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def save(self, document, *, fence, events=()):
+        raise self.error
+
+
+def test_a_write_that_failed_leaves_the_old_lock_and_not_the_new_one():
+    error = StateWriteFailed("adw_state.json", OSError(28, "No space left on device"))
+    parts = memory_parts(store=BadDisk(error))
+    created(parts)
+
+    with pytest.raises(StateWriteFailed):
+        change(parts, "issue_number=43")
+
+    assert parts.locks.verify(42, ADW_ID)
+    assert parts.locks.holder(43) is None
+
+
+def test_a_write_that_may_have_been_made_keeps_both_locks():
+    """
+    Nobody else may start on either issue before somebody has read which one the document names.
+    """
+    parts = memory_parts(store=BadDisk(DurabilityUnknown("adw_state.json", OSError(5, "Input/output error"))))
+    created(parts)
+
+    with pytest.raises(DurabilityUnknown):
+        change(parts, "issue_number=43")
+
+    assert parts.locks.verify(42, ADW_ID)
+    assert parts.locks.verify(43, ADW_ID)
