@@ -223,7 +223,7 @@ SETTINGS: tuple[Setting, ...] = (
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Settings:
     """The settings in force; what each means stands in SETTINGS."""
 
@@ -251,7 +251,7 @@ class Settings:
     webhook_secret: str | None = field(repr=False)
     claude_path: str
     git_remote: str
-    origins: Mapping[str, Callable[[], str]] = field(repr=False, compare=False)
+    origins: Mapping[str, Callable[[], str]] = field(repr=False)
 
     def origin(self, name: str) -> str:
         """Return where the value of a setting comes from, in words."""

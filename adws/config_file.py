@@ -14,8 +14,8 @@ from pathlib import Path
 from adws.adw_modules.errors import ConfigError
 from adws.config_values import nearest
 
-_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)")
-_LOOKS_SECRET = re.compile(r"token|secret|password|_pat\b", re.IGNORECASE)
+_PLACE = r" \(at (?:line (\d+), column (\d+)|end of document)\)"
+_SENSITIVE = r"(?i)token|secret|password|_pat\b"
 
 
 class SettingsFile:
@@ -73,7 +73,7 @@ class SettingsFile:
 
 
 def _advice(key: str, known: Collection[str]) -> str:
-    if _LOOKS_SECRET.search(key):
+    if re.search(_SENSITIVE, key):
         return ": secrets are given by environment variables only, so that they are never committed"
 
     return nearest(key, known) or "; docs/settings.md lists them all"
@@ -95,9 +95,9 @@ def _parse(path: Path, text: str) -> Mapping[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
-        place = _PLACE.search(str(exc))
+        place = re.search(_PLACE, str(exc))
         line = place[1] if place and place[1] else len(text.splitlines())
-        raise ConfigError(f"{path}:{line}: this is not TOML: {_PLACE.sub('', str(exc))}") from exc
+        raise ConfigError(f"{path}:{line}: this is not TOML: {re.sub(_PLACE, '', str(exc))}") from exc
 
 
 def _leaves(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

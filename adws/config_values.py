@@ -12,13 +12,12 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+# The patterns are texts: each is compiled when a value needs it, not at every start.
 _SIZES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_SIZE = re.compile(r"([0-9]{1,15})\s*([A-Za-z]*)")
-_REPOSITORY = re.compile(r"(?:https?://[^/\s]+/|(?:ssh://)?git@[^:/\s]+[:/])?([\w.-]+/[\w.-]+?)(?:\.git)?/?")
-_REMOTE = re.compile(r"[A-Za-z0-9_][\w./-]*")
+_REPOSITORY = r"(?:https?://[^/\s]+/|(?:ssh://)?git@[^:/\s]+[:/])?([\w.-]+/[\w.-]+?)(?:\.git)?/?"
 #: Everything between the first colon of the user part and the last @: a password may hold any character.
-_PASSWORD = re.compile(r"^([^:/]+://[^:/?#@]*):(.*)@")
-_PASSWORD_PARAMETER = re.compile(r"([?&](?:password|passwd|sslpassword)=)([^&#]*)", re.IGNORECASE)
+_USER_PART = r"^([^:/]+://[^:/?#@]*):(.*)@"
+_URL_PARAMETER = r"(?i)([?&](?:password|passwd|sslpassword)=)([^&#]*)"
 
 
 def choice(*allowed: str) -> Callable[[str, Path], str]:
@@ -37,7 +36,7 @@ def whole(*, least: int) -> Callable[[str, Path], int]:
     """Return the parser of a whole number."""
 
     def parse(text: str, _home: Path) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
+        if not _is_whole(text) or int(text) < least:
             raise ValueError(f"must be a whole number, {least} or more")
         return int(text)
 
@@ -58,12 +57,12 @@ def seconds(text: str, _home: Path) -> float:
 
 def size(text: str, _home: Path) -> int:
     """Return a number of bytes, written plainly or with KiB, MiB or GiB."""
-    match = _SIZE.fullmatch(text)
-    unit = _SIZES.get(match[2].casefold()) if match else None
-    if match is None or unit is None or int(match[1]) == 0:
+    digits = text.rstrip("BbIiKkMmGg ")
+    unit = _SIZES.get(text[len(digits) :].strip().casefold())
+    if unit is None or not _is_whole(digits) or int(digits) == 0:
         raise ValueError("must be a number of bytes above 0, or a number with KiB, MiB or GiB")
 
-    return int(match[1]) * unit
+    return int(digits) * unit
 
 
 def path(text: str, home: Path) -> Path:
@@ -91,7 +90,7 @@ def database_url(text: str, home: Path) -> str:
 
 def repository(text: str, _home: Path) -> str:
     """Return owner/name, also of a GitHub URL."""
-    match = _REPOSITORY.fullmatch(text)
+    match = re.fullmatch(_REPOSITORY, text)
     if match is None or set(match[1].split("/")) & {".", ".."}:
         raise ValueError("must be owner/name or the URL of a repository")
 
@@ -116,7 +115,7 @@ def program(text: str, _home: Path) -> str:
 
 def remote(text: str, _home: Path) -> str:
     """Return the name of a git remote; one that git would read as an option is refused."""
-    if _REMOTE.fullmatch(text) is None or ".." in text:
+    if re.fullmatch(r"[A-Za-z0-9_][\w./-]*", text) is None or ".." in text:
         raise ValueError("must be the name of a git remote, such as origin")
 
     return text
@@ -124,19 +123,24 @@ def remote(text: str, _home: Path) -> str:
 
 def without_password(url: str) -> str:
     """Return *url* with its password shown as `***`."""
-    return _PASSWORD_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+    return re.sub(_URL_PARAMETER, r"\1***", re.sub(_USER_PART, r"\1:***@", url))
 
 
 def passwords(url: str) -> tuple[str, ...]:
     """Return every password in *url*, as written and with its percent signs resolved."""
-    user = _PASSWORD.match(url)
+    user = re.match(_USER_PART, url)
     written = [user[2]] if user else []
-    written += [found[2] for found in _PASSWORD_PARAMETER.finditer(url)]
+    written += [found[2] for found in re.finditer(_URL_PARAMETER, url)]
     if "%" not in url:
         return tuple(filter(None, written))
     from urllib.parse import unquote  # noqa: PLC0415 - few passwords need it, and every start would pay
 
     return tuple(filter(None, dict.fromkeys([*written, *map(unquote, written)])))
+
+
+def _is_whole(text: str) -> bool:
+    """Say whether *text* is a whole number of plain digits, and not so long that it is nonsense."""
+    return text.isascii() and text.isdigit() and len(text) <= 15
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

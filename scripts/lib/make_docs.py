@@ -216,20 +216,18 @@ def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
-def main() -> int:
+def main(args: Sequence[str] | None = None, docs: Path = ROOT / "docs") -> int:
     """Write the pages, or with --check compare them; return the exit code."""
     parser = argparse.ArgumentParser(description="Make the pages of docs/ that come from the code.")
     parser.add_argument("--check", action="store_true", help="change nothing, fail when a page is out of date")
-    options = parser.parse_args()
-    stale = [path for path, text in make_pages(ROOT / "docs").items() if not _is_same(path, text)]
-    for path in stale:
-        print(f"{path.relative_to(ROOT)} is out of date: run scripts/docs" if options.check else f"made {path.name}")
-    if options.check:
-        return 1 if stale else 0
-    for path, text in make_pages(ROOT / "docs").items():
-        path.write_text(text, encoding="utf-8")
+    is_check = parser.parse_args(args).check
+    stale = {path: text for path, text in make_pages(docs).items() if not _is_same(path, text)}
+    for path, text in stale.items():
+        print(f"docs/{path.name} is out of date: run scripts/docs" if is_check else f"made docs/{path.name}")
+        if not is_check:
+            path.write_text(text, encoding="utf-8")
 
-    return 0
+    return 1 if is_check and stale else 0
 
 
 def _is_same(path: Path, text: str) -> bool:

@@ -1,0 +1,305 @@
+"""The `adw` command as a person uses it: views, settings, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from adws import config
+from adws.adw_modules import document, timestamps
+from adws.adw_modules.events import Event
+from adws.app import open_app
+
+ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
+ADW_ID = "1a2b3c4d"
+PLANTED = "ghp_PlantedSecret0123456789abcdefghij12"
+#: What a view must not load: each takes longer than the view itself.
+HEAVY = ("pydantic", "sqlalchemy", "alembic", "filelock", "rich", "psutil", "pythonjsonlogger")
+
+
+def make_workflow(home, adw_id=ADW_ID, store="files", **fields):
+    """Make a workflow in *home* the way adw does."""
+    with open_app(config.load(env={"ADW_STORE": store}, cwd=home)) as app:
+        now = timestamps.to_text(app.clock.now())
+        draft = document.WorkflowDocument(**{"issue_number": 7} | fields, adw_id=adw_id, created_at=now, updated_at=now)
+        with app.ownership.create(draft, events=[Event(event_type="workflow_created")]):
+            pass
+
+
+def files_in(home):
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*") if ".git" not in path.parts)
+
+
+def one_line(text):
+    assert text.startswith("adw: ")
+    assert text.count("\n") == 1
+    return text
+
+
+# --- looking ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["files", "database"])
+def test_a_workflow_is_shown_listed_and_told(adw, home, store):
+    make_workflow(home, store=store, issue={"title": "Add a cart"}, workflow={"name": "sdlc"})
+    env = {"ADW_STORE": store}
+
+    status, listed, events = (adw(*args, env=env) for args in (("status", ADW_ID), ("list",), ("events", ADW_ID)))
+
+    assert (status.rc, listed.rc, events.rc) == (0, 0, 0)
+    assert "state     pending" in status.stdout
+    assert "Add a cart" in status.stdout
+    assert ADW_ID in listed.stdout
+    assert "Add a cart" in listed.stdout
+    assert "workflow_created" in events.stdout
+    assert status.stderr + listed.stderr + events.stderr == ""
+
+
+def test_json_is_one_document_everywhere(adw, home):
+    make_workflow(home, issue={"title": "Add a cart \u202e\x1b[31m"})
+
+    status = adw("status", ADW_ID, "--json").json()
+    listed = adw("list", "--json").json()
+    events = adw("events", ADW_ID, "--json").json()
+    settings = adw("config", "--json").json()
+
+    assert (status["adw_id"], status["state"], status["owner"]) == (ADW_ID, "pending", None)
+    assert status["title"] == "Add a cart \u202e\x1b[31m"
+    assert [row["adw_id"] for row in listed["workflows"]] == [ADW_ID]
+    assert events["events"][0]["event_type"] == "workflow_created"
+    assert settings["home"] == {"value": str(home), "origin": "env ADW_HOME"}
+
+
+def test_a_title_cannot_drive_the_terminal(adw, home):
+    make_workflow(home, issue={"title": "Add \x1b]0;owned\x07 a \u202etrac"})
+
+    for shown in (adw("status", ADW_ID).stdout, adw("list").stdout):
+        assert "Add ]0;owned a trac" in shown
+
+
+def test_an_id_may_be_typed_with_its_prefix(adw, home):
+    make_workflow(home)
+
+    assert adw("status", f"adw-{ADW_ID}").rc == 0
+
+
+def test_the_list_goes_page_by_page_and_can_be_filtered(adw, home):
+    for number in range(1, 4):
+        make_workflow(home, adw_id=f"{number:08x}", issue_number=number, workflow={"name": f"w{number}"})
+
+    first = adw("list", "--limit", "2", "--json").json()
+    second = adw("list", "--limit", "2", "--cursor", first["next_cursor"], "--json").json()
+    ids = [row["adw_id"] for row in first["workflows"] + second["workflows"]]
+
+    assert sorted(ids) == ["00000001", "00000002", "00000003"]
+    assert len(second["workflows"]) == 1
+    assert [row["adw_id"] for row in adw("list", "--issue", "2", "--json").json()["workflows"]] == ["00000002"]
+    assert [row["adw_id"] for row in adw("list", "--workflow", "w3", "--json").json()["workflows"]] == ["00000003"]
+    assert len(adw("list", "--state", "PENDING", "--json").json()["workflows"]) == 3
+    assert adw("list", "--state", "failed", "--json").json()["workflows"] == []
+
+
+def test_events_go_on_after_one_that_is_known(adw, home):
+    make_workflow(home)
+    last = adw("events", ADW_ID, "--json").json()["last"]
+
+    assert adw("events", ADW_ID, "--after", last, "--json").json() == {"events": [], "last": None}
+
+
+def test_looking_into_a_fresh_home_leaves_nothing_behind(adw, home):
+    for args in (("list",), ("status", ADW_ID), ("events", ADW_ID), ("config",)):
+        adw(*args)
+        adw(*args, env={"ADW_STORE": "database"})
+
+    assert adw("list").stdout == "no workflows\n"
+    assert files_in(home) == []
+
+
+def test_documents_without_their_database_are_not_shown_as_an_empty_list(adw, home):
+    make_workflow(home)
+    for path in (home / "state").glob("adw.db*"):
+        path.unlink()
+
+    listed, events, status = adw("list"), adw("events", ADW_ID), adw("status", ADW_ID)
+
+    assert (listed.rc, events.rc, status.rc) == (1, 1, 0)
+    assert "adw db rebuild" in one_line(listed.stderr)
+    assert "adw db rebuild" in one_line(events.stderr)
+    assert not list((home / "state").glob("adw.db"))
+
+
+@pytest.mark.parametrize("args", [["status", ADW_ID], ["list"], ["events", ADW_ID], ["config"], ["status", "ffffffff"]])
+def test_views_start_without_the_heavy_libraries(home, args):
+    make_workflow(home)
+    code = (
+        "import json, sys\n"
+        "from adws.cli import main\n"
+        f"code = main.run({['--home', str(home), *args]!r})\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "print(json.dumps([code, loaded]))\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert json.loads(done.stdout.splitlines()[-1]) == [1 if args[1:] == ["ffffffff"] else 0, []]
+
+
+# --- what is wrong is said in one line -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["files", "database"])
+@pytest.mark.parametrize("is_empty", [True, False], ids=["fresh", "used"])
+@pytest.mark.parametrize("command", ["status", "events"])
+def test_an_unknown_id_is_said_in_one_line(adw, home, command, is_empty, store):
+    if not is_empty:
+        make_workflow(home, store=store)
+
+    done = adw(command, "ffffffff", env={"ADW_STORE": store})
+
+    assert done.rc == 1
+    assert "ffffffff" in one_line(done.stderr)
+    assert "adw list" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("bad", ["../x", "..", "a/b", "x" * 65, "-"])
+def test_an_id_that_could_leave_its_directory_is_refused(adw, bad):
+    done = adw("status", "--", bad)
+
+    assert done.rc == 2
+    assert "is not a workflow id" in one_line(done.stderr)
+
+
+def test_an_unknown_command_is_refused_with_the_nearest_name(adw):
+    done = adw("lst")
+
+    assert done.rc == 2
+    assert "there is no command 'lst'; did you mean list?" in done.stderr
+
+
+def test_an_unknown_state_is_refused_with_those_there_are(adw):
+    done = adw("list", "--state", "done")
+
+    assert done.rc == 2
+    assert "completed" in one_line(done.stderr)
+
+
+def test_a_bad_setting_is_refused_with_file_and_line(adw, home):
+    (home / "adw.toml").write_text('[state]\nstore = "cloud"\n')
+
+    done = adw("config")
+
+    assert done.rc == 2
+    assert f"{home}/adw.toml:2" in one_line(done.stderr)
+    assert "files, database" in done.stderr
+
+
+def test_an_alias_and_its_name_set_differently_are_refused(adw):
+    done = adw("config", env={"RUN_RECOVERY_MODE": "all", "ADW_RECOVERY_MODE": "none"})
+
+    assert done.rc == 2
+    assert "ADW_RECOVERY_MODE and RUN_RECOVERY_MODE" in one_line(done.stderr)
+
+
+def test_a_home_that_is_not_there_is_refused(adw, tmp_path):
+    done = adw("--home", str(tmp_path / "missing"), "config")
+
+    assert done.rc == 2
+    assert "is not a directory" in one_line(done.stderr)
+
+
+def test_secrets_are_not_shown(adw):
+    env = {
+        "GITHUB_PAT": PLANTED,
+        "GITHUB_WEBHOOK_SECRET": PLANTED,
+        "ADW_DATABASE_URL": f"postgresql://me:{PLANTED}@db.invalid/x",
+    }
+
+    for args in (("config",), ("config", "--json")):
+        done = adw(*args, env=env)
+        assert done.rc == 0
+        assert "postgresql://me:***@db.invalid/x" in done.stdout
+        assert PLANTED not in done.stdout + done.stderr
+
+
+# --- where the home is -----------------------------------------------------------------------------------------
+
+
+def where(adw, cwd):
+    return adw("config", "--json", cwd=cwd, env={"ADW_HOME": ""}).json()["home"]["value"]
+
+
+def test_the_home_is_the_main_checkout_also_from_its_worktrees_and_folders(adw, home):
+    subprocess.run(["git", "worktree", "add", "-q", "trees/1a2b3c4d"], cwd=home, check=True, capture_output=True)
+    folder = home / "src" / "deep"
+    folder.mkdir(parents=True)
+
+    assert where(adw, home) == str(home)
+    assert where(adw, folder) == str(home)
+    assert where(adw, home / "trees" / "1a2b3c4d") == str(home)
+
+
+def test_without_git_the_home_is_the_current_directory(adw, nowhere):
+    assert where(adw, nowhere) == str(nowhere.resolve())
+
+
+# --- how a command ends ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", [["list"], ["list", "--json"], ["config"], ["--help"]])
+def test_a_reader_who_goes_away_is_no_noise(home, args):
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    done = subprocess.run(
+        [ADW, "--home", str(home), *args], cwd=home, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(writer)
+
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_output_that_cannot_be_written_is_an_error(home):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [ADW, "--home", str(home), "list"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+
+    assert done.returncode == 1
+    assert one_line(done.stderr) == "adw: could not write the output: No space left on device\n"
+
+
+def test_a_closed_output_is_no_error(home):
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" --home "$1" list >&-', ADW, str(home)], capture_output=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_interrupt_ends_with_130_and_no_traceback(home):
+    fifo = home / "adw.toml"
+    os.mkfifo(fifo)
+    running = subprocess.Popen(
+        [ADW, "--home", str(home), "config"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell may have started the tests with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads before exec
+    )
+
+    with fifo.open("w"):  # returns when the command has opened it: now it waits for its settings
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+
+    assert running.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
