@@ -4,7 +4,7 @@ What the tests of the state machine share: machines that have gone a way, and do
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import pytest
 
@@ -12,25 +12,24 @@ from adws.adw_modules import document
 from adws.adw_modules.errors import IllegalTransition
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import PHASE_STATES, PIPELINE, StateTransition
+from adws.testing.clock import START, FakeClock
+
+__all__ = ["START"]
 
 S = WorkflowState
 TABLE = StateTransition.TRANSITIONS
 ADW_ID = "1a2b3c4d"
-START = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
 
 NOT_EDGES = [(a, b) for a in S for b in S if b not in TABLE[a]]
 EDGES = [(a, b) for a in S for b in TABLE[a]]
 
 
-class Ticking:
-    """Each look is a second later."""
-
-    def __init__(self) -> None:
-        self.moment = START
+class Ticking(FakeClock):
+    """A clock that is a second later at each look, so that no two moves have the same moment."""
 
     def now(self) -> datetime:
-        self.moment += timedelta(seconds=1)
-        return self.moment
+        self.advance(1.0)
+        return super().now()
 
 
 def machine(*path: S, **settings) -> WorkflowStateMachine:
@@ -90,9 +89,7 @@ def stored(made: WorkflowStateMachine) -> document.WorkflowDocument:
     """The document of *made*, through its bytes."""
     doc = a_document()
     made.write_into(doc)
-    return document.parse(
-        document.WorkflowDocument.model_validate_json(document.to_bytes(doc)).model_dump(by_alias=True)
-    )
+    return document.WorkflowDocument.model_validate_json(document.to_bytes(doc))
 
 
 def reloaded(made: WorkflowStateMachine) -> WorkflowStateMachine:
