@@ -1,0 +1,343 @@
+"""
+Take secrets out of everything that is stored, logged or shown.
+
+Pure. Three nets, each for itself: by the name a value stands under (`redaction_keys`), by its looks
+(`redaction_patterns`) and because it is known (`redaction_values`). All of them look at the original text; what any of
+them finds becomes `[redacted]`. Redacting twice changes nothing. It is a net, not a wall: docs/logging.md says what it
+cannot catch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+
+from adws.adw_modules import redaction_patterns
+from adws.adw_modules.json_value import JsonValue
+from adws.adw_modules.redaction_keys import EMPTY_VALUES, KeyNet
+from adws.adw_modules.redaction_patterns import MASK, Match, is_opaque
+from adws.adw_modules.redaction_values import ValueNet, parts_of
+
+__all__ = ["MASK", "Redactor", "StreamRedactor"]
+
+#: Deeper values are not looked at, and not shown.
+MAX_DEPTH = 64
+TOO_DEEP, CYCLE = "[too deep]", "[cycle]"
+
+#: What hides a secret can, next to other text, look like the start of another: so many times it is looked again.
+_ROUNDS = 8
+#: Terminal codes inside a token would hide it from the patterns.
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|[@-Z\\-_])")
+_JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
+#: Set for convenience and known to everyone: hiding them would only make logs unreadable.
+_WELL_KNOWN_WORDS = (
+    "password passwd secret changeme change-me example default postgres postgresql mysql sqlite docker github gitlab "
+    "anthropic openai localhost development production testing username administrator anonymous"
+)
+_TRIVIAL = EMPTY_VALUES.union(_WELL_KNOWN_WORDS.split())
+_SHORTEST_FROM_ENVIRONMENT = 6
+_PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")
+
+
+class Redactor:
+    """Hides secrets in texts, JSON values and bytes; built once, never changed, safe to share between threads."""
+
+    __slots__ = ("_keys", "_values")
+
+    def __init__(self, known_values: Iterable[str] = (), *, extra_keys: Iterable[str] = ()) -> None:
+        self._keys = KeyNet(extra_keys)
+        self._values = ValueNet(known_values)
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str], *, extra_keys: Iterable[str] = ()) -> Redactor:
+        """Return a redactor that knows the values of the variables of *env* that are named like secrets."""
+        extra = tuple(extra_keys)
+        keys = KeyNet(extra)
+        known = {value for name, value in env.items() if keys.is_secret(name) and not _is_trivial(value)}
+        for value in env.values():
+            known.update(part for part in parts_of(value) if part != value and not _is_trivial(part))
+
+        return cls(known, extra_keys=extra)
+
+    def redact_text(self, text: str) -> str:
+        """Return *text* with every secret found replaced by `[redacted]`."""
+        for _ in range(_ROUNDS):
+            cleaner = _hide(text, self.find(text))
+            if cleaner == text:
+                break
+            text = cleaner
+
+        return text
+
+    def redact(self, value: JsonValue) -> JsonValue:
+        """Return a copy of *value* without secrets, in keys too; never raises, whatever *value* holds."""
+        return self._redact(value, depth=0, inside=())
+
+    def scrub_bytes(self, payload: bytes) -> bytes:
+        """
+        Return *payload* without the known secrets, and the same object when none is in it.
+
+        Made for the path that writes documents: looks for whole known values and their spellings only. JSON stays JSON:
+        secrets are taken out of its strings, and its numbers are left alone.
+        """
+        if not self._values.is_in(payload):
+            return payload
+
+        text = payload.decode("utf-8", "surrogateescape")
+        is_json = _is_json(text)
+        cleaner = _JSON_STRING.sub(self._scrub_string, text) if is_json else _hide(text, self._values.find(text))
+        return payload if cleaner == text else cleaner.encode("utf-8", "surrogateescape")
+
+    def find(self, text: str) -> list[Match]:
+        """Return everything in *text* that is a secret to one of the nets, in no order, overlaps included."""
+        found = [*self._keys.find(text), *redaction_patterns.find(text), *self._values.find(text)]
+        if "\x1b" in text:
+            found.extend(_find_without_ansi(text))
+
+        return found
+
+    def may_begin_at_end_of(self, text: str) -> bool:
+        """Say whether *text* ends in what may be the start of a known secret."""
+        return self._values.may_begin_at_end_of(text)
+
+    def _scrub_string(self, found: re.Match[str]) -> str:
+        token = found[0]
+        text: str = json.loads(token, strict=False)
+        cleaner = _hide(text, self._values.find(text))
+
+        return token if cleaner == text else json.dumps(cleaner, ensure_ascii=False)
+
+    def _redact(self, value: object, *, depth: int, inside: tuple[int, ...]) -> JsonValue:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self.redact_text(value)
+        if isinstance(value, int | float):
+            return self._redact_number(value)
+        if isinstance(value, bytes | bytearray):
+            return self.redact_text(bytes(value).decode("utf-8", "backslashreplace"))
+        if not isinstance(value, dict | list | tuple):
+            return self.redact_text(_say(value))
+
+        return self._redact_container(value, depth=depth, inside=inside)
+
+    def _redact_container(
+        self, value: dict[object, object] | list[object] | tuple[object, ...], *, depth: int, inside: tuple[int, ...]
+    ) -> JsonValue:
+        if depth >= MAX_DEPTH:
+            return TOO_DEEP
+        if id(value) in inside:
+            return CYCLE
+
+        inside = (*inside, id(value))
+        if isinstance(value, dict):
+            return self._redact_dict(value, depth=depth + 1, inside=inside)
+        return self._redact_list(list(value), depth=depth + 1, inside=inside)
+
+    def _redact_number(self, value: float) -> JsonValue:
+        """Hide a number that is a known secret; what a number looks like says nothing."""
+        text = _say(value)
+
+        return MASK if any(True for _ in self._values.find(text)) else value
+
+    def _redact_dict(self, value: dict[object, object], *, depth: int, inside: tuple[int, ...]) -> JsonValue:
+        result: dict[str, JsonValue] = {}
+        named = _name_in(value)
+        for key, item in value.items():
+            name = key if isinstance(key, str) else _say(key)
+            is_secret = self._keys.is_secret(name) or (name == "value" and self._keys.is_secret(named))
+            clean = self._hide_value(item) if is_secret else self._redact(item, depth=depth, inside=inside)
+            result[_free_name(self.redact_text(name), result)] = clean
+
+        return result
+
+    def _redact_list(self, value: list[object], *, depth: int, inside: tuple[int, ...]) -> JsonValue:
+        """Redact each item; in `["--token", "x"]` and `["Authorization", "x"]` the first says what the second is."""
+        result: list[JsonValue] = []
+        before: object = None
+        for item in value:
+            is_named = isinstance(before, str) and (before.startswith("--") or len(value) == 2) and "=" not in before
+            if is_named and not _is_option(item) and self._keys.is_secret(cast("str", before)):
+                result.append(self._hide_value(item))
+            else:
+                result.append(self._redact(item, depth=depth, inside=inside))
+            before = item
+
+        return result
+
+    @staticmethod
+    def _hide_value(value: object) -> JsonValue:
+        """Return the mask for what stands under a secret's name; "nothing" and yes-or-no are no secrets."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in EMPTY_VALUES:
+            return value
+
+        return MASK
+
+
+class StreamRedactor:
+    """
+    Redacts output that comes in pieces.
+
+    Lines come out when they are complete; text is held back as long as a secret may go on in it, so one that is cut by
+    the borders of chunks does not come out. At most *limit* characters are held: of an endless line without a break
+    what cannot be judged is dropped up to the next line break, not shown.
+    """
+
+    def __init__(self, redactor: Redactor, *, limit: int = 65_536) -> None:
+        self._redactor = redactor
+        self._limit = max(limit, 1024)
+        self._held = ""
+        self._is_dropping = False
+
+    def feed(self, chunk: str) -> str:
+        """Take the next piece and return what may be shown now."""
+        if self._is_dropping:
+            _, line_break, chunk = chunk.partition("\n")
+            if not line_break:
+                return ""
+            self._is_dropping, chunk = False, line_break + chunk
+        self._held += chunk
+
+        out = [self._take_lines()] if "\n" in chunk else []
+        while len(self._held) > self._limit and not self._is_dropping:
+            out.append(self._take_part())
+        return "".join(out)
+
+    def close(self) -> str:
+        """Return the rest; nothing comes after it."""
+        rest, self._held = self._held, ""
+
+        return self._redactor.redact_text(rest)
+
+    def _take_lines(self) -> str:
+        """Cut off the complete lines, but for those in which a secret may have begun."""
+        cut = self._held.rfind("\n") + 1
+        while cut and self._redactor.may_begin_at_end_of(self._held[:cut]):
+            cut = self._held.rfind("\n", 0, cut - 1) + 1
+
+        return self._take(cut, self._redactor.find(self._held))
+
+    def _take_part(self) -> str:
+        """Cut a line that is too long, at a place where no secret is."""
+        found = self._redactor.find(self._held)
+        wanted = len(self._held) - self._limit // 4
+        cut = _before_matches(wanted, found, len(self._held))
+        if cut > 0:
+            return self._take(cut, found)
+
+        # One secret, or what may be one, fills all that is held: show its mask and drop the rest of its line.
+        line, line_break, self._held = self._held.partition("\n")
+        self._held = line_break + self._held
+        self._is_dropping = not line_break
+        return self._redactor.redact_text(line) if line_break else _hide(line, [*found, Match(0, wanted, len(line))])
+
+    def _take(self, wanted: int, found: list[Match]) -> str:
+        cut = _before_matches(wanted, found, len(self._held))
+        text, self._held = self._held[:cut], self._held[cut:]
+
+        return self._redactor.redact_text(text)
+
+
+def _before_matches(cut: int, found: list[Match], length: int) -> int:
+    """Return the last place up to *cut* that is in no match, nor after one that may grow with the next chunk."""
+    for context, _, end in sorted(found, reverse=True):
+        if context < cut and (end > cut or end == length):
+            cut = context
+
+    return cut
+
+
+def _hide(text: str, found: Iterable[Match]) -> str:
+    """Return *text* with the spans of *found* replaced; those that touch become one mask."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in _joined(found):
+        pieces += [text[at:start], MASK]
+        at = end
+    if not pieces:
+        return text
+
+    return "".join([*pieces, text[at:]])
+
+
+def _joined(found: Iterable[Match]) -> Iterator[tuple[int, int]]:
+    current: tuple[int, int] | None = None
+    for start, end in sorted((match.start, match.end) for match in found):
+        if current is not None and start <= current[1]:
+            current = (current[0], max(current[1], end))
+            continue
+        if current is not None:
+            yield current
+        current = (start, end)
+    if current is not None:
+        yield current
+
+
+def _find_without_ansi(text: str) -> Iterator[Match]:
+    """Yield what the patterns find when terminal codes are taken out, at its place in *text*."""
+    places = [at for kept in _kept(text) for at in kept]
+    plain = "".join(text[kept.start : kept.stop] for kept in _kept(text))
+    for match in redaction_patterns.find(plain):
+        yield Match(places[match.context], places[match.start], places[match.end - 1] + 1)
+
+
+def _kept(text: str) -> Iterator[range]:
+    at = 0
+    for code in _ANSI.finditer(text):
+        yield range(at, code.start())
+        at = code.end()
+    yield range(at, len(text))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+
+    return True
+
+
+def _say(value: object) -> str:
+    """Return *value* as text, also when it does not want to be one."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a stranger's __str__ may raise anything, and redaction never does
+        return f"<{type(value).__name__}>"
+
+
+def _name_in(value: dict[object, object]) -> str:
+    """Return the name in `{"name": "GITHUB_TOKEN", "value": "x"}`, the way lists of variables are written."""
+    name = value.get("name", value.get("key"))
+
+    return name if isinstance(name, str) else ""
+
+
+def _free_name(name: str, taken: dict[str, JsonValue]) -> str:
+    """Return *name*, numbered when it is taken: two secrets as keys must not become one entry."""
+    if name not in taken:
+        return name
+
+    number = 2
+    while f"{name}#{number}" in taken:
+        number += 1
+    return f"{name}#{number}"
+
+
+def _is_option(item: object) -> bool:
+    return isinstance(item, str) and item.startswith("--")
+
+
+def _is_trivial(value: str) -> bool:
+    """Say whether *value*, though named like a secret, is none: a switch, a small number, a path, a well-known word."""
+    text = value.strip()
+    if len(text) < _SHORTEST_FROM_ENVIRONMENT or text.lower() in _TRIVIAL:
+        return True
+    if text.replace(".", "").isdigit() and len(text) < 8:
+        return True
+
+    return _PATH.match(text) is not None and not any(len(part) >= 16 and is_opaque(part) for part in text.split("/"))

@@ -1,0 +1,214 @@
+"""
+The first net: values are hidden because of the name they stand under.
+
+Pure. A name is cut into words (`githubToken`, `GITHUB_TOKEN` and `github-token` are the same two) and the words decide,
+so `monkey`, `keyboard`, `max_tokens` and `primary_key` are no secrets. The tables below are the whole rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from adws.adw_modules.redaction_patterns import MASK, Match, is_opaque
+
+
+def _set_of(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+#: These words make a name secret wherever they stand in it.
+STRONG_WORDS = _set_of(
+    "password passwords passwd passphrase passcode pwd secret secrets credential credentials creds authorization "
+    "cookie cookies dsn jwt bearer apikey apikeys secretkey privatekey accesskey authtoken accesstoken refreshtoken "
+    "sessiontoken clientsecret pgpassword htpasswd keytab"
+)
+#: These make it secret only as the last word, before a number or before one of the other words of secrets.
+WEAK_WORDS = frozenset(["token", "auth", "pat"])
+#: `key` and `tokens` are secret after one of these.
+KEY_OWNERS = _set_of(
+    "api private secret access encryption encrypt signing sign ssh gpg pgp master auth service account deploy session "
+    "client storage shared bearer refresh webhook host root admin app bot personal license subscription tls ssl rsa "
+    "anthropic openai github gitlab gh aws azure gcp google slack stripe sendgrid twilio datadog sentry npm pypi "
+    "claude linear jira cloudflare heroku supabase firebase mailgun"
+)
+#: `SOME_KEY` in capitals is an environment variable, and secret unless the word before says what kind of key it is.
+PLAIN_KEYS = _set_of(
+    "primary foreign public sort partition cache idempotency event issue group row hash natural surrogate composite "
+    "candidate unique index dedup lookup routing object bucket registry hot arrow function"
+)
+#: A name that ends so tells something about a secret and is not one.
+DESCRIBING_ENDS = _set_of(
+    "count counts used usage limit limits budget total totals type types kind name names file files filename path "
+    "dir directory length len min max size policy required expires expiry expiration ttl age at url uri endpoint field "
+    "fields enabled disabled present status state index rate cost price ratio window version format prefix hint scope "
+    "scopes manager store provider source rotation error errors stream reset changed missing valid invalid sock socket "
+    "agent mode method id ids in per seconds"
+)
+#: A name that starts so is a question, its value an answer.
+ASKING_STARTS = _set_of("is has had needs requires require no use uses max min num total")
+#: A working directory, not a password.
+NOT_SECRET = frozenset(["PWD", "OLDPWD", "pwd"])
+#: Values that say that there is no value.
+EMPTY_VALUES = frozenset(["", "none", "null", "nil", "true", "false", "undefined", "unset", "empty"])
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+#: Header lines whose value goes on to the end of the line.
+_HEADERS = _set_of("authorization proxy-authorization cookie set-cookie x-api-key x-auth-token")
+
+# Possessive parts (`++`): a name is read once, from its first letter; nothing is tried again. The look behind stands
+# after the first letter, because a pattern that starts with a set of letters is searched for three times as fast.
+_ASSIGNED = re.compile(
+    r"""
+    (?P<name>[A-Za-z_.\-](?<![A-Za-z0-9_.\-].)[A-Za-z0-9_.\-]*+) (?P<close>\\*+["'`])?+
+    [ \t]{0,4}+ (?P<sep>=>|:=|={1,2}|:) [ \t]{0,4}+
+    (?P<open>[bru]?\\*+["'`])?+
+    """,
+    re.VERBOSE,
+)
+_OPTION = re.compile(
+    r"""--(?<![A-Za-z0-9_.\-]--)(?P<name>[A-Za-z][A-Za-z0-9_.\-]*+)[ \t]{1,4}+(?!-)(?P<open>["'`])?+"""
+)
+_SAID = re.compile(
+    r"(?i:[tspa](?<![a-z0-9].)(?:oken|ecret|ass(?:word|wd|phrase)|pi[ _\-]?key)(?: is| was)?)[ \t]{1,4}"
+    r"([^\s\"'`&:=,;]{8,})"
+)
+_BARE = re.compile(r"""[^\s"'`&]++""")
+_WORD_ONLY = re.compile(r"""[^\s"'`&:=,;(){}\[\]<>]++""")
+_REST_OF_LINE = re.compile(r"""[^\r\n"'`]++""")
+_TRAILING = ")]},;.>"
+#: So many characters of a name are looked at, the last ones.
+_LONGEST_NAME = 256
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """Return the words of *name* in lower case, however they are joined."""
+    return tuple(word.lower() for word in _WORD.findall(name))
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """Say whether what stands under *name* is a secret."""
+    words = words_of(name)
+    if not words or name in NOT_SECRET or words[0] in ASKING_STARTS:
+        return False
+    if words[-1].isdigit() and len(words) > 1:
+        words = words[:-1]
+    if words[-1] in DESCRIBING_ENDS:
+        return words[-1] in {"id", "ids"} and "secret" in words
+    if STRONG_WORDS.intersection(words) or words[-2:] == ("connection", "string"):
+        return True
+    if words[-1] in WEAK_WORDS:
+        return True
+
+    return _is_key_of_something(name, words)
+
+
+def _is_key_of_something(name: str, words: tuple[str, ...]) -> bool:
+    """Decide the names that end in `key`, `keys` or `tokens`, which are mostly harmless."""
+    if len(words) == 1 or words[-1] not in {"key", "keys", "tokens"}:
+        return False
+    if words[-2] in KEY_OWNERS:
+        return True
+
+    return words[-1] == "key" and name.isupper() and words[-2] not in PLAIN_KEYS
+
+
+class KeyNet:
+    """Names of secrets, with those a user added."""
+
+    __slots__ = ("_extra",)
+
+    def __init__(self, extra_keys: Iterable[str] = ()) -> None:
+        self._extra = tuple(words for words in map(words_of, extra_keys) if words)
+
+    def is_secret(self, name: str) -> bool:
+        """Say whether what stands under *name* is a secret."""
+        if is_secret_name(name):
+            return True
+        if not self._extra:
+            return False
+
+        words = words_of(name)
+        return any(
+            words[start : start + len(extra)] == extra
+            for extra in self._extra
+            for start in range(len(words) - len(extra) + 1)
+        )
+
+    def find(self, text: str) -> Iterator[Match]:
+        """Yield the values in *text* that stand after a secret's name: `k=v`, `--k v`, `"k": "v"`, header lines."""
+        for pattern in (_ASSIGNED, _OPTION):
+            at = 0
+            while (found := pattern.search(text, at)) is not None:
+                at = found.end()
+                name = found["name"][-_LONGEST_NAME:].strip(".-")
+                if self.is_secret(name):
+                    # What is hidden is not searched again: a value of many names stays linear.
+                    at = _end_of_value(text, found, name)
+                    yield from _span(text, found.start(), found.end(), at)
+        lowered = text.lower()
+        if not any(word in lowered for word in ("token", "secret", "pass", "key")):
+            return
+        for found in _SAID.finditer(text):
+            if is_opaque(found[1].rstrip(_TRAILING)):
+                yield from _span(text, found.start(), *found.span(1))
+
+
+def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
+    """Return where the value after the name in *found* ends; the same place as it starts when it is none."""
+    start = found.end()
+    if found["open"] is not None:
+        return _end_of_quoted(text, start, found["open"].lstrip("bru"))
+    if found.re is _OPTION or found["sep"] != ":":
+        return _end_of(_BARE, text, start)
+    if name.lower() in _HEADERS:
+        return _end_of(_REST_OF_LINE, text, start)
+    if STRONG_WORDS.isdisjoint(words_of(name)) and found["close"] is None:
+        # `unexpected token: identifier` is a sentence; only what looks made by a machine is a value here.
+        end = _end_of(_WORD_ONLY, text, start)
+        return end if is_opaque(text[start:end]) else start
+    if text.startswith(("{", "["), start) and not text.startswith(MASK, start):
+        return start
+
+    return _end_of(_BARE, text, start)
+
+
+def _end_of(pattern: re.Pattern[str], text: str, start: int) -> int:
+    found = pattern.match(text, start)
+
+    return start if found is None else found.end()
+
+
+def _span(text: str, context: int, start: int, end: int) -> Iterator[Match]:
+    """Yield the span without its closing punctuation, unless it is empty, means "nothing" or is hidden already."""
+    value = text[start:end]
+    if value.startswith(MASK) and not value[len(MASK) :].strip(_TRAILING):
+        return
+    value = value.rstrip(_TRAILING) or value
+    if value.lower() in EMPTY_VALUES:
+        return
+
+    yield Match(context, start, start + len(value))
+
+
+def _end_of_quoted(text: str, start: int, quote: str) -> int:
+    """Return where the text opened by *quote* ends: at the same quote, else at the end of the line."""
+    at = text.find(quote, start)
+    while at >= 0 and _is_escaped(text, start, at, quote):
+        at = text.find(quote, at + len(quote))
+    line_end = text.find("\n", start, at if at >= 0 else len(text))
+    if line_end >= 0:
+        return line_end
+
+    return at if at >= 0 else len(text)
+
+
+def _is_escaped(text: str, start: int, at: int, quote: str) -> bool:
+    """Say whether the quote at *at* belongs to the value: it has more backslashes than the opening one had."""
+    before = 0
+    while at - before > start and text[at - before - 1] == "\\":
+        before += 1
+
+    return before % 2 == 1 if len(quote) == 1 else before > 0

@@ -1,0 +1,137 @@
+"""
+The second net: values are hidden because they look like a secret of a known kind.
+
+Pure. Every rule starts at a literal and at a word's edge, and no rule can try the same characters twice, so the time is
+linear in the text whatever the text is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+#: What stands where a secret was.
+MASK = "[redacted]"
+
+
+class Match(NamedTuple):
+    """A secret in a text, and where the text that made it one begins."""
+
+    context: int  #: start of what must be seen to recognise it, such as the name before the value
+    start: int
+    end: int
+
+
+class _Rule(NamedTuple):
+    """A pattern that is only tried when one of its literals is in the text."""
+
+    literals: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def _rule(literals: str, pattern: str) -> _Rule:
+    return _Rule(tuple(literals.split()), re.compile(pattern, re.ASCII))
+
+
+_EDGE = r"(?<![A-Za-z0-9])"
+
+#: Group 1 is the secret where there is a group, else the whole match.
+RULES: tuple[_Rule, ...] = (
+    _rule("ghp_ gho_ ghu_ ghs_ ghr_", _EDGE + r"gh[pousr]_[A-Za-z0-9_]{10,}"),
+    _rule("github_pat_", _EDGE + r"github_pat_[A-Za-z0-9_]{10,}"),
+    _rule("gl", _EDGE + r"gl(?:pat|ptt|rt|dt|cbt|ft|soat|agent|imt|oas)-[A-Za-z0-9_.\-]{16,}"),
+    _rule("sk-ant-", _EDGE + r"sk-ant-[A-Za-z0-9_\-]{8,}"),
+    _rule("sk-", _EDGE + r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_\-]{16,}|[A-Za-z0-9]{20,})"),
+    _rule("xox xapp-", _EDGE + r"(?:xox[abeoprs](?:\.xox[a-z])?|xapp)-[A-Za-z0-9\-]{10,}"),
+    _rule("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9_+/\-]{10,})"),
+    _rule("/api/webhooks/", r"/api/webhooks/[0-9]{5,24}/([A-Za-z0-9_\-]{16,})"),
+    _rule("AKIA ASIA ABIA ACCA", _EDGE + r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    _rule(
+        "AKIA ASIA",
+        _EDGE + r"A[KS]IA[A-Z0-9]{16}[^\r\n]{0,100}?(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
+    ),
+    _rule("AIza", _EDGE + r"AIza[A-Za-z0-9_\-]{30,}"),
+    _rule("ya29.", _EDGE + r"ya29\.[A-Za-z0-9_.\-]{16,}"),
+    _rule("GOCSPX-", _EDGE + r"GOCSPX-[A-Za-z0-9_\-]{16,}"),
+    # The edge has every character of the body: else each `-eyJ` of a long line would start a search of its own.
+    _rule("eyJ", r"(?<![A-Za-z0-9_\-])eyJ[A-Za-z0-9_\-]{10,}+(?:\.[A-Za-z0-9_\-]{4,}+){1,4}+"),
+    _rule("npm_", _EDGE + r"npm_[A-Za-z0-9]{20,}"),
+    _rule("pypi-AgE", _EDGE + r"pypi-AgE[A-Za-z0-9_\-]{16,}"),
+    _rule("_live_ _test_", _EDGE + r"[srp]k_(?:live|test)_[A-Za-z0-9]{10,}"),
+    _rule("whsec_", _EDGE + r"whsec_[A-Za-z0-9+/=_\-]{16,}"),
+    _rule("hf_", _EDGE + r"hf_[A-Za-z0-9]{30,}"),
+    _rule("SG.", _EDGE + r"SG\.[A-Za-z0-9_\-]{16,64}\.[A-Za-z0-9_\-]{16,128}"),
+    _rule("_v1_", _EDGE + r"do[opr]_v1_[a-f0-9]{32,}"),
+    _rule("shp", _EDGE + r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{24,}"),
+    _rule("dckr_", _EDGE + r"dckr_(?:pat|oat)_[A-Za-z0-9_\-]{16,}"),
+    _rule("hvs. hvb.", _EDGE + r"hv[sb]\.[A-Za-z0-9_\-]{20,}"),
+    _rule("AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Za-z0-9]{16,}"),
+    _rule("gsk_ xai- pplx-", _EDGE + r"(?:gsk_|xai-|pplx-)[A-Za-z0-9]{24,}"),
+    _rule("lin_api_", _EDGE + r"lin_api_[A-Za-z0-9]{16,}"),
+    _rule("ATATT3", _EDGE + r"ATATT3[A-Za-z0-9_\-=]{16,}"),
+    # A bot's token: its number, a colon, 35 characters.
+    _rule(":AA", r"(?<![A-Za-z0-9])[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,34}(?![A-Za-z0-9_\-])"),
+    # The password of a URL. It may hold `@`, but no `/`, so a search ends at the next `://` at the latest.
+    _rule("://", r"://[^\s/?#\"'<>:@]{0,256}:([^\s/\"'<>]{1,1024})@"),
+    _rule("? &", r"(?i:[?&](?:sig|signature|key|pw|pass|auth|code|x-amz-(?:signature|credential))=)([^\s&#\"'<>]{6,})"),
+)
+
+_SCHEME = re.compile(r"(?i:(?<![A-Za-z])(?:bearer|basic)[ \t]{1,4})([A-Za-z0-9._~+/=\-]{8,})", re.ASCII)
+_URL_USER = re.compile(r"://([^\s/?#\"'<>:@]{16,256})@")
+_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20}-----")
+_PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----")
+#: A private key is never longer; an unclosed one hides that much and no more.
+PEM_LONGEST = 32_768
+
+
+def is_opaque(value: str) -> bool:
+    """Say whether *value* looks made by a machine: long, one word, letters and digits mixed, or very long."""
+    if len(value) < 8:
+        return False
+
+    has_digit = any(character.isdigit() for character in value)
+    has_letter = any(character.isalpha() for character in value)
+    return (has_digit and has_letter and (len(value) >= 16 or not value.isalnum() or _is_mixed(value))) or (
+        len(value) >= 24 and value.isalnum()
+    )
+
+
+def _is_mixed(value: str) -> bool:
+    """Say whether letters and digits alternate more than a word with a number at its end does."""
+    changes = sum(a.isdigit() != b.isdigit() for a, b in pairwise(value))
+
+    return changes > 1
+
+
+def find(text: str) -> Iterator[Match]:
+    """Yield every secret of a known kind in *text*."""
+    for literals, pattern in RULES:
+        if any(literal in text for literal in literals):
+            for found in pattern.finditer(text):
+                yield Match(found.start(), *found.span(pattern.groups))
+    if "PRIVATE KEY" in text:
+        yield from _find_private_keys(text)
+    if "://" in text:
+        yield from _find_opaque(_URL_USER, text)
+    lowered = text.lower()
+    if "bearer" in lowered or "basic" in lowered:
+        yield from _find_opaque(_SCHEME, text)
+
+
+def _find_opaque(pattern: re.Pattern[str], text: str) -> Iterator[Match]:
+    """Yield the matches of *pattern* whose group looks like a secret: `Bearer x`, not `basic understanding`."""
+    for found in pattern.finditer(text):
+        if is_opaque(found[1]):
+            yield Match(found.start(), *found.span(1))
+
+
+def _find_private_keys(text: str) -> Iterator[Match]:
+    """Yield the private keys in *text* with their frame; one that is cut off reaches to the end."""
+    at = 0
+    while (begin := _PEM_BEGIN.search(text, at)) is not None:
+        stop = min(len(text), begin.end() + PEM_LONGEST)
+        end = _PEM_END.search(text, begin.end(), stop)
+        at = stop if end is None else end.end()
+        yield Match(begin.start(), begin.start(), at)
