@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import document as documents
 from adws.adw_modules import durable_file, state_text
 from adws.adw_modules.coordination.issue_claims import FINISHED
-from adws.adw_modules.errors import AdwError, IssueLocked, NewerVersion, StateCorrupt, StateInvalid, StateReadFailed
+from adws.adw_modules.errors import (
+    AdwError,
+    IssueLocked,
+    NewerVersion,
+    StateCorrupt,
+    StateInvalid,
+    StateReadFailed,
+    UsageError,
+)
 from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import LeaseBook, Ownership, Processes, Registry, StateStore
@@ -109,19 +117,27 @@ class TreePlanner:
         self._max_bytes = max_bytes
 
     def plan_migration(self, path: Path, *further: Path) -> Plan:
-        """Return what applying would do to every document at or below *path* and *further* ones; reads only."""
+        """
+        Return what applying would do to every document at or below *path*, and *further* ones that exist; reads only.
+
+        Raises UsageError when there is no *path*.
+        """
+        root = path.resolve()
+        if not root.exists():
+            raise UsageError(f"{path} does not exist: name a directory or a document")
+
         claimed: set[str] = set()
         closed: list[OSError] = []
-        roots = [root.resolve() for root in (path, *further)]
-        found_paths = {found for root in roots for found in find_documents(root, closed.append, self._state_dir)}
-        files = [_closed_directory(error) for error in closed]
+        roots = (root, *(more.resolve() for more in further if more.exists()))
+        found_paths = {found for start in roots for found in find_documents(start, closed.append, self._state_dir)}
+        files = [*{error.filename: _closed_directory(error) for error in closed}.values()]
         for found in sorted(found_paths, key=_newest_first):
             planned = self._plan_in_place(found) if self._is_ours(found) else self._plan_import(found, claimed)
             if planned.action is Action.IMPORT:
                 claimed.add(planned.adw_id)
             files.append(planned)
 
-        return Plan(root=roots[0], files=tuple(files))
+        return Plan(root=root, files=tuple(files))
 
     def _is_ours(self, path: Path) -> bool:
         return path.parent.parent == self._state_dir and path.name == FILE_NAME
