@@ -1,8 +1,8 @@
 """
 The wiring: the only place that names concrete parts.
 
-Each part is built on first use, and its module is imported then: a view of one workflow loads neither the models nor the
-database schema. Tests and embedders build the same thing from other parts (`adws.testing`).
+Each part is built on first use, and its module is imported then: a view of one workflow loads neither the models nor
+the database schema. Tests and embedders build the same thing from other parts (`adws.testing`).
 """
 
 from __future__ import annotations

@@ -82,8 +82,10 @@ class Stepper:
         target = WorkflowState.PAUSED if before is not WorkflowState.PAUSED else WorkflowState.PENDING
         machine.transition(target)
         machine.write_into(document)
-        if len(document.state_history) > 20:  # keep the document at one size for the whole run
-            document.state_history = document.state_history[-20:]
+        dropped = len(document.state_history) - 20  # keep the document at one size for the whole run
+        if dropped > 0:
+            document.state_history = document.state_history[dropped:]
+            document.history_dropped += dropped
         event = Event(event_type="state_changed", data={"from": before.value, "to": target.value})
         self.owned.save(document, events=[event])
 

@@ -189,7 +189,11 @@ TRACED = (
 
 
 def run_stopped_step(home: Path, store: str) -> int:
-    """Fork a child that opens the home, owns the workflow, stops itself, and makes one step when continued."""
+    """
+    Fork a child that owns the workflow, makes one step, stops itself, and makes another one when continued.
+
+    The first step loads what is loaded late, so that only the second one's own system calls are traced.
+    """
     pid = os.fork()
     if pid:
         return pid
@@ -198,12 +202,14 @@ def run_stopped_step(home: Path, store: str) -> int:
         app = open_home(home, store)
         entered = app.ownership.own(ADW_ID)
         owned = entered.__enter__()
-        app.warm_up()
+        one_step(owned)
         os.kill(os.getpid(), signal.SIGSTOP)
         one_step(owned)
         code = SAVED
     except AdwError as exc:
         code = next((value for kind, value in EXIT_CODES.items() if isinstance(exc, kind)), OTHER_ADW_ERROR)
+        if code == OTHER_ADW_ERROR:
+            os.write(2, f"not a write error: {type(exc).__name__}: {exc}\n".encode())
     except BaseException as exc:  # noqa: BLE001 - the exit code is how the child speaks
         os.write(2, f"unexpected: {type(exc).__name__}: {exc}\n".encode())
     os._exit(code)
@@ -230,21 +236,22 @@ def attach(pid: int, log: Path, inject: str | None) -> subprocess.Popen:
     return tracer
 
 
-def traced_step(home: Path, store: str, log: Path, inject: str | None) -> int:
-    """Run one step under strace and return how the child ended (negative: by that signal)."""
+def traced_step(home: Path, store: str, log: Path, inject: str | None) -> tuple[int, int]:
+    """Run one step under strace; return how the child ended (negative: by that signal) and the step before."""
     pid = run_stopped_step(home, store)
     wait_stopped(pid)
+    before = step_of(read_back(home, store))
     tracer = attach(pid, log, inject)
     os.kill(pid, signal.SIGCONT)
     _, status = os.waitpid(pid, 0)
     tracer.wait()
     tracer.stderr.close()
-    return os.waitstatus_to_exitcode(status)
+    return os.waitstatus_to_exitcode(status), before
 
 
 def syscalls_of_step(home: Path, store: str, log: Path) -> list[tuple[str, int]]:
     """Return every (system call, how many times) of one step."""
-    if traced_step(home, store, log, None) != SAVED:
+    if traced_step(home, store, log, None)[0] != SAVED:
         raise SystemExit("the step failed without any fault")
     counts: dict[str, int] = {}
     for line in log.read_text().splitlines():
@@ -254,18 +261,18 @@ def syscalls_of_step(home: Path, store: str, log: Path) -> list[tuple[str, int]]
     return sorted(counts.items())
 
 
-def judge_fault(home: Path, store: str, code: int, before: tuple[int, int]) -> str | None:
+def judge_fault(home: Path, store: str, code: int, before: int) -> str | None:
     """Return what is wrong after one injected fault."""
     try:
         found = read_back(home, store)
     except AdwError as exc:
         return f"neither old nor new can be read: {exc}"
     after = step_of(found)
-    if after not in (before[0], before[0] + 1):
-        return f"step {before[0]} became {after}"
-    if code == SAVED and after != before[0] + 1:
+    if after not in (before, before + 1):
+        return f"step {before} became {after}"
+    if code == SAVED and after != before + 1:
         return "reported as saved, but the old revision is there"
-    if code == EXIT_CODES[StateWriteFailed] and after != before[0]:
+    if code == EXIT_CODES[StateWriteFailed] and after != before:
         return "reported as not written, but the new revision is there"
     if code in (UNEXPECTED, OTHER_ADW_ERROR):
         return f"the writer ended with {code} instead of a typed error"
@@ -281,9 +288,7 @@ def faults(home: Path, store: str, errors: list[str]) -> dict:
     for name, times in calls:
         for number in range(1, times + 1):
             for what in [f"error={code}" for code in errors] + ["signal=KILL"]:
-                found = read_back(home, store)
-                before = (step_of(found), found.revision)
-                code = traced_step(home, store, log, f"{name}:{what}:when={number}")
+                code, before = traced_step(home, store, log, f"{name}:{what}:when={number}")
                 cases += 1
                 outcomes[str(code)] = outcomes.get(str(code), 0) + 1
                 problem = judge_fault(home, store, code, before)
@@ -362,9 +367,9 @@ def takeovers(home: Path, store: str) -> dict:
     problems, cases, refused = [], 0, 0
     for name, times in calls:
         for number in range(1, times + 1):
-            before = step_of(read_back(home, store))
             pid = run_stopped_step(home, store)
             wait_stopped(pid)
+            before = step_of(read_back(home, store))
             tracer = attach(pid, log, f"{name}:signal=SIGSTOP:when={number}")
             os.kill(pid, signal.SIGCONT)
             wait_until_stopped_again(pid)
