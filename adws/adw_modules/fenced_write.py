@@ -32,7 +32,8 @@ class FencedWrite:
     A write in the open directory *directory*, which is closed at the end.
 
     Inside the block nobody else with this fence can write. Leaving it by an error removes the temp; an OSError becomes
-    StateWriteFailed before the new name is in place, and DurabilityUnknown after that.
+    DurabilityUnknown once the new name is in place, and before that Fenced when the temp was taken away, else
+    StateWriteFailed.
     """
 
     def __init__(self, directory: int, folder: str, adw_id: str, fence: int) -> None:
@@ -62,13 +63,21 @@ class FencedWrite:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if not isinstance(exc, OSError) or isinstance(exc, AdwError):
+            self._let_go()
+            return
+        is_fenced = not self._is_published and self._was_taken_away()
+        self._let_go()
+        if self._is_published:
+            raise DurabilityUnknown(self._path, exc) from exc
+        if is_fenced:
+            raise Fenced(self._adw_id, self._fence) from exc
+        raise StateWriteFailed(self._path, exc) from exc
+
+    def _let_go(self) -> None:
         if self._fd >= 0:
             durable_file.discard_temp(self.directory, self._temp, self._fd)
         durable_file.close_quietly(self.directory)
-        if isinstance(exc, OSError) and not isinstance(exc, AdwError):
-            if self._is_published:
-                raise DurabilityUnknown(self._path, exc) from exc
-            raise StateWriteFailed(self._path, exc) from exc
 
     def fill(self, payload: bytes, *, mode: int) -> None:
         """Put *payload* into the temp and on the disk."""
@@ -84,11 +93,7 @@ class FencedWrite:
 
     def publish(self) -> None:
         """Put the temp in the document's place: the moment from which the new revision is there."""
-        try:
-            os.rename(self._temp, FILE_NAME, src_dir_fd=self.directory, dst_dir_fd=self.directory)
-        except OSError as exc:
-            self._raise_if_fenced(exc)
-            raise
+        os.rename(self._temp, FILE_NAME, src_dir_fd=self.directory, dst_dir_fd=self.directory)
         self._is_published = True
 
     def publish_new(self) -> bool:
@@ -101,9 +106,6 @@ class FencedWrite:
             os.link(self._temp, FILE_NAME, src_dir_fd=self.directory, dst_dir_fd=self.directory, follow_symlinks=False)
         except FileExistsError:
             return False
-        except OSError as exc:
-            self._raise_if_fenced(exc)
-            raise
         self._is_published = True
         # Left behind, it is a second name of a good document, and the next writer clears it away.
         with contextlib.suppress(OSError):
@@ -122,12 +124,15 @@ class FencedWrite:
 
         return signature
 
-    def _raise_if_fenced(self, exc: OSError) -> None:
-        """Raise Fenced when our temp is gone while the directory is not: only a takeover takes it away."""
-        if durable_file.is_at(self.directory, self._temp, self._fd):
-            return
-        if os.fstat(self.directory).st_nlink:
-            raise Fenced(self._adw_id, self._fence) from exc
+    def _was_taken_away(self) -> bool:
+        """Say whether our temp is gone while the directory is not: only a takeover takes it away."""
+        try:
+            return not durable_file.is_at(self.directory, self._temp, self._fd) and self._directory_is_there()
+        except OSError:
+            return False
+
+    def _directory_is_there(self) -> bool:
+        return os.fstat(self.directory).st_nlink > 0
 
 
 def block(directory: int, fence: int) -> None:
