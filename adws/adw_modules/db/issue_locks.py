@@ -37,9 +37,10 @@ class DatabaseIssueLocks:
 
     def verify(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
         """Say whether *adw_id* has the lock."""
+        check_adw_id(adw_id)
         held = self.holder(issue_number, repository)
 
-        return held is not None and held.adw_id == check_adw_id(adw_id)
+        return held is not None and held.adw_id == adw_id
 
     def release(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
         """Give it back; False, and nothing changed, when *adw_id* does not have it."""

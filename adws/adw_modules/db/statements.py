@@ -216,3 +216,34 @@ SELECT request_id, adw_id FROM requests AS asked
 WHERE handled_at IS NULL AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = asked.adw_id)
 ORDER BY request_id
 """
+
+# --- making the contents again ---------------------------------------------------------------------------------
+
+#: Puts a document in its row, whatever was there. Its lease is over, but its owner stays: the next one takes over.
+STATE_REBUILD = (
+    f"{_INSERT_STATE} VALUES (:adw_id, :repository, :issue_number, :title, :workflow, :state, :revision, :fence,"
+    " '', 0, '', '', :home, :schema_version, :created_at, :updated_at, :body)"
+    """
+ON CONFLICT (adw_id) DO UPDATE
+SET repository = excluded.repository, issue_number = excluded.issue_number, title = excluded.title,
+    workflow = excluded.workflow, state = excluded.state, revision = excluded.revision, fence = excluded.fence,
+    lease_until = 0, lease_boot = '', home = excluded.home, schema_version = excluded.schema_version,
+    created_at = excluded.created_at, updated_at = excluded.updated_at, body = excluded.body
+"""
+)
+STATE_FORGET = "DELETE FROM workflow_states WHERE adw_id = :adw_id AND revision = 0"
+SALVAGE_STATES = """
+SELECT adw_id, home, revision, fence, owner, CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
+FROM workflow_states ORDER BY adw_id
+"""
+SALVAGE_EVENT_COUNTS = "SELECT adw_id, count(*) FROM events GROUP BY adw_id"
+SALVAGE_REQUESTS = """
+SELECT request_id, adw_id, kind, payload, asked_by, created_at, handled_at, outcome FROM requests
+WHERE handled_at IS NULL ORDER BY request_id
+"""
+EVENTS_AFTER = (
+    f"SELECT seq, {', '.join(EVENT_COLUMNS)} FROM events"  # noqa: S608 - names of this module
+    " WHERE seq > :after ORDER BY seq LIMIT :limit"
+)
+EVENTS_COUNT = "SELECT count(*) FROM events"
+LOCKS_CLEAR = "DELETE FROM adw_locks"

@@ -1,0 +1,132 @@
+"""What every Catalogue keeps."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.interfaces import PageQuery, WorkflowSummary
+from tests.contracts.worlds import FIRST, MOMENT, make_document
+
+STATES = ("pending", "building", "failed")
+
+
+def fill(world, count: int) -> list[str]:
+    """Create workflows, three for each moment, and return their ids newest first."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    made = []
+    for number in range(count):
+        created_at = timestamps.to_text(start + timedelta(seconds=number // 3))
+        adw_id = f"{(number * 7919) % 65536:08x}"
+        document = make_document(
+            adw_id,
+            created_at=created_at,
+            issue_number=number % 10 + 1,
+            repository="acme/widget" if number % 2 else "acme/gadget",
+            current_state=STATES[number % 3],
+            workflow="sdlc" if number % 4 else "patch",
+        )
+        world.store.create(document)
+        made.append((created_at, adw_id))
+
+    return [adw_id for _, adw_id in sorted(made, reverse=True)]
+
+
+def walk(world, **query) -> list[list[str]]:
+    """Return the ids of every page."""
+    pages, cursor = [], None
+    while True:
+        page = world.catalogue.page(PageQuery(cursor=cursor, **query))
+        pages.append([row.adw_id for row in page.rows])
+        cursor = page.next_cursor
+        if cursor is None:
+            return pages
+
+
+class CatalogueContract:
+    """Mix in and give a `world` fixture."""
+
+    def test_a_row_says_what_the_document_says(self, world):
+        world.store.create(make_document(title="Ünïcode"))
+
+        stored_at = timestamps.to_text(world.clock.now())
+        assert world.catalogue.page(PageQuery()).rows == (
+            WorkflowSummary(
+                adw_id=FIRST,
+                repository="acme/widget",
+                issue_number=42,
+                title="Ünïcode",
+                workflow="sdlc",
+                state="pending",
+                revision=1,
+                created_at=MOMENT,
+                updated_at=stored_at,
+            ),
+        )
+
+    def test_a_row_follows_its_document(self, world):
+        document = world.store.create(make_document())
+        world.store.save(document.model_copy(update={"current_state": "planning"}), fence=1)
+
+        row = world.catalogue.page(PageQuery()).rows[0]
+        assert (row.state, row.revision) == ("planning", 2)
+        assert world.catalogue.page(PageQuery(state="pending")).rows == ()
+
+    @pytest.mark.parametrize("limit", [1, 4, 7, 25, 100])
+    def test_pages_show_every_workflow_once_newest_first(self, world, limit):
+        expected = fill(world, 25)
+
+        pages = walk(world, limit=limit)
+
+        assert [adw_id for page in pages for adw_id in page] == expected
+        assert all(len(page) == limit for page in pages[:-1])
+
+    @pytest.mark.parametrize(
+        ("query", "matches"),
+        [
+            ({"state": "failed"}, lambda n: n % 3 == 2),
+            ({"issue_number": 4}, lambda n: n % 10 == 3),
+            ({"repository": "acme/widget"}, lambda n: n % 2 == 1),
+            ({"workflow": "patch"}, lambda n: n % 4 == 0),
+            ({"repository": "acme/gadget", "issue_number": 3}, lambda n: n % 10 == 2 and n % 2 == 0),
+            ({"state": "failed", "workflow": "sdlc"}, lambda n: n % 3 == 2 and n % 4 != 0),
+            ({"state": "no such state"}, lambda n: False),
+        ],
+        ids=["state", "issue", "repository", "workflow", "repository and issue", "state and workflow", "none"],
+    )
+    def test_a_filter_shows_what_matches_and_nothing_else(self, world, query, matches):
+        wanted = {f"{(n * 7919) % 65536:08x}" for n in range(24) if matches(n)}
+        expected = [adw_id for adw_id in fill(world, 24) if adw_id in wanted]
+
+        assert [adw_id for page in walk(world, limit=3, **query) for adw_id in page] == expected
+
+    def test_a_page_is_not_disturbed_by_a_workflow_that_comes_meanwhile(self, world):
+        expected = fill(world, 6)
+        first = world.catalogue.page(PageQuery(limit=3))
+        world.store.create(make_document("ffffffff", created_at="2026-06-01T00:00:00.000000Z"))
+
+        second = world.catalogue.page(PageQuery(limit=3, cursor=first.next_cursor))
+
+        assert [row.adw_id for row in (*first.rows, *second.rows)] == expected
+
+    def test_the_workflows_of_an_issue_are_found_newest_first(self, world):
+        ids = fill(world, 24)
+        wanted = [f"{(n * 7919) % 65536:08x}" for n in range(24) if n % 10 == 2]
+
+        found = [row.adw_id for row in world.catalogue.find_by_issue(3)]
+
+        assert found == [adw_id for adw_id in ids if adw_id in wanted]
+        assert world.catalogue.find_by_issue(3, "acme/widget") == ()
+        assert len(world.catalogue.find_by_issue(3, "acme/gadget")) == len(wanted)
+        assert world.catalogue.find_by_issue(99) == ()
+
+    def test_an_empty_list_is_one_empty_page(self, world):
+        assert walk(world) == [[]]
+
+    @pytest.mark.parametrize("limit", [0, -1])
+    def test_a_page_without_rows_is_refused(self, world, limit):
+        with pytest.raises(UsageError):
+            world.catalogue.page(PageQuery(limit=limit))

@@ -1,0 +1,102 @@
+"""What every IssueLocks keeps."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from adws.adw_modules.errors import InvalidAdwId
+from adws.adw_modules.interfaces import IssueLock
+from tests.contracts.worlds import FIRST, MOMENT, SECOND, THIRD
+
+
+class LockContract:
+    """Mix in and give a `world` fixture."""
+
+    def test_a_free_issue_is_taken(self, world):
+        assert world.locks.acquire(42, FIRST, "acme/widget") is True
+
+        assert world.locks.verify(42, FIRST, "acme/widget") is True
+        assert world.locks.holder(42, "acme/widget") == IssueLock(
+            repository="acme/widget", issue_number=42, adw_id=FIRST, acquired_at=MOMENT
+        )
+
+    def test_the_same_workflow_may_ask_again(self, world):
+        world.locks.acquire(42, FIRST)
+        world.clock.advance(60.0)
+
+        assert world.locks.acquire(42, FIRST) is True
+        assert world.locks.holder(42).acquired_at == MOMENT, "it has it since the first time"
+
+    def test_a_wrong_id_never_gets_in(self, world):
+        world.locks.acquire(42, FIRST)
+
+        assert world.locks.acquire(42, SECOND) is False
+        assert world.locks.verify(42, SECOND) is False
+        assert world.locks.holder(42).adw_id == FIRST
+
+    def test_a_lock_has_no_age_at_which_it_ends(self, world):
+        world.locks.acquire(42, FIRST)
+        world.clock.advance(10 * 365 * 86400.0)
+
+        assert world.locks.acquire(42, SECOND) is False
+
+    def test_release_needs_the_owner(self, world):
+        world.locks.acquire(42, FIRST)
+
+        assert world.locks.release(42, SECOND) is False
+        assert world.locks.verify(42, FIRST) is True
+        assert world.locks.release(42, FIRST) is True
+        assert world.locks.holder(42) is None
+        assert world.locks.release(42, FIRST) is False, "once"
+
+    def test_a_released_issue_is_free_for_another(self, world):
+        world.locks.acquire(42, FIRST)
+        world.locks.release(42, FIRST)
+
+        assert world.locks.acquire(42, SECOND) is True
+
+    def test_the_same_number_in_another_repository_is_another_issue(self, world):
+        world.locks.acquire(42, FIRST, "acme/widget")
+
+        assert world.locks.acquire(42, SECOND, "acme/gadget") is True
+        assert world.locks.acquire(42, THIRD) is True
+        assert world.locks.verify(42, FIRST, "acme/gadget") is False
+        assert world.locks.release(42, FIRST, "acme/gadget") is False
+        assert world.locks.holder(42, "acme/gadget").adw_id == SECOND
+
+    def test_nobody_has_a_free_issue(self, world):
+        assert world.locks.holder(42) is None
+        assert world.locks.verify(42, FIRST) is False
+
+    def test_all_locks_are_listed_oldest_first(self, world):
+        world.locks.acquire(9, THIRD)
+        world.clock.advance(1.0)
+        world.locks.acquire(3, FIRST)
+        world.clock.advance(1.0)
+        world.locks.acquire(7, SECOND, "acme/widget")
+
+        assert [lock.adw_id for lock in world.locks.all()] == [THIRD, FIRST, SECOND]
+
+    def test_of_many_threads_one_gets_the_issue(self, world):
+        start, won = threading.Barrier(8), []
+
+        def compete(adw_id: str) -> None:
+            start.wait()
+            if world.locks.acquire(42, adw_id):
+                won.append(adw_id)
+
+        threads = [threading.Thread(target=compete, args=(f"{n:08x}",)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert len(won) == 1
+        assert world.locks.holder(42).adw_id == won[0]
+
+    def test_an_id_that_is_no_name_is_refused(self, world):
+        for call in (world.locks.acquire, world.locks.verify, world.locks.release):
+            with pytest.raises(InvalidAdwId):
+                call(42, "../etc")

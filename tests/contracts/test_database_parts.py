@@ -1,0 +1,48 @@
+"""Leases, locks, requests, registry, lists and events keep their contracts: in memory, in SQLite, in PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.testing import FakeClock
+from tests.contracts.catalogue_contract import CatalogueContract
+from tests.contracts.event_log_contract import EventLogContract
+from tests.contracts.lease_contract import LeaseContract
+from tests.contracts.lock_contract import LockContract
+from tests.contracts.registry_contract import RegistryContract
+from tests.contracts.request_contract import RequestContract
+from tests.contracts.worlds import World, database_world, memory_world
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def world(request, clock: FakeClock) -> World:
+    """The parts under test, once for each place they can live in."""
+    if request.param == "memory":
+        return memory_world(clock)
+    url = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "pg_url")
+
+    return database_world(request.getfixturevalue("open_db")(url), clock)
+
+
+class TestLeases(LeaseContract):
+    pass
+
+
+class TestIssueLocks(LockContract):
+    pass
+
+
+class TestRequests(RequestContract):
+    pass
+
+
+class TestRegistry(RegistryContract):
+    pass
+
+
+class TestCatalogue(CatalogueContract):
+    pass
+
+
+class TestEventLog(EventLogContract):
+    pass

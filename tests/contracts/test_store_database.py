@@ -1,0 +1,30 @@
+"""The store in a database keeps the contract, on SQLite and on PostgreSQL, with and without a row made beforehand."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules import document as documents
+from adws.adw_modules.db.events import DatabaseEventLog
+from adws.adw_modules.db.registry import DatabaseRegistry
+from adws.adw_modules.db.state_store import DatabaseStateStore
+from tests.contracts.store_contract import StoreContract
+from tests.contracts.worlds import make_owner
+
+
+class TestDatabaseStateStore(StoreContract):
+    @pytest.fixture
+    def store(self, database, clock):
+        return DatabaseStateStore(database, clock=clock, parse=documents.parse)
+
+    def events_of(self, store, adw_id):
+        return DatabaseEventLog(store._database).of_workflow(adw_id)
+
+
+class TestDatabaseStateStoreBehindTheRegistry(TestDatabaseStateStore):
+    """As it is used: the registry makes the row with the first lease, then the store fills it in."""
+
+    def make(self, store, document, events=()):
+        registry = DatabaseRegistry(store._database, clock=store._clock, home="database")
+        lease = registry.register(document, make_owner(), ttl_seconds=30.0)
+        return store.create(document.model_copy(update={"fence": lease.fence}), events=events)

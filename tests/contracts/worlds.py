@@ -1,0 +1,126 @@
+"""
+One set of parts for each place they can live in, so that one suite can ask the same of all.
+
+The server's clock cannot be turned from a test: where leases are measured by it, time passes by moving their ends back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from adws.adw_modules import document as documents
+from adws.adw_modules.db import rows, statements
+from adws.adw_modules.db.catalogue import DatabaseCatalogue
+from adws.adw_modules.db.events import DatabaseEventLog
+from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
+from adws.adw_modules.db.leases import DatabaseLeases
+from adws.adw_modules.db.registry import DatabaseRegistry
+from adws.adw_modules.db.requests import DatabaseRequests
+from adws.adw_modules.db.session import Database
+from adws.adw_modules.db.state_store import DatabaseStateStore
+from adws.adw_modules.document import WorkflowDocument
+from adws.adw_modules.owner_record import OwnerRecord
+from adws.testing import (
+    FakeClock,
+    MemoryCatalogue,
+    MemoryEventLog,
+    MemoryIssueLocks,
+    MemoryLeases,
+    MemoryRegistry,
+    MemoryRequests,
+    MemoryStore,
+)
+
+MOMENT = "2026-01-31T09:00:00.000000Z"
+FIRST, SECOND, THIRD = "1a2b3c4d", "5e6f7a8b", "9c0d1e2f"
+
+
+def make_document(adw_id: str = FIRST, **changes: Any) -> WorkflowDocument:
+    """Return a small document; *changes* are its fields."""
+    title, workflow = changes.pop("title", "Add a button"), changes.pop("workflow", "sdlc")
+    fields = {"issue_number": 42, "repository": "acme/widget", "created_at": MOMENT, "updated_at": MOMENT, **changes}
+
+    return WorkflowDocument(
+        adw_id=adw_id,
+        issue=documents.FrozenIssue(title=title),
+        workflow=documents.WorkflowRef(name=workflow),
+        **fields,
+    )
+
+
+def make_owner(name: str = "one") -> OwnerRecord:
+    """Return the record of an owner; equal names are the same owner."""
+    return OwnerRecord(
+        token=f"token-of-{name}",
+        host="testhost",
+        machine="machine-1",
+        boot_id="boot-1",
+        pid_namespace="pid:[1]",
+        pid=4711,
+        start_ticks=99,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class World:
+    """Parts that belong together."""
+
+    clock: FakeClock
+    store: Any
+    leases: Any
+    locks: Any
+    requests: Any
+    registry: Any
+    catalogue: Any
+    events: Any
+    add_row: Callable[[str], None]  #: make the row of a workflow that nobody owns
+    let_pass: Callable[[float], None]  #: let seconds pass for leases
+
+
+def memory_world(clock: FakeClock) -> World:
+    """Return parts in memory."""
+    store, leases, locks = MemoryStore(clock=clock), MemoryLeases(clock), MemoryIssueLocks(clock)
+
+    return World(
+        clock=clock,
+        store=store,
+        leases=leases,
+        locks=locks,
+        requests=MemoryRequests(clock),
+        registry=MemoryRegistry(leases, locks),
+        catalogue=MemoryCatalogue(store),
+        events=MemoryEventLog(store),
+        add_row=leases.add,
+        let_pass=clock.advance,
+    )
+
+
+def database_world(database: Database, clock: FakeClock) -> World:
+    """Return parts in *database*."""
+
+    def add_row(adw_id: str) -> None:
+        params = rows.summary_params(rows.summary_of(make_document(adw_id)))
+        extra = {"fence": 0, "home": "database", "schema_version": "3.0", "body": ""}
+        with database.write() as session:
+            session.run(statements.STATE_INSERT, {**params, **extra})
+
+    def let_pass(seconds: float) -> None:
+        clock.advance(seconds)
+        if database.dialect == "postgresql":
+            with database.write() as session:
+                session.run("UPDATE workflow_states SET lease_until = lease_until - :seconds", {"seconds": seconds})
+
+    return World(
+        clock=clock,
+        store=DatabaseStateStore(database, clock=clock, parse=documents.parse),
+        leases=DatabaseLeases(database, clock=clock),
+        locks=DatabaseIssueLocks(database, clock=clock),
+        requests=DatabaseRequests(database, clock=clock),
+        registry=DatabaseRegistry(database, clock=clock, home="database"),
+        catalogue=DatabaseCatalogue(database),
+        events=DatabaseEventLog(database),
+        add_row=add_row,
+        let_pass=let_pass,
+    )

@@ -1,0 +1,291 @@
+"""The schema: what migrations make is what the models say, and every database is brought to it, or refused."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.db import models, opening, schema_version, upgrade
+from adws.adw_modules.db.catalogue import DatabaseCatalogue
+from adws.adw_modules.db.statements import EVENT_COLUMNS, STATE_COLUMNS
+from adws.adw_modules.errors import DatabaseError, SchemaMismatch, UsageError
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import PageQuery
+from tests import forked
+from tests.contracts.worlds import FIRST, database_world, make_document, make_owner
+
+# --- drift -----------------------------------------------------------------------------------------------------
+
+
+def test_what_the_migrations_make_is_what_the_models_say(empty_database_url, open_db):
+    database = open_db(empty_database_url)
+    with upgrade.engine(database).connect() as connection:
+        # SQLite has no identity columns: its INTEGER keys number themselves, which Alembic takes for a difference.
+        options = {"compare_type": True, "compare_server_default": database.dialect != "sqlite"}
+        found = compare_metadata(MigrationContext.configure(connection, opts=options), models.metadata)
+
+    assert found == []
+
+
+def test_a_drift_would_be_found(empty_database_url, open_db):
+    database = open_db(empty_database_url)
+    with database.write() as session:
+        session.run("DROP INDEX ix_workflow_states_state")
+        session.run("ALTER TABLE requests ADD COLUMN forgotten text")
+    with upgrade.engine(database).connect() as connection:
+        found = compare_metadata(MigrationContext.configure(connection), models.metadata)
+
+    assert sorted(step[0] for step in found) == ["add_index", "remove_column"]
+
+
+def test_names_and_checks_are_the_same_either_way(tmp_path, open_db):
+    """
+    Alembic compares neither names of constraints nor checks: so the SQL of both is compared.
+    """
+    migrated = open_db(f"sqlite:///{tmp_path}/adw.db")
+    fresh = sa.create_engine("sqlite://")
+    models.metadata.create_all(fresh)
+    query = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name <> 'alembic_version'"
+    with migrated.read() as session, fresh.connect() as connection:
+        made = {name: sorted(sql.replace("\n", " ").split(", ")) for name, sql in session.all(query)}
+        wanted = {name: sorted(sql.replace("\n", " ").split(", ")) for name, sql in connection.exec_driver_sql(query)}
+    fresh.dispose()
+
+    assert {name: _words(sql) for name, sql in made.items()} == {name: _words(sql) for name, sql in wanted.items()}
+
+
+def _words(parts: list[str]) -> list[str]:
+    return sorted(" ".join(parts).replace(",", " ").replace("(", " ").replace(")", " ").split())
+
+
+def test_the_version_constant_names_the_migrations_there_are():
+    config = Config()
+    config.set_main_option("script_location", "adws.adw_modules.db:migrations")
+    scripts = ScriptDirectory.from_config(config)
+
+    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == schema_version.KNOWN
+    assert scripts.get_heads() == [schema_version.HEAD]
+
+
+def test_queries_name_every_column_of_their_tables():
+    assert tuple(column.name for column in models.workflow_states.columns) == STATE_COLUMNS
+    assert tuple(column.name for column in models.events.columns)[1:] == EVENT_COLUMNS
+    assert set(EVENT_COLUMNS) == set(Event.__slots__)
+
+
+def test_the_body_is_the_last_column():
+    """
+    SQLite reads a row from its start: a list must not walk over long documents.
+    """
+    assert STATE_COLUMNS[-1] == "body"
+
+
+# --- opening ---------------------------------------------------------------------------------------------------
+
+
+def test_a_new_database_gets_the_schema_and_no_backup(empty_database_url, clock):
+    database = opening.connect(empty_database_url, clock=clock)
+    assert database.schema_version() is None
+
+    done = opening.upgrade(database)
+
+    assert (done.found, done.now, done.backup) == (None, schema_version.HEAD, None)
+    assert opening.upgrade(database) == opening.Upgrade(found=schema_version.HEAD, now=schema_version.HEAD)
+    database.close()
+
+
+def test_an_open_database_needs_neither_sqlalchemy_nor_alembic_nor_pydantic(sqlite_url):
+    """
+    Commands that only look must start fast: a schema that is current loads nothing more.
+    """
+    script = f"""
+import sys
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.db import catalogue, events, issue_locks, leases, opening, projection, registry, requests
+from adws.adw_modules.db import state_store
+from adws.adw_modules.interfaces import PageQuery
+database = opening.open_database({sqlite_url!r}, clock=SystemClock())
+catalogue.DatabaseCatalogue(database).page(PageQuery())
+database.close()
+print(sorted({{"sqlalchemy", "alembic", "pydantic", "psycopg"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_newer_schema_is_refused_and_left_alone(empty_database_url, open_db, clock):
+    database = open_db(empty_database_url)
+    with database.write() as session:
+        session.run("UPDATE alembic_version SET version_num = '9999'")
+
+    with pytest.raises(SchemaMismatch, match=r"has schema 9999.*upgrade adw"):
+        opening.open_database(empty_database_url, clock=clock)
+
+    assert database.schema_version() == "9999"
+
+
+def test_a_database_of_somebody_else_is_refused(tmp_path, clock):
+    with sqlite3.connect(tmp_path / "adw.db") as other:
+        other.execute("CREATE TABLE workflow_states (id INTEGER)")
+    other.close()
+
+    with pytest.raises(SchemaMismatch, match="did not make"):
+        opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mysql://host/db", "sqlite://", "sqlite:///", "sqlite:///:memory:", "adw.db", "", "sqlite://relative.db"],
+)
+def test_a_url_that_names_no_database_is_refused(url, clock):
+    with pytest.raises(UsageError):
+        opening.connect(url, clock=clock)
+
+
+def test_a_relative_url_is_a_path_from_here(tmp_path, monkeypatch, open_db):
+    monkeypatch.chdir(tmp_path)
+    open_db("sqlite:///below/adw.db")
+
+    assert (tmp_path / "below" / "adw.db").exists()
+
+
+# --- upgrading -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def a_step_ahead(monkeypatch, tmp_path):
+    """A later adw: one more migration, which a test may make fail."""
+    folder = tmp_path / "later" / "versions"
+    folder.mkdir(parents=True)
+    ours = Path(upgrade.__file__).parent / "migrations" / "versions" / "0001_first_tables.py"
+    (folder / "0001_first_tables.py").write_text(ours.read_text())
+    (folder / "0002_colour.py").write_text(
+        '"""Give requests a colour."""\n\nimport sqlalchemy as sa\nfrom alembic import op\n\n'
+        'revision, down_revision = "0002", "0001"\n\n\n'
+        "def upgrade():\n"
+        '    op.add_column("requests", sa.Column("colour", sa.Text))\n'
+        "    op.execute(\"UPDATE requests SET colour = 'red'\")\n"
+        '    op.execute("-- more steps follow here")\n'
+    )
+    original = ScriptDirectory.from_config
+    config = Config()
+    config.set_main_option("script_location", str(folder.parent))
+    monkeypatch.setattr(ScriptDirectory, "from_config", staticmethod(lambda _: original(config)))
+    monkeypatch.setattr(schema_version, "KNOWN", ("0001", "0002"))
+    monkeypatch.setattr(schema_version, "HEAD", "0002")
+
+    return folder / "0002_colour.py"
+
+
+def test_an_older_schema_is_upgraded_at_open_and_its_rows_stay(empty_database_url, open_db, clock, request):
+    before = open_db(empty_database_url)
+    world = database_world(before, clock)
+    asked = world.requests.ask(FIRST, "pause")
+    request.getfixturevalue("a_step_ahead")
+
+    after = open_db(empty_database_url)
+
+    assert after.schema_version() == "0002"
+    with after.read() as session:
+        assert session.all("SELECT request_id, colour FROM requests") == [(asked.request_id, "red")]
+
+
+def test_a_sqlite_upgrade_keeps_the_database_it_found(sqlite_url, open_db, clock, tmp_path, a_step_ahead):
+    with sqlite3.connect(tmp_path / "adw.db") as plain:
+        plain.execute("INSERT INTO adw_locks VALUES ('', 42, 'before', '')")
+    plain.close()
+
+    database = opening.connect(sqlite_url, clock=clock)
+    done = opening.upgrade(database)
+    database.close()
+
+    assert (done.found, done.now) == ("0001", "0002")
+    assert done.backup == tmp_path / "adw.db.before-0001.bak"
+    assert done.backup.stat().st_mode & 0o777 == 0o600
+    with sqlite3.connect(done.backup) as kept:
+        assert kept.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+        assert kept.execute("SELECT adw_id FROM adw_locks").fetchall() == [("before",)]
+    kept.close()
+
+
+def test_a_step_that_fails_leaves_the_schema_and_the_rows_as_they_were(empty_database_url, open_db, clock, request):
+    database = open_db(empty_database_url)
+    database_world(database, clock).requests.ask(FIRST, "pause")
+    step = request.getfixturevalue("a_step_ahead")
+    step.write_text(step.read_text() + '    op.execute("INSERT INTO no_such_table VALUES (1)")\n')
+
+    with pytest.raises(DatabaseError, match="as it was before"):
+        opening.upgrade(database)
+
+    assert database.schema_version() == "0001"
+    with database.read() as session:
+        names = {column.name for column in models.requests.columns}
+        assert len(session.all("SELECT * FROM requests")[0]) == len(names)
+
+
+def test_a_second_failed_upgrade_does_not_write_over_the_first_backup(sqlite_url, clock, tmp_path, a_step_ahead):
+    a_step_ahead.write_text(a_step_ahead.read_text() + '    op.execute("INSERT INTO no_such_table VALUES (1)")\n')
+    database = opening.connect(sqlite_url, clock=clock)
+    for _ in range(2):
+        with pytest.raises(DatabaseError):
+            opening.upgrade(database)
+    database.close()
+
+    assert sorted(path.name for path in tmp_path.glob("*.bak")) == [
+        "adw.db.before-0001.2.bak",
+        "adw.db.before-0001.bak",
+    ]
+
+
+def test_eight_processes_that_open_a_new_database_at_once_all_succeed(empty_database_url, open_db):
+    def open_and_use(number: int) -> None:
+        database = opening.open_database(empty_database_url, clock=SystemClock(), boot_id="boot")
+        world = database_world(database, SystemClock())
+        document = make_document(f"{number:08x}", issue_number=number)
+        world.registry.register(document, make_owner(str(number)), ttl_seconds=30.0)
+        assert database.schema_version() == schema_version.HEAD
+        database.close()
+
+    children = [forked.start(lambda number=number: open_and_use(number)) for number in range(1, 9)]
+
+    assert [forked.is_well(child) for child in children] == [True] * 8
+    database = open_db(empty_database_url)
+    assert len(DatabaseCatalogue(database).page(PageQuery()).rows) == 8
+    assert database.integrity_problems() == []
+
+
+def test_without_the_driver_postgresql_says_how_to_get_it(tmp_path):
+    """
+    The driver is an extra: who does not have it is told its name, not shown a traceback.
+    """
+    (tmp_path / "psycopg.py").write_text("raise ImportError('No module named psycopg')\n")
+    script = """
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.db import opening
+from adws.adw_modules.errors import DatabaseUnavailable
+try:
+    opening.open_database("postgresql://localhost/adw", clock=SystemClock())
+except DatabaseUnavailable as exc:
+    print(exc)
+"""
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
+
+    assert "pip install 'adw[postgres]'" in done.stdout
+
+
+def test_the_room_of_migrations_is_a_package():
+    assert importlib.import_module("adws.adw_modules.db.migrations").__doc__
