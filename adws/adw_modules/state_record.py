@@ -104,38 +104,52 @@ def read_history(document: WorkflowDocument, table: Table) -> list[JsonObject]:
     if not entries and not document.history_dropped:
         return _unrecorded(document)
 
-    _check_ends(document, entries)
-    ours = entries[_first_own(entries) :]
-    edges = {(source.value, target.value) for source, targets in table.items() for target in targets}
-    for entry in ours:
-        if (entry.from_state, entry.to_state) not in edges:
-            raise _invalid(document, f"its history has the move {_shown(entry)}, which its table does not have")
-    for before, after in pairwise(entries[max(0, len(entries) - len(ours) - 1) :]):
-        if before.to_state != after.from_state:
-            raise _invalid(document, f"its history has a gap between {_shown(before)} and {_shown(after)}")
+    first_own = _first_own(entries)
+    _check_ends(document, entries, first_own)
+    _check_chain(document, entries, first_own, table)
 
-    return [
-        {
-            "from": entry.from_state,
-            "to": entry.to_state,
-            "timestamp": entry.timestamp,
-            "metadata": copied(entry.metadata),
-            **copied(entry.model_extra or {}),
-        }
-        for entry in entries
-    ]
+    return [_kept(entry) for entry in entries]
 
 
-def _check_ends(document: WorkflowDocument, entries: Sequence[HistoryEntry]) -> None:
+def _kept(entry: HistoryEntry) -> JsonObject:
+    move: JsonObject = {
+        "from": entry.from_state,
+        "to": entry.to_state,
+        "timestamp": entry.timestamp,
+        "metadata": copied(entry.metadata),
+    }
+    if entry.model_extra:
+        move.update(copied(entry.model_extra))
+
+    return move
+
+
+def _check_ends(document: WorkflowDocument, entries: Sequence[HistoryEntry], first_own: int) -> None:
     if not entries:
         raise _invalid(document, f"its history is empty, though {document.history_dropped} older moves are counted")
 
     stands_at = entries[-1].to_state
     if document.current_state != stands_at:
         raise _invalid(document, f"current_state is {document.current_state!r}, but its history leads to {stands_at!r}")
-    is_whole = not document.history_dropped and not _first_own(entries)
+    is_whole = not document.history_dropped and not first_own
     if is_whole and entries[0].from_state != WorkflowState.PENDING.value:
         raise _invalid(document, f"its history starts with {_shown(entries[0])}, not in pending")
+
+
+def _check_chain(document: WorkflowDocument, entries: Sequence[HistoryEntry], first_own: int, table: Table) -> None:
+    # A long history repeats the same few moves: each is looked up once.
+    moves = {(entry.from_state, entry.to_state): entry for entry in entries[first_own:]}
+    for entry in moves.values():
+        if not _has_move(table, entry):
+            raise _invalid(document, f"its history has the move {_shown(entry)}, which its table does not have")
+    for before, after in pairwise(entries[max(0, first_own - 1) :]):
+        if before.to_state != after.from_state:
+            raise _invalid(document, f"its history has a gap between {_shown(before)} and {_shown(after)}")
+
+
+def _has_move(table: Table, entry: HistoryEntry) -> bool:
+    rows = (row for state, row in table.items() if state.value == entry.from_state)
+    return any(target.value == entry.to_state for row in rows for target in row)
 
 
 def _unrecorded(document: WorkflowDocument) -> list[JsonObject]:
@@ -153,12 +167,12 @@ def _unrecorded(document: WorkflowDocument) -> list[JsonObject]:
 
 def _first_own(entries: Sequence[HistoryEntry]) -> int:
     """Return the index of the first move after the last migration."""
-    migrated = [index for index, entry in enumerate(entries) if _is_migrated(entry)]
-    return migrated[-1] + 1 if migrated else 0
+    return next((index + 1 for index in reversed(range(len(entries))) if _is_migrated(entries[index])), 0)
 
 
 def _is_migrated(entry: HistoryEntry) -> bool:
-    return str(entry.metadata.get("source", "")).endswith(MIGRATION_SUFFIX)
+    source = entry.metadata.get("source")
+    return isinstance(source, str) and source.endswith(MIGRATION_SUFFIX)
 
 
 def _shown(entry: HistoryEntry) -> str:

@@ -106,6 +106,18 @@ def test_writing_adds_only_the_moves_a_document_does_not_have():
     assert made.state_history[1]["metadata"] == {"note": [1]}
 
 
+def test_a_document_that_changes_later_does_not_change_the_machine_read_from_it():
+    doc = a_document()
+    made = machine()
+    made.transition(S.PLANNING, {"note": [1]})
+    made.write_into(doc)
+    copy = WorkflowStateMachine.of(doc)
+
+    doc.state_history[0].metadata["note"].append(2)
+
+    assert copy.state_history == made.state_history
+
+
 def test_a_document_that_lags_far_behind_gets_the_moves_that_are_kept():
     made = machine(S.PLANNING)
     lagging = a_document()
@@ -125,7 +137,11 @@ def test_a_machine_is_not_written_into_the_document_of_another_workflow():
         machine().write_into(a_document(adw_id="ffffffff"))
 
 
-@pytest.mark.parametrize("path", [[S.PLANNING, S.BUILDING], [S.PAUSED]], ids=["ahead", "elsewhere"])
+@pytest.mark.parametrize(
+    "path",
+    [[S.PLANNING, S.BUILDING], [S.PLANNING, S.BUILDING, S.LINTING, S.TESTING], [S.PAUSED]],
+    ids=["ahead", "far-ahead", "elsewhere"],
+)
 def test_a_machine_is_not_written_over_moves_it_does_not_know(path):
     doc = a_document()
     machine(*path).write_into(doc)
