@@ -40,9 +40,10 @@ def _where(path: Path | None) -> str:
 def _written(text: str, settings: Settings | None) -> Path | None:
     """Return the file that *text* was written to, None when no place could be written."""
     name = f"crash-{SystemClock().now():%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
-    places = [settings.state_dir / "logs"] if settings and settings.state_dir.is_dir() else []
+    places = [settings.state_dir / "logs"] if settings else []
     for directory in (*places, Path(tempfile.gettempdir())):
         try:
+            # Without parents: a home that has no state directory does not get one from a bug.
             directory.mkdir(mode=0o700, exist_ok=True)
             handle = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:

@@ -253,13 +253,23 @@ def test_without_git_the_home_is_the_current_directory(adw, nowhere):
 # --- how a command ends ----------------------------------------------------------------------------------------
 
 
+def buffered():
+    """The environment without the variable that would hide trouble at the last flush."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
 @pytest.mark.parametrize("args", [["list"], ["list", "--json"], ["config"], ["--help"]])
 def test_a_reader_who_goes_away_is_no_noise(home, args):
     reader, writer = os.pipe()
     os.close(reader)
 
     done = subprocess.run(
-        [ADW, "--home", str(home), *args], cwd=home, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False
+        [ADW, "--home", str(home), *args],
+        env=buffered(),
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
     )
     os.close(writer)
 
@@ -269,7 +279,13 @@ def test_a_reader_who_goes_away_is_no_noise(home, args):
 def test_output_that_cannot_be_written_is_an_error(home):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [ADW, "--home", str(home), "list"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            [ADW, "--home", str(home), "list"],
+            env=buffered(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     assert done.returncode == 1
@@ -278,7 +294,11 @@ def test_output_that_cannot_be_written_is_an_error(home):
 
 def test_a_closed_output_is_no_error(home):
     done = subprocess.run(
-        ["sh", "-c", 'exec "$0" --home "$1" list >&-', ADW, str(home)], capture_output=True, timeout=60, check=False
+        ["sh", "-c", 'exec "$0" --home "$1" list >&-', ADW, str(home)],
+        env=buffered(),
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
 
     assert (done.returncode, done.stderr) == (0, b"")

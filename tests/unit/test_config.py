@@ -186,6 +186,7 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path):
         ("ADW_LEASE_TTL_SECONDS", "nan", "seconds above 0"),
         ("ADW_LEASE_TTL_SECONDS", "inf", "seconds above 0"),
         ("ADW_LEASE_TTL_SECONDS", "-1", "seconds above 0"),
+        ("ADW_LEASE_TTL_SECONDS", "0", "seconds above 0"),
         ("ADW_LEASE_TTL_SECONDS", "soon", "seconds above 0"),
         ("ADW_MAX_RETRIES", "1.5", "whole number"),
         ("ADW_MAX_DOCUMENT_BYTES", "16 MB", "KiB, MiB or GiB"),
