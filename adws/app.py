@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from adws.adw_modules.coordination.ownership import WorkflowOwnership
+    from adws.adw_modules.db.reconstruction import DatabaseReconstruction
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.interfaces import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.json_value import JsonValue
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
+    from adws.adw_modules.state_folders import StateFolders
 
 
 def open_app(
@@ -74,6 +76,9 @@ class App:
         projection = self.__dict__.pop("projection", None)
         if projection is not None:
             projection.close()
+        reconstruction = self.__dict__.pop("reconstruction", None)
+        if reconstruction is not None:
+            reconstruction.close()
         database = self.__dict__.pop("database", None)
         if database is not None:
             database.close()
@@ -175,6 +180,20 @@ class App:
         from adws.adw_modules.db.registry import DatabaseRegistry
 
         return DatabaseRegistry(self.database, clock=self.clock, home=self.settings.store)
+
+    @cached_property
+    def reconstruction(self) -> DatabaseReconstruction:
+        """The database in whatever condition it is, for backup, restore and rebuild."""
+        from adws.adw_modules.db.reconstruction import DatabaseReconstruction
+
+        return DatabaseReconstruction(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
+
+    @cached_property
+    def folders(self) -> StateFolders:
+        """The directories of workflows, as a whole."""
+        from adws.adw_modules.state_folders import StateFolders
+
+        return StateFolders(self.settings.state_dir)
 
     # --- ownership ---------------------------------------------------------------------------------------------
 

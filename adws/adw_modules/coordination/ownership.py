@@ -237,9 +237,11 @@ class WorkflowOwnership:
         if has_lock and isinstance(self.store, SweepingStore):
             self.store.sweep(taken.lease.adw_id)
         # A former owner that is not proven dead may be stopped anywhere, also right before its rename. It has to be
-        # shut out before the document is read, else it could still write after we have decided on what we read.
-        if _is_takeover(taken) and self._processes.verdict(taken.previous) is not Verdict.DEAD:
-            self.store.fence_out(taken.lease.adw_id, fence=taken.previous_fence)
+        # shut out before the document is read, else it could still write after we have decided on what we read. And
+        # who still holds the file lock of a free lease (the database was made again) is such an owner too.
+        may_live = _is_takeover(taken) and self._processes.verdict(taken.previous) is not Verdict.DEAD
+        if may_live or not has_lock:
+            self.store.fence_out(taken.lease.adw_id, fence=taken.lease.fence - 1)
 
     def _complete(self, owned: OwnedWorkflow, taken: LeaseTaken) -> None:
         takeover = Takeover(

@@ -1,0 +1,177 @@
+"""
+Making the database again from the documents: copy, events, locks, and tokens above everything seen.
+
+The documents are the truth and are not changed. What only the database had is kept as far as it can be read, and what
+is lost is said. The contents are planned first and written in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from adws.adw_modules.coordination.rebuild_plan import LockConflict, StoredDocument, plan_rebuild
+from adws.adw_modules.errors import AdwError, OwnershipError, StateNotFound
+from adws.adw_modules.interfaces import (
+    IssueLock,
+    KnownWorkflow,
+    LocalLock,
+    Processes,
+    Reconstruction,
+    Salvage,
+    StateStore,
+)
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.owner_record import Verdict
+
+
+class Fences(Protocol):
+    """Knows the fences that left a trace on the disk."""
+
+    def highest_fence(self, adw_id: str) -> int:
+        """Return the highest fence of any writer's left-over, 0 when there is none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RebuildReport:
+    """What was made again, and what could not be."""
+
+    workflows: int
+    locks: int
+    freed: tuple[IssueLock, ...]  #: locks whose workflow has ended or is gone
+    conflicts: tuple[LockConflict, ...]
+    events_kept: int  #: that the database had
+    events_made: int  #: that came from the documents
+    requests: int  #: open ones that were kept
+    only_in_database: tuple[str, ...]  #: workflows whose document is missing; their copy stays
+    forgotten: tuple[str, ...]  #: workflows that were registered and never written
+    unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
+    problems: tuple[str, ...] = ()  #: what was wrong with the old database
+    was_missing: bool = False
+    set_aside: str | None = None  #: where the old database is now
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Return what only a backup may still have, in words."""
+        if not self.was_missing and not self.problems:
+            return ()
+
+        return (
+            "events that were in no document any more (moves between states were made again from the histories)",
+            "requests that could not be read from the old database",
+        )
+
+    def to_json(self) -> JsonObject:
+        """Return the report as plain data."""
+        return {
+            "workflows": self.workflows,
+            "locks": self.locks,
+            "freed_locks": [
+                {"repository": lock.repository, "issue_number": lock.issue_number, "adw_id": lock.adw_id}
+                for lock in self.freed
+            ],
+            "lock_conflicts": [
+                {
+                    "repository": conflict.repository,
+                    "issue_number": conflict.issue_number,
+                    "keeper": conflict.keeper,
+                    "others": list(conflict.others),
+                }
+                for conflict in self.conflicts
+            ],
+            "events_kept": self.events_kept,
+            "events_made": self.events_made,
+            "requests": self.requests,
+            "only_in_database": list(self.only_in_database),
+            "forgotten": list(self.forgotten),
+            "unreadable": dict(self.unreadable),
+            "problems": list(self.problems),
+            "was_missing": self.was_missing,
+            "set_aside": self.set_aside,
+            "lost": list(self.lost),
+        }
+
+
+def rebuild(
+    *,
+    store: StateStore,
+    fences: Fences,
+    reconstruction: Reconstruction,
+    local_lock: LocalLock,
+    processes: Processes,
+    force: bool = False,
+) -> RebuildReport:
+    """Make the database again from the documents in *store*; refused while live owners work, unless *force*."""
+    salvage = reconstruction.salvage()
+    ids = sorted(store.ids())
+    if not force:
+        refuse_while_owners_live(ids, salvage.workflows, local_lock=local_lock, processes=processes)
+    documents, unreadable = _read(ids, store, fences)
+    plan = plan_rebuild(documents, salvage, unreadable=tuple(unreadable))
+    # Only now: up to here the documents may have needed the copies in the old database.
+    aside = reconstruction.set_aside() if salvage.problems else None
+    stored = reconstruction.put(plan.contents)
+
+    return RebuildReport(
+        workflows=len(documents),
+        locks=len(plan.contents.locks or ()),
+        freed=plan.freed,
+        conflicts=plan.conflicts,
+        events_kept=_events_kept(salvage),
+        events_made=stored - len(salvage.events),
+        requests=len(salvage.requests),
+        only_in_database=plan.only_in_database,
+        forgotten=plan.contents.forget,
+        unreadable=unreadable,
+        problems=salvage.problems,
+        was_missing=salvage.is_missing,
+        set_aside=aside,
+    )
+
+
+def refuse_while_owners_live(
+    ids: Iterable[str],
+    known: Iterable[KnownWorkflow],
+    *,
+    local_lock: LocalLock,
+    processes: Processes,
+    hint: str = "stop them first, or add --force",
+) -> None:
+    """Raise OwnershipError naming whoever works on a workflow: by its lease, or by the file lock it holds."""
+    working = {
+        workflow.adw_id: workflow.owner.describe() if workflow.owner else "an owner whose record cannot be read"
+        for workflow in known
+        if workflow.seconds_left > 0.0 and processes.verdict(workflow.owner) is not Verdict.DEAD
+    }
+    for adw_id in ids:
+        if adw_id not in working and local_lock.is_held(adw_id):
+            working[adw_id] = "a process that holds its file lock"
+    if not working:
+        return
+    names = ", ".join(f"{adw_id} ({owner})" for adw_id, owner in sorted(working.items())[:5])
+    more = f" and {len(working) - 5} more" if len(working) > 5 else ""
+
+    raise OwnershipError(f"workflows are being worked on: {names}{more}; {hint}")
+
+
+def _read(ids: Iterable[str], store: StateStore, fences: Fences) -> tuple[list[StoredDocument], dict[str, str]]:
+    documents: list[StoredDocument] = []
+    unreadable: dict[str, str] = {}
+    for adw_id in ids:
+        try:
+            data = store.peek(adw_id)
+        except StateNotFound:
+            continue  # removed since the list was made
+        except AdwError as exc:
+            unreadable[adw_id] = str(exc)
+            continue
+        written_under = data.get("fence")
+        fence = written_under if isinstance(written_under, int) else 0
+        documents.append(StoredDocument(data=data, highest_fence=max(fence, fences.highest_fence(adw_id))))
+
+    return documents, unreadable
+
+
+def _events_kept(salvage: Salvage) -> int:
+    return len(salvage.events) if salvage.problems else sum(workflow.events for workflow in salvage.workflows)

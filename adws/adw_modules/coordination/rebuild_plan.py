@@ -1,0 +1,178 @@
+"""
+What a database has to hold, worked out from the documents and from what is left of the old one.
+
+Pure. The documents are the truth: a row, a lock or a token that disagrees with them gives way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from adws.adw_modules.coordination.issue_claims import FINISHED
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import (
+    IssueLock,
+    KnownWorkflow,
+    NewContents,
+    ProjectedWrite,
+    Salvage,
+    WorkflowSummary,
+)
+from adws.adw_modules.json_value import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredDocument:
+    """A document on disk and the highest fence that its directory shows."""
+
+    data: JsonObject
+    highest_fence: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockConflict:
+    """Several unfinished workflows of one issue: one keeps it, a person decides about the others."""
+
+    repository: str
+    issue_number: int
+    keeper: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RebuildPlan:
+    """The contents to write, and what to say about them."""
+
+    contents: NewContents
+    freed: tuple[IssueLock, ...] = ()
+    conflicts: tuple[LockConflict, ...] = ()
+    only_in_database: tuple[str, ...] = ()
+
+
+def plan_rebuild(
+    documents: Sequence[StoredDocument], salvage: Salvage, *, unreadable: Sequence[str] = ()
+) -> RebuildPlan:
+    """Return what the database is to hold; *unreadable* documents keep the row and the lock they have."""
+    known = {workflow.adw_id: workflow for workflow in salvage.workflows}
+    on_disk = {_text(document.data, "adw_id") for document in documents} | set(unreadable)
+    locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=set(unreadable) | _lost_documents(known, on_disk))
+    is_new = salvage.is_missing or bool(salvage.problems)
+    kept = {(lock.repository, lock.issue_number, lock.adw_id) for lock in locks}
+
+    return RebuildPlan(
+        contents=NewContents(
+            rows=tuple(_plan_row(document, known, salvage.events) for document in documents),
+            locks=locks,
+            events=salvage.events,
+            requests=salvage.requests if is_new else (),
+            forget=tuple(sorted(w.adw_id for w in known.values() if w.revision == 0 and w.adw_id not in on_disk)),
+        ),
+        freed=tuple(k for k in salvage.locks if (k.repository, k.issue_number, k.adw_id) not in kept),
+        conflicts=conflicts,
+        only_in_database=tuple(sorted(_lost_documents(known, on_disk))),
+    )
+
+
+def _lost_documents(known: Mapping[str, KnownWorkflow], on_disk: set[str]) -> set[str]:
+    return {w.adw_id for w in known.values() if w.home == "files" and w.revision > 0 and w.adw_id not in on_disk}
+
+
+def _plan_row(
+    document: StoredDocument, known: Mapping[str, KnownWorkflow], salvaged: Sequence[Event]
+) -> ProjectedWrite:
+    data, adw_id = document.data, _text(document.data, "adw_id")
+    row = known.get(adw_id)
+    has_events = bool(row and row.events) or any(event.adw_id == adw_id for event in salvaged)
+    waiting = tuple(Event.from_json(entry) for entry in _objects(data.get("outbox")))
+
+    return ProjectedWrite(
+        adw_id=adw_id,
+        revision=_number(data, "revision"),
+        # Above everything seen, so that no writer of before is ever let in again.
+        fence=max(row.fence if row else 0, document.highest_fence) + 1,
+        body=json.dumps(data, indent=1, ensure_ascii=False).encode(),
+        summary=_summary(data),
+        events=waiting if has_events else (*_events_of_history(data, waiting), *waiting),
+    )
+
+
+def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Event, ...]:
+    """Return the moves in the history as events, but for those that still wait in the outbox."""
+    adw_id = _text(data, "adw_id")
+    recent = {event.created_at for event in waiting if event.event_type == "state_changed"}
+    first = min(recent, default="~")  # after every digit: nothing waits
+
+    return tuple(
+        Event(
+            event_type="state_changed",
+            adw_id=adw_id,
+            event_id=f"{adw_id}.0.{index}",  # no event of a revision has 0
+            created_at=_text(entry, "timestamp"),
+            status=_text(entry, "to"),
+            execution_id=adw_id,
+            data={"from": entry.get("from"), "to": entry.get("to")},
+            meta={"rebuilt_from": "state_history"},
+        )
+        for index, entry in enumerate(_objects(data.get("state_history")))
+        if _text(entry, "timestamp") < first
+    )
+
+
+def _plan_locks(
+    documents: Sequence[StoredDocument], held: Sequence[IssueLock], *, kept_for: set[str]
+) -> tuple[tuple[IssueLock, ...], tuple[LockConflict, ...]]:
+    former = {(lock.repository, lock.issue_number): lock for lock in held}
+    claims: dict[tuple[str, int], list[JsonObject]] = defaultdict(list)
+    for document in documents:
+        number = document.data.get("issue_number")
+        if isinstance(number, int) and document.data.get("current_state") not in FINISHED:
+            claims[_text(document.data, "repository"), number].append(document.data)
+    locks = [lock for key, lock in former.items() if lock.adw_id in kept_for and key not in claims]
+    conflicts = []
+    for (repository, number), rivals in sorted(claims.items()):
+        holder = former.get((repository, number))
+        # Who has the lock keeps it; where nobody knows, the older workflow does.
+        rivals.sort(key=lambda d: (holder is None or d["adw_id"] != holder.adw_id, _text(d, "created_at"), d["adw_id"]))
+        keeper, *others = (_text(rival, "adw_id") for rival in rivals)
+        is_same = holder is not None and holder.adw_id == keeper
+        moment = holder.acquired_at if holder is not None and is_same else _text(rivals[0], "created_at")
+        locks.append(IssueLock(repository=repository, issue_number=number, adw_id=keeper, acquired_at=moment))
+        if others:
+            conflicts.append(
+                LockConflict(repository=repository, issue_number=number, keeper=keeper, others=tuple(others))
+            )
+
+    return tuple(locks), tuple(conflicts)
+
+
+def _summary(data: JsonObject) -> WorkflowSummary:
+    issue, workflow, number = data.get("issue"), data.get("workflow"), data.get("issue_number")
+
+    return WorkflowSummary(
+        adw_id=_text(data, "adw_id"),
+        repository=_text(data, "repository"),
+        issue_number=number if isinstance(number, int) else None,
+        title=_text(issue, "title") if isinstance(issue, dict) else "",
+        workflow=_text(workflow, "name") if isinstance(workflow, dict) else "",
+        state=_text(data, "current_state"),
+        revision=_number(data, "revision"),
+        created_at=_text(data, "created_at"),
+        updated_at=_text(data, "updated_at"),
+    )
+
+
+def _text(data: Mapping[str, JsonValue], name: str) -> str:
+    value = data.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(data: Mapping[str, JsonValue], name: str) -> int:
+    value = data.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []

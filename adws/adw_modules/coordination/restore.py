@@ -1,0 +1,248 @@
+"""
+Bringing a backup back: checked as a whole first, then put in place, with tokens above everything seen.
+
+Nothing in the home is touched before every file of the archive has the hash its manifest says. What is replaced is kept
+aside. A workflow never goes back to a lower revision or fence: its old document comes back as its newest revision.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from adws.adw_modules import backup_archive, state_text
+from adws.adw_modules.atomic_state import AtomicStateWriter
+from adws.adw_modules.backup_archive import DATABASE, DOCUMENTS, EVENTS
+from adws.adw_modules.coordination.rebuild import rebuild, refuse_while_owners_live
+from adws.adw_modules.coordination.rebuild_plan import LockConflict, StoredDocument, plan_rebuild
+from adws.adw_modules.errors import BackupError, MigrationError, NewerVersion, StateError
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import (
+    Clock,
+    LocalLock,
+    NewContents,
+    Ownership,
+    Processes,
+    Reconstruction,
+    Salvage,
+    StateStore,
+)
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.state_folders import StateFolders
+from adws.adw_modules.state_reading import FILE_NAME
+from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RestoreReport:
+    """What came back."""
+
+    workflows: tuple[str, ...]
+    replaced: tuple[str, ...]  #: of these, those that were there before
+    events: int
+    has_database: bool  #: the database of the backup is in use now
+    conflicts: tuple[LockConflict, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
+
+    def to_json(self) -> JsonObject:
+        """Return the report as plain data."""
+        return {
+            "workflows": list(self.workflows),
+            "replaced": list(self.replaced),
+            "events": self.events,
+            "has_database": self.has_database,
+            "lock_conflicts": [
+                {
+                    "repository": conflict.repository,
+                    "issue_number": conflict.issue_number,
+                    "keeper": conflict.keeper,
+                    "others": list(conflict.others),
+                }
+                for conflict in self.conflicts
+            ],
+            "unreadable": dict(self.unreadable),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Home:
+    """The parts of a home that a restore needs."""
+
+    store: StateStore
+    store_kind: str  #: files | database
+    folders: StateFolders
+    reconstruction: Reconstruction
+    local_lock: LocalLock
+    processes: Processes
+    clock: Clock
+    ownership: Callable[[], Ownership]  #: asked for when the database is in place
+
+
+def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
+    """Bring the backup *path* back; raise BackupError or OwnershipError, and then the home is as it was."""
+    if not path.is_file():
+        raise BackupError(f"there is no backup {path}")
+    with _staging(home) as staging:
+        manifest = backup_archive.unpack(path, staging)
+        _refuse_newer(path, manifest)
+        documents, unreadable = _read(staging)
+        replaced = tuple(sorted(adw_id for adw_id in documents if home.store.exists(adw_id)))
+        if replaced and not force:
+            raise BackupError(
+                f"{', '.join(replaced[:5])}{' and more' if len(replaced) > 5 else ''} exist already: "
+                "add --force to replace them by what the backup has"
+            )
+        salvage = home.reconstruction.salvage()
+        refuse_while_owners_live(
+            home.store.ids(),
+            salvage.workflows,
+            local_lock=home.local_lock,
+            processes=home.processes,
+            hint="stop them first",
+        )
+        report = _put_in_place(home, staging, documents, salvage)
+        _tell(home, path, manifest, documents)
+
+        return replace(report, replaced=replaced, unreadable=unreadable)
+
+
+@contextmanager
+def _staging(home: Home) -> Iterator[Path]:
+    """Give an empty directory on the disk of the home; its name is none that a workflow can have."""
+    staging = home.folders.root / f".restore-{home.clock.token()[:12]}"
+    try:
+        staging.mkdir(mode=0o700, parents=True)
+    except OSError as exc:
+        raise BackupError(f"cannot make {staging}: {exc.strerror}") from exc
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _refuse_newer(path: Path, manifest: JsonObject) -> None:
+    version = str(manifest.get("document_version"))
+    try:
+        StateMigration.path(version, CURRENT_VERSION)
+    except MigrationError as exc:
+        raise BackupError(
+            f"{path} has documents of version {version}, this adw knows up to {CURRENT_VERSION}: upgrade adw"
+        ) from exc
+
+
+def _read(staging: Path) -> tuple[dict[str, JsonObject], dict[str, str]]:
+    """Return the documents of the backup by workflow, brought to the current version, and those that cannot be read."""
+    documents: dict[str, JsonObject] = {}
+    unreadable: dict[str, str] = {}
+    for folder in sorted((staging / DOCUMENTS).glob("*")):
+        try:
+            data = AtomicStateWriter.read(folder / FILE_NAME)
+        except NewerVersion as exc:
+            raise BackupError(f"workflow {folder.name} of the backup: {exc}") from exc
+        except StateError as exc:
+            unreadable[folder.name] = str(exc)
+            continue
+        if data.get("adw_id") == folder.name:
+            documents[folder.name] = data
+        else:
+            unreadable[folder.name] = f"it is the document of {data.get('adw_id')!r}"
+
+    return documents, unreadable
+
+
+# --- putting it in place ---------------------------------------------------------------------------------------
+
+
+def _put_in_place(home: Home, staging: Path, documents: dict[str, JsonObject], salvage: Salvage) -> RestoreReport:
+    # A home that has nothing of its own gets the whole database, also what no document tells of.
+    is_empty = salvage.is_missing or bool(salvage.problems) or not salvage.workflows
+    has_database = is_empty and home.reconstruction.may_install(str(staging / DATABASE))
+    raised = {adw_id: _raised(home, adw_id, data, salvage) for adw_id, data in documents.items()}
+    if home.store_kind == "files":
+        for adw_id, data in raised.items():
+            _put_files(home, staging, adw_id, is_same=data is documents[adw_id], data=data)
+    if has_database:
+        home.reconstruction.install(str(staging / DATABASE))
+    elif salvage.problems:
+        home.reconstruction.set_aside()
+    events = home.reconstruction.put(NewContents(events=tuple(_events(staging, documents))))
+    if home.store_kind == "files":
+        conflicts = rebuild(
+            store=home.store,
+            fences=home.folders,
+            reconstruction=home.reconstruction,
+            local_lock=home.local_lock,
+            processes=home.processes,
+            force=True,
+        ).conflicts
+    else:
+        conflicts = _put_rows(home, raised)
+
+    return RestoreReport(
+        workflows=tuple(sorted(documents)), replaced=(), events=events, has_database=has_database, conflicts=conflicts
+    )
+
+
+def _raised(home: Home, adw_id: str, data: JsonObject, salvage: Salvage) -> JsonObject:
+    """Return *data* at no lower revision than the home has seen: events are known by it, and it never goes back."""
+    seen = [workflow.revision for workflow in salvage.workflows if workflow.adw_id == adw_id]
+    if home.store.exists(adw_id):
+        with suppress(StateError):  # what cannot be read tells no revision
+            seen.append(_whole(home.store.peek(adw_id).get("revision")))
+    highest = max(seen, default=0)
+
+    return data if highest <= _whole(data.get("revision")) else {**data, "revision": highest}
+
+
+def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: JsonObject) -> None:
+    source, folders = staging / DOCUMENTS / adw_id, home.folders
+    old = folders.read(adw_id, FILE_NAME)
+    if old is not None:
+        folders.put(adw_id, f"{FILE_NAME}.replaced-{home.clock.now():%Y%m%dT%H%M%SZ}", old)
+    names = [path.relative_to(source).as_posix() for path in sorted(source.rglob("*")) if path.is_file()]
+    for name in names:
+        if name != FILE_NAME:
+            folders.put(adw_id, name, (source / name).read_bytes())
+    # Last: from here on it is the workflow of the backup.
+    text = (source / FILE_NAME).read_bytes() if is_same else state_text.seal(state_text.to_bytes(data))
+    folders.put(adw_id, FILE_NAME, text)
+
+
+def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
+    others = [home.store.peek(adw_id) for adw_id in home.store.ids() if adw_id not in documents]
+    stored = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in documents.values()]
+    beside = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in others]
+    plan = plan_rebuild([*stored, *beside], home.reconstruction.salvage())
+    rows = tuple(row for row in plan.contents.rows if row.adw_id in documents)
+    home.reconstruction.put(NewContents(home="database", rows=rows, locks=plan.contents.locks))
+
+    return plan.conflicts
+
+
+def _events(staging: Path, documents: Mapping[str, JsonObject]) -> Iterator[Event]:
+    path = staging / EVENTS
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            event = Event.from_json(json.loads(line))
+            if event.adw_id in documents:
+                yield event
+
+
+def _tell(home: Home, path: Path, manifest: JsonObject, documents: Mapping[str, JsonObject]) -> None:
+    for adw_id, data in sorted(documents.items()):
+        restored = Event(
+            event_type="backup_restored",
+            data={"backup": path.name, "written_at": manifest.get("created_at"), "revision": data.get("revision")},
+        )
+        with home.ownership().own(adw_id) as owned:
+            owned.save(owned.document, events=(restored,))
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,219 @@
+"""
+Reading a database for what is left of it, and filling one again from the documents.
+
+Reading takes what it can get: a part that cannot be read is named and left out. Filling is one transaction. A file that
+is corrupt is moved aside, never deleted: somebody may get more out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from adws.adw_modules.db import opening, rows, statements
+from adws.adw_modules.db.session import Database, Params, Row, Session
+from adws.adw_modules.db.sqlite import SqliteDatabase
+from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import Clock, IssueLock, KnownWorkflow, NewContents, ProjectedWrite, Request, Salvage
+from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.state_schema import CURRENT_VERSION
+
+#: Events read in one go.
+_AT_ONCE = 500
+#: Endings of the files that make up one SQLite database.
+_COMPANIONS = ("", "-wal", "-shm")
+
+_Item = TypeVar("_Item")
+
+
+class DatabaseReconstruction:
+    """The database at *url*, in whatever condition; implements `interfaces.Reconstruction`."""
+
+    def __init__(self, url: str, *, clock: Clock, boot_id: str = "") -> None:
+        self._url = url
+        self._clock = clock
+        self._boot_id = boot_id
+        self._database: Database | None = None
+
+    def close(self) -> None:
+        """Let go of the database."""
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def salvage(self) -> Salvage:
+        """Return what the database says, as far as it can be read; an old schema is upgraded first."""
+        path = self._file()
+        if path is not None and not path.exists():
+            return Salvage(is_missing=True)
+        problems = self._problems()
+        events = self._part("events", self.all_events, problems) if problems else ()
+
+        return Salvage(
+            workflows=self._part("workflows", self._workflows, problems),
+            locks=self._part("locks", lambda: map(rows.to_lock, self._all(statements.LOCKS_ALL)), problems),
+            requests=self._part("requests", self._requests, problems),
+            events=events,
+            problems=tuple(problems),
+        )
+
+    def all_events(self) -> Iterator[Event]:
+        """Yield every event, in the order they were stored."""
+        place = 0
+        while found := self._all(statements.EVENTS_AFTER, {"after": place, "limit": _AT_ONCE}):
+            yield from (rows.to_event(row[1:]) for row in found)
+            place = found[-1][0]
+
+    def copy_to(self, path: str) -> bool:
+        """Write a whole copy of the database to the new file *path*; False for one that only its server copies."""
+        database = self._open()
+        if not isinstance(database, SqliteDatabase):
+            return False
+        database.copy_to(Path(path))
+
+        return True
+
+    def _problems(self) -> list[str]:
+        try:
+            return self._open().integrity_problems()
+        except DatabaseCorrupt as exc:
+            self.close()
+            self._database = opening.connect(self._url, clock=self._clock, boot_id=self._boot_id)  # as it is
+            return [exc.reason]
+
+    def _part(self, name: str, read: Callable[[], Iterable[_Item]], problems: list[str]) -> tuple[_Item, ...]:
+        found: list[_Item] = []
+        try:
+            found.extend(read())
+        except DatabaseUnavailable:
+            raise
+        except (DatabaseError, ValueError, TypeError) as exc:
+            problems.append(f"{name} can be read only in part: {exc}")
+
+        return tuple(found)
+
+    def _workflows(self) -> Iterator[KnownWorkflow]:
+        database = self._open()
+        counts: dict[str, int] = {row[0]: row[1] for row in self._all(statements.SALVAGE_EVENT_COUNTS)}
+        for adw_id, home, revision, fence, owner, left in self._all(
+            database.spell(statements.SALVAGE_STATES), database.lease_clock()
+        ):
+            yield KnownWorkflow(
+                adw_id=adw_id,
+                home=home,
+                revision=revision,
+                fence=fence,
+                owner=OwnerRecord.from_text(owner),
+                seconds_left=float(left) if owner else 0.0,
+                events=counts.get(adw_id, 0),
+            )
+
+    def _requests(self) -> Iterator[Request]:
+        return map(rows.to_request, self._all(statements.SALVAGE_REQUESTS))
+
+    def _all(self, sql: str, params: Params | None = None) -> list[Row]:
+        with self._open().read() as session:
+            return session.all(sql, params or {})
+
+    # --- filling -----------------------------------------------------------------------------------------------
+
+    def set_aside(self, label: str = "corrupt") -> str | None:
+        """Move the files of a SQLite database away and return where to; a server's database stays where it is."""
+        self.close()
+        path = self._file()
+        if path is None or not path.exists():
+            return None
+        moment = self._clock.now().strftime("%Y%m%dT%H%M%SZ")
+        target, number = path.with_name(f"{path.name}.{label}-{moment}"), 1
+        while target.exists():
+            number += 1
+            target = path.with_name(f"{path.name}.{label}-{moment}-{number}")
+        for ending in _COMPANIONS:
+            companion = path.with_name(path.name + ending)
+            if companion.exists():
+                companion.rename(target.with_name(target.name + ending))
+
+        return str(target)
+
+    def may_install(self, path: str) -> bool:
+        """Say whether the file *path* can become the database; raise DatabaseError when it is damaged or too new."""
+        if self._file() is None or not Path(path).exists():
+            return False
+        copy = SqliteDatabase(Path(path), clock=self._clock, boot_id=self._boot_id)
+        try:
+            opening.refuse_unknown(copy.name, copy.schema_version())
+            problems = copy.integrity_problems()
+        finally:
+            copy.close()
+        if problems:
+            raise DatabaseCorrupt(path, problems[0])
+
+        return True
+
+    def install(self, path: str) -> None:
+        """Use the file *path*, which is moved, as the database; the one there is is kept aside."""
+        place = self._file()
+        if place is None:
+            raise DatabaseError("a server's database is brought back with the server's own tools")
+        self.set_aside("before-restore")
+        Path(path).rename(place)
+        self._open()
+
+    def put(self, contents: NewContents) -> int:
+        """Write *contents* in one transaction, making the database when it is missing; return how many events came."""
+
+        def work(session: Session) -> int:
+            before = session.one(statements.EVENTS_COUNT) or (0,)
+            session.run_each(statements.STATE_FORGET, [{"adw_id": adw_id} for adw_id in contents.forget])
+            session.run_each(statements.STATE_REBUILD, [_row_params(row, contents.home) for row in contents.rows])
+            if contents.locks is not None:
+                session.run(statements.LOCKS_CLEAR)
+                session.run_each(statements.LOCK_ACQUIRE, [_lock_params(lock) for lock in contents.locks])
+            events = [*contents.events, *(event for row in contents.rows for event in row.events)]
+            session.run_each(statements.EVENT_INSERT, [rows.event_params(event) for event in events])
+            for request in contents.requests:
+                session.one(statements.REQUEST_ASK, _request_params(request))
+            after = session.one(statements.EVENTS_COUNT) or (0,)
+
+            return int(after[0]) - int(before[0])
+
+        return self._open().transact(work)
+
+    def _open(self) -> Database:
+        if self._database is None:
+            self._database = opening.open_database(self._url, clock=self._clock, boot_id=self._boot_id)
+
+        return self._database
+
+    def _file(self) -> Path | None:
+        database = self._database or opening.connect(self._url, clock=self._clock, boot_id=self._boot_id)
+
+        return database.path if isinstance(database, SqliteDatabase) else None
+
+
+def _row_params(row: ProjectedWrite, home: str) -> Params:
+    return {
+        **rows.summary_params(row.summary),
+        "fence": row.fence,
+        "home": home,
+        "schema_version": CURRENT_VERSION,
+        "body": row.body.decode(),
+    }
+
+
+def _lock_params(lock: IssueLock) -> Params:
+    return {name: getattr(lock, name) for name in ("repository", "issue_number", "adw_id", "acquired_at")}
+
+
+def _request_params(request: Request) -> Params:
+    return {
+        "adw_id": request.adw_id,
+        "kind": request.kind,
+        "payload": rows.json_text(request.payload, f"the payload of request {request.request_id}"),
+        "asked_by": request.asked_by,
+        "created_at": request.created_at,
+    }

@@ -1,0 +1,443 @@
+"""`rebuild` makes the database again from the documents, whatever is left of the old one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules import document as documents
+from adws.adw_modules.coordination.ownership import WorkflowOwnership
+from adws.adw_modules.coordination.rebuild import RebuildReport, rebuild
+from adws.adw_modules.coordination.rebuild_plan import StoredDocument, plan_rebuild
+from adws.adw_modules.db.catalogue import DatabaseCatalogue
+from adws.adw_modules.db.events import DatabaseEventLog
+from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
+from adws.adw_modules.db.leases import DatabaseLeases
+from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.projection import DatabaseProjection
+from adws.adw_modules.db.reconstruction import DatabaseReconstruction
+from adws.adw_modules.db.registry import DatabaseRegistry
+from adws.adw_modules.db.requests import DatabaseRequests
+from adws.adw_modules.errors import Fenced, OwnershipError
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import IssueLock, PageQuery, Salvage
+from adws.adw_modules.local_lock import FileLocalLock
+from adws.adw_modules.process import SystemProcesses
+from adws.adw_modules.state_files import FileStateStore
+from adws.adw_modules.state_folders import StateFolders
+from adws.testing import FakeClock
+from tests.integration.ownership_worker import new_document
+
+A, B, C = "aaaaaaaa", "bbbbbbbb", "cccccccc"
+
+
+@dataclass
+class Opened:
+    """A home with its database open, as one process has it."""
+
+    database: object
+    store: FileStateStore
+    projection: DatabaseProjection
+    ownership: WorkflowOwnership
+    leases: DatabaseLeases
+    locks: DatabaseIssueLocks
+    events: DatabaseEventLog
+    catalogue: DatabaseCatalogue
+    requests: DatabaseRequests
+
+    def close(self) -> None:
+        self.projection.close()
+        self.database.close()
+
+    def kinds(self, adw_id: str) -> list[str]:
+        self.projection.flush()
+        return [event.event_type for event in self.events.of_workflow(adw_id)]
+
+
+class Home:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = FakeClock()
+        self.file = root / "adw.db"
+        self.url = f"sqlite:///{root}/adw.db"
+        self.processes = SystemProcesses(clock=self.clock)
+
+    def open(self) -> Opened:
+        database = open_database(self.url, clock=self.clock, boot_id="boot")
+        projection = DatabaseProjection(database, clock=self.clock)
+        store = FileStateStore(
+            self.root, clock=self.clock, parse=documents.parse, dump=documents.to_bytes, projection=projection
+        )
+        leases, locks = DatabaseLeases(database, clock=self.clock), DatabaseIssueLocks(database, clock=self.clock)
+        ownership = WorkflowOwnership(
+            store=store,
+            leases=leases,
+            registry=DatabaseRegistry(database, clock=self.clock, home="files"),
+            local_lock=FileLocalLock(self.root),
+            processes=self.processes,
+            clock=self.clock,
+            locks=locks,
+        )
+        return Opened(
+            database=database,
+            store=store,
+            projection=projection,
+            ownership=ownership,
+            leases=leases,
+            locks=locks,
+            events=DatabaseEventLog(database),
+            catalogue=DatabaseCatalogue(database),
+            requests=DatabaseRequests(database, clock=self.clock),
+        )
+
+    def made(self, adw_id: str, issue_number: int | None = 42, **fields) -> None:
+        opened = self.open()
+        self.clock.advance(1)
+        with opened.ownership.create(new_document(adw_id, issue_number, **fields)) as owned:
+            owned.save(owned.document, events=(Event(event_type="state_set"),))
+        opened.close()
+
+    def rebuilt(self, *, force: bool = False) -> RebuildReport:
+        reconstruction = DatabaseReconstruction(self.url, clock=self.clock, boot_id="boot")
+        store = FileStateStore(self.root, clock=self.clock, parse=documents.parse)
+        try:
+            return rebuild(
+                store=store,
+                fences=StateFolders(self.root),
+                reconstruction=reconstruction,
+                local_lock=FileLocalLock(self.root),
+                processes=self.processes,
+                force=force,
+            )
+        finally:
+            reconstruction.close()
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "state")
+
+
+@pytest.fixture
+def opened(home):
+    """Open the home as often as a test needs, and close it at the end."""
+    all_of_them = []
+
+    def again() -> Opened:
+        all_of_them.append(home.open())
+        return all_of_them[-1]
+
+    yield again
+    for one in all_of_them:
+        one.close()
+
+
+def wreck(path: Path) -> None:
+    """Overwrite the pages of a database but for its head."""
+    size = path.stat().st_size
+    with path.open("r+b") as stream:
+        stream.seek(4096)
+        stream.write(b"\xa5" * (size - 4096))
+
+
+# --- a database that is good -----------------------------------------------------------------------------------
+
+
+def test_a_good_database_keeps_its_events_and_requests(home, opened):
+    home.made(A)
+    before = opened()
+    before.requests.ask(A, "pause")
+    before.close()
+
+    report = home.rebuilt()
+
+    assert (report.workflows, report.locks, report.events_kept, report.events_made, report.requests) == (1, 1, 2, 0, 1)
+    assert (report.set_aside, report.lost, report.problems) == (None, (), ())
+    after = opened()
+    assert after.kinds(A) == ["workflow_created", "state_set"]
+    assert [request.kind for request in after.requests.open_for(A)] == ["pause"]
+    assert after.locks.verify(42, A)
+
+
+def test_rebuilding_twice_changes_nothing_but_the_fence(home, opened):
+    home.made(A)
+    home.rebuilt()
+    first = opened()
+    page, row = first.catalogue.page(PageQuery()), first.leases.read(A)
+    first.close()
+    report = home.rebuilt()
+
+    second = opened()
+    assert second.catalogue.page(PageQuery()) == page
+    assert second.leases.read(A).fence == row.fence + 1
+    assert (report.events_made, report.freed, report.conflicts) == (0, (), ())
+
+
+def test_the_documents_are_not_changed(home):
+    home.made(A)
+    path = home.root / A / "adw_state.json"
+    before = path.read_bytes()
+    home.rebuilt()
+
+    assert path.read_bytes() == before
+
+
+def test_a_lock_that_a_crash_left_is_freed(home, opened):
+    """A crash between the write that ended the workflow and the release of its lock."""
+    home.made(A)
+    made = opened()
+    with made.ownership.own(A) as owned:
+        made.store.save(owned.document.model_copy(update={"current_state": "completed"}), fence=owned.lease.fence)
+    made.close()
+
+    report = home.rebuilt()
+
+    assert [(lock.issue_number, lock.adw_id) for lock in report.freed] == [(42, A)]
+    assert opened().locks.all() == ()
+
+
+def test_a_registration_without_a_document_is_forgotten(home, opened):
+    made = opened()
+    registry = DatabaseRegistry(made.database, clock=home.clock, home="files")
+    registry.register(new_document(A), home.processes.me("cli"), ttl_seconds=30.0)
+    made.close()
+    home.clock.advance(31)
+
+    report = home.rebuilt()
+
+    assert report.forgotten == (A,)
+    assert [lock.adw_id for lock in report.freed] == [A]
+    assert opened().leases.read(A) is None
+
+
+def test_a_workflow_whose_document_is_lost_keeps_its_copy_and_its_issue(home, opened):
+    home.made(A)
+    (home.root / A / "adw_state.json").unlink()
+    (home.root / A / "adw_state.json.prev").unlink()
+
+    report = home.rebuilt()
+
+    assert (report.only_in_database, report.workflows) == ((A,), 0)
+    after = opened()
+    assert after.locks.verify(42, A)
+    assert after.store.load(A).document.revision == 2, "the copy is used"
+
+
+def test_a_document_that_cannot_be_read_is_named_and_keeps_its_issue(home, opened):
+    home.made(A)
+    (home.root / A / "adw_state.json.prev").unlink()
+    (home.root / A / "adw_state.json").write_text("{")
+
+    report = home.rebuilt()
+
+    assert list(report.unreadable) == [A]
+    assert "corrupt" in report.unreadable[A]
+    assert opened().locks.verify(42, A)
+
+
+# --- a database that is gone -----------------------------------------------------------------------------------
+
+
+def test_without_a_database_everything_comes_from_the_documents(home, opened):
+    history = [{"from": "pending", "to": "planning", "timestamp": "2026-01-01T00:00:00.000000Z"}]
+    home.made(A, repository="octo/cat", current_state="planning", state_history=history)
+    home.made(B, 43, current_state="failed", state_history=[*history])
+    home.made(C, 44)
+    with_end = opened()
+    with with_end.ownership.own(C) as owned:
+        owned.save(owned.document.model_copy(update={"current_state": "abandoned"}))
+    with_end.close()
+    for path in home.root.glob("adw.db*"):
+        path.unlink()
+
+    report = home.rebuilt()
+
+    assert report.was_missing
+    assert (report.workflows, report.locks) == (3, 2)
+    assert "events that were in no document any more" in report.lost[0]
+    after = opened()
+    assert {(lock.repository, lock.issue_number, lock.adw_id) for lock in after.locks.all()} == {
+        ("octo/cat", 42, A),
+        ("", 43, B),
+    }
+    assert [row.adw_id for row in after.catalogue.page(PageQuery()).rows] == [C, B, A]
+    assert "state_changed" in after.kinds(A)
+    made = next(event for event in after.events.of_workflow(A) if event.event_type == "state_changed")
+    assert (made.data, made.meta) == ({"from": "pending", "to": "planning"}, {"rebuilt_from": "state_history"})
+    with after.ownership.own(A) as owned:
+        owned.save(owned.document)
+
+
+def test_events_that_wait_in_a_document_come_into_the_database_once(home, opened):
+    home.made(A)
+    waiting = {e["event_id"] for e in opened().store.load(A).document.outbox}
+    assert waiting, "the document still has its events"
+    for path in home.root.glob("adw.db*"):
+        path.unlink()
+
+    assert home.rebuilt().events_made == len(waiting)
+    assert home.rebuilt().events_made == 0
+    assert {event.event_id for event in opened().events.of_workflow(A)} == waiting
+
+
+def test_tokens_continue_above_every_fence_on_the_disk(home, opened):
+    home.made(A)
+    (home.root / A / ".adw_state.json.tmp.17").mkdir()
+    (home.root / A / ".adw_state.json.tmp.x").mkdir()
+    for path in home.root.glob("adw.db*"):
+        path.unlink()
+    home.rebuilt()
+
+    after = opened()
+    assert after.leases.read(A).fence == 18
+    with after.ownership.own(A) as owned:
+        assert owned.lease.fence == 19
+        owned.save(owned.document)
+    with pytest.raises(Fenced):
+        after.store.save(after.store.load(A).document, fence=17)
+
+
+def test_two_unfinished_workflows_of_one_issue_are_reported_and_the_older_keeps_it(home, opened):
+    home.made(B, created_at="2026-01-02T00:00:00.000000Z")
+    made = opened()
+    made.locks.release(42, B)
+    made.close()
+    home.made(A, created_at="2026-01-03T00:00:00.000000Z")
+    for path in home.root.glob("adw.db*"):
+        path.unlink()
+
+    report = home.rebuilt()
+
+    assert [(c.issue_number, c.keeper, c.others) for c in report.conflicts] == [(42, B, (A,))]
+    assert opened().locks.verify(42, B)
+
+
+def test_who_is_known_to_hold_the_lock_keeps_it_from_an_older_one(home):
+    old, new = (
+        StoredDocument(
+            data={"adw_id": adw_id, "issue_number": 42, "created_at": moment, "current_state": "paused"},
+            highest_fence=1,
+        )
+        for adw_id, moment in ((A, "2026-01-01"), (B, "2026-01-02"))
+    )
+    held = IssueLock(repository="", issue_number=42, adw_id=B, acquired_at="then")
+
+    plan = plan_rebuild([old, new], Salvage(locks=(held,)))
+
+    assert plan.contents.locks == (held,)
+    assert plan.conflicts[0].others == (A,)
+
+
+# --- a database that is damaged --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["not-a-database", "wrecked"])
+def test_a_corrupt_database_is_set_aside_and_made_again(home, opened, damage):
+    home.made(A)
+    if damage == "not-a-database":
+        home.file.write_bytes(b"this is not a database, and long enough to be looked at " * 100)
+    else:
+        wreck(home.file)
+    damaged = home.file.read_bytes()
+
+    report = home.rebuilt()
+
+    assert report.problems
+    aside = Path(report.set_aside)
+    assert aside.name.startswith("adw.db.corrupt-2026")
+    assert aside.read_bytes() == damaged
+    assert (report.workflows, report.locks) == (1, 1)
+    after = opened()
+    assert after.database.integrity_problems() == []
+    with after.ownership.own(A) as owned:
+        owned.save(owned.document)
+
+
+def test_what_can_still_be_read_of_a_damaged_database_is_kept(home, opened, monkeypatch):
+    home.made(A)
+    before = opened()
+    before.requests.ask(A, "stop", asked_by="octocat")
+    before.close()
+    # As an index that lost a row: everything can be read, and the database says that it is not whole.
+    monkeypatch.setattr(
+        "adws.adw_modules.db.sqlite.SqliteDatabase.integrity_problems", lambda self: ["row 1 missing from index"]
+    )
+    report = home.rebuilt()
+    monkeypatch.undo()
+
+    assert (report.events_kept, report.events_made, report.requests) == (2, 0, 1)
+    after = opened()
+    assert after.kinds(A) == ["workflow_created", "state_set"]
+    assert [(r.kind, r.asked_by) for r in after.requests.open_for(A)] == [("stop", "octocat")]
+
+
+# --- live owners -----------------------------------------------------------------------------------------------
+
+
+def test_it_refuses_while_an_owner_works_and_names_it(home, opened):
+    home.made(A)
+    made = opened()
+    named = rf"{A} \(cli {os.getpid()}@.*\); stop them first, or add --force"
+    with made.ownership.own(A), pytest.raises(OwnershipError, match=named):
+        home.rebuilt()
+
+
+def test_without_a_database_the_file_lock_tells_of_a_live_owner(home, opened):
+    home.made(A)
+    made = opened()
+    with made.ownership.own(A):
+        for path in home.root.glob("adw.db*"):
+            path.unlink()
+        with pytest.raises(OwnershipError, match=rf"{A} \(a process that holds its file lock\)"):
+            home.rebuilt()
+        home.rebuilt(force=True)
+
+
+def test_an_owner_that_was_rebuilt_over_by_force_is_refused(home, opened):
+    home.made(A)
+    made = opened()
+    with made.ownership.own(A) as late:
+        home.rebuilt(force=True)
+        with opened().ownership.own(A) as owned:
+            owned.save(owned.document.model_copy(update={"branch_name": "new"}))
+            with pytest.raises(Fenced):
+                late.save(late.document)
+
+
+def test_an_owner_whose_lock_is_all_that_is_left_is_shut_out(home, opened):
+    """The database that named it is gone: the file lock it holds still tells that it may write."""
+    home.made(A)
+    made = opened()
+    with made.ownership.own(A) as late:
+        late.save(late.document)
+        for path in home.root.glob("adw.db*"):
+            path.unlink()
+        home.rebuilt(force=True)
+        with opened().ownership.own(A), pytest.raises(Fenced):
+            late.save(late.document)
+
+
+def test_a_dead_owner_does_not_keep_it_from_work(home, opened):
+    home.made(A)
+    made = opened()
+    dead = home.processes.me("worker")
+    made.leases.take(A, type(dead)(**{**_fields(dead), "start_ticks": dead.start_ticks + 1}), ttl_seconds=30.0)
+
+    assert home.rebuilt().workflows == 1
+    with made.ownership.own(A):
+        assert made.kinds(A)[-1] == "lease_taken_over", "its agents are still to be ended"
+
+
+def _fields(record) -> dict[str, object]:
+    return {name: getattr(record, name) for name in type(record).__slots__}
+
+
+def test_the_report_is_plain_data(home):
+    home.made(A)
+    data = home.rebuilt().to_json()
+
+    assert data["workflows"] == 1
+    assert data["set_aside"] is None
