@@ -62,11 +62,11 @@ class SettingsFile:
                 raise ConfigError(f"{self.where(key)}: {key} is not a setting of adw{_advice(key, known)}")
 
     def _line(self, key: str) -> int:
-        lines = self._text.splitlines(keepends=True)
+        lines = self._text.split("\n")
         leaf = key.rpartition(".")[2]
         likely = [number for number, line in enumerate(lines, 1) if leaf in line]
-        for number in (*likely, *range(1, len(lines) + 1)):
-            if key in _keys_so_far("".join(lines[:number])):
+        for number in likely + list(range(1, len(lines) + 1)):
+            if key in _keys_so_far("\n".join(lines[:number])):
                 return number
 
         return len(lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -27,6 +28,8 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 #: Line and paragraph separator: a terminal may break the line there.
 _BREAKS = frozenset("\u2028\u2029")
+#: Characters that may stand in JSON as they are, but not on a terminal or in UTF-8 (half of a surrogate pair).
+_TO_ESCAPE = r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -38,7 +41,8 @@ def json_option(command: _Command) -> _Command:
 def emit(data: Printable, text: str | Iterable[str], *, as_json: bool) -> None:
     """Print *data* as JSON, or *text* (a text or its lines) cleaned for a terminal."""
     if as_json:
-        _write(json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True))
+        text = json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True)
+        _write(re.sub(_TO_ESCAPE, lambda found: f"\\u{ord(found[0]):04x}", text))
         return
     lines = text.split("\n") if isinstance(text, str) else text
 

@@ -39,7 +39,12 @@ def status(*, adw_id: str, as_json: bool) -> None:
 
 
 @click.command(name="list")
-@click.option("--state", metavar="STATE", callback=lambda _ctx, _param, value: _known_state(value), help="Only these.")
+@click.option(
+    "--state",
+    metavar="STATE",
+    callback=lambda _ctx, _param, value: _known_state(value),
+    help="Only those in this state.",
+)
 @click.option("--issue", type=click.IntRange(min=1), metavar="NUMBER", help="Only the workflows of this issue.")
 @click.option("--workflow", metavar="NAME", help="Only workflows made from this definition.")
 @click.option(

@@ -105,7 +105,9 @@ def _toml(text: str) -> str:
 def cli_page() -> str:
     """Return docs/cli.md."""
     root = click.Context(frame.cli, info_name="adw")
-    sections = [f"## {title}\n\n" + "\n".join(_section(root, entries)) for title, entries in frame.COMMANDS.items()]
+    sections = "\n".join(
+        f"## {title}\n\n" + "\n".join(_section(root, entries)) for title, entries in frame.COMMANDS.items()
+    )
     options = _table(("Option", "Meaning"), _options(frame.cli, root))
 
     return f"""# Commands
@@ -120,9 +122,9 @@ def cli_page() -> str:
 
 Exit codes: 0 done; 1 it could not be done, and one line on stderr says why; 2 wrong use; 3 a bug in adw, with its
 traceback in a log file that is named; 130 interrupted; 141 the reader of the output went away. With `--json` the output
-is one JSON document. Colour is left out when `NO_COLOR` is set.
+is one JSON document. Every command explains itself with `-h` or `--help`.
 
-{"".join(sections)}"""
+{sections}"""
 
 
 def commands(ctx: click.Context | None = None) -> Iterator[tuple[str, click.Command, click.Context]]:
@@ -147,8 +149,9 @@ def _section(root: click.Context, names: Sequence[str]) -> Iterator[str]:
 
 
 def _options(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, str]]:
-    for param in command.get_params(ctx):
-        record = param.get_help_record(ctx)
+    """Yield each option of a command as it is written, and its help."""
+    for param in command.params:
+        record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
         if record is not None:
             yield f"`{record[0]}`", record[1]
 

@@ -194,13 +194,15 @@ def test_what_could_drive_a_terminal_is_taken_out_of_text(text, shown):
 
 
 def test_json_is_one_document_with_sorted_keys_and_everything_in_it(capsysbinary):
-    output.emit({"b": "ü\x1b", "a": [1, None]}, "text", as_json=True)
+    data = {"b": "ü\x1b\x9b\u202e\u2028\ud800 👩\u200d💻", "a": [1, None]}
+    output.emit(data, "text", as_json=True)
 
-    printed = capsysbinary.readouterr().out
-    assert json.loads(printed) == {"a": [1, None], "b": "ü\x1b"}
-    assert printed.index(b'"a"') < printed.index(b'"b"')
-    assert "ü".encode() in printed
-    assert b"\x1b" not in printed
+    printed = capsysbinary.readouterr().out.decode()
+    assert json.loads(printed) == data
+    assert printed.index('"a"') < printed.index('"b"')
+    assert "ü" in printed
+    assert "👩\u200d💻" in printed
+    assert set(printed).isdisjoint("\x1b\x9b\u202e\u2028")
 
 
 def test_text_is_cleaned_line_by_line(capsys):
