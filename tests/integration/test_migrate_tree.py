@@ -351,31 +351,38 @@ def test_a_foreign_id_is_imported_under_its_own_name(app, home):
     assert app.store.exists("orch-187-20251020140000")
 
 
-def test_a_current_document_of_another_home_is_imported_with_a_new_count(app, home, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    with open_app(config.from_environment({"home": str(other)})) as source:
-        fields = {**CORE, "issue_number": 42, "created_at": MOMENT, "updated_at": MOMENT}
-        with source.ownership.create(document.parse(fields)) as owned:
-            owned.save(owned.document)
+def made_elsewhere(root, **fields):
+    """Make a home with one current document that had several owners, and return its path."""
+    root.mkdir()
+    moments = {"created_at": MOMENT, "updated_at": MOMENT}
+    with open_app(config.from_environment({"home": str(root)})) as source:
+        with source.ownership.create(document.parse({**CORE, "issue_number": 42, **moments, **fields})):
+            pass
+        for _ in range(3):
+            with source.ownership.own("a1b2c3d4") as owned:
+                owned.save(owned.document)
+    return root / "state" / "a1b2c3d4" / "adw_state.json"
 
-    done = apply(app, plan(app, other))["a1b2c3d4"]
 
+@pytest.mark.parametrize(("state", "fence"), [("paused", 1), ("completed", 0)])
+def test_a_current_document_of_another_home_begins_anew_here(app, home, tmp_path, state, fence):
+    """
+    Its revisions and owners were counted there; here nobody has owned it but the one who imports it.
+    """
+    made_elsewhere(tmp_path / "other", current_state=state)
+
+    done = apply(app, plan(app, tmp_path / "other"))["a1b2c3d4"]
+
+    stored = app.store.load("a1b2c3d4").document
     assert done.is_done
-    assert app.store.load("a1b2c3d4").document.revision == 1
+    assert (stored.revision, stored.fence, stored.current_state) == (1, fence, state)
 
 
 def test_a_current_document_that_was_changed_by_hand_is_not_imported(app, home, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    with open_app(config.from_environment({"home": str(other)})) as source:
-        fields = {**CORE, "issue_number": 42, "created_at": MOMENT, "updated_at": MOMENT}
-        with source.ownership.create(document.parse(fields)):
-            pass
-    path = other / "state" / "a1b2c3d4" / "adw_state.json"
+    path = made_elsewhere(tmp_path / "other")
     path.write_bytes(path.read_bytes().replace(b'"issue_number": 42', b'"issue_number": 43'))
 
-    (planned,) = plan(app, other).files
+    (planned,) = plan(app, tmp_path / "other").files
 
     assert planned.action is Action.CORRUPT
     assert "checksum" in planned.detail

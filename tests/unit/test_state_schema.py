@@ -122,15 +122,16 @@ def test_a_copy_takes_steps_without_leaving_them_in_the_original():
 # --- paths -----------------------------------------------------------------------------------------------------
 
 
-def test_the_shortest_chain_is_taken():
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_the_shortest_chain_is_taken(is_turned):
     """
-    Two steps beat three, whatever the order they were registered in.
+    Two steps beat three, on whichever side the longer way lies and in whatever order they were registered.
     """
-    registry = stepping(
-        ("1.0", "1.1"), ("1.1", "1.2"), ("1.2", "3.0"), ("1.0", "2.0"), ("2.0", "3.0"), ("1.1", "2.0"), current="3.0"
-    )
+    pairs = [("1.0", "1.1"), ("1.1", "1.2"), ("1.2", "4.0"), ("1.0", "2.0"), ("2.0", "4.0"), ("1.1", "2.0")]
+    pairs += [("1.0", "3.0"), ("3.0", "3.1"), ("3.1", "4.0")]
+    registry = stepping(*(reversed(pairs) if is_turned else pairs), current="4.0")
 
-    assert registry.migrate({})["ways"] == ["1.0->2.0", "2.0->3.0"]
+    assert registry.migrate({})["ways"] == ["1.0->2.0", "2.0->4.0"]
 
 
 def test_versions_are_ordered_as_numbers_not_as_text():
