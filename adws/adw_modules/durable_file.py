@@ -178,21 +178,40 @@ def link_previous(directory: int, name: str, previous: str) -> None:
 
 def read_file(name: str, *, directory: int | None = None, max_bytes: int) -> tuple[bytes, os.stat_result]:
     """Return the bytes of the regular file *name* and what it is; raise FileNotFoundError, UnsafePath, TooLarge."""
+    fd = _open_to_read(name, directory)
     try:
-        fd = os.open(name, _READ_FLAGS, dir_fd=directory)
-    except OSError as exc:
-        if exc.errno in {errno.ELOOP, errno.ENXIO}:
-            raise _unsafe(name, exc) from exc
-        raise
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise UnsafePath(f"{name} is not a regular file: move it away")
+        found = _regular(fd, name)
         if found.st_size > max_bytes:
             raise TooLarge(f"it has {found.st_size} bytes, the limit is {max_bytes}")
         return _read_all(fd, max_bytes), found
     finally:
         os.close(fd)
+
+
+def look_at_end(name: str, *, directory: int, size: int) -> tuple[os.stat_result, bytes]:
+    """Return what the regular file *name* is and its last *size* bytes; raise as `read_file` does."""
+    fd = _open_to_read(name, directory)
+    try:
+        found = _regular(fd, name)
+        return found, os.pread(fd, size, max(0, found.st_size - size))
+    finally:
+        os.close(fd)
+
+
+def _open_to_read(name: str, directory: int | None) -> int:
+    try:
+        return os.open(name, _READ_FLAGS, dir_fd=directory)
+    except OSError as exc:
+        if exc.errno in {errno.ELOOP, errno.ENXIO}:
+            raise _unsafe(name, exc) from exc
+        raise
+
+
+def _regular(fd: int, name: str) -> os.stat_result:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise UnsafePath(f"{name} is not a regular file: move it away")
+    return found
 
 
 def _read_all(fd: int, max_bytes: int) -> bytes:

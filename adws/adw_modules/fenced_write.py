@@ -14,7 +14,7 @@ import stat
 from types import TracebackType
 from typing import Self
 
-from adws.adw_modules import durable_file
+from adws.adw_modules import durable_file, state_text
 from adws.adw_modules.errors import AdwError, DurabilityUnknown, Fenced, StateWriteFailed
 from adws.adw_modules.state_reading import FILE_NAME, PREVIOUS_NAME, Signature, signature_of
 
@@ -43,6 +43,7 @@ class FencedWrite:
         self._fence = fence
         self._temp = temp_name(fence)
         self._fd = -1
+        self._tail = b""
         self._is_published = False
 
     def __enter__(self) -> Self:
@@ -81,6 +82,7 @@ class FencedWrite:
 
     def fill(self, payload: bytes, *, mode: int) -> None:
         """Put *payload* into the temp and on the disk."""
+        self._tail = payload[-state_text.SEAL_BYTES :]
         durable_file.fill(self._fd, payload, mode=mode)
 
     def keep_previous(self) -> None:
@@ -117,7 +119,7 @@ class FencedWrite:
         """Make the new name durable, once; return what the file is recognised by, None when that cannot be told."""
         fd, self._fd = self._fd, -1
         try:
-            signature = signature_of(os.fstat(fd))
+            signature = signature_of(os.fstat(fd), self._tail)
         except OSError:
             signature = None
         durable_file.settle(self.directory, fd)

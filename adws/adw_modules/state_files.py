@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from adws.adw_modules import durable_file, fenced_write, state_reading, state_repair, state_revision, state_text
 from adws.adw_modules.errors import (
+    AdwError,
     DurabilityUnknown,
     Fenced,
     StateConflict,
-    StateError,
     StateExists,
     StateNotFound,
     StateReadFailed,
@@ -44,7 +44,7 @@ MAX_REMEMBERED = 4096
 
 
 #: Stands in for a file that is missing; its mode is that of a new one.
-_NO_FILE: Signature = (0, 0, 0, 0, durable_file.NEW_FILE_MODE)
+_NO_FILE: Signature = (0, 0, 0, 0, durable_file.NEW_FILE_MODE, b"")
 
 
 class _Known(NamedTuple):
@@ -130,7 +130,10 @@ class FileStateStore:
 
     def _resolve(self, adw_id: str) -> Resolved:
         folder = self._folder(adw_id)
-        directory = state_reading.open_folder(folder)
+        try:
+            directory = state_reading.open_folder(folder)
+        except OSError as exc:
+            raise StateReadFailed(folder, exc) from exc
         try:
             return self._resolve_in(directory, folder, adw_id)
         except StateNotFound:
@@ -233,7 +236,7 @@ class FileStateStore:
         Only for an owner that holds the machine's lock of the workflow: then no former owner lives.
         """
         folder = self._folder(check_adw_id(adw_id))
-        directory = state_reading.open_folder(folder)
+        directory = _open_to_write(folder)
         if directory is None:
             return
         try:
@@ -253,7 +256,7 @@ class FileStateStore:
             raise StateExists(adw_id)
 
     def _open_for_save(self, adw_id: str, folder: str) -> int:
-        directory = state_reading.open_folder(folder)
+        directory = _open_to_write(folder)
         if directory is not None:
             return directory
         if self._projection is None or self._projection.copy_of(adw_id) is None:
@@ -264,7 +267,7 @@ class FileStateStore:
     def _lowest_open_fence(self, directory: int, folder: str, adw_id: str, fence: int) -> int:
         try:
             found = self._resolve_in(directory, folder, adw_id).used.fence
-        except StateError:
+        except AdwError:  # also a database that is away: a takeover must not wait for it
             return 0
         return min(found, fence)
 
@@ -272,7 +275,7 @@ class FileStateStore:
         """Return what to build on; raise Fenced or StateConflict."""
         adw_id = document.adw_id
         known = self._known.get(adw_id)
-        if known is None or known.signature != _signature(directory):
+        if known is None or known.signature != state_reading.look_at(directory):
             known, repair = self._read_again(directory, folder, adw_id)
         else:
             repair = None
@@ -318,21 +321,21 @@ class FileStateStore:
         self._projection.submit(state_revision.projected(after, events))
 
 
+def _open_to_write(folder: str) -> int | None:
+    try:
+        return state_reading.open_folder(folder)
+    except OSError as exc:
+        raise StateWriteFailed(folder, exc) from exc
+
+
 def _make_folder(folder: str) -> int:
     """Return a descriptor of the real directory *folder*, which is made when it is missing."""
     try:
         durable_file.make_directory(folder)
     except OSError as exc:
         raise StateWriteFailed(folder, exc) from exc
-    directory = state_reading.open_folder(folder)
+    directory = _open_to_write(folder)
     if directory is None:
         raise StateWriteFailed(folder, FileNotFoundError(errno.ENOENT, "it was removed a moment after it was made"))
 
     return directory
-
-
-def _signature(directory: int) -> Signature | None:
-    try:
-        return state_reading.signature_of(os.stat(FILE_NAME, dir_fd=directory, follow_symlinks=False))
-    except FileNotFoundError:
-        return None

@@ -24,8 +24,9 @@ from adws.adw_modules.state_text import Seal
 FILE_NAME = "adw_state.json"
 PREVIOUS_NAME = "adw_state.json.prev"
 
-#: Inode, size, mtime and ctime in nanoseconds, mode: while they are the same, so is the file.
-Signature: TypeAlias = tuple[int, int, int, int, int]
+#: Inode, size, mtime and ctime in nanoseconds, mode, and the file's last bytes, which are its checksum. While they are
+#: the same, so is the file. The numbers alone would not do: file systems use inodes again, and their clocks are coarse.
+Signature: TypeAlias = tuple[int, int, int, int, int, bytes]
 #: Gives the database's copy of a document, None when it has none.
 CopyOf: TypeAlias = Callable[[str], bytes | None]
 
@@ -72,13 +73,23 @@ class Resolved:
     notices: tuple[LoadNotice, ...] = ()
 
 
-def signature_of(found: os.stat_result) -> Signature:
-    """Return what tells one file from another without reading it."""
-    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
+def signature_of(status: os.stat_result, tail: bytes) -> Signature:
+    """Return what tells one file from another; *tail* is its last `state_text.SEAL_BYTES` bytes."""
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode, tail)
+
+
+def look_at(directory: int) -> Signature | None:
+    """Return the signature of the document without reading it, None when it is missing."""
+    try:
+        status, tail = durable_file.look_at_end(FILE_NAME, directory=directory, size=state_text.SEAL_BYTES)
+    except (FileNotFoundError, UnsafePath):
+        return None  # whoever reads it will say so
+
+    return signature_of(status, tail)
 
 
 def open_folder(folder: str) -> int | None:
-    """Return a descriptor of the directory *folder*, None when there is none; a symbolic link is refused."""
+    """Return a descriptor of the directory *folder*, None when there is none; raise UnsafePath for a link, OSError."""
     try:
         return durable_file.open_directory(folder, follow=False)
     except FileNotFoundError:
@@ -86,7 +97,7 @@ def open_folder(folder: str) -> int | None:
     except OSError as exc:
         if exc.errno in {errno.ELOOP, errno.ENOTDIR}:
             raise UnsafePath(f"{folder} is not a real directory: adw never follows it, move it away") from exc
-        raise StateReadFailed(folder, exc) from exc
+        raise
 
 
 def resolve(
@@ -160,7 +171,7 @@ def examine(directory: int | None, folder: str, name: str, adw_id: str, *, max_b
     except OSError as exc:
         raise StateReadFailed(path, exc) from exc
 
-    return _judge(text, path, adw_id, signature_of(status))
+    return _judge(text, path, adw_id, signature_of(status, text[-state_text.SEAL_BYTES :]))
 
 
 def examine_copy(text: bytes, adw_id: str) -> Found:

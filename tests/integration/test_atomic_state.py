@@ -44,11 +44,11 @@ def path(tmp_path):
 
 
 def names_beside(path: Path) -> list[str]:
-    return sorted(os.listdir(path.parent))
+    return sorted(entry.name for entry in path.parent.iterdir())
 
 
 def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 # --- round trips and format ------------------------------------------------------------------------------------
@@ -551,7 +551,7 @@ def test_no_descriptor_is_leaked_by_success_or_refusal(path):
 def test_the_order_of_a_write_is_the_one_that_survives_a_power_cut(path, monkeypatch):
     AtomicStateWriter.write(path, STATE)
     log: list[str] = []
-    directories = {os.stat(path.parent).st_ino}
+    directories = {path.parent.stat().st_ino}
 
     def noted(name):
         real = getattr(os, name)
@@ -585,7 +585,7 @@ def test_new_directories_are_synced_into_their_parents(tmp_path, monkeypatch):
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(StateWriteFailed, match="file/adw_state.json"):
+    with pytest.raises(StateWriteFailed, match=r"file/adw_state\.json"):
         AtomicStateWriter.write(tmp_path / "file" / "adw_state.json", STATE)
 
 

@@ -98,7 +98,7 @@ def folder(root):
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(os.listdir(folder))
+    return sorted(entry.name for entry in folder.iterdir())
 
 
 def event_types(document) -> list[str]:
@@ -191,7 +191,7 @@ def test_reading_writes_nothing(store, make, folder):
     assert snapshot(folder) == before
 
 
-def test_a_step_reads_no_file_when_nobody_else_wrote(store, monkeypatch):
+def test_a_step_does_not_read_the_document_again_when_nobody_else_wrote(store, monkeypatch):
     document = store.create(new_document())
     reads: list[int] = []
     real = os.read
@@ -219,6 +219,23 @@ def test_an_edit_in_place_with_the_old_size_and_times_is_seen(store, folder):
     path.write_bytes(path.read_bytes().replace(b'"aaaa"', b'"bbbb"'))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
+    with pytest.raises(StateConflict):
+        store.save(document, fence=1)
+
+
+def test_a_file_that_looks_the_same_from_outside_is_told_apart_by_its_checksum(store, make, folder, monkeypatch):
+    document = store.create(new_document(count=1))
+    theirs = make()
+    theirs.save(theirs.load(ADW_ID).document.model_copy(update={"count": 2, "revision": 1}), fence=1)
+    signature = store._known[ADW_ID].signature
+    real = os.fstat
+
+    class LooksTheSame:
+        st_ino, st_size, st_mtime_ns, st_ctime_ns, st_mode = signature[:5]
+        st_nlink = 1
+
+    path = folder / DOCUMENT
+    monkeypatch.setattr(os, "fstat", lambda fd: LooksTheSame if os.path.samestat(real(fd), path.stat()) else real(fd))
     with pytest.raises(StateConflict):
         store.save(document, fence=1)
 
@@ -749,7 +766,7 @@ def test_sweeping_removes_temps_and_fences_and_nothing_else(store, folder):
 
 
 #: Every call through which a save touches the disk.
-CALLS = ("open", "fstat", "stat", "write", "fchmod", "fsync", "unlink", "link", "rename", "close", "read")
+CALLS = ("open", "fstat", "stat", "write", "fchmod", "fsync", "unlink", "link", "rename", "close", "read", "pread")
 
 
 def run_at_call(monkeypatch, number: int, action) -> list[str]:
@@ -870,7 +887,7 @@ def test_a_failure_of_any_system_call_leaves_a_whole_revision_and_no_temp(make, 
         if kind == "legacy":
             (root / adw_id / DOCUMENT).write_bytes(WILD.replace(ADW_ID.encode(), adw_id.encode()))
         document = store.load(adw_id).document
-        descriptors = len(os.listdir("/proc/self/fd"))
+        descriptors = len(list(Path("/proc/self/fd").iterdir()))
 
         def fail():
             raise OSError(code, os.strerror(code))
@@ -889,7 +906,7 @@ def test_a_failure_of_any_system_call_leaves_a_whole_revision_and_no_temp(make, 
         assert found.revision - document.revision in allowed[outcome], f"call {number}: {outcome}"
         assert [name for name in names(root / adw_id) if "tmp" in name] == []
         # A failed close leaves the descriptor open here, because the real close was not called.
-        assert len(os.listdir("/proc/self/fd")) - descriptors <= 1
+        assert len(list(Path("/proc/self/fd").iterdir())) - descriptors <= 1
         assert make().save(found, fence=1).revision == found.revision + 1
     assert outcomes >= {"saved", "StateWriteFailed", "DurabilityUnknown"}
 
