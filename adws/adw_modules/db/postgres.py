@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
@@ -71,16 +70,10 @@ def to_pyformat(sql: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """Return *url* as it may be shown."""
-    parts = urlsplit(url)
-    where = parts.netloc
-    if "@" in where:
-        who, _, host = where.rpartition("@")
-        user = who.partition(":")[0]
-        where = f"{user}:***@{host}" if ":" in who else where
-    query = re.sub(r"(?i)\b((?:ssl)?password)=[^&]*", r"\1=***", parts.query)
+    """Return *url* as it may be shown; a strange one loses rather too much than too little."""
+    shown = re.sub(r"(://[^:/@?]*):.*@", r"\1:***@", url)
 
-    return urlunsplit((parts.scheme, where, parts.path, query, parts.fragment))
+    return re.sub(r"(?i)\b((?:ssl)?password)=[^&]*", r"\1=***", shown)
 
 
 class PostgresSession(Session):
@@ -188,7 +181,7 @@ class PostgresDatabase(Database):
         while self._idle:
             self._idle.pop().close()
 
-    def forget(self) -> None:
+    def after_fork_in_child(self) -> None:
         _PARENTS.extend(self._idle)
         self._idle = []
 

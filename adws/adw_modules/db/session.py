@@ -94,18 +94,34 @@ class Database(ABC):
     def close(self) -> None:
         """Close every connection; the database opens again when it is used again."""
 
+    def before_fork(self) -> None:  # noqa: B027 - not every database has something to do
+        """Make ready for a fork of this process."""
+
+    def after_fork_in_parent(self) -> None:  # noqa: B027 - not every database has something to do
+        """Go on after a fork."""
+
     @abstractmethod
-    def forget(self) -> None:
-        """Drop every connection without a word to the other side: they belong to the parent of this process."""
+    def after_fork_in_child(self) -> None:
+        """Let go of what belongs to the parent of this process, without a word to the other side."""
 
 
-#: Every database of this process, so that a forked child can let go of its parent's connections.
+#: Every database of this process.
 _OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
-def _forget_all() -> None:
+def _before_fork() -> None:
     for database in list(_OPEN):
-        database.forget()
+        database.before_fork()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+def _after_fork_in_parent() -> None:
+    for database in list(_OPEN):
+        database.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    for database in list(_OPEN):
+        database.after_fork_in_child()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from adws.adw_modules.db import mounts, schema_version
+from adws.adw_modules.db.fork_gate import ForkGate
 from adws.adw_modules.db.session import _NOTHING, PATIENCE_SECONDS, Database, Params, Row, Session
 from adws.adw_modules.db.write_turn import WriteTurn
 from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable, DurabilityUnknown
@@ -80,6 +81,7 @@ class SqliteDatabase(Database):
         self._readers: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
         self._writer_file: tuple[int, int] | None = None
+        self._gate = ForkGate(patience_seconds=patience_seconds)
         self.turn = WriteTurn(path.with_name(f"{path.name}.write-lock"), patience_seconds=patience_seconds)
 
     def lease_clock(self) -> Params:
@@ -87,37 +89,39 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def read(self) -> Iterator[Session]:
+        self._gate.enter()
         try:
-            connection = self._readers.pop()
-        except IndexError:
-            connection = self.connect()
-        try:
-            connection.execute("BEGIN")
-            yield SqliteSession(connection)
-            connection.execute("COMMIT")
-        except BaseException as exc:
-            connection.close()
-            if isinstance(exc, sqlite3.Error):
-                raise self.translated(exc) from exc
-            raise
-        if len(self._readers) < IDLE_READERS:
-            self._readers.append(connection)
-        else:
-            connection.close()
-
-    @contextmanager
-    def write(self) -> Iterator[Session]:
-        with self.turn.held():
-            connection = self._writing()
+            connection = self._reading()
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("BEGIN")
                 yield SqliteSession(connection)
+                connection.execute("COMMIT")
             except BaseException as exc:
-                self._roll_back(connection)
+                connection.close()
                 if isinstance(exc, sqlite3.Error):
                     raise self.translated(exc) from exc
                 raise
-            self._commit(connection)
+            self._keep_reader(connection)
+        finally:
+            self._gate.leave()
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        self._gate.enter()
+        try:
+            with self.turn.held():
+                connection = self._writing()
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    yield SqliteSession(connection)
+                except BaseException as exc:
+                    self._roll_back(connection)
+                    if isinstance(exc, sqlite3.Error):
+                        raise self.translated(exc) from exc
+                    raise
+                self._commit(connection)
+        finally:
+            self._gate.leave()
 
     def schema_version(self) -> str | None:
         if not self.path.exists():
@@ -170,16 +174,22 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         self.turn.close()
-        self._drop_writer()
-        while self._readers:
-            self._readers.pop().close()
+        self._close_connections()
 
-    def forget(self) -> None:
+    def before_fork(self) -> None:
+        if self._gate.close():
+            self._close_connections()
+
+    def after_fork_in_parent(self) -> None:
+        self._gate.open()
+
+    def after_fork_in_child(self) -> None:
         _PARENTS.extend(self._readers)
         if self._writer is not None:
             _PARENTS.append(self._writer)
         self._readers, self._writer = [], None
         self.turn.forget()
+        self._gate.start_in_child()
 
     def translated(self, error: sqlite3.Error) -> DatabaseError:
         """Return *error* as a sentence that says what to do."""
@@ -199,6 +209,18 @@ class SqliteDatabase(Database):
             )
 
         return DatabaseError(f"the database {self.name} could not do it: {error}; nothing was changed")
+
+    def _reading(self) -> sqlite3.Connection:
+        try:
+            return self._readers.pop()  # asked, not looked at first: another thread may be faster
+        except IndexError:
+            return self.connect()
+
+    def _keep_reader(self, connection: sqlite3.Connection) -> None:
+        if len(self._readers) < IDLE_READERS:
+            self._readers.append(connection)
+        else:
+            connection.close()
 
     def _writing(self) -> sqlite3.Connection:
         """Return the connection that writes. The file is looked at each time: after a restore it is another one."""
@@ -232,6 +254,11 @@ class SqliteDatabase(Database):
                 connection.execute("ROLLBACK")
         except sqlite3.Error:
             self._drop_writer()
+
+    def _close_connections(self) -> None:
+        self._drop_writer()
+        while self._readers:
+            self._readers.pop().close()
 
     def _drop_writer(self) -> None:
         connection, self._writer = self._writer, None

@@ -1,0 +1,70 @@
+"""
+Forking between transactions, never inside one.
+
+SQLite keeps the locks of a process in memory that a forked child inherits: a child would believe it holds its parent's
+locks, and take none of its own. So before a fork the transactions of other threads are waited for and every connection
+is closed. Where that cannot be, because the forking thread itself is inside one, the child is not let in at all.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from adws.adw_modules.errors import DatabaseUnavailable
+
+
+class ForkGate:
+    """Counts who is inside a transaction, and closes while a fork is made."""
+
+    def __init__(self, *, patience_seconds: float) -> None:
+        self._patience = patience_seconds
+        self._changed = threading.Condition()
+        self._inside: dict[int, int] = {}  #: thread -> how many transactions it is in
+        self._is_closed = False
+        self._is_unusable = False
+
+    def enter(self) -> None:
+        """Go in; raise DatabaseUnavailable in a child that was forked inside a transaction."""
+        if self._is_unusable:
+            raise DatabaseUnavailable(
+                "this process was forked inside a database transaction and cannot use the database: "
+                "fork outside of it, or start a new process"
+            )
+        me = threading.get_ident()
+        with self._changed:
+            while self._is_closed and me not in self._inside:
+                self._changed.wait()
+            self._inside[me] = self._inside.get(me, 0) + 1
+
+    def leave(self) -> None:
+        """Go out."""
+        me = threading.get_ident()
+        with self._changed:
+            left = self._inside.get(me, 0) - 1
+            if left > 0:
+                self._inside[me] = left
+                return
+            self._inside.pop(me, None)
+            if self._is_closed:
+                self._changed.notify_all()
+
+    def close(self) -> bool:
+        """Let nobody in any more, wait for those inside, and say whether nobody is left."""
+        me = threading.get_ident()
+        with self._changed:
+            self._is_closed = True
+            self._changed.wait_for(lambda: not self._inside.keys() - {me}, timeout=self._patience)
+            self._is_unusable = bool(self._inside)
+            return not self._inside
+
+    def open(self) -> None:
+        """Let everybody in again: the fork is made, and this is the parent."""
+        with self._changed:
+            self._is_closed = self._is_unusable = False
+            self._changed.notify_all()
+
+    def start_in_child(self) -> None:
+        """Start afresh in the child, which has no other threads; unusable stays what could not be closed."""
+        self._changed = threading.Condition()
+        self._inside = {}
+        self._is_closed = False

@@ -1,0 +1,577 @@
+"""SQLite as it is used: durable, one writer at a time, safe across threads, forks and damage."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.db import mounts, opening
+from adws.adw_modules.db import sqlite as sqlite_module
+from adws.adw_modules.db.catalogue import DatabaseCatalogue
+from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable, DurabilityUnknown, UsageError
+from adws.adw_modules.interfaces import LeaseBusy, LeaseTaken, PageQuery
+from tests import forked
+from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
+
+
+@pytest.fixture
+def path(sqlite_url, tmp_path) -> Path:
+    return tmp_path / "adw.db"
+
+
+@pytest.fixture
+def database(path, sqlite_url, open_db):
+    return open_db(sqlite_url)
+
+
+def lock_issue(database, number: int, adw_id: str = FIRST) -> None:
+    with database.write() as session:
+        session.run("INSERT INTO adw_locks VALUES ('', :number, :adw_id, '')", {"number": number, "adw_id": adw_id})
+
+
+def count_locks(database) -> int:
+    with database.read() as session:
+        return session.one("SELECT count(*) FROM adw_locks")[0]
+
+
+# --- settings --------------------------------------------------------------------------------------------------
+
+
+def test_every_connection_is_durable_and_keeps_references(database):
+    wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30000}
+    for block in (database.read, database.write):
+        with block() as session:
+            found = {name: session.one(f"PRAGMA {name}")[0] for name in wanted}
+        assert found == wanted
+
+
+def test_only_its_owner_may_read_the_database(tmp_path, open_db):
+    before = os.umask(0)
+    try:
+        database = open_db(f"sqlite:///{tmp_path}/new/adw.db")
+        lock_issue(database, 1)
+    finally:
+        os.umask(before)
+
+    files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "new").iterdir()}
+    assert files == dict.fromkeys(["adw.db", "adw.db-wal", "adw.db-shm", "adw.db.write-lock"], 0o600)
+
+
+def test_the_lock_file_is_never_unlinked_and_closed_on_exec(database, path):
+    lock_issue(database, 1)
+    before = path.with_name("adw.db.write-lock").stat().st_ino
+    assert not os.get_inheritable(database.turn._fd)
+    database.close()
+    lock_issue(database, 2)
+
+    assert path.with_name("adw.db.write-lock").stat().st_ino == before
+
+
+# --- transactions ----------------------------------------------------------------------------------------------
+
+
+def test_a_block_that_raises_changes_nothing(database):
+    def work(session) -> None:
+        session.run("INSERT INTO adw_locks VALUES ('', 1, 'x', '')")
+        raise RuntimeError("on the way")
+
+    with pytest.raises(RuntimeError, match="on the way"):
+        database.transact(work)
+
+    assert count_locks(database) == 0
+    lock_issue(database, 2)
+    assert count_locks(database) == 1
+
+
+def test_a_read_sees_one_moment(database):
+    with database.read() as session:
+        before = session.one("SELECT count(*) FROM adw_locks")
+        lock_issue(database, 1)
+        assert session.one("SELECT count(*) FROM adw_locks") == before
+
+    assert count_locks(database) == 1
+
+
+def test_what_was_committed_is_there_for_another_process(database):
+    lock_issue(database, 1)
+
+    assert forked.is_well(forked.start(lambda: _assert_equal(count_locks(database), 1)))
+
+
+def _assert_equal(found: object, wanted: object) -> None:
+    assert found == wanted
+
+
+def test_a_bad_statement_is_our_error_and_leaves_the_database_usable(database):
+    for block in (database.read, database.write):
+        with pytest.raises(DatabaseError, match="no such table"), block() as session:
+            session.run("SELECT * FROM nowhere")
+
+    lock_issue(database, 1)
+
+
+# --- writers in turn -------------------------------------------------------------------------------------------
+
+
+def test_writers_of_many_processes_and_threads_lose_nothing(database):
+    """
+    The turn makes them queue: none is refused, none writes over another.
+    """
+    with database.write() as session:
+        session.run("INSERT INTO adw_locks VALUES ('', 1, 'x', '0')")
+
+    def count() -> None:
+        for _ in range(25):
+            with database.write() as session:
+                seen = int(session.one("SELECT acquired_at FROM adw_locks")[0])
+                session.run("UPDATE adw_locks SET acquired_at = :n", {"n": str(seen + 1)})
+
+    def work() -> None:
+        threads = [threading.Thread(target=count) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    children = [forked.start(work) for _ in range(4)]
+
+    assert [forked.is_well(child) for child in children] == [True] * len(children)
+    with database.read() as session:
+        assert session.one("SELECT acquired_at FROM adw_locks") == ("200",)
+
+
+def test_a_writer_that_is_stuck_is_named_after_a_while(path, sqlite_url, open_db):
+    database = open_db(sqlite_url, patience_seconds=0.05)
+    holder = os.open(path.with_name("adw.db.write-lock"), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    with pytest.raises(DatabaseUnavailable, match=r"another process.*write-lock.*fuser"):
+        lock_issue(database, 1)
+    os.close(holder)
+
+    lock_issue(database, 1)
+    assert count_locks(database) == 1
+
+
+def test_a_turn_that_comes_late_is_given_back(path, sqlite_url, open_db):
+    """
+    Who gave up must not hold the turn when it comes at last.
+    """
+    database = open_db(sqlite_url, patience_seconds=0.05)
+    holder = os.open(path.with_name("adw.db.write-lock"), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    with pytest.raises(DatabaseUnavailable):
+        lock_issue(database, 1)
+    waiting = [thread for thread in threading.enumerate() if thread.name == "adw-write-turn"]
+    os.close(holder)
+    for thread in waiting:
+        thread.join()
+
+    lock_issue(open_db(sqlite_url, patience_seconds=0.05), 1)
+
+
+def test_a_writer_waits_for_its_turn(database, path):
+    holder = os.open(path.with_name("adw.db.write-lock"), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    writer = threading.Thread(target=lock_issue, args=(database, 1))
+    writer.start()
+    while not any(thread.name == "adw-write-turn" for thread in threading.enumerate()):
+        assert writer.is_alive()
+    assert count_locks(database) == 0, "a reader does not wait"
+    os.close(holder)
+    writer.join()
+
+    assert count_locks(database) == 1
+
+
+def test_a_thread_that_writes_inside_its_own_write_is_told(path, sqlite_url, open_db):
+    database = open_db(sqlite_url, patience_seconds=0.05)
+    with pytest.raises(DatabaseUnavailable, match="another thread"), database.write():
+        lock_issue(database, 1)
+
+    lock_issue(database, 2)
+
+
+def test_another_program_that_holds_the_database_is_named(path, sqlite_url, open_db):
+    database = open_db(sqlite_url, patience_seconds=0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DatabaseUnavailable, match=r"locked by another program.*fuser"):
+        lock_issue(database, 1)
+    other.execute("ROLLBACK")
+    other.close()
+
+    lock_issue(database, 1)
+
+
+# --- forks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_has_connections_and_a_turn_of_its_own(database):
+    """
+    SQLite's own locks do not survive a fork: a child that used its parent's connections would break the database.
+    """
+    lock_issue(database, 1)
+    assert database._writer is not None
+
+    def work() -> None:
+        assert database._writer is None
+        assert database._readers == []
+        assert database.turn._fd is None
+        lock_issue(database, 2)
+
+    assert forked.is_well(forked.start(work))
+    assert database._writer is None, "nothing was open while the fork was made"
+    assert count_locks(database) == 2
+    lock_issue(database, 3)
+    assert database.integrity_problems() == []
+
+
+def test_a_fork_waits_for_the_transactions_of_other_threads(database):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow_write() -> None:
+        with database.write() as session:
+            inside.set()
+            go_on.wait()
+            session.run("INSERT INTO adw_locks VALUES ('', 1, 'x', '')")
+
+    writer = threading.Thread(target=slow_write)
+    writer.start()
+    inside.wait()
+    helper = threading.Thread(target=lambda: (_until(lambda: database._gate._is_closed), go_on.set()))
+    helper.start()
+    child = forked.start(lambda: _assert_equal(count_locks(database), 1))
+    writer.join()
+    helper.join()
+
+    assert forked.is_well(child)
+
+
+def _until(condition) -> None:
+    while not condition():
+        threading.Event().wait(0.001)
+
+
+@pytest.mark.parametrize("block", ["read", "write"])
+def test_a_child_forked_inside_a_transaction_is_not_let_in(database, block):
+    def work() -> None:
+        with pytest.raises(DatabaseUnavailable, match="forked inside"):
+            count_locks(database)
+
+    with getattr(database, block)() as session:
+        assert forked.is_well(forked.start(work))
+        assert session.one("SELECT count(*) FROM adw_locks") == (0,)
+
+    lock_issue(database, 1)
+    assert count_locks(database) == 1, "the parent goes on"
+
+
+# --- damage ----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path, clock):
+    path = tmp_path / "adw.db"
+    path.write_bytes(b"this is not a database, it is a text" * 100)
+
+    with pytest.raises(DatabaseCorrupt, match=r"adw restore.*adw db rebuild"):
+        opening.open_database(f"sqlite:///{path}", clock=clock)
+
+    assert path.read_bytes().startswith(b"this is not")
+
+
+def test_a_damaged_page_is_reported_by_the_check(database, path):
+    world = database_world(database, SystemClock())
+    for number in range(200):
+        world.store.create(make_document(f"{number:08x}"))
+    database.close()
+    with sqlite3.connect(path) as plain:
+        plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    plain.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        for offset in range(4096 * 12, size, 4096):
+            file.seek(offset)
+            file.write(b"\xff" * 64)
+
+    try:
+        problems = database.integrity_problems()
+    except DatabaseCorrupt as exc:
+        problems = [str(exc)]
+    assert problems
+
+
+def test_a_database_that_vanished_is_not_made_anew_in_silence(database, path):
+    lock_issue(database, 1)
+    database.close()
+    path.unlink()
+
+    with pytest.raises(DatabaseUnavailable, match="look whether it exists"):
+        lock_issue(database, 2)
+    assert not path.exists()
+
+
+def test_a_database_that_was_replaced_is_noticed(database, path, tmp_path):
+    """
+    After a restore the open connection is on a file without a name: what is written there would be lost.
+    """
+    lock_issue(database, 1)
+    database.copy_to(tmp_path / "copy.db")
+    (tmp_path / "copy.db").replace(path)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink()
+
+    lock_issue(database, 2)
+    database.close()
+
+    assert count_locks(database) == 2
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path, clock):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(DatabaseUnavailable, match="choose a place"):
+        opening.open_database(f"sqlite:///{tmp_path}/file/adw.db", clock=clock)
+
+
+class FailingCommit:
+    """A connection whose next COMMIT fails as a disk would make it fail."""
+
+    def __init__(self, connection, code):
+        self._connection = connection
+        self._code = code
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def execute(self, sql, *params):
+        if sql != "COMMIT":
+            return self._connection.execute(sql, *params)
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = self._code
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        (sqlite3.SQLITE_IOERR_FSYNC, DurabilityUnknown),
+        (sqlite3.SQLITE_IOERR_WRITE, DurabilityUnknown),
+        (sqlite3.SQLITE_FULL, DatabaseError),
+    ],
+    ids=["sync", "write", "full"],
+)
+def test_a_commit_that_fails_is_never_taken_for_done(database, code, wanted):
+    lock_issue(database, 1)
+    database._writer = FailingCommit(database._writer, code)
+    with pytest.raises(wanted):
+        lock_issue(database, 2)
+
+    database._drop_writer()
+    assert count_locks(database) == 1
+    lock_issue(database, 3)
+
+
+# --- network file systems --------------------------------------------------------------------------------------
+
+MOUNTS = """\
+21 1 8:1 / / rw,relatime - ext4 /dev/vda rw
+40 21 0:44 / /home rw,relatime shared:1 - nfs4 server:/home rw
+41 40 8:2 / /home/local rw - ext4 /dev/vdb rw
+42 21 0:45 / /with\\040space rw - fuse.sshfs me@host: rw
+a broken line
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        ("/var/adw.db", "ext4"),
+        ("/home/ann/adw.db", "nfs4"),
+        ("/home/local/adw.db", "ext4"),
+        ("/homework/adw.db", "ext4"),
+        ("/with space/adw.db", "fuse.sshfs"),
+    ],
+)
+def test_the_file_system_of_a_path_is_the_nearest_mount_above_it(where, kind):
+    assert mounts.file_system_of(Path(where), MOUNTS) == kind
+
+
+def test_a_network_file_system_is_refused(tmp_path, monkeypatch, clock):
+    table = tmp_path / "mountinfo"
+    table.write_text(f"21 1 8:1 / {tmp_path} rw - nfs4 server:/x rw\n")
+    monkeypatch.setattr(mounts.refuse_network, "__defaults__", (table,))
+
+    with pytest.raises(DatabaseUnavailable, match=r"network file system \(nfs4\).*PostgreSQL"):
+        opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+
+
+def test_where_there_is_no_mount_table_nothing_is_refused(tmp_path):
+    mounts.refuse_network(tmp_path / "adw.db", tmp_path / "no such table")
+
+
+def test_a_sqlite_that_is_too_old_is_named(tmp_path, monkeypatch, clock):
+    monkeypatch.setattr(sqlite_module.sqlite3, "sqlite_version_info", (3, 34, 1))
+
+    with pytest.raises(DatabaseUnavailable, match="too old"):
+        opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+
+
+# --- leases on this machine ------------------------------------------------------------------------------------
+
+
+def test_a_lease_of_an_earlier_start_of_the_machine_is_over(sqlite_url, open_db, clock):
+    before = database_world(open_db(sqlite_url, boot_id="boot-1"), clock)
+    before.add_row(FIRST)
+    taken = before.leases.take(FIRST, make_owner("one"), ttl_seconds=1e9)
+
+    after = database_world(open_db(sqlite_url, boot_id="boot-2"), clock)
+
+    assert after.leases.read(FIRST).seconds_left < 0
+    assert after.catalogue.page(PageQuery()).rows[0].owner == ""
+    again = after.leases.take(FIRST, make_owner("two"), ttl_seconds=30.0)
+    assert (again.lease.fence, again.previous) == (2, make_owner("one"))
+    assert before.leases.release(taken.lease) is False
+
+
+def test_of_many_processes_one_takes_the_lease_and_one_the_issue(database_url, open_db):
+    database = open_db(database_url)
+    world = database_world(database, SystemClock())
+    world.add_row(FIRST)
+
+    def compete(number: int) -> None:
+        answer = world.leases.take(FIRST, make_owner(f"owner {number}"), ttl_seconds=3600.0)
+        won = world.locks.acquire(42, f"{number:08x}")
+        mine = world.leases.read(FIRST).owner == make_owner(f"owner {number}")
+        assert isinstance(answer, LeaseTaken if mine else LeaseBusy)
+        assert won == (world.locks.holder(42).adw_id == f"{number:08x}")
+
+    children = [forked.start(lambda number=number: compete(number)) for number in range(8)]
+
+    assert [forked.is_well(child) for child in children] == [True] * len(children)
+    assert world.leases.read(FIRST).fence == 1
+
+
+def test_the_list_shows_who_works_on_it_while_the_lease_lasts(database, clock):
+    world = database_world(database, clock)
+    world.registry.register(make_document(), make_owner(), ttl_seconds=30.0)
+    assert world.catalogue.page(PageQuery()).rows[0].owner == make_owner().to_text()
+
+    clock.advance(31.0)
+
+    assert world.catalogue.page(PageQuery()).rows[0].owner == ""
+
+
+# --- lists -----------------------------------------------------------------------------------------------------
+
+QUERIES = [
+    PageQuery(),
+    PageQuery(state="failed"),
+    PageQuery(workflow="sdlc"),
+    PageQuery(repository="acme/widget"),
+    PageQuery(issue_number=7),
+    PageQuery(repository="acme/widget", issue_number=7),
+]
+
+
+@pytest.mark.parametrize("has_cursor", [False, True], ids=["first page", "later page"])
+@pytest.mark.parametrize("query", QUERIES, ids=["all", "state", "workflow", "repository", "issue", "both"])
+def test_a_page_is_read_along_an_index_without_sorting(database, query, has_cursor):
+    """
+    A page costs the same with 1,000 workflows as with 100,000: nothing is scanned and nothing is sorted.
+    """
+    catalogue = DatabaseCatalogue(database)
+    if has_cursor:
+        query = PageQuery(**{**{name: getattr(query, name) for name in query.__slots__}, "cursor": _cursor()})
+    sql, params = catalogue.query_of(query)
+    with database.read() as session:
+        plan = " | ".join(str(row[3]) for row in session.all(f"EXPLAIN QUERY PLAN {sql}", params))
+
+    assert "USING INDEX" in plan
+    assert "TEMP B-TREE" not in plan
+    is_whole_list = not has_cursor and query == PageQuery()
+    assert ("SCAN" in plan) == is_whole_list, "the newest of all are read from the end of their index"
+
+
+def _cursor() -> str:
+    from adws.adw_modules.db.catalogue import to_cursor
+    from tests.contracts.projection_contract import projected
+
+    return to_cursor(projected(1).summary)
+
+
+def test_a_page_touches_as_many_rows_in_a_long_list_as_in_a_short_one(database):
+    """
+    Counted in steps of SQLite's own machine, so that the speed of this one does not matter.
+    """
+    catalogue = DatabaseCatalogue(database)
+    steps = []
+    for start, end in ((0, 1000), (1000, 20_000)):
+        _fill(database, start, end)
+        middle = catalogue.page(PageQuery(limit=1000, state="failed")).next_cursor
+        steps.append([_steps(database, catalogue, query) for query in (*QUERIES, PageQuery(cursor=middle))])
+
+    for short, long in zip(*steps, strict=True):
+        assert long <= short * 1.5 + 1
+
+
+def _fill(database, start: int, end: int) -> None:
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    with database.write() as session:
+        session.run_each(
+            "INSERT INTO workflow_states VALUES (:id, :repository, :issue, 't', :workflow, :state, 1, 1, '', 0, '', '',"
+            " 'files', '3.0', :moment, :moment, :body)",
+            [
+                {
+                    "id": f"{number:08x}",
+                    "repository": "acme/widget" if number % 2 else "acme/gadget",
+                    "issue": number % 10,
+                    "workflow": "sdlc" if number % 3 else "patch",
+                    "state": "failed" if number % 5 else "completed",
+                    "moment": timestamps.to_text(first + timedelta(seconds=number)),
+                    "body": "x" * 200,
+                }
+                for number in range(start, end)
+            ],
+        )
+
+
+def _steps(database, catalogue, query: PageQuery) -> int:
+    """Return how many hundred steps SQLite's machine takes for a page."""
+    sql, params = catalogue.query_of(query)
+    counted = []
+    connection = database.connect()
+    connection.set_progress_handler(lambda: counted.append(1), 100)
+    connection.execute(sql, params).fetchall()
+    connection.close()
+
+    return len(counted)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "bm9uc2Vuc2U", "WyJhIl0", "WzEsMl0", "ä", "A" * 5000, "W10="])
+def test_a_cursor_that_is_none_is_refused(database, cursor):
+    with pytest.raises(UsageError, match="is not a cursor"):
+        DatabaseCatalogue(database).page(PageQuery(cursor=cursor))
+
+
+def test_a_page_has_an_upper_limit(database):
+    with pytest.raises(UsageError, match="1 to 1000"):
+        DatabaseCatalogue(database).page(PageQuery(limit=1001))
+
+
+def test_an_ended_workflow_can_be_listed_with_any_title(database_url, open_db, clock):
+    """
+    A NUL character and half a surrogate pair can stand in a title, and in no database.
+    """
+    world = database_world(open_db(database_url), clock)
+    world.registry.register(make_document(SECOND, title="a\x00b \ud83d c"), make_owner(), ttl_seconds=30.0)
+
+    assert world.catalogue.page(PageQuery()).rows[0].title == "a\ufffdb ? c"
