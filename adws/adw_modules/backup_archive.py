@@ -7,6 +7,7 @@ is given: a member is copied under a name that was checked, never unpacked by th
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -99,7 +100,7 @@ def unpack(path: Path, into: Path) -> JsonObject:
     digests: dict[str, str] = {}
     manifest: JsonObject | None = None
     try:
-        with tarfile.open(path, mode="r:gz") as archive:
+        with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
             for member in archive:
                 source = archive.extractfile(member) if member.isreg() else None
                 if source is None or manifest is not None or member.name in digests:
@@ -108,6 +109,8 @@ def unpack(path: Path, into: Path) -> JsonObject:
                     manifest = _manifest(path, source)
                 else:
                     digests[member.name] = _copy(source, into / checked_name(path, member.name))
+            while stream.read(_CHUNK):  # up to the check sum at the very end
+                pass
     except (tarfile.TarError, zlib.error, EOFError, OSError) as exc:
         raise BackupError(f"cannot read the backup {path}: {exc}; it may be cut off or damaged") from exc
     if manifest is None:

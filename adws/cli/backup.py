@@ -45,7 +45,7 @@ def restore(*, path: Path, force: bool, as_json: bool) -> None:
     """Bring the workflows of the backup PATH back. Nothing is changed unless all of it is good."""
     with main.open_home() as app:
         home = restoring.Home(
-            store=app.store,
+            store=lambda: app.store,
             store_kind=app.settings.store,
             folders=app.folders,
             reconstruction=app.reconstruction,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import state_text, timestamps
 from adws.adw_modules.backup_archive import DATABASE, DOCUMENTS, EVENTS, ArchiveWriter, checked_name, write_archive
 from adws.adw_modules.errors import BackupError
 from adws.adw_modules.interfaces import Clock, Reconstruction, StateStore
@@ -116,7 +116,7 @@ def make_backup(
 
 def _documents(adw_id: str, store: StateStore, store_kind: str, folders: StateFolders) -> Iterator[tuple[str, bytes]]:
     if store_kind == "database":
-        yield FILE_NAME, json.dumps(store.peek(adw_id), indent=1, ensure_ascii=False).encode()
+        yield FILE_NAME, state_text.seal(state_text.to_bytes(store.peek(adw_id)))
         return
     for name in folders.files(adw_id):
         payload = folders.read(adw_id, name)

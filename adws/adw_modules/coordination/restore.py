@@ -19,7 +19,7 @@ from adws.adw_modules.atomic_state import AtomicStateWriter
 from adws.adw_modules.backup_archive import DATABASE, DOCUMENTS, EVENTS
 from adws.adw_modules.coordination.rebuild import rebuild, refuse_while_owners_live
 from adws.adw_modules.coordination.rebuild_plan import LockConflict, StoredDocument, plan_rebuild
-from adws.adw_modules.errors import BackupError, MigrationError, NewerVersion, StateError
+from adws.adw_modules.errors import AdwError, BackupError, MigrationError, NewerVersion, StateError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import (
     Clock,
@@ -72,7 +72,7 @@ class RestoreReport:
 class Home:
     """The parts of a home that a restore needs."""
 
-    store: StateStore
+    store: Callable[[], StateStore]  #: a store of rows is asked for when the database is in place
     store_kind: str  #: files | database
     folders: StateFolders
     reconstruction: Reconstruction
@@ -90,21 +90,22 @@ def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
         manifest = backup_archive.unpack(path, staging)
         _refuse_newer(path, manifest)
         documents, unreadable = _read(staging)
-        replaced = tuple(sorted(adw_id for adw_id in documents if home.store.exists(adw_id)))
+        salvage = home.reconstruction.salvage()
+        present = _present(home, salvage)
+        replaced = tuple(sorted(documents.keys() & present.keys()))
         if replaced and not force:
             raise BackupError(
                 f"{', '.join(replaced[:5])}{' and more' if len(replaced) > 5 else ''} exist already: "
                 "add --force to replace them by what the backup has"
             )
-        salvage = home.reconstruction.salvage()
         refuse_while_owners_live(
-            home.store.ids(),
+            present,
             salvage.workflows,
             local_lock=home.local_lock,
             processes=home.processes,
             hint="stop them first",
         )
-        report = _put_in_place(home, staging, documents, salvage)
+        report = _put_in_place(home, staging, documents, salvage, present)
         _tell(home, path, manifest, documents)
 
         return replace(report, replaced=replaced, unreadable=unreadable)
@@ -157,11 +158,27 @@ def _read(staging: Path) -> tuple[dict[str, JsonObject], dict[str, str]]:
 # --- putting it in place ---------------------------------------------------------------------------------------
 
 
-def _put_in_place(home: Home, staging: Path, documents: dict[str, JsonObject], salvage: Salvage) -> RestoreReport:
+def _present(home: Home, salvage: Salvage) -> dict[str, int]:
+    """Return every workflow the home has, with the highest revision that was seen of it."""
+    known = {workflow.adw_id: workflow.revision for workflow in salvage.workflows}
+    if home.store_kind == "database":
+        return {adw_id: revision for adw_id, revision in known.items() if revision > 0}
+    present = {}
+    for adw_id in home.store().ids():
+        present[adw_id] = known.get(adw_id, 0)
+        with suppress(AdwError):  # what cannot be read tells no revision
+            present[adw_id] = max(present[adw_id], _whole(home.store().peek(adw_id).get("revision")))
+
+    return present
+
+
+def _put_in_place(
+    home: Home, staging: Path, documents: dict[str, JsonObject], salvage: Salvage, present: Mapping[str, int]
+) -> RestoreReport:
     # A home that has nothing of its own gets the whole database, also what no document tells of.
     is_empty = salvage.is_missing or bool(salvage.problems) or not salvage.workflows
     has_database = is_empty and home.reconstruction.may_install(str(staging / DATABASE))
-    raised = {adw_id: _raised(home, adw_id, data, salvage) for adw_id, data in documents.items()}
+    raised = {adw_id: _raised(data, present.get(adw_id, 0)) for adw_id, data in documents.items()}
     if home.store_kind == "files":
         for adw_id, data in raised.items():
             _put_files(home, staging, adw_id, is_same=data is documents[adw_id], data=data)
@@ -172,7 +189,7 @@ def _put_in_place(home: Home, staging: Path, documents: dict[str, JsonObject], s
     events = home.reconstruction.put(NewContents(events=tuple(_events(staging, documents))))
     if home.store_kind == "files":
         conflicts = rebuild(
-            store=home.store,
+            store=home.store(),
             fences=home.folders,
             reconstruction=home.reconstruction,
             local_lock=home.local_lock,
@@ -187,15 +204,9 @@ def _put_in_place(home: Home, staging: Path, documents: dict[str, JsonObject], s
     )
 
 
-def _raised(home: Home, adw_id: str, data: JsonObject, salvage: Salvage) -> JsonObject:
-    """Return *data* at no lower revision than the home has seen: events are known by it, and it never goes back."""
-    seen = [workflow.revision for workflow in salvage.workflows if workflow.adw_id == adw_id]
-    if home.store.exists(adw_id):
-        with suppress(StateError):  # what cannot be read tells no revision
-            seen.append(_whole(home.store.peek(adw_id).get("revision")))
-    highest = max(seen, default=0)
-
-    return data if highest <= _whole(data.get("revision")) else {**data, "revision": highest}
+def _raised(data: JsonObject, seen: int) -> JsonObject:
+    """Return *data* at no lower revision than was *seen*: events are known by it, so it never goes back."""
+    return data if seen <= _whole(data.get("revision")) else {**data, "revision": seen}
 
 
 def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: JsonObject) -> None:
@@ -213,7 +224,8 @@ def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: J
 
 
 def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
-    others = [home.store.peek(adw_id) for adw_id in home.store.ids() if adw_id not in documents]
+    store = home.store()
+    others = [store.peek(adw_id) for adw_id in store.ids() if adw_id not in documents]
     stored = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in documents.values()]
     beside = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in others]
     plan = plan_rebuild([*stored, *beside], home.reconstruction.salvage())

@@ -1,0 +1,495 @@
+"""A backup is whole or refused, and what comes back goes on above everything that was seen."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import stat
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from adws import config
+from adws.adw_modules import backup_archive, timestamps
+from adws.adw_modules import document as documents
+from adws.adw_modules.coordination.backup import BackupReport, archive_path, make_backup
+from adws.adw_modules.coordination.restore import Home, RestoreReport, restore
+from adws.adw_modules.errors import BackupError, Fenced, OwnershipError
+from adws.adw_modules.events import Event
+from adws.app import App, open_app
+from adws.testing import FakeClock
+
+A, B = "aaaaaaaa", "bbbbbbbb"
+
+
+@pytest.fixture(params=["files", "database"])
+def kind(request):
+    return request.param
+
+
+class Place:
+    """A home that can be opened, backed up and restored."""
+
+    def __init__(self, path: Path, kind: str, database_url: str | None = None) -> None:
+        self.path = path
+        self.kind = kind
+        self.env = {"ADW_HOME": str(path), "ADW_STORE": kind}
+        if database_url is not None:
+            self.env["ADW_DATABASE_URL"] = database_url
+        path.mkdir()
+
+    def open(self) -> App:
+        return open_app(config.load(env=self.env, cwd=self.path))
+
+    def make(self, adw_id: str, issue_number: int = 42, **fields) -> None:
+        with self.open() as app:
+            now = timestamps.to_text(app.clock.now())
+            document = {"adw_id": adw_id, "issue_number": issue_number, "created_at": now, "updated_at": now, **fields}
+            with app.ownership.create(documents.parse(document)):
+                pass
+
+    def change(self, adw_id: str, **fields) -> None:
+        with self.open() as app, app.ownership.own(adw_id) as owned:
+            owned.save(owned.document.model_copy(update=fields), events=(Event(event_type="state_set"),))
+
+    def document(self, adw_id: str) -> documents.WorkflowDocument:
+        with self.open() as app:
+            return app.store.load(adw_id).document
+
+    def event_types(self, adw_id: str) -> list[str]:
+        with self.open() as app:
+            return [event.event_type for event in app.events.of_workflow(adw_id)]
+
+    def back_up(self, path: Path) -> BackupReport:
+        with self.open() as app:
+            return make_backup(
+                path,
+                store=app.store,
+                store_kind=self.kind,
+                folders=app.folders,
+                reconstruction=app.reconstruction,
+                clock=app.clock,
+                adw_version="1.2.3",
+            )
+
+    def restore(self, path: Path, *, force: bool = False) -> RestoreReport:
+        with self.open() as app:
+            home = Home(
+                store=lambda: app.store,
+                store_kind=self.kind,
+                folders=app.folders,
+                reconstruction=app.reconstruction,
+                local_lock=app.local_lock,
+                processes=app.processes,
+                clock=app.clock,
+                ownership=lambda: app.ownership,
+            )
+            return restore(path, home, force=force)
+
+
+@pytest.fixture
+def place(tmp_path, kind):
+    return Place(tmp_path / "home", kind)
+
+
+@pytest.fixture
+def other(tmp_path, kind):
+    return Place(tmp_path / "other", kind)
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return tmp_path / "backup.tar.gz"
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive}
+
+
+def pack(path: Path, files: dict[str, bytes], *, manifest: dict | None = None) -> None:
+    """Write an archive by hand, with a good manifest unless another is given."""
+    listed = {name: {"sha256": hashlib.sha256(body).hexdigest(), "size": len(body)} for name, body in files.items()}
+    whole = {"format": 1, "document_version": "3.0", "files": listed, **(manifest or {})}
+    with tarfile.open(path, "w:gz") as archive:
+        for name, body in [*files.items(), ("manifest.json", json.dumps(whole).encode())]:
+            member = tarfile.TarInfo(name)
+            member.size = len(body)
+            archive.addfile(member, io.BytesIO(body))
+
+
+# --- there and back --------------------------------------------------------------------------------------------
+
+
+def test_an_empty_home_gets_everything_back(place, other, archive):
+    place.make(A, branch_name="adw/a")
+    place.make(B, 43, repository="octo/cat")
+    place.change(A, branch_name="adw/b")
+    with place.open() as app:
+        app.requests.ask(A, "pause")
+    made = place.back_up(archive)
+    assert (made.workflows, made.events, made.has_database, made.note) == (2, 3, True, "")
+
+    report = other.restore(archive)
+
+    assert (report.workflows, report.replaced, report.has_database) == ((A, B), (), True)
+    document = other.document(A)
+    assert (document.branch_name, document.revision) == ("adw/b", 3), "its own two, and the one that tells of this"
+    assert other.event_types(A) == ["workflow_created", "state_set", "backup_restored"]
+    with other.open() as app:
+        assert app.locks.verify(43, B, "octo/cat")
+        assert [request.kind for request in app.requests.open_for(A)] == ["pause"], "the database came as a whole"
+        assert app.database.integrity_problems() == []
+    other.change(A, branch_name="adw/c")
+    assert other.document(A).branch_name == "adw/c"
+
+
+def test_a_home_with_other_workflows_gets_the_missing_ones(place, other, archive):
+    place.make(A)
+    place.back_up(archive)
+    other.make(B, 43)
+    other.change(B, branch_name="mine")
+
+    report = other.restore(archive)
+
+    assert (report.workflows, report.has_database) == ((A,), False)
+    assert other.event_types(A) == ["workflow_created", "backup_restored"]
+    assert other.document(B).branch_name == "mine"
+    with other.open() as app:
+        assert {lock.adw_id for lock in app.locks.all()} == {A, B}
+
+
+def test_existing_workflows_are_replaced_only_by_force(place, archive):
+    place.make(A, branch_name="old")
+    place.back_up(archive)
+    place.change(A, branch_name="new")
+    with pytest.raises(BackupError, match=f"{A} exist already: add --force"):
+        place.restore(archive)
+    assert place.document(A).branch_name == "new"
+
+    report = place.restore(archive, force=True)
+
+    assert report.replaced == (A,)
+    assert place.document(A).branch_name == "old"
+
+
+def test_a_restored_workflow_goes_on_above_everything_seen(place, archive):
+    """Events are known by their revision: going back to an old one would lose the next ones without a word."""
+    place.make(A)
+    place.back_up(archive)
+    for number in range(3):
+        place.change(A, branch_name=f"adw/{number}")
+    seen = place.document(A)
+    place.restore(archive, force=True)
+
+    after = place.document(A)
+    assert after.revision > seen.revision
+    assert after.fence > seen.fence
+    place.change(A, branch_name="next")
+    assert place.event_types(A) == ["workflow_created", *["state_set"] * 3, "backup_restored", "state_set"]
+    with place.open() as app, pytest.raises(Fenced):
+        app.store.save(place.document(A), fence=seen.fence)
+
+
+def test_an_issue_that_went_to_another_workflow_stays_there(place, other, archive):
+    place.make(A)
+    place.back_up(archive)
+    other.make(B)
+
+    report = other.restore(archive)
+
+    assert [(conflict.keeper, conflict.others) for conflict in report.conflicts] == [(B, (A,))]
+    with other.open() as app:
+        assert app.locks.verify(42, B)
+
+
+def test_a_backup_of_files_comes_back_into_a_database_store_and_the_other_way(tmp_path, archive, kind):
+    source = Place(tmp_path / "source", kind)
+    source.make(A, branch_name="adw/a")
+    source.back_up(archive)
+    target = Place(tmp_path / "target", "database" if kind == "files" else "files")
+    target.restore(archive)
+
+    assert target.document(A).branch_name == "adw/a"
+    assert target.event_types(A) == ["workflow_created", "backup_restored"]
+
+
+def test_a_home_whose_database_is_damaged_gets_that_of_the_backup(place, archive):
+    place.make(A)
+    place.back_up(archive)
+    (place.path / "state/adw.db").write_bytes(b"not a database " * 1000)
+    for ending in ("-wal", "-shm"):
+        (place.path / f"state/adw.db{ending}").unlink(missing_ok=True)
+
+    report = place.restore(archive, force=True)
+
+    assert report.has_database
+    assert place.event_types(A) == ["workflow_created", "backup_restored"]
+    assert list((place.path / "state").glob("adw.db.before-restore-*"))
+
+
+def test_a_lost_home_without_a_database_in_the_backup(tmp_path, archive):
+    """Documents alone are enough."""
+    source = Place(tmp_path / "source", "files")
+    source.make(A)
+    for path in (source.path / "state").glob("adw.db*"):
+        path.unlink()
+    assert not source.back_up(archive).has_database
+    target = Place(tmp_path / "target", "files")
+
+    assert target.restore(archive).workflows == (A,)
+    assert target.event_types(A)[-1] == "backup_restored"
+
+
+@pytest.mark.postgres
+def test_a_server_gives_documents_and_events_and_names_its_own_tool_for_the_rest(tmp_path, archive, pg_url, kind):
+    place = Place(tmp_path / "home", kind, pg_url)
+    place.make(A, branch_name="old")
+    made = place.back_up(archive)
+    assert (made.workflows, made.events, made.has_database) == (1, 1, False)
+    assert "pg_dump" in made.note
+    assert {f"state/{A}/adw_state.json", "events.jsonl"} <= members(archive).keys()
+    place.change(A, branch_name="new")
+
+    report = place.restore(archive, force=True)
+
+    assert (report.replaced, report.has_database) == ((A,), False)
+    assert place.document(A).branch_name == "old"
+    assert place.event_types(A) == ["workflow_created", "state_set", "backup_restored"]
+    local = Place(tmp_path / "local", "files")
+    local.restore(archive)
+    assert local.document(A).branch_name == "old"
+
+
+# --- what is in it ---------------------------------------------------------------------------------------------
+
+
+def test_the_archive_is_for_its_owner_alone_and_lists_every_file(place, archive):
+    place.make(A)
+    place.back_up(archive)
+
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+    found = members(archive)
+    manifest = json.loads(found.pop("manifest.json"))
+    assert {name: hashlib.sha256(body).hexdigest() for name, body in found.items()} == {
+        name: entry["sha256"] for name, entry in manifest["files"].items()
+    }
+    assert (manifest["workflows"], manifest["adw_version"], manifest["document_version"]) == (1, "1.2.3", "3.0")
+    assert {"adw.db", "events.jsonl", f"state/{A}/adw_state.json"} <= found.keys()
+
+
+def test_locks_temps_and_links_are_left_out(tmp_path, archive):
+    place = Place(tmp_path / "home", "files")
+    place.make(A)
+    folder = place.path / "state" / A
+    (folder / ".adw_state.json.tmp.7").write_text("half a write")
+    (folder / ".adw_state.json.tmp.8").mkdir()
+    (folder / "link").symlink_to("/etc/passwd")
+    (folder / "logs").mkdir()
+    (folder / "logs" / "run.jsonl").write_text("{}\n")
+    (folder / "bad\nname").write_text("x")
+    report = place.back_up(archive)
+
+    names = {name.removeprefix(f"state/{A}/") for name in members(archive) if name.startswith("state/")}
+    assert names == {"adw_state.json", "logs/run.jsonl"}
+    assert report.left_out == (f"state/{A}/bad\nname",)
+
+
+def test_a_document_that_is_written_meanwhile_is_a_whole_revision(tmp_path, archive, monkeypatch):
+    place = Place(tmp_path / "home", "files")
+    place.make(A)
+    real = backup_archive.ArchiveWriter.add_file
+
+    def writes_meanwhile(self, name, path):
+        place.change(A, branch_name="meanwhile")
+        real(self, name, path)
+
+    monkeypatch.setattr(backup_archive.ArchiveWriter, "add_file", writes_meanwhile)
+    place.back_up(archive)
+    monkeypatch.undo()
+    target = Place(tmp_path / "target", "files")
+    target.restore(archive)
+
+    assert target.document(A).branch_name == "meanwhile"
+    assert target.event_types(A)[-1] == "backup_restored"
+
+
+def test_a_damaged_database_is_not_backed_up_in_silence(tmp_path, archive):
+    place = Place(tmp_path / "home", "files")
+    place.make(A)
+    for path in (place.path / "state").glob("adw.db-*"):
+        path.unlink()
+    (place.path / "state/adw.db").write_bytes(b"not a database " * 1000)
+
+    with pytest.raises(BackupError, match="run adw db rebuild first"):
+        place.back_up(archive)
+    assert not archive.exists()
+
+
+def test_nothing_is_left_of_a_backup_that_failed(place, archive, monkeypatch):
+    place.make(A)
+
+    def disk_full(self, name, payload):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(backup_archive.ArchiveWriter, "add", disk_full)
+    with pytest.raises(BackupError, match="No space left on device"):
+        place.back_up(archive)
+    assert [path.name for path in archive.parent.iterdir()] == ["home"]
+
+
+def test_where_a_backup_is_written(tmp_path):
+    clock = FakeClock()
+    name = "adw-backup-20260131T090000Z.tar.gz"
+    assert archive_path(None, here=tmp_path, clock=clock) == tmp_path / name
+    assert archive_path(tmp_path, here=Path("/"), clock=clock) == tmp_path / name
+    assert archive_path(Path("mine.tar.gz"), here=tmp_path, clock=clock) == tmp_path / "mine.tar.gz"
+    with pytest.raises(BackupError, match="there is no directory"):
+        archive_path(Path("none/x.tar.gz"), here=tmp_path, clock=clock)
+    (tmp_path / "there").write_text("")
+    with pytest.raises(BackupError, match="exists already"):
+        archive_path(Path("there"), here=tmp_path, clock=clock)
+
+
+# --- what is refused -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def target(tmp_path):
+    return Place(tmp_path / "target", "files")
+
+
+def everything(path: Path) -> list[str]:
+    return sorted(str(found.relative_to(path)) for found in path.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil",
+        "/etc/evil",
+        "state/../../evil",
+        f"state/{A}/../../../evil",
+        f"state/{A}/./x",
+        "state/adw_state.json",
+        "state/../adw.db",
+        "state/bad id/adw_state.json",
+        "evil.sh",
+        f"state/{A}/a\x00b",
+        f"state/{A}//x",
+        ".",
+    ],
+)
+def test_a_member_that_points_elsewhere_is_refused(target, archive, name):
+    pack(archive, {name: b"x"})
+    with pytest.raises(BackupError):
+        target.restore(archive)
+
+    assert not list(archive.parent.rglob("evil*"))
+    assert [path for path in everything(target.path) if "aaaa" in path] == []
+
+
+@pytest.mark.parametrize("kind_of", ["SYMTYPE", "LNKTYPE", "DIRTYPE", "FIFOTYPE", "CHRTYPE"])
+def test_a_member_that_is_no_file_is_refused(target, archive, kind_of):
+    with tarfile.open(archive, "w:gz") as made:
+        member = tarfile.TarInfo(f"state/{A}/adw_state.json")
+        member.type, member.linkname = getattr(tarfile, kind_of), "/etc/passwd"
+        made.addfile(member)
+
+    with pytest.raises(BackupError, match="does not belong there"):
+        target.restore(archive)
+
+
+def test_a_changed_byte_is_noticed_before_anything_is_changed(tmp_path, archive, target):
+    source = Place(tmp_path / "source", "files")
+    source.make(A)
+    source.back_up(archive)
+    files = members(archive)
+    manifest = json.loads(files.pop("manifest.json"))
+    files[f"state/{A}/adw_state.json"] = files[f"state/{A}/adw_state.json"].replace(b"42", b"43", 1)
+    pack(archive, files, manifest=manifest)
+
+    with pytest.raises(
+        BackupError, match=f"damaged: state/{A}/adw_state.json is missing or not what the manifest says"
+    ):
+        target.restore(archive)
+    assert [path for path in everything(target.path) if A in path] == []
+
+
+@pytest.mark.parametrize("cut", [1, 20, 200])
+def test_an_archive_that_is_cut_off_is_refused(tmp_path, archive, target, cut):
+    source = Place(tmp_path / "source", "files")
+    source.make(A)
+    source.back_up(archive)
+    archive.write_bytes(archive.read_bytes()[:-cut])
+
+    with pytest.raises(BackupError, match="cut off"):
+        target.restore(archive)
+    assert [path for path in everything(target.path) if A in path] == []
+
+
+def test_files_without_a_manifest_entry_are_refused(target, archive):
+    pack(archive, {f"state/{A}/x": b"x"}, manifest={"files": {}})
+    with pytest.raises(BackupError, match="damaged"):
+        target.restore(archive)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ({"format": 2}, "has format 2, this adw reads format 1: upgrade adw"),
+        ({"document_version": "9.0"}, "documents of version 9.0, this adw knows up to 3.0: upgrade adw"),
+        ({"files": []}, "the manifest of .* cannot be read"),
+    ],
+    ids=["newer-format", "newer-documents", "bad-manifest"],
+)
+def test_what_this_adw_cannot_read_is_refused(target, archive, manifest, message):
+    pack(archive, {}, manifest=manifest)
+    with pytest.raises(BackupError, match=message):
+        target.restore(archive)
+
+
+def test_a_newer_document_is_refused(target, archive):
+    body = json.dumps({"adw_id": A, "issue_number": 1, "state_version": "9.0"}).encode()
+    pack(archive, {f"state/{A}/adw_state.json": body})
+    with pytest.raises(BackupError, match=f"workflow {A} of the backup: the document has version 9.0"):
+        target.restore(archive)
+
+
+def test_a_document_of_another_workflow_is_not_restored(target, archive):
+    body = json.dumps({"adw_id": B, "issue_number": 1, "state_version": "1.0"}).encode()
+    pack(archive, {f"state/{A}/adw_state.json": body, f"state/{B}/adw_state.json": b"{"})
+    report = target.restore(archive)
+
+    assert report.workflows == ()
+    assert report.unreadable[A] == f"it is the document of '{B}'"
+    assert "corrupt" in report.unreadable[B]
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"\x1f\x8b" + b"x" * 100])
+def test_what_is_no_archive_is_refused(target, archive, content):
+    archive.write_bytes(content)
+    with pytest.raises(BackupError):
+        target.restore(archive)
+
+
+def test_a_backup_that_is_not_there(target, tmp_path):
+    with pytest.raises(BackupError, match="there is no backup"):
+        target.restore(tmp_path / "none.tar.gz")
+
+
+def test_it_refuses_while_an_owner_works(place, archive):
+    place.make(A)
+    place.back_up(archive)
+    with place.open() as app, app.ownership.own(A), pytest.raises(OwnershipError, match=f"{A} .*; stop them first"):
+        place.restore(archive, force=True)
+
+
+def test_a_restore_leaves_no_staging_behind(place, archive):
+    place.make(A)
+    place.back_up(archive)
+    place.restore(archive, force=True)
+
+    assert not [name for name in everything(place.path) if "restor" in name and "before" not in name]
