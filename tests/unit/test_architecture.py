@@ -63,9 +63,11 @@ DOORS = {
 CATCH_ALL = {
     "cli/main.py": "the outermost frame of a process: a bug becomes a log file and an exit code",
     "adw_modules/db/projection.py": "a sink: the copy must not stop the work, and is made again",
+    "adw_modules/log_handlers.py": "a sink: a full disk or a broken pipe must not stop the work",
+    "adw_modules/log_values.py": "the __str__ and the iterators of a stranger may raise anything",
     "adw_modules/redaction.py": "the __str__ of a stranger may raise anything",
     "adw_modules/state_schema.py": "a registered migration may raise anything; the report names the step",
-    "adw_modules/structured_logger.py": "a sink: a full disk must not stop the work",
+    "adw_modules/structured_logger.py": "the arguments of a stranger's log call may raise anything",
 }
 
 MAX_FUNCTION_LINES = 60
