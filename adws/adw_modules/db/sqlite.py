@@ -272,7 +272,7 @@ def make_file(path: Path) -> None:
         wanted = ".".join(str(part) for part in OLDEST)
         raise DatabaseUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: adw needs {wanted}, or PostgreSQL")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Only a file that is not there: closing a descriptor of one that is would drop the locks that SQLite holds on
         # it for this process.
         with suppress(FileExistsError):

@@ -206,7 +206,10 @@ EVENTS_OF_WORKFLOW_DELETE = "DELETE FROM events WHERE adw_id = :adw_id"
 
 # --- checks ----------------------------------------------------------------------------------------------------
 
-CHECK_ROWS = "SELECT adw_id, home, revision, fence, owner FROM workflow_states ORDER BY adw_id"
+CHECK_ROWS = """
+SELECT adw_id, home, revision, owner, CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
+FROM workflow_states ORDER BY adw_id
+"""
 CHECK_LOCKS = """
 SELECT repository, issue_number, adw_id FROM adw_locks AS held
 WHERE NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = held.adw_id) ORDER BY acquired_at

@@ -1,0 +1,189 @@
+"""
+Holding the database against the documents and the living: what does not fit is named, and nothing is changed.
+
+What a live owner is doing right now is no problem: its copy may be a moment behind, its document not yet written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from adws.adw_modules.db import schema_version, statements
+from adws.adw_modules.db.session import Database, Row
+from adws.adw_modules.errors import DatabaseCorrupt
+from adws.adw_modules.owner_record import OwnerRecord, Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Something that does not fit, and what helps."""
+
+    kind: str  #: storage | schema | document | copy | lock | request | owner
+    text: str
+    hint: str
+    adw_id: str = ""  #: the workflow it is about, "" when it is about the database
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """A row of the database and what is known of its owner."""
+
+    adw_id: str
+    home: str
+    revision: int
+    owner: OwnerRecord | None
+    seconds_left: float
+    verdict: Verdict
+
+    @property
+    def is_live(self) -> bool:
+        """Say whether somebody may be working on it."""
+        return self.owner is not None and self.seconds_left > 0.0 and self.verdict is not Verdict.DEAD
+
+
+def find_problems(
+    database: Database,
+    *,
+    home: str,
+    documents: Callable[[], Mapping[str, int | None]],
+    verdict: Callable[[OwnerRecord | None], Verdict],
+) -> tuple[Problem, ...]:
+    """
+    Return what is wrong with *database*; when it is damaged or has another schema, only that is said.
+
+    *home* is where documents live now. *documents* gives the revision of each, None for one that cannot be read; it is
+    called when the database is known to be usable.
+    """
+    try:
+        found = database.schema_version()
+        storage = database.integrity_problems() if found is not None else []
+    except DatabaseCorrupt as exc:
+        return (_storage_problem(exc.reason),)
+    if storage:
+        return tuple(_storage_problem(text) for text in storage)
+    if found is None and (home == "database" or not documents()):
+        return ()  # nothing was ever made here
+    if found != schema_version.HEAD:
+        return (_schema_problem(found),)
+    known = {row.adw_id: row for row in _rows(database, verdict)}
+
+    return (
+        *_document_problems(known, home, documents()),
+        *_owner_problems(known),
+        *_loose_ends(database),
+    )
+
+
+def _schema_problem(found: str | None) -> Problem:
+    if found is None:
+        return Problem(kind="schema", text="there is no schema yet", hint="adw db upgrade makes it")
+    is_older = found in schema_version.KNOWN
+    hint = "adw db upgrade brings it up" if is_older else "upgrade adw: a newer version made this database"
+
+    return Problem(kind="schema", text=f"the schema is {found}, this adw needs {schema_version.HEAD}", hint=hint)
+
+
+def _storage_problem(text: str) -> Problem:
+    return Problem(
+        kind="storage", text=text, hint="adw restore brings a backup back; with documents in files, adw db rebuild"
+    )
+
+
+def _rows(database: Database, verdict: Callable[[OwnerRecord | None], Verdict]) -> Iterator[_Known]:
+    with database.read() as session:
+        found: list[Row] = session.all(database.spell(statements.CHECK_ROWS), database.lease_clock())
+    for adw_id, home, revision, owner_text, seconds_left in found:
+        owner = OwnerRecord.from_text(owner_text)
+        yield _Known(
+            adw_id=adw_id,
+            home=home,
+            revision=revision,
+            owner=owner,
+            seconds_left=float(seconds_left),
+            verdict=verdict(owner),
+        )
+
+
+def _document_problems(
+    known: Mapping[str, _Known], home: str, documents: Mapping[str, int | None]
+) -> Iterator[Problem]:
+    for adw_id, row in known.items():
+        if row.home != home:
+            yield Problem(
+                kind="document",
+                adw_id=adw_id,
+                text=f"its document lives in the {row.home} store, and the setting store is {home}",
+                hint=f"set store to {row.home} to work on it",
+            )
+        elif adw_id not in documents and not row.is_live:
+            yield _without_document(row)
+    for adw_id, revision in sorted(documents.items()):
+        row_or_none = known.get(adw_id)
+        if revision is None:
+            yield Problem(
+                kind="document", adw_id=adw_id, text="its document cannot be read", hint=f"see adw state show {adw_id}"
+            )
+        elif row_or_none is None:
+            yield Problem(kind="copy", adw_id=adw_id, text="the database does not know it", hint="adw db rebuild")
+        elif row_or_none.home == home and row_or_none.revision != revision and not row_or_none.is_live:
+            yield _other_revision(adw_id, row_or_none.revision, revision)
+
+
+def _without_document(row: _Known) -> Problem:
+    if row.revision == 0:
+        return Problem(
+            kind="document",
+            adw_id=row.adw_id,
+            text="it was registered and its document was never written",
+            hint="adw db rebuild forgets it and frees its issue",
+        )
+
+    return Problem(
+        kind="document",
+        adw_id=row.adw_id,
+        text=f"its document is gone; the database has a copy of revision {row.revision}",
+        hint=f"adw status {row.adw_id} shows the copy; the next owner brings it back",
+    )
+
+
+def _other_revision(adw_id: str, copied: int, written: int) -> Problem:
+    if copied < written:
+        text, hint = f"the database has revision {copied}, the document is at {written}", "adw db rebuild"
+    else:
+        text = f"the document is at revision {written}, the database has seen {copied}: an older file was put back"
+        hint = f"compare them with adw events {adw_id} before you go on"
+
+    return Problem(kind="copy", adw_id=adw_id, text=text, hint=hint)
+
+
+def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Problem]:
+    for adw_id, row in known.items():
+        if row.owner is not None and row.verdict is Verdict.DEAD:
+            yield Problem(
+                kind="owner",
+                adw_id=adw_id,
+                text=f"its owner {row.owner.describe()} is dead and did not give it back",
+                hint="the next command that works on it takes it over",
+            )
+
+
+def _loose_ends(database: Database) -> Iterator[Problem]:
+    with database.read() as session:
+        locks = session.all(statements.CHECK_LOCKS)
+        requests = session.all(statements.CHECK_REQUESTS)
+    for repository, issue_number, adw_id in locks:
+        where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
+        yield Problem(
+            kind="lock",
+            adw_id=adw_id,
+            text=f"issue {issue_number}{where} is locked for a workflow that is gone",
+            hint=f"adw locks release {issue_number}{option}",
+        )
+    for request_id, adw_id in requests:
+        yield Problem(
+            kind="request",
+            adw_id=adw_id,
+            text=f"request {request_id} waits for a workflow that is gone",
+            hint="adw db rebuild",
+        )

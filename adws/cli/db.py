@@ -1,0 +1,138 @@
+"""
+`adw db`: bringing the schema up, holding the database against the documents, making it again from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from adws.adw_modules.db import check as checking
+from adws.adw_modules.db import opening
+from adws.adw_modules.errors import AdwError
+from adws.adw_modules.json_value import JsonObject
+from adws.cli import main, output
+
+if TYPE_CHECKING:
+    from adws.adw_modules.coordination.rebuild import RebuildReport
+    from adws.adw_modules.db.check import Problem
+    from adws.adw_modules.db.session import Database
+    from adws.app import App
+
+
+@click.group()
+def db() -> None:
+    """Upgrade, check and rebuild the database."""
+
+
+@db.command()
+@output.json_option
+def upgrade(*, as_json: bool) -> None:
+    """Bring the schema up. A SQLite database that has one is copied first."""
+    with main.open_home() as app:
+        database = _connect(app)
+        try:
+            done = opening.upgrade(database)
+        finally:
+            database.close()
+    backup = str(done.backup) if done.backup is not None else None
+    text = (
+        f"{database.name} has schema {done.now}, there was nothing to do"
+        if done.found == done.now
+        else f"{database.name}: schema {done.found or 'none'} -> {done.now}"
+    )
+    lines = [text] if backup is None else [text, f"the database as it was before: {backup}"]
+
+    output.emit({"from": done.found, "to": done.now, "backup": backup}, lines, as_json=as_json)
+
+
+@db.command()
+@output.json_option
+def check(*, as_json: bool) -> int:
+    """
+    Look for damage and loose ends.
+
+    Rows, documents, locks, requests and owners are held against each other. Exits with 1 when something does not fit.
+    """
+    with main.open_home() as app:
+        database = _connect(app)
+        try:
+            problems = checking.find_problems(
+                database,
+                home=app.settings.store,
+                documents=lambda: _revisions(app),
+                verdict=app.processes.verdict,
+            )
+        finally:
+            database.close()
+    data: JsonObject = {"ok": not problems, "problems": [asdict(problem) for problem in problems]}
+
+    output.emit(data, _problem_lines(problems), as_json=as_json)
+
+    return 1 if problems else 0
+
+
+@db.command()
+@click.option("--force", is_flag=True, help="Also while live owners work on workflows.")
+@output.json_option
+def rebuild(*, force: bool, as_json: bool) -> None:
+    """Make the database again from the documents. The documents are not changed."""
+    from adws.adw_modules.coordination import rebuild as rebuilding  # noqa: PLC0415 - the other commands do without
+
+    with main.open_home() as app:
+        report = rebuilding.rebuild(
+            store=app.store,
+            fences=app.folders,
+            reconstruction=app.reconstruction,
+            local_lock=app.local_lock,
+            processes=app.processes,
+            force=force,
+        )
+
+    output.emit(report.to_json(), _rebuild_lines(report), as_json=as_json)
+
+
+def _connect(app: App) -> Database:
+    """Return the database as it is: `app.database` would upgrade it on the way."""
+    return opening.connect(app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id)
+
+
+def _revisions(app: App) -> dict[str, int | None]:
+    """Return the revision of every document, None for one that cannot be read."""
+    found: dict[str, int | None] = {}
+    for adw_id in app.store.ids():
+        try:
+            revision = app.store.peek(adw_id).get("revision")
+        except AdwError:
+            revision = None
+        found[adw_id] = revision if isinstance(revision, int) else None
+
+    return found
+
+
+def _problem_lines(problems: Iterable[Problem]) -> list[str]:
+    rows = [(problem.kind, problem.adw_id or "-", problem.text, problem.hint) for problem in problems]
+    if not rows:
+        return ["no problems found"]
+
+    return output.table(("KIND", "WORKFLOW", "PROBLEM", "WHAT HELPS"), rows)
+
+
+def _rebuild_lines(report: RebuildReport) -> list[str]:
+    counts = f"{report.workflows} workflows, {report.locks} issue locks, {report.requests} requests"
+    lines = [f"{counts}; {report.events_kept} events kept, {report.events_made} made again from documents"]
+    lines += [f"the old database had a problem: {text}" for text in report.problems]
+    lines += [f"it is kept as {report.set_aside}"] if report.set_aside else []
+    lines += [f"cannot be read, left out: {adw_id}: {why}" for adw_id, why in report.unreadable.items()]
+    lines += [f"has no document, its copy stays: {adw_id}" for adw_id in report.only_in_database]
+    lines += [f"was never written, forgotten: {adw_id}" for adw_id in report.forgotten]
+    lines += [f"freed issue {lock.issue_number}, which {lock.adw_id} had" for lock in report.freed]
+    for conflict in report.conflicts:
+        others = ", ".join(conflict.others)
+        lines.append(f"issue {conflict.issue_number} is claimed by several: {conflict.keeper} keeps it, not {others}")
+    lines += [f"only a backup may still have: {what}" for what in report.lost]
+
+    return lines

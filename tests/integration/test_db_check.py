@@ -1,0 +1,173 @@
+"""`adw db check` names what does not fit, and leaves alone what a live owner is doing."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules.db import check, opening
+from adws.adw_modules.db.projection import DatabaseProjection
+from adws.adw_modules.db.registry import DatabaseRegistry
+from adws.testing import FakeProcesses
+from tests.contracts.projection_contract import projected
+from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
+
+
+@pytest.fixture
+def world(database, clock):
+    return database_world(database, clock)
+
+
+@pytest.fixture
+def processes(clock):
+    return FakeProcesses(clock.token)
+
+
+@pytest.fixture
+def copies(database, clock):
+    """Copies of documents that live in files."""
+    projection = DatabaseProjection(database, clock=clock, interval_seconds=3600.0)
+    yield projection
+    projection.close()
+
+
+@pytest.fixture
+def look(database, processes):
+    """`look({"1a2b3c4d": 3})` returns (kind, workflow, text) of each problem, with these documents in files."""
+
+    def find(documents=None, home="files"):
+        found = check.find_problems(database, home=home, documents=lambda: documents or {}, verdict=processes.verdict)
+        assert all(problem.hint for problem in found)
+        return [(problem.kind, problem.adw_id, problem.text) for problem in found]
+
+    return find
+
+
+def test_a_database_that_fits_has_no_problem(look, copies):
+    copies.submit(projected(3))
+    copies.flush()
+
+    assert look({FIRST: 3}) == []
+
+
+def test_a_document_without_a_row_is_named(look):
+    assert look({FIRST: 3}) == [("copy", FIRST, "the database does not know it")]
+
+
+def test_a_document_that_is_newer_than_its_copy_is_named(look, copies):
+    copies.submit(projected(3))
+    copies.flush()
+
+    assert look({FIRST: 5}) == [("copy", FIRST, "the database has revision 3, the document is at 5")]
+
+
+def test_a_document_that_went_back_is_named(look, copies):
+    copies.submit(projected(3))
+    copies.flush()
+
+    ((kind, _, text),) = look({FIRST: 2})
+    assert kind == "copy"
+    assert "an older file was put back" in text
+
+
+def test_a_row_whose_document_is_gone_is_named(look, copies):
+    copies.submit(projected(3))
+    copies.flush()
+
+    assert look() == [("document", FIRST, "its document is gone; the database has a copy of revision 3")]
+
+
+def test_a_document_that_cannot_be_read_is_named(look, copies):
+    copies.submit(projected(3))
+    copies.flush()
+
+    assert look({FIRST: None}) == [("document", FIRST, "its document cannot be read")]
+
+
+@pytest.mark.parametrize("home", ["files", "database"])
+def test_a_creation_that_was_cut_short_is_named_once_its_lease_is_over(look, world, database, processes, home):
+    registry = DatabaseRegistry(database, clock=world.clock, home=home)
+    registry.register(make_document(), processes.me("cli"), ttl_seconds=30.0)
+    assert look(home=home) == [], "it may be on its way"
+
+    world.let_pass(31.0)
+
+    assert look(home=home) == [("document", FIRST, "it was registered and its document was never written")]
+
+
+def test_a_live_owner_may_be_a_moment_ahead_of_the_copy(look, copies, world, processes):
+    copies.submit(projected(3))
+    copies.flush()
+    world.leases.take(FIRST, processes.me("worker"), ttl_seconds=30.0)
+
+    assert look({FIRST: 5}) == []
+
+
+def test_a_dead_owner_is_named(look, copies, world, processes):
+    copies.submit(projected(3))
+    copies.flush()
+    owner = processes.me("worker")
+    world.leases.take(FIRST, owner, ttl_seconds=30.0)
+    processes.kill(owner)
+
+    assert look({FIRST: 3}) == [("owner", FIRST, f"its owner {owner.describe()} is dead and did not give it back")]
+
+
+def test_a_document_of_the_other_home_is_named(look, copies):
+    copies.submit(projected(3))
+    copies.flush()
+
+    ((kind, adw_id, text),) = look(home="database")
+    assert (kind, adw_id) == ("document", FIRST)
+    assert "lives in the files store" in text
+
+
+def test_a_lock_and_a_request_of_nobody_are_named(look, world):
+    world.locks.acquire(42, FIRST, "acme/widget")
+    asked = world.requests.ask(SECOND, "pause")
+
+    assert look() == [
+        ("lock", FIRST, "issue 42 of acme/widget is locked for a workflow that is gone"),
+        ("request", SECOND, f"request {asked.request_id} waits for a workflow that is gone"),
+    ]
+
+    world.requests.handled(asked.request_id, "too late")
+    world.locks.release(42, FIRST, "acme/widget")
+    assert look() == []
+
+
+def test_documents_that_live_in_the_database_fit_their_rows(look, world):
+    world.registry.register(make_document(), make_owner(), ttl_seconds=30.0)
+    world.store.create(make_document(fence=1))
+
+    assert look({FIRST: 1}, home="database") == []
+
+
+def test_another_schema_is_all_that_is_said(sqlite_url, open_db, processes):
+    database = open_db(sqlite_url)
+    with database.write() as session:
+        session.run("UPDATE alembic_version SET version_num = '9999'")
+
+    (problem,) = check.find_problems(database, home="files", documents=lambda: {FIRST: 1}, verdict=processes.verdict)
+    assert problem.kind == "schema"
+    assert "upgrade adw" in problem.hint
+
+
+def test_no_database_is_a_problem_when_there_are_documents(tmp_path, clock, processes):
+    database = opening.connect(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+
+    def find(documents):
+        return check.find_problems(database, home="files", documents=lambda: documents, verdict=processes.verdict)
+
+    assert find({}) == ()
+    assert [problem.kind for problem in find({FIRST: 1})] == ["schema"]
+    assert not (tmp_path / "adw.db").exists(), "looking makes nothing"
+
+
+def test_a_damaged_file_is_all_that_is_said(tmp_path, clock, processes):
+    (tmp_path / "adw.db").write_bytes(b"not a database at all" * 100)
+    database = opening.connect(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+
+    (problem,) = check.find_problems(database, home="files", documents=dict, verdict=processes.verdict)
+
+    assert problem.kind == "storage"
+    assert "adw db rebuild" in problem.hint
