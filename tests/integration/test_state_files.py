@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -536,6 +537,16 @@ def test_the_copy_is_used_when_it_is_newer_than_the_predecessor(projected, proje
     assert projected.save(loaded.document, fence=1).revision == 5
 
 
+def test_what_was_handed_over_a_moment_ago_is_in_the_copy_that_is_used(projected, projection, folder):
+    document = projected.create(new_document())
+    for _ in range(3):
+        document = projected.save(document, fence=1)
+    projection.flush = projection.commit
+    (folder / DOCUMENT).write_bytes(b"{ torn")
+
+    assert projected.load(ADW_ID).document == document
+
+
 def test_the_predecessor_is_used_when_the_copy_is_older_or_bad(projected, projection, folder):
     document = projected.create(new_document())
     projection.commit()
@@ -712,6 +723,33 @@ def test_an_id_is_taken_also_by_what_is_left_of_a_document(store, folder, name):
     assert names(folder) == [name]
 
 
+def test_a_new_workflow_is_synced_into_the_root(store, root, folder, monkeypatch):
+    folder.mkdir(parents=True)  # as whoever takes the lock first leaves it
+    synced: list[int] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), real(fd))[1])
+    store.create(new_document())
+
+    assert [path.stat().st_ino for path in (folder / DOCUMENT, folder, root)] == synced
+
+
+def test_a_creator_that_was_overtaken_at_the_last_moment_overwrites_nothing(store, make, folder, monkeypatch):
+    folder.mkdir(parents=True)  # so that the first sync is that of the new document
+    real, created = os.fsync, []
+
+    def overtaken(fd):
+        monkeypatch.setattr(os, "fsync", real)
+        created.append(make().create(new_document(fence=2, plan_file="faster")))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", overtaken)
+    with pytest.raises(StateExists):
+        store.create(new_document(fence=1, plan_file="slower"))
+
+    assert store.load(ADW_ID).document == created[0]
+    assert names(folder) == [DOCUMENT]
+
+
 def test_a_creation_that_was_killed_can_be_made_again(store, folder):
     folder.mkdir(parents=True)
     (folder / ".adw_state.json.tmp.1").write_text('{"half')
@@ -845,6 +883,22 @@ def test_an_owner_stopped_before_any_system_call_never_overwrites_its_successor(
     assert refused > 8
 
 
+def test_a_fence_never_ends_up_in_the_place_of_a_lost_document(make, monkeypatch, root):
+    for number in range(1, calls_of_a_save(make, monkeypatch) + 20):
+        adw_id = f"{number:08x}"
+        store = make()
+        store.save(store.create(new_document(adw_id)), fence=1)
+        (root / adw_id / DOCUMENT).unlink()
+        document = store.load(adw_id).document
+        fence_out = in_another_thread(lambda adw_id=adw_id: make().fence_out(adw_id, fence=1))
+        with monkeypatch.context() as patch, contextlib.suppress(Fenced):
+            run_at_call(patch, number, fence_out)
+            store.save(document, fence=1)
+
+        assert not (root / adw_id / DOCUMENT).is_dir(), f"fenced out before call {number}"
+        assert make().load(adw_id).document.adw_id == adw_id
+
+
 def test_a_stopped_owner_can_only_make_the_predecessor_the_present_document(make, monkeypatch, folder):
     former, successor = make(), make()
     document = former.save(former.create(new_document()), fence=1)
@@ -926,6 +980,7 @@ def test_a_write_whose_sync_failed_is_read_again_before_the_next_one(store, monk
         with pytest.raises(DurabilityUnknown):
             store.save(document.model_copy(update={"plan_file": "x"}), fence=1)
     assert len(calls) == 2, "a failed sync is not repeated"
+    assert ADW_ID not in store._known
 
     with pytest.raises(StateConflict):
         store.save(document, fence=1)
