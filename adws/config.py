@@ -387,7 +387,9 @@ def _parsed(setting: Setting, given: _Given, base: Path) -> object:
     try:
         return setting.parse(given.text.strip(), base)
     except ValueError as exc:
-        shown = "" if setting.secret else f" is {given.text!r} but"
+        # A URL with a user part may carry a token, whatever setting it was meant for.
+        hidden = setting.secret or ("://" in given.text and "@" in given.text)
+        shown = "" if hidden else f" is {given.text!r} but"
         raise ConfigError(f"{setting.name} ({given.origin()}){shown} {exc}") from None
 
 

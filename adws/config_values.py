@@ -14,7 +14,7 @@ from pathlib import Path
 
 # The patterns are texts: each is compiled when a value needs it, not at every start.
 _SIZES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_REPOSITORY = r"(?:https?://[^/\s]+/|(?:ssh://)?git@[^:/\s]+[:/])?([\w.-]+/[\w.-]+?)(?:\.git)?/?"
+_REPOSITORY = r"(?:https?://[^/\s]+/|ssh://[^/\s]+/|[\w.-]+@[^:/\s]+:)?([\w.-]+/[\w.-]+?)(?:\.git)?/?"
 #: Everything between the first colon of the user part and the last @: a password may hold any character.
 _USER_PART = r"^([^:/]+://[^:/?#@]*):(.*)@"
 _URL_PARAMETER = r"(?i)([?&](?:password|passwd|sslpassword)=)([^&#]*)"

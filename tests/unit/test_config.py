@@ -113,6 +113,23 @@ def test_alias_and_name_set_differently_is_an_error_that_names_both(tmp_path):
     assert "RUN_RECOVERY_MODE" in message
 
 
+@pytest.mark.parametrize(
+    ("given", "repository"),
+    [
+        ("acme/shop", "acme/shop"),
+        ("https://github.com/acme/shop", "acme/shop"),
+        ("https://github.com/acme/shop.git/", "acme/shop"),
+        ("https://github.com/me/me.github.io", "me/me.github.io"),
+        ("https://github.com/me/me.github.io.git", "me/me.github.io"),
+        ("git@github.com:acme/shop.git", "acme/shop"),
+        ("ssh://git@forge.corp.invalid:2222/acme/shop.git", "acme/shop"),
+        ("https://forge.corp.invalid/acme/shop", "acme/shop"),
+    ],
+)
+def test_a_repository_may_be_given_as_any_url_of_it(tmp_path, given, repository):
+    assert load(tmp_path, GITHUB_REPO_URL=given).repository == repository
+
+
 def test_relative_paths_start_at_the_home_and_not_where_the_person_stands(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -214,6 +231,7 @@ def test_a_bad_value_is_refused_with_its_variable_and_what_is_allowed(tmp_path, 
         ("ADW_DATABASE_URL", "sqlite:///"),
         ("ADW_DATABASE_URL", "postgresql://"),
         ("GITHUB_PAT", f"{PLANTED} {PLANTED}"),
+        ("GITHUB_REPO_URL", f"https://{PLANTED}@github.com/acme"),
     ],
 )
 def test_a_bad_secret_is_refused_without_showing_it(tmp_path, name, text):
