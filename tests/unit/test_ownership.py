@@ -558,6 +558,17 @@ def test_a_workflow_that_is_parked_or_works_keeps_its_issue(home, state):
     assert home.locks.verify(42, ID)
 
 
+def test_a_crash_before_the_issue_was_freed_is_made_good_by_the_next_write(home):
+    home.created()
+    with home.process().own(ID) as owned:
+        home.store.save(owned.document.model_copy(update={"current_state": "completed"}), fence=owned.lease.fence)
+    assert home.locks.verify(42, ID)
+
+    with home.process().own(ID) as owned:
+        owned.save(owned.document)
+    assert home.locks.all() == ()
+
+
 def test_a_later_write_of_a_finished_workflow_does_not_free_its_successor(home):
     home.created()
     with home.process().own(ID) as owned:

@@ -111,8 +111,8 @@ class OwnedWorkflow:
         except (Fenced, StateConflict) as exc:
             self._why_over = str(exc)
             raise
-        before, self.document = self.document.current_state, stored
-        if stored.current_state in FINISHED and before not in FINISHED:
+        self.document = stored
+        if stored.current_state in FINISHED:
             self._parts.free_issue(stored)
 
         return stored
