@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -612,3 +613,102 @@ def test_a_killed_writer_leaves_the_old_file_and_one_temp_that_the_next_one_swee
     AtomicStateWriter.write(path, NEWER)
     assert AtomicStateWriter.read(path) == NEWER
     assert names_beside(path) == ["adw_state.json"]
+
+
+# --- the temp file ---------------------------------------------------------------------------------------------
+
+TEMP = ".adw_state.json.tmp"
+
+
+@pytest.fixture
+def directory(tmp_path):
+    fd = durable_file.open_directory(str(tmp_path))
+    yield fd
+    os.close(fd)
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_temp_that_is_cleared_between_its_open_and_its_lock_is_made_again(directory, tmp_path, monkeypatch, is_held):
+    real, thieves = fcntl.flock, []
+
+    def robbed(fd, operation):
+        if not thieves:
+            thieves.append(os.open(TEMP, os.O_RDONLY, dir_fd=directory))
+            real(thieves[0], fcntl.LOCK_EX)
+            (tmp_path / TEMP).unlink()
+            if not is_held:
+                real(thieves[0], fcntl.LOCK_UN)
+        return real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", robbed)
+    fd = durable_file.claim_temp(directory, TEMP)
+
+    assert durable_file.is_at(directory, TEMP, fd)
+    assert os.fstat(fd).st_nlink == 1
+    durable_file.discard_temp(directory, TEMP, fd)
+    os.close(thieves[0])
+
+
+def test_an_interrupt_while_the_temp_is_locked_leaves_none(directory, tmp_path, monkeypatch):
+    def interrupt(_fd, _operation):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fcntl, "flock", interrupt)
+    before = open_descriptors()
+    with pytest.raises(KeyboardInterrupt):
+        durable_file.claim_temp(directory, TEMP)
+
+    assert list(tmp_path.iterdir()) == []
+    assert open_descriptors() == before
+
+
+def test_a_temp_that_cannot_be_removed_does_not_hide_the_first_error_and_is_swept_later(path, monkeypatch):
+    AtomicStateWriter.write(path, STATE)
+    with monkeypatch.context() as patch:
+        fail_once(patch, "rename", OSError(errno.EIO, "the first error"))
+        fail_once(patch, "unlink", OSError(errno.EROFS, "the second error"))
+        with pytest.raises(StateWriteFailed, match="the first error"):
+            AtomicStateWriter.write(path, NEWER)
+    assert names_beside(path) == [TEMP, "adw_state.json"]
+
+    AtomicStateWriter.write(path, NEWER)
+    assert names_beside(path) == ["adw_state.json"]
+
+
+def test_a_close_that_was_interrupted_is_a_close(path, monkeypatch):
+    real = os.close
+
+    def interrupted(fd):
+        monkeypatch.setattr(os, "close", real)
+        real(fd)
+        raise InterruptedError(errno.EINTR, "Interrupted system call")
+
+    AtomicStateWriter.write(path, STATE)
+    monkeypatch.setattr(os, "close", interrupted)
+    AtomicStateWriter.write(path, NEWER)
+
+    assert AtomicStateWriter.read(path) == NEWER
+
+
+def test_a_file_that_grows_while_it_is_read_stops_at_the_limit(path, monkeypatch):
+    AtomicStateWriter.write(path, STATE)
+    real = os.read
+    monkeypatch.setattr(os, "read", lambda fd, size: real(fd, size) or b"x" * 1000)
+
+    with pytest.raises(StateCorrupt, match="grew past the limit"):
+        AtomicStateWriter.read(path, max_bytes=5000)
+
+
+def test_a_directory_below_nothing_cannot_be_made(monkeypatch, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    with pytest.raises(StateWriteFailed):
+        AtomicStateWriter.write("deeper/adw_state.json", STATE)
+
+
+def test_only_an_indented_object_can_be_sealed():
+    with pytest.raises(ValueError, match="indented JSON object"):
+        state_text.seal(b'{"a": 1}')

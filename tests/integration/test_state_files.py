@@ -1100,3 +1100,100 @@ def test_a_viewer_loads_no_pydantic(store, root):
         "assert not {'pydantic', 'pydantic_core', 'sqlalchemy', 'filelock'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(root)], check=True)
+
+
+# --- trouble around the files ----------------------------------------------------------------------------------
+
+
+def raising(code: int):
+    def fail(*_args, **_options):
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_a_root_that_cannot_be_listed_is_said_to_be_so(make, root):
+    root.write_text("a file")
+
+    with pytest.raises(StateReadFailed, match="could not read"):
+        list(make().ids())
+    with pytest.raises(StateWriteFailed, match="could not write"):
+        make().create(new_document())
+
+
+def test_a_directory_that_cannot_be_opened_is_said_to_be_so(store, folder, monkeypatch):
+    document = store.create(new_document())
+    monkeypatch.setattr(os, "open", raising(errno.EACCES))
+
+    with pytest.raises(StateReadFailed, match=f"{folder}.*Permission denied"):
+        store.load(ADW_ID)
+    with pytest.raises(StateWriteFailed, match=f"{folder}.*Permission denied"):
+        store.save(document, fence=1)
+
+
+@pytest.mark.parametrize(("name", "method"), [("mkdir", "fence_out"), ("listdir", "sweep")])
+def test_a_fence_that_cannot_be_made_or_removed_is_an_error(store, monkeypatch, name, method):
+    store.create(new_document())
+    calls = {"fence_out": lambda: store.fence_out(ADW_ID, fence=1), "sweep": lambda: store.sweep(ADW_ID)}
+    real = getattr(os, name)
+
+    def full(path, *args, **options):
+        if isinstance(path, int) or "dir_fd" in options:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, name, full)
+    with pytest.raises(StateWriteFailed, match="No space left"):
+        calls[method]()
+
+
+def test_a_workflow_without_a_readable_document_can_still_be_fenced(store, folder):
+    store.create(new_document())
+    (folder / DOCUMENT).write_text("{ torn")
+    store.fence_out(ADW_ID, fence=2)
+
+    assert [name for name in names(folder) if "tmp" in name] == [f".adw_state.json.tmp.{n}" for n in (0, 1, 2)]
+
+
+def test_a_directory_without_a_document_is_not_found_by_a_writer_either(store, folder):
+    folder.mkdir(parents=True)
+
+    with pytest.raises(StateNotFound, match=ADW_ID):
+        store.save(new_document(), fence=1)
+    assert names(folder) == []
+
+
+def test_a_directory_that_vanishes_again_is_a_failed_write(store, folder, monkeypatch):
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (real(fd), shutil.rmtree(folder, ignore_errors=True)))
+
+    with pytest.raises(StateWriteFailed, match="removed a moment after"):
+        store.create(new_document())
+
+
+def test_a_store_forgets_the_oldest_knowledge_before_it_grows_without_end(store, monkeypatch):
+    monkeypatch.setattr("adws.adw_modules.state_files.MAX_REMEMBERED", 2)
+    saved = [store.create(new_document(f"{number:08x}")) for number in range(5)]
+
+    assert len(store._known) <= 2
+    assert [store.save(document, fence=1).revision for document in saved] == [2] * 5
+
+
+def test_the_serialiser_of_documents_is_used_unless_another_is_given(root, clock):
+    store = FileStateStore(root, clock=clock, parse=documents.parse)
+    store.create(new_document(plan_file="x"))
+    assert store.load(ADW_ID).document.plan_file == "x"
+
+    def broken(_document):
+        raise ValueError("cannot write this")
+
+    other = FileStateStore(root, clock=clock, parse=documents.parse, dump=broken)
+    with pytest.raises(StateUnserialisable, match="cannot write this"):
+        other.save(store.load(ADW_ID).document, fence=1)
+
+
+def test_a_scrubber_that_finds_nothing_changes_nothing(make):
+    store = make(scrub=lambda text: text)
+    document = store.create(new_document(plan_file="plan.md"))
+
+    assert store.load(ADW_ID).document == document
