@@ -14,7 +14,7 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import mounts, opening
+from adws.adw_modules.db import mounts, opening, rows
 from adws.adw_modules.db import sqlite as sqlite_module
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
 from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable, DurabilityUnknown, UsageError
@@ -567,11 +567,13 @@ def test_a_page_has_an_upper_limit(database):
         DatabaseCatalogue(database).page(PageQuery(limit=1001))
 
 
-def test_an_ended_workflow_can_be_listed_with_any_title(database_url, open_db, clock):
+def test_a_workflow_can_be_listed_whatever_its_title(database_url, open_db, clock):
     """
-    A NUL character and half a surrogate pair can stand in a title, and in no database.
+    A NUL character can stand in a title, and in no column of PostgreSQL; half a surrogate pair in no database at all.
     """
     world = database_world(open_db(database_url), clock)
-    world.registry.register(make_document(SECOND, title="a\x00b \ud83d c"), make_owner(), ttl_seconds=30.0)
+    world.store.create(make_document(SECOND, title="a\x00b"))
 
-    assert world.catalogue.page(PageQuery()).rows[0].title == "a\ufffdb ? c"
+    assert world.catalogue.page(PageQuery()).rows[0].title == "a\ufffdb"
+    assert world.store.load(SECOND).document.issue.title == "a\x00b", "the document itself is not changed"
+    assert rows.plain("x \ud83d ä") == "x ? ä"

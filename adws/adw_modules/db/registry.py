@@ -43,6 +43,7 @@ class DatabaseRegistry:
         params = {
             **self._database.lease_clock(),
             **rows.summary_params(rows.summary_of(document)),
+            "title": "",  # comes with the document, once its secrets are taken out
             "owner": owner.to_text(),
             "ttl": ttl_seconds,
             "taken_at": moment,

@@ -132,7 +132,8 @@ class DatabaseStateStore:
         """Store *document* with *events* as the next revision; raise StateNotFound, StateConflict or Fenced."""
         check_adw_id(document.adw_id)
         after = self._next(document, revision=document.revision + 1, fence=fence, events=events)
-        after.params["expected"] = document.revision
+        # A document that was never stored follows nothing, not even a row that is only registered.
+        after.params["expected"] = document.revision if document.revision > 0 else -1
 
         def work(session: Session) -> None:
             if not _write(session, after.params):
