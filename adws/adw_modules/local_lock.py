@@ -9,13 +9,13 @@ has a module of its own because the library behind it is slow to import, and loo
 from __future__ import annotations
 
 import errno
-import os
 import stat
 from pathlib import Path
 from threading import Lock
 
 from filelock import FileLock, Timeout
 
+from adws.adw_modules import durable_file
 from adws.adw_modules.errors import LockUnavailable, UnsafePath
 from adws.adw_modules.ids import check_adw_id
 
@@ -37,7 +37,7 @@ class FileLocalLock:
         with self._guard:
             if self._is_ours(adw_id):
                 return False
-            make_directory(path.parent)
+            _make_folder(path.parent)
             lock = _new_lock(path)
             if not _acquire(lock, path):
                 return False
@@ -76,30 +76,15 @@ class FileLocalLock:
         return held is not None and held.is_locked
 
 
-def make_directory(path: Path) -> None:
-    """Make *path* for its owner alone, and see to it that it survives a power cut; raise UnsafePath for a link."""
+def _make_folder(path: Path) -> None:
+    """Make the directory of a workflow, durably: its document will be in it. Raise UnsafePath for a link."""
     try:
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        if not stat.S_ISDIR(path.lstat().st_mode):
-            raise UnsafePath(f"{path} is not a directory of its own: move it away, adw does not follow links") from None
-        return
-    except FileNotFoundError:
-        make_directory(path.parent)
-        make_directory(path)
-        return
+        durable_file.make_directory(str(path))
+        is_directory = stat.S_ISDIR(path.lstat().st_mode)
     except OSError as exc:
         raise LockUnavailable(str(path), exc) from exc
-    for place in (path, path.parent):
-        _sync(place)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if not is_directory:
+        raise UnsafePath(f"{path} is not a directory of its own: move it away, adw does not follow links")
 
 
 def _new_lock(path: Path) -> FileLock:

@@ -16,7 +16,15 @@ from adws.adw_modules import backup_archive, timestamps
 from adws.adw_modules import document as documents
 from adws.adw_modules.coordination.backup import BackupReport, archive_path, make_backup
 from adws.adw_modules.coordination.restore import Home, RestoreReport, restore
-from adws.adw_modules.errors import BackupError, Fenced, OwnershipError
+from adws.adw_modules.db.opening import connect
+from adws.adw_modules.errors import (
+    AdwError,
+    BackupError,
+    DatabaseCorrupt,
+    Fenced,
+    OwnershipError,
+    SchemaMismatch,
+)
 from adws.adw_modules.events import Event
 from adws.app import App, open_app
 from adws.testing import FakeClock
@@ -448,6 +456,36 @@ def test_files_without_a_manifest_entry_are_refused(target, archive):
 def test_what_this_adw_cannot_read_is_refused(target, archive, manifest, message):
     pack(archive, {}, manifest=manifest)
     with pytest.raises(BackupError, match=message):
+        target.restore(archive)
+
+
+def test_a_backup_whose_database_is_damaged_or_newer_changes_nothing(tmp_path, archive, target):
+    source = Place(tmp_path / "source", "files")
+    source.make(A)
+    source.back_up(archive)
+    files = members(archive)
+    del files["manifest.json"]
+    with source.open() as app, app.database.write() as session:
+        session.run("UPDATE alembic_version SET version_num = '9999'")
+    newer = tmp_path / "newer.db"
+    database = connect(f"sqlite:///{source.path}/state/adw.db", clock=FakeClock())
+    database.copy_to(newer)
+    database.close()
+    for content, error in ((b"not a database " * 1000, DatabaseCorrupt), (newer.read_bytes(), SchemaMismatch)):
+        pack(archive, {**files, "adw.db": content})
+        with pytest.raises(error):
+            target.restore(archive)
+        assert [path for path in everything(target.path) if A in path] == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path, archive, target):
+    source = Place(tmp_path / "source", "files")
+    source.make(A)
+    source.back_up(archive)
+    (target.path / "state").mkdir()
+    (target.path / "state" / A).write_text("a file where a directory should be")
+
+    with pytest.raises(AdwError, match=A):
         target.restore(archive)
 
 

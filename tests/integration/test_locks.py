@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from adws.adw_modules import local_lock
+from adws.adw_modules import durable_file
 from adws.adw_modules.errors import InvalidAdwId, LockUnavailable, UnsafePath, UsageError
 from adws.adw_modules.local_lock import FileLocalLock
 from adws.adw_modules.locks import acquire_lock, check_issue_number, release_lock, verify_lock_ownership
@@ -146,10 +146,10 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 def test_a_new_directory_is_synced_with_its_parent(root, monkeypatch):
     synced = []
     root.mkdir()
-    monkeypatch.setattr(local_lock, "_sync", synced.append)
+    monkeypatch.setattr(durable_file, "sync_directory_at", synced.append)
     FileLocalLock(root).try_hold("1a2b3c4d")
 
-    assert set(synced) == {root / "1a2b3c4d", root}
+    assert set(synced) == {str(root / "1a2b3c4d"), str(root)}
 
 
 class RecordingLocks:

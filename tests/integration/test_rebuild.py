@@ -21,7 +21,8 @@ from adws.adw_modules.db.projection import DatabaseProjection
 from adws.adw_modules.db.reconstruction import DatabaseReconstruction
 from adws.adw_modules.db.registry import DatabaseRegistry
 from adws.adw_modules.db.requests import DatabaseRequests
-from adws.adw_modules.errors import Fenced, OwnershipError
+from adws.adw_modules.db.state_store import DatabaseStateStore
+from adws.adw_modules.errors import Fenced, OwnershipError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, PageQuery, Salvage
 from adws.adw_modules.local_lock import FileLocalLock
@@ -236,6 +237,17 @@ def test_a_document_that_cannot_be_read_is_named_and_keeps_its_issue(home, opene
     assert list(report.unreadable) == [A]
     assert "corrupt" in report.unreadable[A]
     assert opened().locks.verify(42, A)
+
+
+def test_documents_that_live_in_the_database_are_not_replaced_by_files(home, opened):
+    made = opened()
+    store = DatabaseStateStore(made.database, clock=home.clock, parse=documents.parse)
+    store.create(new_document(A))
+    made.close()
+
+    with pytest.raises(UsageError, match="documents live in this database itself"):
+        home.rebuilt(force=True)
+    assert store.load(A).document.adw_id == A
 
 
 # --- a database that is gone -----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from adws.adw_modules.errors import (
     UsageError,
     WorkflowBusy,
 )
+from adws.adw_modules.interfaces import LeaseRow
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.testing import (
     FakeClock,
@@ -274,6 +275,22 @@ def test_a_load_that_fails_leaves_nobody_as_owner(home):
     assert home.machine.held == set()
 
 
+def test_a_taker_that_is_overtaken_after_its_look_is_told_by_whom(home, monkeypatch):
+    home.created()
+    with home.process(role="worker").own(ID) as owned:
+        monkeypatch.setattr(home.leases, "read", lambda adw_id: None)
+        with pytest.raises(WorkflowBusy, match=owned.lease.owner.describe()), home.process().own(ID):
+            pass
+
+
+def test_a_live_owner_whose_record_cannot_be_read_is_left_alone(home, monkeypatch):
+    home.created()
+    row = LeaseRow(adw_id=ID, fence=2, owner=None, seconds_left=10.0)
+    monkeypatch.setattr(home.leases, "read", lambda adw_id: row)
+    with pytest.raises(WorkflowBusy, match="an owner whose record cannot be read"), home.process().own(ID):
+        pass
+
+
 # --- renewing --------------------------------------------------------------------------------------------------
 
 
@@ -316,7 +333,8 @@ def test_a_dead_owner_is_succeeded_at_once(home):
     event = home.store.events_of(ID)[-1]
     assert event.event_type == "lease_taken_over"
     assert event.data["former_owner"] == former.lease.owner.describe()
-    assert OwnerRecord(**event.data["former"]) == former.lease.owner
+    assert OwnerRecord(token=former.lease.owner.token, **event.data["former"]) == former.lease.owner
+    assert former.lease.owner.token not in str(event), "what an owner proves itself by is not told"
     assert (event.data["former_fence"], event.data["verdict"], event.data["why"]) == (2, "dead", "its process is dead")
 
 
@@ -618,6 +636,14 @@ def test_a_lock_whose_workflow_was_never_written_is_freed_once_its_creator_is_go
     assert [lock.adw_id for lock in home.process().release_finished_locks()] == [ID]
     assert home.locks.all() == ()
     assert home.leases.read(ID) is None
+
+
+def test_a_workflow_that_is_written_at_the_last_moment_keeps_its_lock(home):
+    home.created()
+    home.store.failing["peek"] = StateNotFound(ID)
+
+    assert home.process().release_finished_locks() == ()
+    assert home.locks.verify(42, ID)
 
 
 def test_a_lock_without_a_row_is_freed(home):

@@ -40,6 +40,7 @@ from adws.adw_modules.interfaces import (
     Registry,
     StateStore,
 )
+from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Takeover:
             event_type="lease_taken_over",
             data={
                 "former_owner": self.former.describe() if self.former else "unknown",
-                "former": dict(asdict(self.former)) if self.former else None,
+                "former": _facts(self.former) if self.former else None,
                 "former_fence": self.former_fence,
                 "verdict": self.verdict.value,
                 "why": self.why,
@@ -327,6 +328,11 @@ class WorkflowOwnership:
         verdict = self._processes.verdict(row.owner)
 
         return f"{row.owner.describe()} ({verdict.value}, its lease ends in {max(0.0, row.seconds_left):.0f} s)"
+
+
+def _facts(owner: OwnerRecord) -> JsonObject:
+    # Without its token: that is what an owner proves itself by.
+    return {name: value for name, value in asdict(owner).items() if name != "token"}
 
 
 def _is_takeover(taken: LeaseTaken) -> bool:

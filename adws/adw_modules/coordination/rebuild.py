@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from adws.adw_modules.coordination.rebuild_plan import LockConflict, StoredDocument, plan_rebuild
-from adws.adw_modules.errors import AdwError, OwnershipError, StateNotFound
+from adws.adw_modules.errors import AdwError, OwnershipError, StateNotFound, UsageError
 from adws.adw_modules.interfaces import (
     IssueLock,
     KnownWorkflow,
@@ -101,9 +101,19 @@ def rebuild(
     local_lock: LocalLock,
     processes: Processes,
     force: bool = False,
+    replace_rows: bool = False,
 ) -> RebuildReport:
-    """Make the database again from the documents in *store*; refused while live owners work, unless *force*."""
+    """
+    Make the database again from the documents in *store*; refused while live owners work, unless *force*.
+
+    Documents whose home is the database itself are not replaced by files, unless *replace_rows*.
+    """
     salvage = reconstruction.salvage()
+    if not replace_rows and any(workflow.home == "database" for workflow in salvage.workflows):
+        raise UsageError(
+            "documents live in this database itself, so there is nothing to make it again from: "
+            "bring a backup back with adw restore"
+        )
     ids = sorted(store.ids())
     if not force:
         refuse_while_owners_live(ids, salvage.workflows, local_lock=local_lock, processes=processes)

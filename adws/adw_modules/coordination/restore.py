@@ -195,6 +195,7 @@ def _put_in_place(
             local_lock=home.local_lock,
             processes=home.processes,
             force=True,
+            replace_rows=True,  # the backup may be of a home that had its documents in the database
         ).conflicts
     else:
         conflicts = _put_rows(home, raised)
