@@ -8,19 +8,20 @@ columns made for lists they are replaced. The document itself is JSON text, wher
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.db import statements
-from adws.adw_modules.db.session import Params, Row
+from adws.adw_modules.db.session import Row
 from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, Request, WorkflowSummary
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.json_value import JsonValue
 
 _JSON_COLUMNS = frozenset({"result", "context", "data", "meta"})
+_values_of = attrgetter(*statements.EVENT_COLUMNS)
 #: Made once: json.dumps builds a new encoder for every call that does not use its defaults.
 _encode = json.JSONEncoder(allow_nan=False).encode
 
@@ -82,16 +83,14 @@ def to_summary(row: Row) -> WorkflowSummary:
     )
 
 
-def event_params(event: Event) -> Params:
+def event_params(event: Event) -> dict[str, object]:
     """Return a stamped event as parameters; raise StateUnserialisable when it holds what JSON cannot."""
-    params: dict[str, object] = {}
-    for name in statements.EVENT_COLUMNS:
-        value = getattr(event, name)
+    params: dict[str, object] = dict(zip(statements.EVENT_COLUMNS, _values_of(event), strict=True))
+    for name, value in params.items():
         if name in _JSON_COLUMNS:
-            value = "{}" if value == {} else json_text(value, f"{name} of the event {event.event_type}")
-        elif isinstance(value, str):
-            value = plain(value)
-        params[name] = value
+            params[name] = "{}" if value == {} else json_text(value, f"{name} of the event {event.event_type}")
+        elif value and isinstance(value, str):
+            params[name] = plain(value)
 
     return params
 
@@ -128,7 +127,7 @@ def to_request(row: Row) -> Request:
     )
 
 
-def json_text(value: JsonValue, what: str) -> str:
+def json_text(value: object, what: str) -> str:
     """Return *value* as JSON text; raise StateUnserialisable, naming *what*, when it has no such form."""
     try:
         return _encode(value)
