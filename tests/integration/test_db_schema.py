@@ -236,6 +236,22 @@ def test_a_step_that_fails_leaves_the_schema_and_the_rows_as_they_were(empty_dat
         assert len(session.all("SELECT * FROM requests")[0]) == len(names)
 
 
+def test_an_upgrade_that_is_killed_midway_is_made_again(empty_database_url, open_db, clock, request):
+    database = open_db(empty_database_url)
+    asked = database_world(database, clock).requests.ask(FIRST, "pause")
+    step = request.getfixturevalue("a_step_ahead")
+    whole = step.read_text()
+    step.write_text(whole + "    import os\n    import signal\n    os.kill(os.getpid(), signal.SIGKILL)\n")
+    database.close()
+
+    assert not forked.is_well(forked.start(lambda: opening.upgrade(database)))
+    assert database.schema_version() == "0001"
+    step.write_text(whole)
+    assert opening.upgrade(database).now == "0002"
+    with database.read() as session:
+        assert session.all("SELECT request_id, colour FROM requests") == [(asked.request_id, "red")]
+
+
 def test_a_second_failed_upgrade_does_not_write_over_the_first_backup(sqlite_url, clock, tmp_path, a_step_ahead):
     a_step_ahead.write_text(a_step_ahead.read_text() + '    op.execute("INSERT INTO no_such_table VALUES (1)")\n')
     database = opening.connect(sqlite_url, clock=clock)
