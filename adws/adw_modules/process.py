@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +54,7 @@ class SystemProcesses:
     ) -> None:
         """Use *host* as the name of this machine; *root* and *machine_file* stand in for the system's in tests."""
         self._clock = clock
-        self._host = host or socket.gethostname()
+        self._host = host or os.uname().nodename
         self._root = root
         self._machine_file = machine_file
 

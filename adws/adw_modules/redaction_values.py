@@ -314,9 +314,11 @@ class _ScrubIndex:
     def is_in(self, payload: bytes) -> bool:
         if any(needle in payload for needle in self._short):
             return True
+        if not self._long:
+            return False
         width = self._SAMPLE
         samples = [payload[at : at + width] for at in range(0, len(payload) - width + 1, self._stride)]
-        if not self._long or self._seeds.isdisjoint(samples):
+        if self._seeds.isdisjoint(samples):
             return False
 
         return any(needle in payload for needle in self._long)

@@ -25,9 +25,11 @@ from pathlib import Path
 from adws import app as wiring
 from adws import config
 from adws.adw_modules import document as documents
+from adws.adw_modules.db.opening import open_database
 from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,
+    DatabaseUnavailable,
     DurabilityUnknown,
     Fenced,
     StateConflict,
@@ -124,19 +126,20 @@ def stray_files(home: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if ".tmp" in entry.name) if folder.is_dir() else []
 
 
-def check_after(home: Path, store: str, acked: tuple[int, int]) -> str | None:
-    """Return what is wrong with the workflow after a crash, given the last acknowledged (step, revision)."""
+def check_after(home: Path, store: str, acked: tuple[int, int]) -> tuple[tuple[int, int], str | None]:
+    """Return where the workflow stands after a crash and what is wrong, given the acknowledged (step, revision)."""
     try:
-        found = read_back(home, store)
+        document = read_back(home, store)
     except AdwError as exc:
-        return f"load failed after step {acked}: {exc}"
-    if found.revision < acked[1] or step_of(found) < acked[0]:
-        return f"acknowledged {acked}, found step {step_of(found)} at revision {found.revision}"
-    if step_of(found) > acked[0] + 1:
-        return f"acknowledged {acked}, found step {step_of(found)}: more than one step ahead"
+        return acked, f"load failed after step {acked}: {exc}"
+    found = (step_of(document), document.revision)
+    if found[0] < acked[0] or found[1] < acked[1]:
+        return found, f"acknowledged {acked}, found {found}"
+    if found[0] > acked[0] + 1:
+        return found, f"acknowledged {acked}, found {found}: more than one step ahead"
     if len(stray_files(home)) > 1:
-        return f"stray files: {stray_files(home)}"
-    return None
+        return found, f"stray files: {stray_files(home)}"
+    return found, None
 
 
 def wait_for_first_ack(pid: int, fd: int) -> bool:
@@ -170,12 +173,10 @@ def kills(home: Path, store: str, count: int, seed: int) -> dict:
         if newest is not None:
             steps += newest[0] - acked[0]
             acked = newest
-        problem = check_after(home, store, acked)
+        acked, problem = check_after(home, store, acked)
         if problem:
             problems.append(f"kill {number}: {problem}")
             break
-        found = read_back(home, store)
-        acked = (step_of(found), found.revision)
     return {"kills": count, "steps": steps, "final_revision": acked[1], "problems": problems}
 
 
@@ -351,41 +352,59 @@ class LateClock:
         return self._clock.boottime() + 3600
 
 
-def take_over(home: Path, store: str) -> tuple[int, int]:
-    """Take the workflow from an owner who no longer answers, and write one step."""
+def take_over(home: Path, store: str) -> tuple[int, int] | None:
+    """
+    Take the workflow from an owner who no longer answers, and write one step.
+
+    None: the stopped owner is inside a database transaction, so that nobody can write before it goes on.
+    """
     env = {"ADW_HOME": str(home), "ADW_STORE": store}
-    settings = config.load(env=env, cwd=home)
-    with wiring.open_app(settings, wrap_clock=LateClock) as app, app.ownership.own(ADW_ID) as owned:
-        return one_step(owned)
+    with wiring.open_app(config.load(env=env, cwd=home), wrap_clock=LateClock) as app:
+        app.__dict__["database"] = open_database(
+            app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id, patience_seconds=0.2
+        )
+        try:
+            with app.ownership.own(ADW_ID) as owned:
+                return one_step(owned)
+        except DatabaseUnavailable:
+            return None
 
 
 def takeovers(home: Path, store: str) -> dict:
-    """Stop an owner at each system call of its step, take over, let it go on: its write must be refused or be seen."""
+    """Stop an owner before and at each system call of its step, take over, let it go on: refused, or seen before."""
     make_workflow(home, store)
     log = home / "strace.log"
-    calls = syscalls_of_step(home, store, log)
-    problems, cases, refused = [], 0, 0
-    for name, times in calls:
-        for number in range(1, times + 1):
-            pid = run_stopped_step(home, store)
-            wait_stopped(pid)
-            before = step_of(read_back(home, store))
-            tracer = attach(pid, log, f"{name}:signal=SIGSTOP:when={number}")
-            os.kill(pid, signal.SIGCONT)
-            wait_until_stopped_again(pid)
-            taken = take_over(home, store)
-            os.kill(pid, signal.SIGCONT)
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            tracer.wait()
-            tracer.stderr.close()
-            cases += 1
-            refused += code == EXIT_CODES[Fenced]
-            problem = judge_takeover(home, store, code, before, taken)
-            if problem:
-                problems.append(f"stopped at {name} #{number}: {problem}")
+    moments = [None] + [
+        (name, number) for name, times in syscalls_of_step(home, store, log) for number in range(1, times + 1)
+    ]
+    problems, refused = [], 0
+    for moment in moments:
+        code, problem = one_takeover(home, store, log, moment)
+        refused += code == EXIT_CODES[Fenced]
+        if problem:
+            problems.append(f"stopped at {moment or 'its start'}: {problem}")
     if not refused:
         problems.append("no late write was ever refused")
-    return {"cases": cases, "refused": refused, "problems": problems}
+    return {"cases": len(moments), "refused": refused, "problems": problems}
+
+
+def one_takeover(home: Path, store: str, log: Path, moment: tuple[str, int] | None) -> tuple[int, str | None]:
+    """Stop an owner at *moment* of its step (None: right before it); return how it ended and what is wrong."""
+    pid = run_stopped_step(home, store)
+    wait_stopped(pid)
+    before = step_of(read_back(home, store))
+    tracer = None
+    if moment is not None:
+        tracer = attach(pid, log, f"{moment[0]}:signal=SIGSTOP:when={moment[1]}")
+        os.kill(pid, signal.SIGCONT)
+        wait_until_stopped_again(pid)
+    taken = take_over(home, store)
+    os.kill(pid, signal.SIGCONT)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if tracer is not None:
+        tracer.wait()
+        tracer.stderr.close()
+    return code, judge_takeover(home, store, code, before, taken)
 
 
 def wait_until_stopped_again(pid: int) -> None:
@@ -400,9 +419,12 @@ def wait_until_stopped_again(pid: int) -> None:
                 return
 
 
-def judge_takeover(home: Path, store: str, code: int, before: int, taken: tuple[int, int]) -> str | None:
+def judge_takeover(home: Path, store: str, code: int, before: int, taken: tuple[int, int] | None) -> str | None:
     """Return what is wrong after the former owner went on."""
     found = read_back(home, store)
+    if taken is None:
+        is_right = code == SAVED and step_of(found) == before + 1
+        return None if is_right else f"nobody took over, yet the owner ended with {code} at step {step_of(found)}"
     if (step_of(found), found.revision) != taken:
         return f"the successor wrote {taken}, now there is {(step_of(found), found.revision)}"
     if code == SAVED and taken[0] != before + 2:
@@ -450,12 +472,11 @@ def power_cuts(home: Path, store: str, count: int, seed: int, *, without_fsync: 
             acked = newest or acked
             unmount(mount_point)
             mount(image, mount_point)
-            problem = check_after(mount_point / "home", store, acked)
+            acked, problem = check_after(mount_point / "home", store, acked)
             if problem:
                 problems.append(f"cut {number}: {problem}")
                 break
-            found = read_back(mount_point / "home", store)
-            acked, steps = (step_of(found), found.revision), step_of(found)
+            steps = acked[0]
     finally:
         unmount(mount_point)
     return {"cuts": count, "steps": steps, "problems": problems}
