@@ -6,6 +6,10 @@ import sqlite3
 
 import pytest
 
+from adws import app as wiring
+from adws import config
+from tests.contracts.worlds import FIRST, make_document
+
 
 def test_a_new_home_is_upgraded_checked_and_rebuilt(adw, home):
     assert adw("db", "check").rc == 0
@@ -44,6 +48,55 @@ def test_a_check_that_finds_something_exits_with_one(adw, home):
     text = adw("db", "check")
     assert text.rc == 1
     assert "adw locks release 42" in text.stdout
+
+
+def create_workflow(home, store: str) -> None:
+    settings = config.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home)
+    with wiring.open_app(settings) as app, app.ownership.create(make_document()) as owned:
+        owned.save(owned.document)
+
+
+@pytest.mark.parametrize("store", ["files", "database"])
+def test_a_workflow_as_it_is_created_has_no_problem(adw, home, store):
+    create_workflow(home, store)
+    env = {"ADW_STORE": store}
+
+    done = adw("db", "check", env=env)
+
+    assert done.stdout == "no problems found\n"
+    assert done.rc == 0
+    listed = adw("list", "--json", env=env)
+    assert FIRST in listed.stdout
+
+
+def test_a_document_that_the_database_lost_comes_back_with_a_rebuild(adw, home):
+    create_workflow(home, "files")
+    for file in (home / "state").glob("adw.db*"):
+        file.unlink()
+    adw("db", "upgrade")
+
+    found = adw("db", "check", "--json")
+    assert found.rc == 1
+    assert [(problem["kind"], problem["adw_id"]) for problem in found.json()["problems"]] == [("copy", FIRST)]
+
+    rebuilt = adw("db", "rebuild")
+    assert rebuilt.rc == 0, rebuilt.stderr
+    assert rebuilt.stdout.startswith("1 workflows, 1 issue locks")
+    assert adw("db", "check").rc == 0
+
+
+def test_a_document_that_cannot_be_read_is_named(adw, home):
+    create_workflow(home, "files")
+    for file in (home / "state" / FIRST).glob("adw_state.json*"):
+        file.write_text("torn")
+    with sqlite3.connect(home / "state" / "adw.db") as plain:
+        plain.execute("UPDATE workflow_states SET body = 'torn too'")
+    plain.close()
+
+    done = adw("db", "check", "--json")
+
+    assert done.rc == 1
+    assert [problem["text"] for problem in done.json()["problems"]] == ["its document cannot be read"]
 
 
 def test_a_newer_database_is_refused_in_one_sentence(adw, home):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -14,10 +15,17 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import mounts, opening, rows
+from adws.adw_modules.db import mounts, opening, rows, write_turn
 from adws.adw_modules.db import sqlite as sqlite_module
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
-from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable, DurabilityUnknown, UsageError
+from adws.adw_modules.errors import (
+    DatabaseCorrupt,
+    DatabaseError,
+    DatabaseUnavailable,
+    DurabilityUnknown,
+    LockUnavailable,
+    UsageError,
+)
 from adws.adw_modules.interfaces import LeaseBusy, LeaseTaken, PageQuery
 from tests import forked
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
@@ -340,6 +348,35 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path, clock):
 
     with pytest.raises(DatabaseUnavailable, match="choose a place"):
         opening.open_database(f"sqlite:///{tmp_path}/file/adw.db", clock=clock)
+
+
+def test_a_path_that_is_a_directory_is_named(tmp_path, clock):
+    (tmp_path / "adw.db").mkdir()
+
+    with pytest.raises(DatabaseUnavailable, match="look whether it exists"):
+        opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+
+
+def test_a_lock_file_that_is_a_link_is_refused(database, path, tmp_path):
+    """
+    Opened through a link, the lock would be made wherever the link points.
+    """
+    path.with_name("adw.db.write-lock").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(LockUnavailable, match="write-lock"):
+        lock_issue(database, 1)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_disk_without_flock_is_named(database, monkeypatch):
+    def no_locks(fd, how) -> None:
+        if how != fcntl.LOCK_UN:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(write_turn.fcntl, "flock", no_locks)
+
+    with pytest.raises(LockUnavailable, match="working flock"):
+        lock_issue(database, 1)
 
 
 class FailingCommit:

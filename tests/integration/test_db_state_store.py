@@ -11,7 +11,15 @@ from adws.adw_modules.db.events import DatabaseEventLog
 from adws.adw_modules.db.projection import DatabaseProjection
 from adws.adw_modules.db.registry import DatabaseRegistry
 from adws.adw_modules.db.state_store import DatabaseStateStore
-from adws.adw_modules.errors import DatabaseError, NewerVersion, StateCorrupt, StateExists, StateNotFound
+from adws.adw_modules.errors import (
+    DatabaseError,
+    NewerVersion,
+    StateCorrupt,
+    StateExists,
+    StateNotFound,
+    StateUnserialisable,
+    UsageError,
+)
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LoadNotice, PageQuery
 from adws.adw_modules.redaction import Redactor
@@ -208,6 +216,24 @@ def test_more_documents_than_are_read_at_a_time_are_all_found(world, monkeypatch
     assert sorted(world.store.ids()) == sorted(wanted)
 
 
+@pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}])
+def test_an_event_or_a_request_that_is_not_json_is_refused_before_anything_is_stored(world, value):
+    document = world.store.create(make_document())
+
+    with pytest.raises(StateUnserialisable, match="data of the event state_set"):
+        world.store.save(document, fence=1, events=[Event(event_type="state_set", data={"x": value})])
+    with pytest.raises(StateUnserialisable, match="payload of a hint request"):
+        world.requests.ask(FIRST, "hint", payload={"x": value})
+
+    assert world.store.load(FIRST).document == document
+    assert world.requests.open_for(FIRST) == ()
+
+
+def test_asking_for_no_events_at_all_is_a_mistake(world):
+    with pytest.raises(UsageError, match="at least 1"):
+        world.events.of_workflow(FIRST, limit=0)
+
+
 # --- secrets ---------------------------------------------------------------------------------------------------
 
 
@@ -216,7 +242,7 @@ def test_no_secret_reaches_the_database(database, clock, world):
     document = make_document(title=f"token {SECRET}", plan_file=f"/x/{SECRET}")
     happened = Event(event_type="state_set", status=f"had {SECRET}", data={"old": {"token": SECRET}})
 
-    stored = store.create(document, events=[happened])
+    stored = store.create(document, events=[happened, Event(event_type="state_changed")])
     stored = store.save(stored.model_copy(update={"branch_name": SECRET}), fence=1, events=[happened])
 
     with database.read() as session:
@@ -226,6 +252,7 @@ def test_no_secret_reaches_the_database(database, clock, world):
     assert SECRET not in world.catalogue.page(PageQuery()).rows[0].title
     assert [event.event_id for event in DatabaseEventLog(database).of_workflow(FIRST)] == [
         f"{FIRST}.1.0",
+        f"{FIRST}.1.1",
         f"{FIRST}.2.0",
     ]
 
