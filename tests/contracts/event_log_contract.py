@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import InvalidAdwId, UsageError
-from adws.adw_modules.events import Event
+from adws.adw_modules.events import FIELD_NAMES, Event
 from tests.contracts.worlds import FIRST, MOMENT, SECOND, make_document
 
 FULL = Event(
@@ -44,7 +44,7 @@ class EventLogContract:
 
         assert found.event_id == f"{FIRST}.1.0"
         assert (found.adw_id, found.revision, found.created_at) == (FIRST, 1, MOMENT)
-        for name in Event.__slots__:
+        for name in FIELD_NAMES:
             if name not in {"event_id", "adw_id", "revision", "created_at"}:
                 assert getattr(found, name) == getattr(FULL, name), name
 

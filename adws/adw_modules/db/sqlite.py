@@ -27,6 +27,9 @@ from adws.adw_modules.interfaces import Clock
 OLDEST = (3, 35, 0)
 #: The write-ahead log is cut back to this size when it was longer.
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
+#: Pages after which the log is brought into the database and written from its start again. Writing over a log that is
+#: there costs half of what making it longer costs, so it is kept short: full length comes after some 40 steps.
+WAL_PAGES = 250
 #: Read connections kept open for the next reader.
 IDLE_READERS = 4
 
@@ -34,6 +37,7 @@ _SETTINGS = f"""
 PRAGMA synchronous = FULL;
 PRAGMA foreign_keys = ON;
 PRAGMA journal_size_limit = {WAL_LIMIT_BYTES};
+PRAGMA wal_autocheckpoint = {WAL_PAGES};
 """
 
 #: Connections of the parent process: never used, never closed, never collected.
