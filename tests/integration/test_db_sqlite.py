@@ -379,6 +379,81 @@ def test_a_disk_without_flock_is_named(database, monkeypatch):
         lock_issue(database, 1)
 
 
+def test_a_turn_that_cannot_be_unlocked_is_given_back_all_the_same(database, open_db, sqlite_url, monkeypatch):
+    """
+    The commit is made: an error now would say that it was not, and a lock that stays would shut everybody out.
+    """
+    flock = fcntl.flock
+
+    def no_unlocking(fd, how) -> None:
+        if how == fcntl.LOCK_UN:
+            raise OSError(errno.EIO, "Input/output error")
+        flock(fd, how)
+
+    monkeypatch.setattr(write_turn.fcntl, "flock", no_unlocking)
+    lock_issue(database, 1)
+    lock_issue(open_db(sqlite_url, patience_seconds=0.05), 2)
+    lock_issue(database, 3)
+
+    assert count_locks(database) == 3
+    still_open = [fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd).endswith(".write-lock")]
+    assert still_open == []
+
+
+def test_a_queue_that_breaks_is_told_at_once(database, monkeypatch):
+    """
+    The thread that waits for the turn cannot raise for the one that asked; and nobody waits for what never comes.
+    """
+
+    def broken_queue(fd, how) -> None:
+        if how == fcntl.LOCK_EX | fcntl.LOCK_NB:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        if how == fcntl.LOCK_EX:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(write_turn.fcntl, "flock", broken_queue)
+        with pytest.raises(LockUnavailable, match="No locks available"):
+            lock_issue(database, 1)
+
+    lock_issue(database, 2)
+    assert count_locks(database) == 1
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EACCES], ids=["io", "space", "access"])
+def test_a_database_file_that_cannot_be_looked_at_is_named(database, path, monkeypatch, code):
+    lock_issue(database, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_module.os, "stat", FailingStat(path, OSError(code, os.strerror(code)), times=1))
+        with pytest.raises(DatabaseUnavailable, match=rf"adw\.db: {os.strerror(code)}; nothing was changed"):
+            lock_issue(database, 2)
+
+    lock_issue(database, 3)
+    assert count_locks(database) == 2
+
+
+def test_looking_at_the_database_file_goes_on_after_a_signal(database, path, monkeypatch):
+    error = InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+    monkeypatch.setattr(sqlite_module.os, "stat", FailingStat(path, error, times=2))
+
+    lock_issue(database, 1)
+    assert count_locks(database) == 1
+
+
+class FailingStat:
+    """`os.stat` that fails some times for one path."""
+
+    def __init__(self, path, error, *, times):
+        self._path, self._error, self._times = path, error, times
+        self._stat = os.stat
+
+    def __call__(self, path, **options):
+        if path == self._path and self._times:
+            self._times -= 1
+            raise self._error
+        return self._stat(path, **options)
+
+
 class FailingCommit:
     """A connection whose next COMMIT fails as a disk would make it fail."""
 

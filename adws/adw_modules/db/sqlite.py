@@ -228,11 +228,7 @@ class SqliteDatabase(Database):
 
     def _writing(self) -> sqlite3.Connection:
         """Return the connection that writes. The file is looked at each time: after a restore it is another one."""
-        try:
-            found = os.stat(self.path)  # noqa: PTH116 - on the step path: a third of the time of Path.stat
-            file = (found.st_dev, found.st_ino)
-        except FileNotFoundError:
-            file = None
+        file = self._file_in_place()
         if self._writer is not None and file == self._writer_file:
             return self._writer
         self._drop_writer()
@@ -240,6 +236,23 @@ class SqliteDatabase(Database):
         self._writer, self._writer_file = self.connect(), file
 
         return self._writer
+
+    def _file_in_place(self) -> tuple[int, int] | None:
+        """Return which file has the database's name now, None when there is none."""
+        while True:
+            try:
+                found = os.stat(self.path)  # noqa: PTH116 - on the step path: a third of the time of Path.stat
+            except FileNotFoundError:
+                return None
+            except InterruptedError:
+                continue  # unlike most calls, this one is not repeated by Python itself
+            except OSError as exc:
+                raise DatabaseUnavailable(
+                    f"cannot look at the database {self.name}: {exc.strerror or exc}; nothing was changed: "
+                    "look whether its disk is well, then try again"
+                ) from exc
+
+            return found.st_dev, found.st_ino
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:

@@ -12,7 +12,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from adws.adw_modules.errors import DatabaseUnavailable, LockUnavailable
@@ -39,7 +39,7 @@ class WriteTurn:
                 yield
             finally:
                 if self._fd == fd:
-                    fcntl.flock(fd, fcntl.LOCK_UN)
+                    self._unlock(fd)
         finally:
             self._threads.release()
 
@@ -72,18 +72,28 @@ class WriteTurn:
         except OSError as exc:
             raise LockUnavailable(str(self._path), exc) from exc
 
+    def _unlock(self, fd: int) -> None:
+        """Give the turn back. This never fails: what was done in the turn is done, and the next one must get in."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        except OSError:
+            self._fd = None
+            with suppress(OSError):
+                os.close(fd)  # the lock goes with its descriptor; the next turn opens a new one
+
     def _queue_up(self, fd: int) -> None:
         """Wait in the kernel's queue, which has no time limit: so a thread stands in it, and this one may give up."""
         place = _Place(fd)
         threading.Thread(target=place.wait, name="adw-write-turn", daemon=True).start()
         try:
-            if place.arrived.wait(self._patience):
-                return
+            place.arrived.wait(self._patience)
         except BaseException:  # an interrupt: leave the queue, or the turn would never be given back
             self._leave(place)
             raise
         if self._leave(place):
             raise self._too_long("another process")
+        if place.error is not None:
+            raise LockUnavailable(str(self._path), place.error) from place.error
 
     def _leave(self, place: _Place) -> bool:
         """Give the place up, False when the turn came at the last moment."""
@@ -108,9 +118,13 @@ class _Place:
         self._deciding = threading.Lock()
         self._left = False
         self.arrived = threading.Event()
+        self.error: OSError | None = None  #: why the turn will never come; `arrived` is set then too
 
     def wait(self) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        except OSError as exc:
+            self.error = exc
         with self._deciding:
             if self._left:
                 os.close(self._fd)
