@@ -63,6 +63,14 @@ class LoadedState:
     notices: tuple[LoadNotice, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeekedState:
+    """The same for viewers: plain JSON of the current version."""
+
+    data: JsonObject
+    notices: tuple[LoadNotice, ...] = ()
+
+
 class StateStore(Protocol):
     """
     The home of documents.
@@ -78,7 +86,7 @@ class StateStore(Protocol):
     def load(self, adw_id: str) -> LoadedState:
         """Return the last valid revision; raise StateNotFound or StateCorrupt. Takes no lock, writes nothing."""
 
-    def peek(self, adw_id: str) -> JsonObject:
+    def peek(self, adw_id: str) -> PeekedState:
         """Return the same as plain JSON of the current version, without parsing it into a model: for viewers."""
 
     def save(self, document: WorkflowDocument, *, fence: int, events: Sequence[Event] = ()) -> WorkflowDocument:

@@ -105,7 +105,7 @@ def _revisions(app: App) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for adw_id in app.store.ids():
         try:
-            revision = app.store.peek(adw_id).get("revision")
+            revision = app.store.peek(adw_id).data.get("revision")
         except AdwError:
             revision = None
         found[adw_id] = revision if isinstance(revision, int) else None

@@ -56,7 +56,7 @@ def release(*, issue: str, repository: str, force: bool, as_json: bool) -> None:
 def _row(app: App, lock: IssueLock) -> JsonObject:
     lease = app.leases.read(lock.adw_id)
     try:
-        state = str(app.store.peek(lock.adw_id).get("current_state", "unknown"))
+        state = str(app.store.peek(lock.adw_id).data.get("current_state", "unknown"))
     except StateError:
         state = "unreadable"
     verdict = app.processes.verdict(lease.owner if lease is not None else None)

@@ -31,9 +31,10 @@ def state() -> None:
 def show(*, adw_id: str, as_json: bool) -> None:
     """Show the whole document of a workflow, each key with its value."""
     with main.open_home() as app:
-        document = app.store.peek(adw_id)
-        output.emit(document, output.facts((key, _shown(value)) for key, value in document.items()), as_json=as_json)
-        for warning in _warnings(app, adw_id):
+        peeked = app.store.peek(adw_id)
+        lines = output.facts((key, _shown(value)) for key, value in peeked.data.items())
+        output.emit(peeked.data, lines, as_json=as_json)
+        for warning in (*(f"{notice.path}: {notice.reason}" for notice in peeked.notices), *_invalid(app, adw_id)):
             output.say(f"adw: {warning}")
 
 
@@ -102,12 +103,14 @@ def _print_migration(plan: Plan, rows: list[migration_text.Row], has_trouble: bo
     return 1 if has_trouble else 0
 
 
-def _warnings(app: App, adw_id: str) -> list[str]:
-    """Return what a reader should know about the document besides what it says."""
+def _invalid(app: App, adw_id: str) -> list[str]:
+    """Return what the model finds wrong with the document."""
     try:
-        return [f"{notice.path}: {notice.reason}" for notice in app.store.load(adw_id).notices]
+        app.store.load(adw_id)
     except StateInvalid as exc:
         return [str(exc)]
+
+    return []
 
 
 def _shown(value: JsonValue) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import LeaseRow, Page
+from adws.adw_modules.interfaces import LeaseRow, Page, PeekedState
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.cli import output
@@ -51,8 +51,9 @@ _OF_A_PHASE = (
 _TITLE_WIDTH = 60
 
 
-def status_data(document: JsonObject, lease: LeaseRow | None, verdict: Verdict | None) -> JsonObject:
+def status_data(peeked: PeekedState, lease: LeaseRow | None, verdict: Verdict | None) -> JsonObject:
     """Return the facts about one workflow that a person asks for."""
+    document = peeked.data
     data: JsonObject = {name: document.get(name) for name in _AS_THEY_ARE}
     data["state"] = document.get("current_state")
     data["title"] = _object(document.get("issue")).get("title") or ""
@@ -61,6 +62,7 @@ def status_data(document: JsonObject, lease: LeaseRow | None, verdict: Verdict |
     data["phases"] = [_phase(_object(phase)) for phase in _list(document.get("phases"))]
     data["rollback"] = _rollback(document.get("rollback"))
     data["owner"] = _owner(lease, verdict)
+    data["notices"] = [{"kind": n.kind, "path": n.path, "reason": n.reason} for n in peeked.notices]
 
     return data
 
@@ -89,7 +91,7 @@ def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
         ]
     )
 
-    return [*lines, *_phase_lines(data, now), *_notice_lines(data)]
+    return [*lines, *_phase_lines(data, now), *_notice_lines(data), *_note_lines(data)]
 
 
 def list_data(page: Page) -> JsonObject:
@@ -232,6 +234,13 @@ def _notice_lines(data: Mapping[str, JsonValue]) -> list[str]:
         notices.append(f"a rollback was begun{f', blocked by {blocked}' if blocked else ''}")
 
     return ["", *(f"notice: {notice}" for notice in notices)] if notices else []
+
+
+def _note_lines(data: Mapping[str, JsonValue]) -> list[str]:
+    """Return what was noticed while the document was read, such as that it is not the newest one."""
+    notes = [_object(notice) for notice in _list(data["notices"])]
+
+    return ["", *(f"note: {note['path']}: {note['reason']}" for note in notes)] if notes else []
 
 
 def _state(data: Mapping[str, JsonValue]) -> str:

@@ -30,10 +30,10 @@ def status(*, adw_id: str, as_json: bool) -> None:
     with main.open_home() as app:
         if not _may_exist(app, adw_id):
             raise StateNotFound(adw_id)
-        document = app.store.peek(adw_id)
+        peeked = app.store.peek(adw_id)
         lease = app.leases.read(adw_id) if _has_database(app) else None
         verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
-        data = view_text.status_data(document, lease, verdict)
+        data = view_text.status_data(peeked, lease, verdict)
 
         output.emit(data, view_text.status_lines(data, app.clock.now()), as_json=as_json)
 

@@ -19,8 +19,7 @@ from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import Fenced, StateConflict, StateExists, StateNotFound, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
-from adws.adw_modules.interfaces import Clock, LoadedState, Page, PageQuery, WorkflowSummary
-from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.interfaces import Clock, LoadedState, Page, PageQuery, PeekedState, WorkflowSummary
 from adws.adw_modules.state_revision import summary_of
 from adws.testing.clock import FakeClock
 
@@ -52,12 +51,11 @@ class MemoryStore:
 
     def load(self, adw_id: str) -> LoadedState:
         """Return the stored document, parsed afresh."""
-        return LoadedState(document=documents.parse(self.peek(adw_id)))
+        return LoadedState(document=documents.parse(self.peek(adw_id).data))
 
-    def peek(self, adw_id: str) -> JsonObject:
+    def peek(self, adw_id: str) -> PeekedState:
         """Return the stored document as plain JSON."""
-        data: JsonObject = json.loads(self._find(adw_id).body)
-        return data
+        return PeekedState(data=json.loads(self._find(adw_id).body))
 
     def save(self, document: WorkflowDocument, *, fence: int, events: Sequence[Event] = ()) -> WorkflowDocument:
         """Store *document* with *events* as the next revision."""

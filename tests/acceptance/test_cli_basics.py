@@ -15,6 +15,7 @@ import pytest
 from adws import config
 from adws.adw_modules import document, timestamps
 from adws.adw_modules.events import Event
+from adws.adw_modules.state_reading import FILE_NAME
 from adws.app import open_app
 
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
@@ -133,6 +134,31 @@ def test_documents_without_their_database_are_not_shown_as_an_empty_list(adw, ho
     assert "adw db rebuild" in one_line(listed.stderr)
     assert "adw db rebuild" in one_line(events.stderr)
     assert not list((home / "state").glob("adw.db"))
+
+
+def test_the_status_says_when_the_document_was_recovered(adw, home):
+    make_workflow(home)
+    file = home / "state" / ADW_ID / FILE_NAME
+    file.write_text("{ half a docu", encoding="utf-8")
+
+    text, data = adw("status", ADW_ID), adw("status", ADW_ID, "--json").json()
+
+    assert "state     pending" in text.stdout
+    assert [line.split(":")[1].strip() for line in text.stdout.splitlines() if line.startswith("note: ")] == [
+        notice["path"] for notice in data["notices"]
+    ]
+    assert [notice["kind"] for notice in data["notices"]] == ["corrupt", "recovered"]
+    assert data["notices"][0]["path"] == str(file)
+    assert file.read_text(encoding="utf-8") == "{ half a docu", "looking changes nothing"
+
+
+def test_the_status_says_when_the_document_is_an_old_one(adw, home):
+    file = home / "state" / ADW_ID / FILE_NAME
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"adw_id": ADW_ID, "issue_number": "7"}), encoding="utf-8")
+
+    assert f"note: {file}: brought from version 1.0" in adw("status", ADW_ID).stdout
+    assert [notice["kind"] for notice in adw("status", ADW_ID, "--json").json()["notices"]] == ["migrated"]
 
 
 @pytest.mark.parametrize("args", [["status", ADW_ID], ["list"], ["events", ADW_ID], ["config"], ["status", "ffffffff"]])

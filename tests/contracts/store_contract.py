@@ -107,19 +107,20 @@ class StoreContract:
 
     def test_peek_gives_the_same_as_plain_json(self, store):
         self.make(store, rich_document())
-        data = store.peek(ADW_ID)
+        data = store.peek(ADW_ID).data
 
         assert data["state_version"] == "3.0"
         assert data["issue"]["body"] == 'quotes " and \\ and \n lines'
         assert data["state_history"][0]["from"] == "pending"
         assert "checksum" not in data
         assert WorkflowDocument.model_validate(data) == store.load(ADW_ID).document
+        assert store.peek(ADW_ID).notices == ()
 
     def test_what_peek_gives_may_be_changed_by_the_caller(self, store):
         self.make(store, new_document())
-        store.peek(ADW_ID)["adw_id"] = "changed"
+        store.peek(ADW_ID).data["adw_id"] = "changed"
 
-        assert store.peek(ADW_ID)["adw_id"] == ADW_ID
+        assert store.peek(ADW_ID).data["adw_id"] == ADW_ID
 
     def test_a_loaded_document_may_be_changed_by_the_caller(self, store):
         self.make(store, rich_document())

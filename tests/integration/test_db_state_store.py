@@ -194,7 +194,8 @@ def test_an_older_body_is_migrated_in_memory_and_said_so(world, database):
     (notice,) = loaded.notices
     assert isinstance(notice, LoadNotice)
     assert (notice.kind, notice.reason) == ("migrated", "read as 2.0, brought to 3.0")
-    assert world.store.peek(FIRST)["state_version"] == "3.0"
+    assert world.store.peek(FIRST).data["state_version"] == "3.0"
+    assert world.store.peek(FIRST).notices == loaded.notices
     with database.read() as session:
         assert '"2.0"' in session.one("SELECT body FROM workflow_states")[0], "reading writes nothing"
 

@@ -744,4 +744,4 @@ def test_without_issue_locks_a_workflow_still_ends(home):
     home.created()
     with home.process(locks=None).own(ID) as owned:
         owned.save(owned.document.model_copy(update={"current_state": "completed"}))
-    assert home.store.peek(ID)["current_state"] == "completed"
+    assert home.store.peek(ID).data["current_state"] == "completed"

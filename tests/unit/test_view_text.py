@@ -8,7 +8,7 @@ import pytest
 
 from adws.adw_modules import document, timestamps
 from adws.adw_modules.events import Event, stamp
-from adws.adw_modules.interfaces import LeaseRow, Page, WorkflowSummary
+from adws.adw_modules.interfaces import LeaseRow, LoadNotice, Page, PeekedState, WorkflowSummary
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.cli import view_text
 
@@ -25,8 +25,12 @@ def plain(**changes):
     return made.model_dump(by_alias=True) | changes
 
 
-def lines(doc, lease=None, verdict=None):
-    return view_text.status_lines(view_text.status_data(doc, lease, verdict), NOW)
+def status_data(doc, lease=None, verdict=None, notices=()):
+    return view_text.status_data(PeekedState(data=doc, notices=notices), lease, verdict)
+
+
+def lines(doc, lease=None, verdict=None, notices=()):
+    return view_text.status_lines(status_data(doc, lease, verdict, notices), NOW)
 
 
 def test_the_status_of_a_fresh_workflow_shows_what_is_known_and_nothing_else():
@@ -101,7 +105,24 @@ def test_the_owner_is_shown_with_its_liveness(verdict, left, words):
 def test_the_token_of_the_owner_is_not_shown():
     lease = LeaseRow(adw_id="1a2b3c4d", fence=3, owner=OWNER, seconds_left=1.0)
 
-    assert OWNER.token not in str(view_text.status_data(plain(), lease, Verdict.ALIVE))
+    assert OWNER.token not in str(status_data(plain(), lease, Verdict.ALIVE))
+
+
+def test_what_was_noticed_while_reading_is_told_one_line_each():
+    notices = (
+        LoadNotice(kind="corrupt", path="/h/state/1a2b3c4d/adw_state.json", reason="it ends in the middle"),
+        LoadNotice(kind="recovered", path="/h/state/1a2b3c4d/previous", reason="revision 3 was used"),
+    )
+
+    assert lines(plain(), notices=notices)[-3:] == [
+        "",
+        "note: /h/state/1a2b3c4d/adw_state.json: it ends in the middle",
+        "note: /h/state/1a2b3c4d/previous: revision 3 was used",
+    ]
+    assert status_data(plain(), notices=notices[1:])["notices"] == [
+        {"kind": "recovered", "path": "/h/state/1a2b3c4d/previous", "reason": "revision 3 was used"}
+    ]
+    assert status_data(plain())["notices"] == []
 
 
 def test_warnings_and_a_begun_rollback_are_notices():

@@ -116,7 +116,7 @@ def make_backup(
 
 def _documents(adw_id: str, store: StateStore, store_kind: str, folders: StateFolders) -> Iterator[tuple[str, bytes]]:
     if store_kind == "database":
-        yield FILE_NAME, state_text.seal(state_text.to_bytes(store.peek(adw_id)))
+        yield FILE_NAME, state_text.seal(state_text.to_bytes(store.peek(adw_id).data))
         return
     for name in folders.files(adw_id):
         payload = folders.read(adw_id, name)

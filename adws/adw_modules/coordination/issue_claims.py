@@ -63,7 +63,7 @@ class IssueClaims:
 
     def _release_if_over(self, lock: IssueLock, take: Callable[[str], LeaseTaken]) -> bool:
         try:
-            document = self._store.peek(lock.adw_id)
+            document = self._store.peek(lock.adw_id).data
         except StateNotFound:
             return self._release_unwritten(lock, take)
         except StateError:
@@ -90,7 +90,7 @@ class IssueClaims:
         return self._locks.release(lock.issue_number, lock.adw_id, lock.repository)
 
     def _check_document(self, adw_id: str, issue_number: int, repository: str) -> None:
-        document = self._store.peek(check_adw_id(adw_id))
+        document = self._store.peek(check_adw_id(adw_id)).data
         found, where, state = (document.get(key) for key in ("issue_number", "repository", "current_state"))
         if found != issue_number or (where or "") != repository:
             named = f"issue {found}" + (f" of {where}" if where else "") if found else "no issue"

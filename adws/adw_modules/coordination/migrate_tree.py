@@ -185,7 +185,7 @@ class TreePlanner:
 
     def _was_imported_from(self, path: Path, adw_id: str) -> bool:
         try:
-            return self._store.peek(adw_id).get(ORIGIN_KEY) == str(path)
+            return self._store.peek(adw_id).data.get(ORIGIN_KEY) == str(path)
         except AdwError:
             return False
 

@@ -170,7 +170,7 @@ def _read(ids: Iterable[str], store: StateStore, fences: Fences) -> tuple[list[S
     unreadable: dict[str, str] = {}
     for adw_id in ids:
         try:
-            data = store.peek(adw_id)
+            data = store.peek(adw_id).data
         except StateNotFound:
             continue  # removed since the list was made
         except AdwError as exc:

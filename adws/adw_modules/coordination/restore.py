@@ -167,7 +167,7 @@ def _present(home: Home, salvage: Salvage) -> dict[str, int]:
     for adw_id in home.store().ids():
         present[adw_id] = known.get(adw_id, 0)
         with suppress(AdwError):  # what cannot be read tells no revision
-            present[adw_id] = max(present[adw_id], _whole(home.store().peek(adw_id).get("revision")))
+            present[adw_id] = max(present[adw_id], _whole(home.store().peek(adw_id).data.get("revision")))
 
     return present
 
@@ -226,7 +226,7 @@ def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: J
 
 def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
     store = home.store()
-    others = [store.peek(adw_id) for adw_id in store.ids() if adw_id not in documents]
+    others = [store.peek(adw_id).data for adw_id in store.ids() if adw_id not in documents]
     stored = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in documents.values()]
     beside = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in others]
     plan = plan_rebuild([*stored, *beside], home.reconstruction.salvage())

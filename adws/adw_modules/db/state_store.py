@@ -20,7 +20,7 @@ from adws.adw_modules.db.session import Database, Params, Session
 from adws.adw_modules.errors import CommitUnknown, Fenced, StateConflict, StateCorrupt, StateExists, StateNotFound
 from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
-from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice
+from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice, PeekedState
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
 
@@ -72,9 +72,11 @@ class DatabaseStateStore:
 
         return LoadedState(document=self._parse(data), notices=notices)
 
-    def peek(self, adw_id: str) -> JsonObject:
+    def peek(self, adw_id: str) -> PeekedState:
         """Return the same as plain JSON of the current version, without parsing it into a model: for viewers."""
-        return self._read(check_adw_id(adw_id))[0]
+        data, notices = self._read(check_adw_id(adw_id))
+
+        return PeekedState(data=data, notices=notices)
 
     def exists(self, adw_id: str) -> bool:
         """Say whether there is a document, good or bad; a row that is only registered has none yet."""
