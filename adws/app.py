@@ -109,7 +109,7 @@ class App:
     def _database_store(self) -> StateStore:
         from adws.adw_modules.db.state_store import DatabaseStateStore
 
-        return DatabaseStateStore(self.database, clock=self.clock, parse=_parse, dump=_dump, scrub=self._scrub)
+        return DatabaseStateStore(self.database, clock=self.clock, parse=_parse, dump=_dump_compact, scrub=self._scrub)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -258,3 +258,9 @@ def _dump(document_to_write: WorkflowDocument) -> bytes:
     from adws.adw_modules import document
 
     return document.to_bytes(document_to_write)
+
+
+def _dump_compact(document_to_write: WorkflowDocument) -> bytes:
+    from adws.adw_modules import document
+
+    return document.to_bytes(document_to_write, indent=None)

@@ -185,14 +185,14 @@ def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
         raise StateInvalid(f"the document of {data.get('adw_id', 'a workflow')} is not valid: {found}") from exc
 
 
-def to_bytes(document: WorkflowDocument) -> bytes:
+def to_bytes(document: WorkflowDocument, *, indent: int | None = 1) -> bytes:
     """
-    Return *document* as JSON text, one key a line so that people can read and grep it.
+    Return *document* as JSON text, one key a line so that people can read and grep it; without *indent* all in one.
 
     Raises StateUnserialisable for a value that JSON has no word for; NaN and the infinities are such values.
     """
     try:
-        body = document.__pydantic_serializer__.to_json(document, indent=1, by_alias=True)
+        body = document.__pydantic_serializer__.to_json(document, indent=indent, by_alias=True)
     except PydanticSerializationError as exc:
         raise StateUnserialisable(f"the document of {document.adw_id} cannot be written as JSON: {exc}") from exc
     # The words also stand in texts, so a hit is only a reason to look closely; the usual save pays two searches.

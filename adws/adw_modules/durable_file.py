@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import signal
 import stat
 
 from adws.adw_modules.errors import UnsafePath
@@ -21,6 +22,7 @@ NEW_FILE_MODE = 0o600
 NEW_DIRECTORY_MODE = 0o700
 
 _TEMP_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_BORROW_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK = 1 << 20
@@ -94,6 +96,64 @@ def claim_temp(directory: int, name: str, *, wait: bool = False) -> int:
         os.close(fd)
 
 
+def borrow_temp(directory: int, name: str, spare: str) -> int | None:
+    """
+    Make the temp *name* of the file *spare*, which keeps its own name and content until `own_spare`.
+
+    Making and freeing a file costs more than half of a durable replace; a file that is used again costs neither.
+    None: there is no *spare*, the name is taken, or the file cannot be used; then `claim_temp` is the way.
+    """
+    try:
+        os.link(spare, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except (FileNotFoundError, FileExistsError):
+        return None
+    try:
+        fd = os.open(name, _BORROW_FLAGS, dir_fd=directory)
+    except FileNotFoundError:  # another writer took it for a left-over
+        return None
+    except OSError:  # a link, a FIFO, a file of somebody else
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=directory)
+        return None
+    # Before it is locked another writer may take it for a left-over. Then it is left to that one: removing it here
+    # could remove the temp of a third.
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_at(directory, name, fd):
+            return fd
+    close_quietly(fd)
+
+    return None
+
+
+def own_spare(directory: int, spare: str, fd: int) -> bool:
+    """
+    Take the name *spare* from the file of *fd*; say whether the file may be written over.
+
+    It may when the temp is its only name left and nobody else has it open: else a slow reader would see two revisions
+    in one. After this nobody can open it by any name but the temp's.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(spare, dir_fd=directory)
+    found = os.fstat(fd)
+
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _is_ours_alone(fd)
+
+
+def _is_ours_alone(fd: int) -> bool:
+    """Say whether no other descriptor of the file is open: only then does the kernel give a write lease."""
+    try:
+        # Who opens the file while we have the lease makes the kernel signal us. SIGIO would end the process; SIGURG is
+        # ignored by everybody who does not ask for it.
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except (OSError, AttributeError):  # somebody has it open, or this system has no leases
+        return False
+
+    return True
+
+
 def discard_temp(directory: int, name: str, fd: int) -> None:
     """Remove the temp *name* of *fd* and close it; a tombstone in its place stays, and no error hides the first one."""
     try:
@@ -111,6 +171,8 @@ def _clear_stale(directory: int, name: str, *, wait: bool) -> None:
         fd = os.open(name, _READ_FLAGS, dir_fd=directory)
     except FileNotFoundError:
         return
+    except BlockingIOError as exc:  # its writer has a lease on it this very moment
+        raise TempBusy from exc
     except OSError as exc:
         raise _unsafe(name, exc) from exc
     try:
@@ -141,13 +203,19 @@ def is_at(directory: int, name: str, fd: int) -> bool:
 
 
 def fill(fd: int, payload: bytes, *, mode: int) -> None:
-    """Write all of *payload* to *fd*, set its mode and sync it; a failed sync is never repeated."""
+    """Make *payload* all that is in *fd*, set its mode and sync it; a failed sync is never repeated."""
+    found = os.fstat(fd)
     left = memoryview(payload)
     while left:
         written = os.write(fd, left)
         if written == 0:
             raise OSError(errno.EIO, "the disk takes no more bytes")
         left = left[written:]
+    if found.st_size > len(payload):
+        os.ftruncate(fd, len(payload))
+    if found.st_size and stat.S_IMODE(found.st_mode) == mode:
+        os.fdatasync(fd)  # it was durable before: its bytes and its size are all that is new
+        return
     os.fchmod(fd, mode)
     os.fsync(fd)
 

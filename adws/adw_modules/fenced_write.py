@@ -22,6 +22,10 @@ from adws.adw_modules.state_reading import FILE_NAME, PREVIOUS_NAME, Signature, 
 TEMP_PREFIX = f".{FILE_NAME}.tmp"
 
 
+class SpareInUse(Exception):
+    """The file that was borrowed is needed by somebody: write again, with a new one."""
+
+
 def temp_name(fence: int) -> str:
     """Return the name of the temp that writers under *fence* use."""
     return f"{TEMP_PREFIX}.{fence}"
@@ -36,8 +40,11 @@ class FencedWrite:
     StateWriteFailed.
     """
 
-    def __init__(self, directory: int, folder: str, adw_id: str, fence: int) -> None:
+    def __init__(self, directory: int, folder: str, adw_id: str, fence: int, *, may_borrow: bool = False) -> None:
+        """With *may_borrow* the file of the predecessor may be used again, once `fill` is called."""
         self.directory = directory
+        self._may_borrow = may_borrow
+        self._is_borrowed = False
         self._path = f"{folder}/{FILE_NAME}"
         self._adw_id = adw_id
         self._fence = fence
@@ -49,7 +56,7 @@ class FencedWrite:
     def __enter__(self) -> Self:
         """Make the temp; raise Fenced, or durable_file.TempBusy while another write under this fence goes on."""
         try:
-            self._fd = durable_file.claim_temp(self.directory, self._temp)
+            self._fd = self._claim()
         except durable_file.TempBlocked:
             durable_file.close_quietly(self.directory)
             raise Fenced(self._adw_id, self._fence) from None
@@ -60,6 +67,15 @@ class FencedWrite:
             durable_file.close_quietly(self.directory)
             raise
         return self
+
+    def _claim(self) -> int:
+        if self._may_borrow:
+            fd = durable_file.borrow_temp(self.directory, self._temp, PREVIOUS_NAME)
+            if fd is not None:
+                self._is_borrowed = True
+                return fd
+
+        return durable_file.claim_temp(self.directory, self._temp)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -83,7 +99,14 @@ class FencedWrite:
     def fill(self, payload: bytes, *, mode: int) -> None:
         """Put *payload* into the temp and on the disk."""
         self._tail = payload[-state_text.SEAL_BYTES :]
+        if self._is_borrowed and not durable_file.own_spare(self.directory, PREVIOUS_NAME, self._fd):
+            raise SpareInUse
         durable_file.fill(self._fd, payload, mode=mode)
+
+    def need_spare(self) -> None:
+        """Raise SpareInUse when the predecessor's file is borrowed: it is the only good document there is."""
+        if self._is_borrowed:
+            raise SpareInUse
 
     def keep_previous(self) -> None:
         """Keep the document that is about to be replaced as its predecessor."""
@@ -128,6 +151,8 @@ class FencedWrite:
 
     def _was_taken_away(self) -> bool:
         """Say whether our temp is gone while the directory is not: only a takeover takes it away."""
+        if self._fd < 0:
+            return False
         try:
             return not durable_file.is_at(self.directory, self._temp, self._fd) and self._directory_is_there()
         except OSError:

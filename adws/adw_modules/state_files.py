@@ -26,10 +26,10 @@ from adws.adw_modules.errors import (
     StateWriteFailed,
 )
 from adws.adw_modules.events import Event
-from adws.adw_modules.fenced_write import FencedWrite
+from adws.adw_modules.fenced_write import FencedWrite, SpareInUse
 from adws.adw_modules.ids import FOREIGN, check_adw_id
-from adws.adw_modules.interfaces import Clock, LoadedState, Projection
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.interfaces import Clock, LoadedState, PeekedState, Projection
+from adws.adw_modules.json_value import JsonValue
 from adws.adw_modules.state_reading import FILE_NAME, PREVIOUS_NAME, Kind, Resolved, Signature
 from adws.adw_modules.state_repair import Repair
 from adws.adw_modules.state_revision import Revision, RevisionBuilder
@@ -53,6 +53,7 @@ class _Known(NamedTuple):
     signature: Signature
     revision: int
     fence: int
+    own_writes: int = 0  #: how many revisions in a row, up to this one, this store wrote and synced itself
 
 
 class _Base(NamedTuple):
@@ -60,6 +61,7 @@ class _Base(NamedTuple):
 
     mode: int
     repair: Repair | None = None  #: set when the file in place is not a good document
+    own_writes: int = 0  #: as in _Known
 
 
 class FileStateStore:
@@ -108,9 +110,11 @@ class FileStateStore:
 
         return LoadedState(document=document, notices=resolved.notices)
 
-    def peek(self, adw_id: str) -> JsonObject:
+    def peek(self, adw_id: str) -> PeekedState:
         """Return the same as plain JSON of the current version, for viewers."""
-        return self._resolve(check_adw_id(adw_id)).data
+        resolved = self._resolve(check_adw_id(adw_id))
+
+        return PeekedState(data=resolved.data, notices=resolved.notices)
 
     def exists(self, adw_id: str) -> bool:
         """Say whether there is a document, good or bad."""
@@ -153,7 +157,10 @@ class FileStateStore:
 
     def _remember_good(self, adw_id: str, resolved: Resolved) -> None:
         current = resolved.current
-        if current.kind is Kind.GOOD and current.signature is not None:
+        if current.kind is not Kind.GOOD or current.signature is None:
+            return
+        known = self._known.get(adw_id)
+        if known is None or known.signature != current.signature:
             self._remember(adw_id, _Known(current.signature, current.revision, current.fence))
 
     def _remember(self, adw_id: str, known: _Known) -> None:
@@ -180,7 +187,7 @@ class FileStateStore:
                 durable_file.sync_directory_at(self._root)
         except durable_file.TempBusy:
             raise StateExists(adw_id) from None
-        self._hand_over(after, signature)
+        self._hand_over(after, signature, own_writes=1)
 
         return after.document
 
@@ -191,12 +198,22 @@ class FileStateStore:
         Raises StateConflict, Fenced, StateWriteFailed (the old revision is intact) or DurabilityUnknown.
         """
         adw_id = check_adw_id(document.adw_id)
+        try:
+            return self._save(adw_id, document, fence, events, may_borrow=self._may_borrow(adw_id))
+        except SpareInUse:
+            return self._save(adw_id, document, fence, events, may_borrow=False)
+
+    def _save(
+        self, adw_id: str, document: WorkflowDocument, fence: int, events: Sequence[Event], *, may_borrow: bool
+    ) -> WorkflowDocument:
         folder = self._folder(adw_id)
         directory = self._open_for_save(adw_id, folder)
         try:
-            with FencedWrite(directory, folder, adw_id, fence) as write:
+            with FencedWrite(directory, folder, adw_id, fence, may_borrow=may_borrow) as write:
                 # Compared only now: from here to the rename nobody else with this fence can write.
                 base = self._compare(directory, folder, document, fence)
+                if base.repair is not None:
+                    write.need_spare()
                 after = self._build_on(base, document, fence, events)
                 write.fill(state_text.seal(after.body), mode=base.mode)
                 state_repair.publish(write, base.repair, adw_id=adw_id, expected=document.revision)
@@ -207,7 +224,7 @@ class FileStateStore:
         except DurabilityUnknown:
             self._known.pop(adw_id, None)  # what is on the disk must be read to be known
             raise
-        self._hand_over(after, signature)
+        self._hand_over(after, signature, own_writes=base.own_writes + 1)
 
         return after.document
 
@@ -251,6 +268,16 @@ class FileStateStore:
     def _folder(self, adw_id: str) -> str:
         return f"{self._root}/{adw_id}"
 
+    def _may_borrow(self, adw_id: str) -> bool:
+        """
+        Say whether the predecessor's file may be written over.
+
+        Only when document and predecessor are both our own writes. Before that the document may not be durable, and the
+        disk may still have the predecessor's file under its name; or a former owner may have it open.
+        """
+        known = self._known.get(adw_id)
+        return known is not None and known.own_writes >= 2
+
     def _refuse_if_taken(self, adw_id: str) -> None:
         if self.exists(adw_id):
             raise StateExists(adw_id)
@@ -284,7 +311,7 @@ class FileStateStore:
         if document.revision != known.revision:
             raise StateConflict(adw_id, document.revision, known.revision)
 
-        return _Base(mode=known.signature[4] & 0o777, repair=repair)
+        return _Base(mode=known.signature[4] & 0o777, repair=repair, own_writes=known.own_writes)
 
     def _read_again(self, directory: int, folder: str, adw_id: str) -> tuple[_Known, Repair | None]:
         try:
@@ -303,14 +330,14 @@ class FileStateStore:
 
         return self._builder.build(document, revision=document.revision + 1, fence=fence, outbox=outbox, events=events)
 
-    def _hand_over(self, after: Revision, signature: Signature | None) -> None:
+    def _hand_over(self, after: Revision, signature: Signature | None, *, own_writes: int) -> None:
         """Remember what is on the disk now and tell the projection."""
         document = after.document
         adw_id, revision = document.adw_id, document.revision
         if signature is None:
             self._known.pop(adw_id, None)
         else:
-            self._remember(adw_id, _Known(signature, revision, document.fence))
+            self._remember(adw_id, _Known(signature, revision, document.fence, own_writes))
         if self._projection is None:
             return
         events = after.events

@@ -190,6 +190,8 @@ def as_json(metadata: Mapping[str, JsonValue]) -> JsonObject:
     """Return a deep copy of *metadata*; raise StateUnserialisable when it would not come back from JSON the same."""
     if not isinstance(metadata, Mapping):
         raise StateUnserialisable(f"metadata must be an object with text keys, not {type(metadata).__name__}")
+    if not metadata:
+        return {}
     try:
         text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
         text.encode()  # a lone surrogate fails here, not when the document is written

@@ -14,7 +14,9 @@ def to_text(moment: datetime) -> str:
     if moment.tzinfo is None:
         raise ValueError("a timestamp needs a time zone; use datetime.now(UTC)")
 
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    # `+00:00` is cut off rather than the zone taken out first: this is on the path of every step.
+    return in_utc.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse(text: str) -> datetime:

@@ -22,6 +22,7 @@ from adws.adw_modules.db.session import Database
 from adws.adw_modules.db.state_store import DatabaseStateStore
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.state_revision import summary_of
 from adws.testing import (
     FakeClock,
     MemoryCatalogue,
@@ -101,7 +102,7 @@ def database_world(database: Database, clock: FakeClock) -> World:
     """Return parts in *database*."""
 
     def add_row(adw_id: str) -> None:
-        params = rows.summary_params(rows.summary_of(make_document(adw_id)))
+        params = rows.summary_params(summary_of(make_document(adw_id)))
         extra = {"fence": 0, "home": "database", "schema_version": "3.0", "body": ""}
         with database.write() as session:
             session.run(statements.STATE_INSERT, {**params, **extra})

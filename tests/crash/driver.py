@@ -32,6 +32,7 @@ from adws.adw_modules.errors import (
     DatabaseUnavailable,
     DurabilityUnknown,
     Fenced,
+    LockUnavailable,
     StateConflict,
     StateWriteFailed,
     WorkflowBusy,
@@ -44,7 +45,14 @@ START = "2026-01-31T09:00:00.000000Z"
 FS_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
 
-EXIT_CODES = {StateWriteFailed: 10, DurabilityUnknown: 11, Fenced: 12, StateConflict: 13, DatabaseError: 14}
+EXIT_CODES = {
+    StateWriteFailed: 10,
+    DurabilityUnknown: 11,
+    Fenced: 12,
+    StateConflict: 13,
+    DatabaseError: 14,
+    LockUnavailable: 15,
+}
 SAVED, OTHER_ADW_ERROR, UNEXPECTED = 0, 20, 99
 
 
@@ -148,6 +156,23 @@ def wait_for_first_ack(pid: int, fd: int) -> bool:
     return bool(readable) and os.waitpid(pid, os.WNOHANG)[0] == 0
 
 
+def end_writer(pid: int, fd: int) -> tuple[int, int] | None:
+    """Kill a writer and return what it acknowledged last."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    newest = last_ack(fd)
+    os.close(fd)
+    return newest
+
+
+def killed_writer(home: Path, store: str, seconds: float) -> tuple[int, int] | None:
+    """Let a writer work for some time after its first step, kill it, and return what it acknowledged last."""
+    pid, fd = fork_writer(home, store)
+    wait_for_first_ack(pid, fd)
+    pause_until(time.perf_counter() + seconds)
+    return end_writer(pid, fd)
+
+
 def pause_until(moment: float) -> None:
     """Wait for a point in time shorter than a scheduler tick exactly."""
     while time.perf_counter() < moment:
@@ -166,10 +191,7 @@ def kills(home: Path, store: str, count: int, seed: int) -> dict:
             pause_until(time.perf_counter() + chance.random() * 0.004)
         else:
             pause_until(time.perf_counter() + chance.random() * 0.02)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        newest = last_ack(fd)
-        os.close(fd)
+        newest = end_writer(pid, fd)
         if newest is not None:
             steps += newest[0] - acked[0]
             acked = newest
@@ -191,9 +213,9 @@ TRACED = (
 
 def run_stopped_step(home: Path, store: str) -> int:
     """
-    Fork a child that owns the workflow, makes one step, stops itself, and makes another one when continued.
+    Fork a child that owns the workflow, makes some steps, stops itself, and makes another one when continued.
 
-    The first step loads what is loaded late, so that only the second one's own system calls are traced.
+    The first ones load what is loaded late and write what later ones use again: the traced step is like all that follow.
     """
     pid = os.fork()
     if pid:
@@ -203,7 +225,8 @@ def run_stopped_step(home: Path, store: str) -> int:
         app = open_home(home, store)
         entered = app.ownership.own(ADW_ID)
         owned = entered.__enter__()
-        one_step(owned)
+        for _ in range(3):
+            one_step(owned)
         os.kill(os.getpid(), signal.SIGSTOP)
         one_step(owned)
         code = SAVED
@@ -273,7 +296,7 @@ def judge_fault(home: Path, store: str, code: int, before: int) -> str | None:
         return f"step {before} became {after}"
     if code == SAVED and after != before + 1:
         return "reported as saved, but the old revision is there"
-    if code == EXIT_CODES[StateWriteFailed] and after != before:
+    if code in (EXIT_CODES[StateWriteFailed], EXIT_CODES[LockUnavailable]) and after != before:
         return "reported as not written, but the new revision is there"
     if code in (UNEXPECTED, OTHER_ADW_ERROR):
         return f"the writer ended with {code} instead of a typed error"
@@ -461,15 +484,13 @@ def power_cuts(home: Path, store: str, count: int, seed: int, *, without_fsync: 
         make_workflow(mount_point / "home", store)
         os.sync()
         for number in range(count):
+            if chance.random() < 0.5:  # a successor works on what a killed writer may not have synced
+                acked = killed_writer(mount_point / "home", store, chance.random() * 0.01) or acked
             pid, fd = fork_writer(mount_point / "home", store)
             wait_for_first_ack(pid, fd)
             pause_until(time.perf_counter() + chance.random() * 0.03)
             cut_power(mount_point)
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            newest = last_ack(fd)
-            os.close(fd)
-            acked = newest or acked
+            acked = end_writer(pid, fd) or acked
             unmount(mount_point)
             mount(image, mount_point)
             acked, problem = check_after(mount_point / "home", store, acked)
@@ -494,7 +515,7 @@ class ForgetfulConnection(sqlite3.Connection):
 def take_fsync_out() -> None:
     """Make a build that forgets to sync: the harness must notice."""
     connect = sqlite3.connect
-    os.fsync = lambda _fd: None
+    os.fsync = os.fdatasync = lambda _fd: None
     sqlite3.connect = lambda *args, **options: connect(*args, **{**options, "factory": ForgetfulConnection})
 
 

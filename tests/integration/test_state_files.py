@@ -323,7 +323,7 @@ def test_any_other_change_is_noticed_too(store, small, damage):
     path.write_bytes(bad)
 
     assert is_noticed(store)
-    assert store.peek(ADW_ID)["revision"] == 2
+    assert store.peek(ADW_ID).data["revision"] == 2
 
 
 def test_the_good_document_of_another_workflow_is_not_taken_for_ours(store, root, folder):
@@ -599,7 +599,7 @@ def test_an_older_document_is_read_as_the_current_version_and_stays_as_it_is(sto
     assert loaded.document.model_extra["odd"] == 1
     assert [(notice.kind, notice.path) for notice in loaded.notices] == [("migrated", str(wild))]
     assert "1.0" in loaded.notices[0].reason
-    assert store.peek(ADW_ID)["branch_name"] == "feature-x"
+    assert store.peek(ADW_ID).data["branch_name"] == "feature-x"
     assert snapshot(folder) == before
 
 
@@ -929,13 +929,15 @@ def test_a_stopped_owner_can_only_make_the_predecessor_the_present_document(make
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("kind", ["good", "corrupt", "legacy"])
+@pytest.mark.parametrize("kind", ["good", "read before", "corrupt", "legacy"])
 def test_a_failure_of_any_system_call_leaves_a_whole_revision_and_no_temp(make, root, monkeypatch, kind, code):
     outcomes = set()
-    for number in range(1, calls_of_a_save(make, monkeypatch) + 12):
+    for number in range(1, calls_of_a_save(make, monkeypatch) + 40):
         adw_id = f"{number:08x}"
         store = make()
         store.save(store.create(new_document(adw_id)), fence=1)
+        if kind == "read before":  # then the file of the predecessor is not used again
+            store = make()
         if kind == "corrupt":
             (root / adw_id / DOCUMENT).write_bytes(b"{ torn")
         if kind == "legacy":
@@ -1096,7 +1098,7 @@ def test_a_viewer_loads_no_pydantic(store, root):
         "from adws.adw_modules.clock import SystemClock\n"
         "from adws.adw_modules.state_files import FileStateStore\n"
         "store = FileStateStore(pathlib.Path(sys.argv[1]), clock=SystemClock(), parse=None)\n"
-        "assert store.peek('1a2b3c4d')['plan_file'] == 'seen'\n"
+        "assert store.peek('1a2b3c4d').data['plan_file'] == 'seen'\n"
         "assert not {'pydantic', 'pydantic_core', 'sqlalchemy', 'filelock'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(root)], check=True)
@@ -1197,3 +1199,93 @@ def test_a_scrubber_that_finds_nothing_changes_nothing(make):
     document = store.create(new_document(plan_file="plan.md"))
 
     assert store.load(ADW_ID).document == document
+
+
+# --- files that are used again ---------------------------------------------------------------------------------
+
+
+def inode(path):
+    return path.stat().st_ino
+
+
+def third_revision(store):
+    """Return a workflow whose predecessor may be used again, because this store synced all of it."""
+    return store.save(store.save(store.create(new_document()), fence=1), fence=1)
+
+
+def test_the_file_of_the_predecessor_is_used_again(store, folder):
+    document = third_revision(store)
+    spare, current = inode(folder / PREVIOUS), inode(folder / DOCUMENT)
+
+    store.save(document, fence=1)
+
+    assert (inode(folder / DOCUMENT), inode(folder / PREVIOUS)) == (spare, current)
+
+
+def test_a_shorter_document_leaves_nothing_of_the_longer_one_behind(store, make, folder):
+    document = third_revision(store)
+    long = store.save(document.model_copy(update={"plan_file": "x" * 10_000}), fence=1)
+    short = store.save(long.model_copy(update={"plan_file": "y"}), fence=1)
+
+    saved = store.save(short, fence=1)
+
+    assert make().load(ADW_ID).document == saved
+    assert (folder / DOCUMENT).stat().st_size < 5_000
+
+
+def test_a_file_that_somebody_reads_is_left_alone(store, folder):
+    document = third_revision(store)
+    with (folder / PREVIOUS).open("rb") as slow_reader:
+        before = slow_reader.read(10)
+        store.save(document, fence=1)
+
+        assert json.loads(before + slow_reader.read())["revision"] == 2
+    assert json.loads((folder / DOCUMENT).read_bytes())["revision"] == 4
+    assert json.loads((folder / PREVIOUS).read_bytes())["revision"] == 3
+
+
+def test_a_file_with_a_name_of_somebody_else_is_left_alone(store, folder):
+    document = third_revision(store)
+    os.link(folder / PREVIOUS, folder / "a-copy-somebody-keeps")
+
+    store.save(document, fence=1)
+
+    assert json.loads((folder / "a-copy-somebody-keeps").read_bytes())["revision"] == 2
+
+
+def test_the_predecessor_of_a_broken_document_is_not_written_over(store, make, folder, monkeypatch):
+    document = third_revision(store)
+    (folder / DOCUMENT).write_bytes(b"{ torn")
+    document = store.load(ADW_ID).document
+
+    def cut(*_args, **_options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", cut)
+        with pytest.raises(KeyboardInterrupt):
+            store.save(document, fence=1)
+
+    assert make().load(ADW_ID).document.revision == 2
+
+
+def test_the_predecessor_of_a_document_that_others_wrote_is_not_written_over(store, make, folder):
+    """
+    Their document may not be durable: then the disk still has the predecessor's file under the document's name.
+    """
+    third_revision(store)
+    spare = inode(folder / PREVIOUS)
+    successor = make()
+
+    successor.save(successor.load(ADW_ID).document, fence=2)
+
+    assert inode(folder / DOCUMENT) != spare
+
+
+def test_a_system_without_leases_writes_all_the_same(store, make, monkeypatch):
+    document = third_revision(store)
+    monkeypatch.delattr(fcntl, "F_SETLEASE")
+
+    saved = store.save(store.save(document, fence=1), fence=1)
+
+    assert make().load(ADW_ID).document == saved

@@ -19,6 +19,7 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, Lease
 from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.state_revision import summary_of
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -42,7 +43,7 @@ class DatabaseRegistry:
         moment = timestamps.to_text(self._clock.now())
         params = {
             **self._database.lease_clock(),
-            **rows.summary_params(rows.summary_of(document)),
+            **rows.summary_params(summary_of(document)),
             "title": "",  # comes with the document, once its secrets are taken out
             "owner": owner.to_text(),
             "ttl": ttl_seconds,

@@ -8,8 +8,6 @@ columns made for lists they are replaced. The document itself is JSON text, wher
 from __future__ import annotations
 
 import json
-from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from adws.adw_modules.db import statements
 from adws.adw_modules.db.session import Row
@@ -17,11 +15,11 @@ from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, Request, WorkflowSummary
 
-if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
-
-_JSON_COLUMNS = frozenset({"result", "context", "data", "meta"})
-_values_of = attrgetter(*statements.EVENT_COLUMNS)
+_JSON_COLUMNS = ("result", "context", "data", "meta")
+_NUMBER_COLUMNS = frozenset({"revision", "attempt_number", "iteration_index", "total_iterations", "duration"})
+_TEXT_COLUMNS = tuple(
+    name for name in statements.EVENT_COLUMNS if name not in _JSON_COLUMNS and name not in _NUMBER_COLUMNS
+)
 #: Made once: json.dumps builds a new encoder for every call that does not use its defaults.
 _encode = json.JSONEncoder(allow_nan=False).encode
 
@@ -33,21 +31,6 @@ def plain(text: str) -> str:
     text = text.replace("\x00", "\ufffd")
 
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def summary_of(document: WorkflowDocument) -> WorkflowSummary:
-    """Return the line of a list for *document*."""
-    return WorkflowSummary(
-        adw_id=document.adw_id,
-        repository=document.repository,
-        issue_number=document.issue_number,
-        title=document.issue.title if document.issue else "",
-        workflow=document.workflow.name if document.workflow else "",
-        state=document.current_state,
-        revision=document.revision,
-        created_at=document.created_at,
-        updated_at=document.updated_at,
-    )
 
 
 def summary_params(summary: WorkflowSummary) -> dict[str, object]:
@@ -85,12 +68,14 @@ def to_summary(row: Row) -> WorkflowSummary:
 
 def event_params(event: Event) -> dict[str, object]:
     """Return a stamped event as parameters; raise StateUnserialisable when it holds what JSON cannot."""
-    params: dict[str, object] = dict(zip(statements.EVENT_COLUMNS, _values_of(event), strict=True))
-    for name, value in params.items():
-        if name in _JSON_COLUMNS:
-            params[name] = "{}" if value == {} else json_text(value, f"{name} of the event {event.event_type}")
-        elif value and isinstance(value, str):
-            params[name] = plain(value)
+    params: dict[str, object] = dict(event.__dict__)  # its fields are the columns
+    for name in _TEXT_COLUMNS:
+        value = params[name]
+        if value:
+            params[name] = plain(str(value))
+    for name in _JSON_COLUMNS:
+        value = params[name]
+        params[name] = "{}" if value == {} else json_text(value, f"{name} of the event {event.event_type}")
 
     return params
 

@@ -22,6 +22,7 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice, PeekedState
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.state_revision import summary_of
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class DatabaseStateStore:
             if clean != body:
                 stored, body = self._parse(state_text.parse(clean)), clean
         stamped = event_words.stamp(events, adw_id=document.adw_id, revision=revision, created_at=moment)
-        params = rows.summary_params(rows.summary_of(stored))
+        params = rows.summary_params(summary_of(stored))
         params.update(fence=fence, schema_version=stored.state_version, body=body.decode("utf-8"))
 
         return _Next(document=stored, params=params, events=[self._event_params(event) for event in stamped])
