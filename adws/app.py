@@ -239,13 +239,20 @@ class _LateProjection:
         self._app.projection.submit(write)
 
     def flush(self) -> None:
-        self._app.projection.flush()
+        if self._is_there():
+            self._app.projection.flush()
 
     def confirmed_revision(self, adw_id: str) -> int:
         return self._app.projection.confirmed_revision(adw_id)
 
     def copy_of(self, adw_id: str) -> bytes | None:
-        return self._app.projection.copy_of(adw_id)
+        return self._app.projection.copy_of(adw_id) if self._is_there() else None
+
+    def _is_there(self) -> bool:
+        """Say whether there can be a copy: looking at a broken document must not make a database."""
+        file = self._app.settings.database_file
+
+        return "projection" in self._app.__dict__ or file is None or file.exists()
 
 
 def _parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:

@@ -123,6 +123,20 @@ def test_looking_into_a_fresh_home_leaves_nothing_behind(adw, home):
     assert files_in(home) == []
 
 
+def test_looking_at_a_broken_document_makes_no_database(adw, home):
+    file = home / "state" / ADW_ID / FILE_NAME
+    file.parent.mkdir(parents=True)
+    file.write_text("{ half a docu", encoding="utf-8")
+    before = files_in(home)
+
+    for args in (("status", ADW_ID), ("state", "show", ADW_ID), ("state", "show", "ffffffff")):
+        done = adw(*args)
+        assert done.rc == 1
+        assert args[-1] in one_line(done.stderr)
+
+    assert files_in(home) == before
+
+
 def test_documents_without_their_database_are_not_shown_as_an_empty_list(adw, home):
     make_workflow(home)
     for path in (home / "state").glob("adw.db*"):
