@@ -17,7 +17,7 @@ from adws.adw_modules.interfaces import IssueLock
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.locks import check_issue_number
 from adws.adw_modules.owner_record import Verdict
-from adws.cli import lock_text, main, output
+from adws.cli import lock_text, looking, main, output
 
 if TYPE_CHECKING:
     from adws.app import App
@@ -31,7 +31,7 @@ def locks(context: click.Context, *, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     with main.open_home() as app:
-        rows = [_row(app, lock) for lock in app.locks.all()]
+        rows = [_row(app, lock) for lock in _all(app)]
 
         output.emit({"locks": list(rows)}, lock_text.lock_lines(rows, app.clock.now()), as_json=as_json)
 
@@ -53,6 +53,10 @@ def release(*, issue: str, repository: str, force: bool, as_json: bool) -> None:
         output.emit(data, text, as_json=as_json)
 
 
+def _all(app: App) -> tuple[IssueLock, ...]:
+    return app.locks.all() if looking.has_database(app) else ()
+
+
 def _row(app: App, lock: IssueLock) -> JsonObject:
     lease = app.leases.read(lock.adw_id)
     try:
@@ -65,10 +69,11 @@ def _row(app: App, lock: IssueLock) -> JsonObject:
 
 
 def _held(app: App, number: int, repository: str) -> IssueLock:
-    lock = app.locks.holder(number, repository)
-    if lock is not None:
-        return lock
-    elsewhere = [other.repository or "this home" for other in app.locks.all() if other.issue_number == number]
+    found = [lock for lock in _all(app) if lock.issue_number == number]
+    for lock in found:
+        if lock.repository == repository:
+            return lock
+    elsewhere = [lock.repository or "this home" for lock in found]
     hint = f"there is one in {', '.join(elsewhere)}: see --repository" if elsewhere else "adw locks shows the locks"
 
     raise AdwError(f"no workflow has issue {number}{f' of {repository}' if repository else ''}; {hint}")

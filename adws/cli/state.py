@@ -10,7 +10,7 @@ import click
 
 from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.cli import arguments, main, migration_text, output
+from adws.cli import arguments, looking, main, migration_text, output
 
 if TYPE_CHECKING:
     from adws.adw_modules.coordination.migrate_tree import Plan, TreeMigration
@@ -31,7 +31,7 @@ def state() -> None:
 def show(*, adw_id: str, as_json: bool) -> None:
     """Show the whole document of a workflow, each key with its value."""
     with main.open_home() as app:
-        peeked = app.store.peek(adw_id)
+        peeked = looking.peek(app, adw_id)
         lines = output.facts((key, _shown(value)) for key, value in peeked.data.items())
         output.emit(peeked.data, lines, as_json=as_json)
         for warning in (*(f"{notice.path}: {notice.reason}" for notice in peeked.notices), *_invalid(app, adw_id)):

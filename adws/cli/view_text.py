@@ -51,8 +51,10 @@ _OF_A_PHASE = (
 _TITLE_WIDTH = 60
 
 
-def status_data(peeked: PeekedState, lease: LeaseRow | None, verdict: Verdict | None) -> JsonObject:
-    """Return the facts about one workflow that a person asks for."""
+def status_data(
+    peeked: PeekedState, lease: LeaseRow | None, verdict: Verdict | None, *, database_problem: str | None = None
+) -> JsonObject:
+    """Return the facts about one workflow that a person asks for; with a *database_problem* its owner is not known."""
     document = peeked.data
     data: JsonObject = {name: document.get(name) for name in _AS_THEY_ARE}
     data["state"] = document.get("current_state")
@@ -62,6 +64,7 @@ def status_data(peeked: PeekedState, lease: LeaseRow | None, verdict: Verdict | 
     data["phases"] = [_phase(_object(phase)) for phase in _list(document.get("phases"))]
     data["rollback"] = _rollback(document.get("rollback"))
     data["owner"] = _owner(lease, verdict)
+    data["database_problem"] = database_problem
     data["notices"] = [{"kind": n.kind, "path": n.path, "reason": n.reason} for n in peeked.notices]
 
     return data
@@ -81,7 +84,7 @@ def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
             ("reason", _said(data["terminal_reason"])),
             ("retries", _used(data["retry_count"], data["max_retries"])),
             ("reworks", _used(data["reworks"], data["max_reworks"]) if data["reworks"] else ""),
-            ("owner", _owner_line(_object(data["owner"]))),
+            ("owner", _owner_line(data)),
             ("branch", _said(data["branch_name"])),
             ("worktree", _said(data["worktree_path"])),
             ("pull request", f"#{_said(data['pr_number'])}" if data["pr_number"] else ""),
@@ -194,7 +197,10 @@ def _owner(lease: LeaseRow | None, verdict: Verdict | None) -> JsonObject | None
     }
 
 
-def _owner_line(owner: JsonObject) -> str:
+def _owner_line(data: Mapping[str, JsonValue]) -> str:
+    if data["database_problem"]:
+        return "unknown"
+    owner = _object(data["owner"])
     if not owner:
         return "nobody"
     left = owner["lease_seconds_left"]
@@ -238,9 +244,11 @@ def _notice_lines(data: Mapping[str, JsonValue]) -> list[str]:
 
 def _note_lines(data: Mapping[str, JsonValue]) -> list[str]:
     """Return what was noticed while the document was read, such as that it is not the newest one."""
-    notes = [_object(notice) for notice in _list(data["notices"])]
+    notes = [f"{note['path']}: {note['reason']}" for note in (_object(notice) for notice in _list(data["notices"]))]
+    if data["database_problem"]:
+        notes.append(_said(data["database_problem"]))
 
-    return ["", *(f"note: {note['path']}: {note['reason']}" for note in notes)] if notes else []
+    return ["", *(f"note: {note}" for note in notes)] if notes else []
 
 
 def _state(data: Mapping[str, JsonValue]) -> str:

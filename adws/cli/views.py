@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from adws.adw_modules.errors import DatabaseError, StateNotFound, UsageError
-from adws.adw_modules.interfaces import Page, PageQuery
-from adws.cli import arguments, main, output, view_text
+from adws.adw_modules.interfaces import LeaseRow, Page, PageQuery
+from adws.cli import arguments, looking, main, output, view_text
 
 if TYPE_CHECKING:
     from adws.app import App
-
-#: A home whose documents are there but whose database is not.
-NO_DATABASE = "the database {} is missing: adw db rebuild makes it again from the documents"
 
 
 @click.command()
@@ -28,12 +25,10 @@ NO_DATABASE = "the database {} is missing: adw db rebuild makes it again from th
 def status(*, adw_id: str, as_json: bool) -> None:
     """Show one workflow: its state, phases, attempts, owner and what it made."""
     with main.open_home() as app:
-        if not _may_exist(app, adw_id):
-            raise StateNotFound(adw_id)
-        peeked = app.store.peek(adw_id)
-        lease = app.leases.read(adw_id) if _has_database(app) else None
+        peeked = looking.peek(app, adw_id)
+        lease, problem = _lease_of(app, adw_id)
         verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
-        data = view_text.status_data(peeked, lease, verdict)
+        data = view_text.status_data(peeked, lease, verdict, database_problem=problem)
 
         output.emit(data, view_text.status_lines(data, app.clock.now()), as_json=as_json)
 
@@ -58,7 +53,7 @@ def list_(
     """List workflows, newest first, one page at a time."""
     query = PageQuery(limit=limit, cursor=cursor, state=state, issue_number=issue, workflow=workflow)
     with main.open_home() as app:
-        page = app.catalogue.page(query) if _has_database(app) else _empty_page(app)
+        page = app.catalogue.page(query) if looking.has_database(app) else Page(rows=())
 
         output.emit(view_text.list_data(page), view_text.list_lines(page, app.clock.now()), as_json=as_json)
 
@@ -71,10 +66,8 @@ def list_(
 def events(*, adw_id: str, after: str | None, limit: int, as_json: bool) -> None:
     """Show what happened to a workflow, in order."""
     with main.open_home() as app:
-        if not _may_exist(app, adw_id):
+        if not looking.has_database(app):
             raise StateNotFound(adw_id)
-        if not _has_database(app):
-            raise DatabaseError(NO_DATABASE.format(app.settings.database_file))
         found = app.events.of_workflow(adw_id, after=after, limit=limit)
         if not found and not app.store.exists(adw_id):
             raise StateNotFound(adw_id)
@@ -82,23 +75,12 @@ def events(*, adw_id: str, after: str | None, limit: int, as_json: bool) -> None
         output.emit(view_text.events_data(found), view_text.events_lines(found, app.clock.now()), as_json=as_json)
 
 
-def _has_database(app: App) -> bool:
-    """Say whether there is a database to look into: looking must not make one where nobody works yet."""
-    file = app.settings.database_file
-
-    return file is None or file.exists()
-
-
-def _may_exist(app: App, adw_id: str) -> bool:
-    return _has_database(app) or (app.settings.store == "files" and app.store.exists(adw_id))
-
-
-def _empty_page(app: App) -> Page:
-    """Return the list of a home without a database; raise when it has workflows that the database would list."""
-    if app.settings.store == "files" and any(app.store.ids()):
-        raise DatabaseError(NO_DATABASE.format(app.settings.database_file))
-
-    return Page(rows=())
+def _lease_of(app: App, adw_id: str) -> tuple[LeaseRow | None, str | None]:
+    """Return the lease, and why it is not known when the database cannot say: the document tells enough without it."""
+    try:
+        return (app.leases.read(adw_id) if looking.has_database(app) else None), None
+    except DatabaseError as exc:
+        return None, str(exc)
 
 
 def _known_state(text: str | None) -> str | None:

@@ -115,7 +115,16 @@ def test_events_go_on_after_one_that_is_known(adw, home):
 
 
 def test_looking_into_a_fresh_home_leaves_nothing_behind(adw, home):
-    for args in (("list",), ("status", ADW_ID), ("events", ADW_ID), ("config",)):
+    looks = (
+        "list",
+        f"status {ADW_ID}",
+        f"events {ADW_ID}",
+        "locks",
+        "locks release 7",
+        f"state show {ADW_ID}",
+        "config",
+    )
+    for args in (look.split() for look in looks):
         adw(*args)
         adw(*args, env={"ADW_STORE": "database"})
 
@@ -137,17 +146,83 @@ def test_looking_at_a_broken_document_makes_no_database(adw, home):
     assert files_in(home) == before
 
 
-def test_documents_without_their_database_are_not_shown_as_an_empty_list(adw, home):
+def take_away(database):
+    for path in database.parent.glob("adw.db*"):
+        if not path.name.endswith(".write-lock"):
+            path.unlink()
+
+
+def make_empty(database):
+    take_away(database)
+    database.touch()
+
+
+def overwrite(database):
+    take_away(database)
+    database.write_bytes(b"this was a database once " * 400)
+
+
+def damage_pages(database):
+    whole = bytearray(database.read_bytes())
+    whole[4096:] = b"\xff" * (len(whole) - 4096)
+    take_away(database)
+    database.write_bytes(whole)
+
+
+LOST = pytest.mark.parametrize(
+    ("lose", "words"),
+    [
+        (take_away, "is missing or empty"),
+        (make_empty, "is missing or empty"),
+        (overwrite, "is corrupt: file is not a database"),
+        (damage_pages, "is corrupt: database disk image is malformed"),
+    ],
+    ids=["missing", "empty", "no database", "damaged"],
+)
+
+
+@LOST
+def test_the_status_tells_what_the_document_says_when_the_database_is_lost(adw, home, lose, words):
     make_workflow(home)
-    for path in (home / "state").glob("adw.db*"):
-        path.unlink()
+    lose(home / "state" / "adw.db")
+    before = files_in(home)
 
-    listed, events, status = adw("list"), adw("events", ADW_ID), adw("status", ADW_ID)
+    text, data = adw("status", ADW_ID), adw("status", ADW_ID, "--json").json()
 
-    assert (listed.rc, events.rc, status.rc) == (1, 1, 0)
-    assert "adw db rebuild" in one_line(listed.stderr)
-    assert "adw db rebuild" in one_line(events.stderr)
-    assert not list((home / "state").glob("adw.db"))
+    assert (text.rc, text.stderr) == (0, "")
+    assert "state     pending" in text.stdout
+    assert "owner     unknown" in text.stdout
+    assert (data["state"], data["owner"]) == ("pending", None)
+    assert words in data["database_problem"]
+    assert text.stdout.splitlines()[-1] == f"note: {data['database_problem']}"
+    assert "adw db rebuild" in data["database_problem"]
+    assert files_in(home) == before
+
+
+@LOST
+@pytest.mark.parametrize("store", ["files", "database"])
+def test_a_lost_database_is_one_sentence_and_never_an_empty_answer(adw, home, store, lose, words):
+    make_workflow(home, store=store)
+    lose(home / "state" / "adw.db")
+    before = files_in(home)
+
+    for args in (("list",), ("events", ADW_ID), ("locks",), ("locks", "release", "7")):
+        done = adw(*args, env={"ADW_STORE": store})
+        assert (done.rc, done.stdout) == (1, "")
+        assert words in one_line(done.stderr)
+        assert ("adw db rebuild" if store == "files" else "adw restore") in done.stderr
+    assert files_in(home) == before, "looking makes no database"
+
+
+@LOST
+def test_a_document_that_was_lost_with_its_database_is_not_said_to_be_unknown(adw, home, lose, words):
+    make_workflow(home, store="database")
+    lose(home / "state" / "adw.db")
+
+    for args in (("status", ADW_ID), ("state", "show", ADW_ID)):
+        done = adw(*args, env={"ADW_STORE": "database"})
+        assert (done.rc, done.stdout) == (1, "")
+        assert words in one_line(done.stderr)
 
 
 def test_the_status_says_when_the_document_was_recovered(adw, home):

@@ -125,6 +125,14 @@ def test_what_was_noticed_while_reading_is_told_one_line_each():
     assert status_data(plain())["notices"] == []
 
 
+def test_an_owner_that_the_database_cannot_tell_is_unknown_and_not_nobody():
+    data = view_text.status_data(PeekedState(data=plain()), None, None, database_problem="the database is gone")
+    shown = view_text.status_lines(data, NOW)
+
+    assert "owner     unknown" in "\n".join(shown)
+    assert shown[-1] == "note: the database is gone"
+
+
 def test_warnings_and_a_begun_rollback_are_notices():
     shown = lines(plain(warnings=["the branch was kept"], rollback={"reason": "x", "blocked_by": ["push", "pr"]}))
 
