@@ -59,6 +59,7 @@ ACTIVE_STATES = PHASE_STATES | {_S.PENDING}
 PARKED_STATES = frozenset({_S.PAUSED, _S.FAILED})
 #: The issue is free again.
 TERMINAL_STATES = frozenset({_S.COMPLETED, _S.ABANDONED, _S.ROLLED_BACK})
+_TERMINAL_NAMES = frozenset(state.value for state in TERMINAL_STATES)
 #: The two ends that every state must be able to reach; only these may have no way out.
 END_STATES = frozenset({_S.COMPLETED, _S.ROLLED_BACK})
 #: Phases whose result may send the work back to BUILDING.
@@ -94,6 +95,11 @@ class StateTransition:
     def can_transition(cls, from_state: WorkflowState | str, to_state: WorkflowState | str) -> bool:
         """Say whether the full table has this move; a machine's guards may still refuse it."""
         return state_named(to_state) in cls.TRANSITIONS[state_named(from_state)]
+
+
+def is_terminal(name: object) -> bool:
+    """Say whether *name*, as a document has it, is a state in which a workflow has no more claim to its issue."""
+    return isinstance(name, str) and name in _TERMINAL_NAMES
 
 
 def state_named(value: object) -> WorkflowState:

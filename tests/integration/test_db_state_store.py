@@ -155,6 +155,48 @@ def test_the_outbox_stays_empty_for_the_events_are_in(world):
     assert world.store.load(FIRST).document.outbox == []
 
 
+@pytest.mark.parametrize("state", ["completed", "abandoned", "rolled_back"])
+def test_the_write_that_ends_a_workflow_frees_its_issue(world, state):
+    """
+    In one transaction: a crash after it finds no finished workflow that still has its issue.
+    """
+    document = world.store.create(make_document())
+    for number, repository, adw_id in ((42, "acme/widget", FIRST), (42, "", SECOND), (43, "acme/widget", SECOND)):
+        assert world.locks.acquire(number, adw_id, repository)
+
+    running = world.store.save(document.model_copy(update={"current_state": "cleaning"}), fence=1)
+    assert world.locks.verify(42, FIRST, "acme/widget")
+    world.store.save(running.model_copy(update={"current_state": state}), fence=1)
+
+    assert [(lock.issue_number, lock.adw_id) for lock in world.locks.all()] == [(42, SECOND), (43, SECOND)]
+    assert not world.locks.release(42, FIRST, "acme/widget"), "who releases it later finds nothing, and that is all"
+
+
+def test_a_finished_workflow_leaves_the_issue_to_who_has_it_now(world):
+    document = world.store.create(make_document())
+    world.locks.acquire(42, SECOND, "acme/widget")
+
+    world.store.save(document.model_copy(update={"current_state": "completed"}), fence=1)
+
+    assert world.locks.verify(42, SECOND, "acme/widget")
+
+
+def test_an_end_that_is_not_committed_leaves_the_state_and_the_issue(sqlite_url, open_db, clock):
+    database = open_db(sqlite_url)
+    world = database_world(database, clock)
+    document = world.store.create(make_document())
+    world.locks.acquire(42, FIRST, "acme/widget")
+    with database.write() as session:  # from now on a freed issue is only found out to be wrong by the COMMIT itself
+        session.run("CREATE TABLE late (adw_id TEXT REFERENCES workflow_states (adw_id) DEFERRABLE INITIALLY DEFERRED)")
+        session.run("CREATE TRIGGER freed AFTER DELETE ON adw_locks BEGIN INSERT INTO late VALUES ('nobody'); END")
+
+    with pytest.raises(DatabaseError, match="FOREIGN KEY"):
+        world.store.save(document.model_copy(update={"current_state": "completed"}), fence=1)
+
+    assert world.store.load(FIRST).document == document
+    assert world.locks.verify(42, FIRST, "acme/widget")
+
+
 # --- bodies ----------------------------------------------------------------------------------------------------
 
 

@@ -15,9 +15,11 @@ from adws.adw_modules.state_machine import (
 from adws.adw_modules.state_table import (
     PHASE_STATES,
     PIPELINE,
+    TERMINAL_STATES,
     check_table,
     derive_table,
     frozen,
+    is_terminal,
 )
 from tests.unit.state_cases import (
     ADW_ID,
@@ -26,6 +28,18 @@ from tests.unit.state_cases import (
     machine,
     refuse,
 )
+
+# --- states as documents name them -----------------------------------------------------------------------------
+
+
+def test_a_document_names_an_end_by_the_value_of_its_state():
+    assert {state for state in S if is_terminal(state.value)} == TERMINAL_STATES
+
+
+@pytest.mark.parametrize("odd", [None, "", "COMPLETED", 3, ["completed"], {"completed": 1}])
+def test_what_is_no_state_is_no_end(odd):
+    assert not is_terminal(odd)
+
 
 # --- tables of smaller workflows -------------------------------------------------------------------------------
 

@@ -20,9 +20,7 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import IssueLock, IssueLocks, LeaseTaken, Registry, StateStore
 from adws.adw_modules.locks import check_issue_number
-
-#: States in which a workflow has no more claim to its issue.
-FINISHED = frozenset({"completed", "abandoned", "rolled_back"})
+from adws.adw_modules.state_table import is_terminal
 
 
 class IssueClaims:
@@ -68,7 +66,7 @@ class IssueClaims:
             return self._release_unwritten(lock, take)
         except StateError:
             return False  # a document that cannot be read keeps its issue until a person has looked
-        if document.get("current_state") not in FINISHED:
+        if not is_terminal(document.get("current_state")):
             return False
 
         return self._release(lock)
@@ -95,5 +93,5 @@ class IssueClaims:
         if found != issue_number or (where or "") != repository:
             named = f"issue {found}" + (f" of {where}" if where else "") if found else "no issue"
             raise NotTheLockOwner(adw_id, issue_number, f"its document names {named}")
-        if state in FINISHED:
+        if is_terminal(state):
             raise NotTheLockOwner(adw_id, issue_number, f"it is {state}; start a new workflow for the issue")

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import document as documents
 from adws.adw_modules import durable_file, state_text
-from adws.adw_modules.coordination.issue_claims import FINISHED
 from adws.adw_modules.errors import (
     AdwError,
     IssueLocked,
@@ -34,6 +33,7 @@ from adws.adw_modules.interfaces import LeaseBook, Ownership, Processes, Registr
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.state_reading import FILE_NAME
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
+from adws.adw_modules.state_table import is_terminal
 from adws.adw_modules.state_text import Seal
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class TreeMigration:
 
     def _adopt(self, document: WorkflowDocument) -> None:
         """Give a document that nobody registered its row, and its issue unless it is finished."""
-        if document.current_state in FINISHED:
+        if is_terminal(document.current_state):
             document = document.model_copy(update={"issue_number": None})
         lease = self._registry.register(document, self._processes.me("cli"), ttl_seconds=ADOPTION_SECONDS)
 
@@ -251,7 +251,7 @@ class TreeMigration:
         document = _document_to_import(file.path, _read(file.path, self._max_bytes))
         origin: JsonObject = {"path": str(file.path), "version": file.version}
         events = (Event(event_type="workflow_imported", status=document.current_state, data=origin),)
-        if document.current_state in FINISHED:
+        if is_terminal(document.current_state):
             # What is over has no claim to its issue, so it must not take part in who owns what.
             self._store.create(document, events=events)
             return f"imported as {document.current_state}"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from adws.adw_modules.coordination.issue_claims import FINISHED, IssueClaims
+from adws.adw_modules.coordination.issue_claims import IssueClaims
 from adws.adw_modules.errors import (
     AdwError,
     Fenced,
@@ -42,6 +42,7 @@ from adws.adw_modules.interfaces import (
 )
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.state_table import is_terminal
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -113,7 +114,7 @@ class OwnedWorkflow:
             self._why_over = str(exc)
             raise
         self.document = stored
-        if stored.current_state in FINISHED:
+        if is_terminal(stored.current_state):
             self._parts.free_issue(stored)
 
         return stored

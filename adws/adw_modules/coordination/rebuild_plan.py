@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from adws.adw_modules.coordination.issue_claims import FINISHED
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import (
     IssueLock,
@@ -22,6 +21,7 @@ from adws.adw_modules.interfaces import (
     WorkflowSummary,
 )
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.state_table import is_terminal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +128,7 @@ def _plan_locks(
     claims: dict[tuple[str, int], list[JsonObject]] = defaultdict(list)
     for document in documents:
         number = document.data.get("issue_number")
-        if isinstance(number, int) and document.data.get("current_state") not in FINISHED:
+        if isinstance(number, int) and not is_terminal(document.data.get("current_state")):
             claims[_text(document.data, "repository"), number].append(document.data)
     locks = [lock for key, lock in former.items() if lock.adw_id in kept_for and key not in claims]
     conflicts = []

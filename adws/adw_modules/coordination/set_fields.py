@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from adws.adw_modules import document as documents
 from adws.adw_modules import timestamps
-from adws.adw_modules.coordination.issue_claims import FINISHED
 from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, StateError, StateNotFound, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLocks, Owned, Parts
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.state_table import is_terminal
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -199,7 +199,7 @@ def _moment(text: str) -> str:
 def _moving_issue(before: WorkflowDocument, after: WorkflowDocument, locks: IssueLocks) -> Iterator[None]:
     """Hold the issue that the document will name while it is written, and let go of the one it named."""
     is_same = (before.issue_number, before.repository) == (after.issue_number, after.repository)
-    if is_same or after.current_state in FINISHED:
+    if is_same or is_terminal(after.current_state):
         yield
         return
 

@@ -24,6 +24,7 @@ from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice, PeekedSt
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.state_revision import summary_of
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
+from adws.adw_modules.state_table import is_terminal
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -132,7 +133,11 @@ class DatabaseStateStore:
         return self._committed(work, after)
 
     def save(self, document: WorkflowDocument, *, fence: int, events: Sequence[Event] = ()) -> WorkflowDocument:
-        """Store *document* with *events* as the next revision; raise StateNotFound, StateConflict or Fenced."""
+        """
+        Store *document* with *events* as the next revision; raise StateNotFound, StateConflict or Fenced.
+
+        The revision that ends a workflow also frees its issue.
+        """
         check_adw_id(document.adw_id)
         after = self._next(document, revision=document.revision + 1, fence=fence, events=events)
         # A document that was never stored follows nothing, not even a row that is only registered.
@@ -141,6 +146,8 @@ class DatabaseStateStore:
         def work(session: Session) -> None:
             if not _write(session, after.params):
                 raise _refusal(session, document, fence)
+            if is_terminal(after.document.current_state):
+                _free_issue(session, after.document)
             for event in after.events:
                 session.run(statements.EVENT_INSERT, event)
 
@@ -202,6 +209,13 @@ def _write(session: Session, params: Params) -> bool:
         return True
 
     return session.run(statements.STATE_WRITE_ALL, params) == 1
+
+
+def _free_issue(session: Session, document: WorkflowDocument) -> None:
+    """Give the issue back with the write that ends its workflow: a crash cannot come between the two."""
+    if document.issue_number is not None:
+        key = {"repository": document.repository, "issue_number": document.issue_number, "adw_id": document.adw_id}
+        session.run(statements.LOCK_RELEASE, key)
 
 
 def _refusal(session: Session, document: WorkflowDocument, fence: int) -> Exception:
