@@ -9,6 +9,7 @@ stopped. Reading writes nothing. A document that cannot be used is kept aside by
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from adws.adw_modules import durable_file, fenced_write, state_reading, state_repair, state_revision, state_text
 from adws.adw_modules.errors import (
     AdwError,
+    DatabaseError,
     DurabilityUnknown,
     Fenced,
     StateConflict,
@@ -37,8 +39,13 @@ from adws.adw_modules.state_revision import Revision, RevisionBuilder
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
+logger = logging.getLogger("adw.state")
+
 #: Events a document keeps when there is no projection that would collect them.
 OUTBOX_WITHOUT_PROJECTION = 200
+#: Waiting events from which on a write first brings them into the database: owners that are killed again and again
+#: before the projection comes round would else leave more and more.
+OUTBOX_LIMIT = 100
 #: Workflows whose file a store remembers, so that a save need not read it again.
 MAX_REMEMBERED = 4096
 
@@ -323,12 +330,25 @@ class FileStateStore:
         return known, state_repair.plan_repair(directory, resolved, self._clock.now())
 
     def _build_on(self, base: _Base, document: WorkflowDocument, fence: int, events: Sequence[Event]) -> Revision:
+        if len(document.outbox) > OUTBOX_LIMIT:
+            self._relieve(document)
         confirmed = 0 if self._projection is None else self._projection.confirmed_revision(document.adw_id)
         outbox = [entry for entry in document.outbox if state_revision.revision_of(entry) > confirmed]
         if base.repair is not None:
             events = (*state_repair.repair_events(base.repair), *events)
 
         return self._builder.build(document, revision=document.revision + 1, fence=fence, outbox=outbox, events=events)
+
+    def _relieve(self, document: WorkflowDocument) -> None:
+        """Bring the events that wait in *document* into the database now; without a database they go on waiting."""
+        if self._projection is None:
+            return
+        try:
+            now = self._builder.as_it_is(document)
+            self._projection.submit(state_revision.projected(now, state_revision.events_after(document, 0)))
+            self._projection.flush()
+        except DatabaseError:
+            logger.warning("Events wait in the document", extra={"action": "outbox_waits"}, exc_info=True)
 
     def _hand_over(self, after: Revision, signature: Signature | None, *, own_writes: int) -> None:
         """Remember what is on the disk now and tell the projection."""

@@ -79,6 +79,10 @@ class RevisionBuilder:
 
         return Revision(stored, body, stamped)
 
+    def as_it_is(self, document: WorkflowDocument) -> Revision:
+        """Return *document* as a revision that was stored before."""
+        return Revision(document, self._text_of(document), ())
+
     def _text_of(self, document: WorkflowDocument) -> bytes:
         try:
             return self._dump(document)

@@ -52,11 +52,10 @@ def bare_replace(directory: str, payload: bytes) -> None:
 
 def new_document(clock_text: str, adw_id: str, issue_number: int) -> documents.WorkflowDocument:
     """Return a document of the size a workflow has half-way."""
+    attempt = documents.AttemptRecord(number=1, started_at=clock_text)
     phases = [
-        documents.PhaseRecord(
-            name=name, state=name, attempts=[documents.AttemptRecord(number=1, started_at=clock_text)]
-        )
-        for name in ("planning", "building", "linting", "testing", "reviewing", "documenting", "shipping", "cleaning")
+        documents.PhaseRecord(name=state.value, state=state.value, attempts=[attempt] if number < 4 else [])
+        for number, state in enumerate(PIPELINE)
     ]
     return documents.WorkflowDocument(
         adw_id=adw_id,

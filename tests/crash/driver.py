@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import select
 import signal
 import sqlite3
@@ -134,7 +135,9 @@ def stray_files(home: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if ".tmp" in entry.name) if folder.is_dir() else []
 
 
-def check_after(home: Path, store: str, acked: tuple[int, int]) -> tuple[tuple[int, int], str | None]:
+def check_after(
+    home: Path, store: str, acked: tuple[int, int], *, at_most: int | None = None
+) -> tuple[tuple[int, int], str | None]:
     """Return where the workflow stands after a crash and what is wrong, given the acknowledged (step, revision)."""
     try:
         document = read_back(home, store)
@@ -143,7 +146,7 @@ def check_after(home: Path, store: str, acked: tuple[int, int]) -> tuple[tuple[i
     found = (step_of(document), document.revision)
     if found[0] < acked[0] or found[1] < acked[1]:
         return found, f"acknowledged {acked}, found {found}"
-    if found[0] > acked[0] + 1:
+    if found[0] > (acked[0] + 1 if at_most is None else at_most):
         return found, f"acknowledged {acked}, found {found}: more than one step ahead"
     if len(stray_files(home)) > 1:
         return found, f"stray files: {stray_files(home)}"
@@ -215,7 +218,7 @@ def run_stopped_step(home: Path, store: str) -> int:
     """
     Fork a child that owns the workflow, makes some steps, stops itself, and makes another one when continued.
 
-    The first ones load what is loaded late and write what later ones use again: the traced step is like all that follow.
+    The first ones load what is loaded late and write what later ones use again: the traced one is like all that follow.
     """
     pid = os.fork()
     if pid:
@@ -489,11 +492,14 @@ def power_cuts(home: Path, store: str, count: int, seed: int, *, without_fsync: 
             pid, fd = fork_writer(mount_point / "home", store)
             wait_for_first_ack(pid, fd)
             pause_until(time.perf_counter() + chance.random() * 0.03)
+            # What counts is acknowledged before the cut: a sync that is under way when ext4 is shut down may come back
+            # as done, and the writer goes on to acknowledge it. After a real cut it could not.
+            acked = last_ack(fd) or acked
             cut_power(mount_point)
-            acked = end_writer(pid, fd) or acked
+            in_flight = end_writer(pid, fd) or acked
             unmount(mount_point)
             mount(image, mount_point)
-            acked, problem = check_after(mount_point / "home", store, acked)
+            acked, problem = check_after(mount_point / "home", store, acked, at_most=in_flight[0] + 1)
             if problem:
                 problems.append(f"cut {number}: {problem}")
                 break
@@ -507,9 +513,15 @@ class ForgetfulConnection(sqlite3.Connection):
     """A connection that never syncs, whatever it is told."""
 
     def execute(self, sql, *parameters):
-        if "synchronous" in sql.lower():
-            sql = "PRAGMA synchronous=OFF"
-        return super().execute(sql, *parameters)
+        return super().execute(never_sync(sql), *parameters)
+
+    def executescript(self, script):
+        return super().executescript(never_sync(script))
+
+
+def never_sync(sql: str) -> str:
+    """Return *sql* with every word of SQLite about syncing turned into its opposite."""
+    return re.sub(r"(?i)(synchronous\s*=\s*)\w+", r"\1OFF", sql)
 
 
 def take_fsync_out() -> None:

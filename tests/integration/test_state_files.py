@@ -19,6 +19,7 @@ from adws.adw_modules import document as documents
 from adws.adw_modules import state_text
 from adws.adw_modules.atomic_state import AtomicStateWriter
 from adws.adw_modules.errors import (
+    DatabaseUnavailable,
     DurabilityUnknown,
     Fenced,
     MigrationError,
@@ -35,7 +36,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import ProjectedWrite
-from adws.adw_modules.state_files import OUTBOX_WITHOUT_PROJECTION, FileStateStore
+from adws.adw_modules.state_files import OUTBOX_LIMIT, OUTBOX_WITHOUT_PROJECTION, FileStateStore
 from adws.testing import FakeClock
 from tests.contracts.store_contract import ADW_ID, new_document
 
@@ -1289,3 +1290,52 @@ def test_a_system_without_leases_writes_all_the_same(store, make, monkeypatch):
     saved = store.save(store.save(document, fence=1), fence=1)
 
     assert make().load(ADW_ID).document == saved
+
+
+# --- events that wait ------------------------------------------------------------------------------------------
+
+
+class FlushingProjection(RecordingProjection):
+    """A projection whose `flush` confirms, as one on a database that can be reached does."""
+
+    def flush(self):
+        for write in self.writes:
+            self.confirmed[write.adw_id] = write.revision
+
+
+class LostProjection(RecordingProjection):
+    """A projection whose database is away."""
+
+    def flush(self):
+        raise DatabaseUnavailable("the database is away")
+
+
+def leave_waiting(make, count):
+    """Return a document with *count* events that no projection took, as killed owners leave it."""
+    store = make(projection=RecordingProjection())
+    document = store.create(new_document())
+    for _ in range(count):
+        document = store.save(document, fence=1, events=[Event(event_type="state_set")])
+    return document
+
+
+def test_events_that_wait_too_long_are_brought_into_the_database_by_the_next_write(make):
+    """
+    Owners that are killed before the projection comes round leave their events in the document; it must not grow on.
+    """
+    document = leave_waiting(make, OUTBOX_LIMIT + 1)
+    projection = FlushingProjection()
+
+    saved = make(projection=projection).save(document, fence=1, events=[Event(event_type="state_set")])
+
+    assert [entry["revision"] for entry in saved.outbox] == [saved.revision]
+    handed_over = {event.event_id for write in projection.writes for event in write.events}
+    assert handed_over >= {entry["event_id"] for entry in document.outbox + saved.outbox}
+
+
+def test_events_go_on_waiting_while_the_database_is_away(make):
+    document = leave_waiting(make, OUTBOX_LIMIT + 1)
+
+    saved = make(projection=LostProjection()).save(document, fence=1)
+
+    assert len(saved.outbox) == len(document.outbox)
