@@ -396,7 +396,8 @@ def test_a_turn_that_cannot_be_unlocked_is_given_back_all_the_same(database, ope
     lock_issue(database, 3)
 
     assert count_locks(database) == 3
-    still_open = [fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd).endswith(".write-lock")]
+    lock_file = f"{sqlite_url.removeprefix('sqlite:///')}.write-lock"
+    still_open = [fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd) == os.path.realpath(lock_file)]
     assert still_open == []
 
 
