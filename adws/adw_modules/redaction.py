@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
 from adws.adw_modules import redaction_patterns
@@ -63,13 +63,7 @@ class Redactor:
 
     def redact_text(self, text: str) -> str:
         """Return *text* with every secret found replaced by `[redacted]`."""
-        for _ in range(_ROUNDS):
-            cleaner = _hide(text, self.find(text))
-            if cleaner == text:
-                break
-            text = cleaner
-
-        return text
+        return _hide_all(text, self.find)
 
     def redact(self, value: JsonValue) -> JsonValue:
         """Return a copy of *value* without secrets, in keys too; never raises, whatever *value* holds."""
@@ -77,17 +71,17 @@ class Redactor:
 
     def scrub_bytes(self, payload: bytes) -> bytes:
         """
-        Return *payload* without the known secrets, and the same object when none is in it.
+        Return *payload* without secrets, and the same object when none is in it.
 
-        Made for the path that writes documents: looks for whole known values and their spellings only. JSON stays JSON:
-        secrets are taken out of its strings, and its numbers are left alone.
+        Made for the path that writes documents: looks for whole known values and their spellings, and for tokens that
+        cannot be anything else. JSON stays JSON: secrets are taken out of its strings, its numbers are left alone.
         """
-        if not self._values.is_in(payload):
+        if not self._values.is_in(payload) and not redaction_patterns.may_have_tokens(payload):
             return payload
 
         text = payload.decode("utf-8", "surrogateescape")
         is_json = _is_json(text)
-        cleaner = _JSON_STRING.sub(self._scrub_string, text) if is_json else _hide(text, self._values.find(text))
+        cleaner = _JSON_STRING.sub(self._scrub_string, text) if is_json else _hide_all(text, self._find_stored)
         return payload if cleaner == text else cleaner.encode("utf-8", "surrogateescape")
 
     def find(self, text: str) -> list[Match]:
@@ -102,10 +96,14 @@ class Redactor:
         """Say whether *text* ends in what may be the start of a known secret."""
         return self._values.may_begin_at_end_of(text)
 
+    def _find_stored(self, text: str) -> list[Match]:
+        """Return what must not be stored: a name before it is not enough, that would change what people wrote."""
+        return [*self._values.find(text), *redaction_patterns.find_tokens(text)]
+
     def _scrub_string(self, found: re.Match[str]) -> str:
         token = found[0]
         text: str = json.loads(token, strict=False)
-        cleaner = _hide(text, self._values.find(text))
+        cleaner = _hide_all(text, self._find_stored)
 
         return token if cleaner == text else json.dumps(cleaner, ensure_ascii=False)
 
@@ -249,6 +247,17 @@ def _before_matches(cut: int, found: list[Match], length: int) -> int:
             cut = context
 
     return cut
+
+
+def _hide_all(text: str, find: Callable[[str], list[Match]]) -> str:
+    """Return *text* without what *find* finds, nor what it then finds in the rest."""
+    for _ in range(_ROUNDS):
+        cleaner = _hide(text, find(text))
+        if cleaner == text:
+            break
+        text = cleaner
+
+    return text
 
 
 def _hide(text: str, found: Iterable[Match]) -> str:

@@ -37,26 +37,32 @@ def _rule(literals: str, pattern: str) -> _Rule:
 
 _EDGE = r"(?<![A-Za-z0-9])"
 
-#: Group 1 is the secret where there is a group, else the whole match.
-RULES: tuple[_Rule, ...] = (
+#: Mistaken for nothing else, so they are taken out of what is stored too. Group 1 is the secret where there is a group.
+TOKENS: tuple[_Rule, ...] = (
     _rule("ghp_ gho_ ghu_ ghs_ ghr_", _EDGE + r"gh[pousr]_[A-Za-z0-9_]{10,}"),
     _rule("github_pat_", _EDGE + r"github_pat_[A-Za-z0-9_]{10,}"),
     _rule("gl", _EDGE + r"gl(?:pat|ptt|rt|dt|cbt|ft|soat|agent|imt|oas)-[A-Za-z0-9_.\-]{16,}"),
     _rule("sk-ant-", _EDGE + r"sk-ant-[A-Za-z0-9_\-]{8,}"),
     _rule("sk-", _EDGE + r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_\-]{16,}|[A-Za-z0-9]{20,})"),
     _rule("xox xapp-", _EDGE + r"(?:xox[abeoprs](?:\.xox[a-z])?|xapp)-[A-Za-z0-9\-]{10,}"),
+    _rule("AKIA ASIA ABIA ACCA", _EDGE + r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    _rule("AIza", _EDGE + r"AIza[A-Za-z0-9_\-]{30,}"),
+    # The edge has every character of the body: else each `-eyJ` of a long line would start a search of its own.
+    _rule("eyJ", r"(?<![A-Za-z0-9_\-])eyJ[A-Za-z0-9_\-]{10,}+(?:\.[A-Za-z0-9_\-]{4,}+){1,4}+"),
+    # The password of a URL. It may hold `@`, but no `/`, so a search ends at the next `://` at the latest.
+    _rule("://", r"://[^\s/?#\"'<>:@]{0,256}:([^\s/\"'<>]{1,1024})@"),
+)
+#: Group 1 is the secret where there is a group, else the whole match.
+RULES: tuple[_Rule, ...] = (
+    *TOKENS,
     _rule("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9_+/\-]{10,})"),
     _rule("/api/webhooks/", r"/api/webhooks/[0-9]{5,24}/([A-Za-z0-9_\-]{16,})"),
-    _rule("AKIA ASIA ABIA ACCA", _EDGE + r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
     _rule(
         "AKIA ASIA",
         _EDGE + r"A[KS]IA[A-Z0-9]{16}[^\r\n]{0,100}?(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
     ),
-    _rule("AIza", _EDGE + r"AIza[A-Za-z0-9_\-]{30,}"),
     _rule("ya29.", _EDGE + r"ya29\.[A-Za-z0-9_.\-]{16,}"),
     _rule("GOCSPX-", _EDGE + r"GOCSPX-[A-Za-z0-9_\-]{16,}"),
-    # The edge has every character of the body: else each `-eyJ` of a long line would start a search of its own.
-    _rule("eyJ", r"(?<![A-Za-z0-9_\-])eyJ[A-Za-z0-9_\-]{10,}+(?:\.[A-Za-z0-9_\-]{4,}+){1,4}+"),
     _rule("npm_", _EDGE + r"npm_[A-Za-z0-9]{20,}"),
     _rule("pypi-AgE", _EDGE + r"pypi-AgE[A-Za-z0-9_\-]{16,}"),
     _rule("_live_ _test_", _EDGE + r"[srp]k_(?:live|test)_[A-Za-z0-9]{10,}"),
@@ -73,9 +79,21 @@ RULES: tuple[_Rule, ...] = (
     _rule("ATATT3", _EDGE + r"ATATT3[A-Za-z0-9_\-=]{16,}"),
     # A bot's token: its number, a colon, 35 characters.
     _rule(":AA", r"(?<![A-Za-z0-9])[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,34}(?![A-Za-z0-9_\-])"),
-    # The password of a URL. It may hold `@`, but no `/`, so a search ends at the next `://` at the latest.
-    _rule("://", r"://[^\s/?#\"'<>:@]{0,256}:([^\s/\"'<>]{1,1024})@"),
     _rule("? &", r"(?i:[?&](?:sig|signature|key|pw|pass|auth|code|x-amz-(?:signature|credential))=)([^\s&#\"'<>]{6,})"),
+)
+
+
+#: How TOKENS and private keys begin in the bytes of JSON. Without an edge: there a line break before one is a letter.
+#: Each starts with a literal, so a search is one fast pass; the gates before them are faster still.
+_HINTS: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
+    (b"_", re.compile(rb"g(?:h[pousr]_|ithub_pat_)[A-Za-z0-9_]{10}")),
+    (b"-", re.compile(rb"gl[a-z]{2,5}-[A-Za-z0-9_.\-]{16}")),
+    (b"-", re.compile(rb"sk-(?:[A-Za-z0-9]{20}|(?:ant|proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_\-]{8})")),
+    (b"x", re.compile(rb"x(?:ox[abeoprs](?:\.xox[a-z])?|app)-[A-Za-z0-9\-]{10}")),
+    (b"A", re.compile(rb"A(?:Iza[A-Za-z0-9_\-]{30}|(?:KIA|SIA|BIA|CCA)[A-Z0-9]{16})")),
+    (b"J", re.compile(rb"eyJ[A-Za-z0-9_\-]{10}")),
+    (b"://", re.compile(rb"://[^\s/?#\"'<>:@]*+:[^\s/\"'<>@]*+@")),
+    (b"-----BEGIN ", re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")),
 )
 
 _SCHEME = re.compile(r"(?i:(?<![A-Za-z])(?:bearer|basic)[ \t]{1,4})([A-Za-z0-9._~+/=\-]{8,})", re.ASCII)
@@ -107,10 +125,7 @@ def _is_mixed(value: str) -> bool:
 
 def find(text: str) -> Iterator[Match]:
     """Yield every secret of a known kind in *text*."""
-    for literals, pattern in RULES:
-        if any(literal in text for literal in literals):
-            for found in pattern.finditer(text):
-                yield Match(found.start(), *found.span(pattern.groups))
+    yield from _find_by(RULES, text)
     if "PRIVATE KEY" in text:
         yield from _find_private_keys(text)
     if "://" in text:
@@ -118,6 +133,25 @@ def find(text: str) -> Iterator[Match]:
     lowered = text.lower()
     if "bearer" in lowered or "basic" in lowered:
         yield from _find_opaque(_SCHEME, text)
+
+
+def find_tokens(text: str) -> Iterator[Match]:
+    """Yield the secrets in *text* that cannot be anything else."""
+    yield from _find_by(TOKENS, text)
+    if "PRIVATE KEY" in text:
+        yield from _find_private_keys(text)
+
+
+def may_have_tokens(payload: bytes) -> bool:
+    """Say, fast, whether `find_tokens` may find something in *payload*, which may be JSON."""
+    return any(gate in payload and pattern.search(payload) is not None for gate, pattern in _HINTS)
+
+
+def _find_by(rules: tuple[_Rule, ...], text: str) -> Iterator[Match]:
+    for literals, pattern in rules:
+        if any(literal in text for literal in literals):
+            for found in pattern.finditer(text):
+                yield Match(found.start(), *found.span(pattern.groups))
 
 
 def _find_opaque(pattern: re.Pattern[str], text: str) -> Iterator[Match]:

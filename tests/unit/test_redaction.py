@@ -512,6 +512,73 @@ def test_bytes_that_are_no_json_are_scrubbed_too():
     )
 
 
+BODY = "abcdefghijklmnopqrstuvwxyz0123456789"
+PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n-----END RSA PRIVATE KEY-----"
+UNKNOWN_TOKENS = [
+    *(f"gh{kind}_{BODY}" for kind in "pousr"),
+    *(f"github_pat_{BODY}", f"glpat-{BODY}", f"sk-ant-api03-{BODY}", f"sk-proj-{BODY}", f"sk-{BODY}"),
+    *("AKIAIOSFODNN7EXAMPLE", f"xoxb-{BODY}", f"xapp-{BODY}", f"AIza{BODY}", f"eyJ{BODY}.eyJ{BODY}.{BODY}", PEM),
+]
+
+
+@pytest.mark.parametrize("token", UNKNOWN_TOKENS)
+@pytest.mark.parametrize("before", ["", "see ", "line\n", "tab\t", 'quote"', "é"])
+def test_a_token_nobody_knows_is_taken_out_of_the_strings_of_json(token, before):
+    payload = json.dumps({"note": f"{before}{token}\nend", token: [token], "n": 1.50}, indent=1).encode()
+
+    scrubbed = Redactor().scrub_bytes(payload)
+
+    assert json.loads(scrubbed) == {"note": f"{before}{MASK}\nend", MASK: [MASK], "n": 1.5}
+    assert b"1.5" in scrubbed
+    assert Redactor().scrub_bytes(scrubbed) == scrubbed
+
+
+@pytest.mark.parametrize("password", ["hunter2", "p@ss", "ümlaut", "back\\slash"])
+def test_the_password_of_a_url_is_not_stored(password):
+    payload = json.dumps({"remote": f"https://bob:{password}@git.example.com/a/b.git"}).encode()
+
+    scrubbed = Redactor().scrub_bytes(payload)
+
+    assert json.loads(scrubbed) == {"remote": f"https://bob:{MASK}@git.example.com/a/b.git"}
+    assert Redactor().scrub_bytes(scrubbed) is scrubbed
+
+
+def test_a_token_in_bytes_that_are_no_json_is_hidden_too():
+    assert Redactor().scrub_bytes(f"said ghp_{BODY} \udcff".encode(errors="surrogateescape")) == (
+        f"said {MASK} ".encode() + b"\xff"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+            "123e4567-e89b-12d3-a456-426614174000",
+            "task-management-of-things",
+        ),
+        *("feature/risk-assessment0123456789abcdef", "adw/1a2b3c4d-disk-usage-of-the-machine", "highs_and_lows_of_it"),
+        *(
+            "https://github.com/acme/shop/issues/42?x=1#c",
+            "ssh://git@github.com:22/acme/shop",
+            "http://localhost:8000/",
+        ),
+        *("mail bob@example.com or see https://example.com: it says a@b", "git@github.com:acme/shop.git", "eyJ"),
+        *("-----BEGIN PUBLIC KEY-----\nabc\n-----END PUBLIC KEY-----", "AKIA", "xoxo-", "password=hunter2"),
+    ],
+)
+def test_what_only_resembles_a_token_is_stored_as_it_is(text):
+    payload = json.dumps({"note": text}).encode()
+
+    assert Redactor().scrub_bytes(payload) is payload
+
+
+def test_a_line_made_of_starts_of_tokens_does_not_take_long():
+    payload = json.dumps({"note": "-eyJ" * 50_000 + "://" * 50_000 + "sk-" * 50_000}).encode()
+
+    assert Redactor().scrub_bytes(payload) is payload
+
+
 # --- environment -----------------------------------------------------------------------------------------------
 
 
