@@ -18,6 +18,7 @@ from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, IssueLock, Lease, LeaseBusy, LeaseRow, LeaseTaken, Request
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.repository_name import normalise
 
 
 @dataclass(kw_only=True, slots=True)
@@ -121,6 +122,7 @@ class MemoryIssueLocks:
     def acquire(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
         """Take the lock; True when it is (or was already) ours, False when another workflow has it."""
         check_adw_id(adw_id)
+        repository = normalise(repository)
         with self._guard:
             held = self._locks.get((repository, issue_number))
             if held is not None:
@@ -136,12 +138,13 @@ class MemoryIssueLocks:
     def verify(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
         """Say whether *adw_id* has the lock."""
         check_adw_id(adw_id)
-        held = self._locks.get((repository, issue_number))
+        held = self.holder(issue_number, repository)
         return held is not None and held.adw_id == adw_id
 
     def release(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
         """Give it back; False, and nothing changed, when *adw_id* does not have it."""
         check_adw_id(adw_id)
+        repository = normalise(repository)
         with self._guard:
             held = self._locks.get((repository, issue_number))
             if held is None or held.adw_id != adw_id:
@@ -151,7 +154,7 @@ class MemoryIssueLocks:
 
     def holder(self, issue_number: int, repository: str = "") -> IssueLock | None:
         """Return who has it."""
-        return self._locks.get((repository, issue_number))
+        return self._locks.get((normalise(repository), issue_number))
 
     def all(self) -> tuple[IssueLock, ...]:
         """Return every lock, oldest first."""

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from adws.adw_modules.errors import InvalidAdwId
+from adws.adw_modules.errors import InvalidAdwId, UsageError
 from adws.adw_modules.interfaces import IssueLock
 from tests.contracts.worlds import FIRST, MOMENT, SECOND, THIRD
 
@@ -65,6 +65,26 @@ class LockContract:
         assert world.locks.verify(42, FIRST, "acme/gadget") is False
         assert world.locks.release(42, FIRST, "acme/gadget") is False
         assert world.locks.holder(42, "acme/gadget").adw_id == SECOND
+
+    def test_every_spelling_of_a_repository_is_the_same_repository(self, world):
+        spellings = ("Acme/Widget", "https://github.com/acme/widget.git", "git@github.com:ACME/widget.git")
+        world.locks.acquire(42, FIRST, "acme/widget")
+
+        for spelling in spellings:
+            assert world.locks.acquire(42, SECOND, spelling) is False, spelling
+            assert world.locks.acquire(42, FIRST, spelling) is True, spelling
+            assert world.locks.verify(42, FIRST, spelling) is True, spelling
+            assert world.locks.holder(42, spelling).repository == "acme/widget"
+        assert len(world.locks.all()) == 1
+        assert world.locks.release(42, FIRST, spellings[0]) is True
+        assert world.locks.holder(42, "acme/widget") is None
+
+    def test_what_names_no_repository_is_refused(self, world):
+        for call in (world.locks.acquire, world.locks.verify, world.locks.release):
+            with pytest.raises(UsageError, match="names no repository"):
+                call(42, FIRST, "widget")
+        with pytest.raises(UsageError, match="names no repository"):
+            world.locks.holder(42, "widget")
 
     def test_nobody_has_a_free_issue(self, world):
         assert world.locks.holder(42) is None

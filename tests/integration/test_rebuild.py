@@ -327,6 +327,21 @@ def test_two_unfinished_workflows_of_one_issue_are_reported_and_the_older_keeps_
     assert opened().locks.verify(42, B)
 
 
+def test_two_spellings_of_one_repository_are_rivals_for_one_issue():
+    documents_of_both = [
+        StoredDocument(
+            data={"adw_id": adw_id, "issue_number": 42, "repository": where, "created_at": "2026-01-01"},
+            highest_fence=1,
+        )
+        for adw_id, where in ((A, "octo/cat"), (B, "Octo/Cat"))
+    ]
+
+    plan = plan_rebuild(documents_of_both, Salvage())
+
+    assert [(lock.repository, lock.adw_id) for lock in plan.contents.locks] == [("octo/cat", A)]
+    assert [(conflict.keeper, conflict.others) for conflict in plan.conflicts] == [(A, (B,))]
+
+
 def test_who_is_known_to_hold_the_lock_keeps_it_from_an_older_one(home):
     old, new = (
         StoredDocument(

@@ -256,6 +256,15 @@ def test_another_repository_moves_the_lock_too(parts):
     assert parts.locks.holder(42) is None
 
 
+def test_another_spelling_of_the_repository_keeps_the_lock(parts):
+    created(parts)
+    change(parts, "repository=acme/web")
+
+    change(parts, "repository=Acme/Web")
+
+    assert parts.locks.verify(42, ADW_ID, "acme/web")
+
+
 def test_a_finished_workflow_claims_no_issue(parts):
     created(parts, current_state="completed")
     parts.locks.release(42, ADW_ID)

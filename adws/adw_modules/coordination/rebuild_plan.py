@@ -21,6 +21,7 @@ from adws.adw_modules.interfaces import (
     WorkflowSummary,
 )
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.repository_name import comparable
 from adws.adw_modules.state_table import is_terminal
 
 
@@ -124,12 +125,12 @@ def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Even
 def _plan_locks(
     documents: Sequence[StoredDocument], held: Sequence[IssueLock], *, kept_for: set[str]
 ) -> tuple[tuple[IssueLock, ...], tuple[LockConflict, ...]]:
-    former = {(lock.repository, lock.issue_number): lock for lock in held}
+    former = {(comparable(lock.repository), lock.issue_number): lock for lock in held}
     claims: dict[tuple[str, int], list[JsonObject]] = defaultdict(list)
     for document in documents:
         number = document.data.get("issue_number")
         if isinstance(number, int) and not is_terminal(document.data.get("current_state")):
-            claims[_text(document.data, "repository"), number].append(document.data)
+            claims[comparable(_text(document.data, "repository")), number].append(document.data)
     locks = [lock for key, lock in former.items() if lock.adw_id in kept_for and key not in claims]
     conflicts = []
     for (repository, number), rivals in sorted(claims.items()):

@@ -21,13 +21,14 @@ from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, St
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLocks, Owned, Parts
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.repository_name import comparable
 from adws.adw_modules.state_table import is_terminal
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
-_MOVES = "states change along the state table: adw resume, adw retry, adw abandon and adw rollback do that"
-_RETRIES = "adw counts it; a person may grant more with: adw retry ID --grant N"
+_MOVES = "states change along the state table: commands for that come with the next release"
+_RETRIES = "adw counts it; granting more comes with the next release (adw retry ID --grant N)"
 _WRITES = "adw writes it with each revision"
 
 #: Fields nobody sets by hand -> what to use instead.
@@ -41,8 +42,8 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "checksum": _WRITES,
         "outbox": "events leave it by themselves; adw events ID shows them",
         "current_state": _MOVES,
-        "resume_state": "a workflow goes on where it was paused; adw resume ID --from PHASE names another place",
-        "failed_phase": "the move to failed records it; adw resume ID --from PHASE names another place to go on",
+        "resume_state": "a workflow goes on where it was paused; adw resume ID --from PHASE (comes with the next release) names another",
+        "failed_phase": "the move to failed records it; adw resume ID --from PHASE comes with the next release",
         "furthest_failed": _RETRIES,
         "state_history": "the history is written by moves alone; adw events ID shows it",
         "history_dropped": "the history is written by moves alone; adw events ID shows it",
@@ -51,9 +52,9 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "max_retries": _RETRIES,
         "retries_granted": _RETRIES,
         "reworks": "adw counts it; raise max_reworks to allow more",
-        "phases": "attempts are recorded by who makes them; adw retry ID tries a phase again",
-        "resources": "what a workflow made is recorded by who makes it; adw rollback ID takes it back",
-        "rollback": "adw rollback ID begins a rollback and goes on with it",
+        "phases": "attempts are recorded by who makes them; adw retry ID (comes with the next release) tries one again",
+        "resources": "what a workflow made is recorded by who makes it; adw rollback ID (comes with the next release) takes it back",
+        "rollback": "adw rollback ID (comes with the next release) begins a rollback and goes on with it",
     }
 )
 
@@ -198,8 +199,8 @@ def _moment(text: str) -> str:
 @contextmanager
 def _moving_issue(before: WorkflowDocument, after: WorkflowDocument, locks: IssueLocks) -> Iterator[None]:
     """Hold the issue that the document will name while it is written, and let go of the one it named."""
-    is_same = (before.issue_number, before.repository) == (after.issue_number, after.repository)
-    if is_same or is_terminal(after.current_state):
+    was, will_be = ((named.issue_number, comparable(named.repository)) for named in (before, after))
+    if was == will_be or is_terminal(after.current_state):
         yield
         return
 

@@ -1,7 +1,8 @@
 """
 Issue locks: the primary key (repository, issue) lets one workflow in.
 
-A lock belongs to a workflow, not to a process; it has no age and is never taken away because of one.
+A lock belongs to a workflow, not to a process; it has no age and is never taken away because of one. Every spelling of
+a repository is the same repository.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from adws.adw_modules.db.session import Database, Params, Session
 from adws.adw_modules.errors import DatabaseError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, IssueLock
+from adws.adw_modules.repository_name import normalise
 
 #: A holder may let go between our insert and our look; after this many times something else is wrong.
 _LOOKS = 10
@@ -76,4 +78,4 @@ def take(session: Session, issue_number: int, adw_id: str, repository: str, mome
 
 
 def _key(issue_number: int, repository: str) -> Params:
-    return {"repository": repository, "issue_number": issue_number}
+    return {"repository": normalise(repository), "issue_number": issue_number}

@@ -1,0 +1,34 @@
+"""
+How a repository is spelled wherever spellings are compared: `owner/name` in lower case.
+
+Pure. GitHub takes the names of owners and repositories in any case, and people paste addresses: an issue must not get a
+second owner because of a spelling.
+"""
+
+from __future__ import annotations
+
+import re
+
+from adws.adw_modules.errors import UsageError
+
+_ADDRESS = r"(?:(?:https?|ssh|git)://[^/\s]+/|[\w.-]+@[\w.-]+:/?)?"
+_REPOSITORY = re.compile(_ADDRESS + r"([\w.-]+)/([\w.-]+?)(?:\.git)?/?", re.ASCII | re.IGNORECASE)
+
+
+def normalise(text: str) -> str:
+    """Return `owner/name` for such a text or its address on any host, "" for ""; raise UsageError for another text."""
+    if not text:
+        return ""
+    match = _REPOSITORY.fullmatch(text)
+    if match is None or {match[1], match[2]} & {".", ".."}:
+        raise UsageError(f"{text!r} names no repository: give owner/name or the address of one, or nothing")
+
+    return f"{match[1]}/{match[2]}".lower()
+
+
+def comparable(text: str) -> str:
+    """Return `normalise(text)`, or *text* where it names none: what an old document says is not refused any more."""
+    try:
+        return normalise(text)
+    except UsageError:
+        return text
