@@ -28,7 +28,7 @@ from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.state_schema import StateMigration
 from adws.adw_modules.state_text import Seal
 
-#: What every state file must have after its migration.
+#: What every state file must have; only one of the oldest version, which has no version, may lack the last.
 REQUIRED_FIELDS = ("adw_id", "issue_number", "state_version")
 
 
@@ -49,6 +49,7 @@ class AtomicStateWriter:
         for a symbolic link or anything but a regular file, StateWriteFailed when the old file is intact, and
         DurabilityUnknown when the new one is in place but not known to be on the disk.
         """
+        _check_mapping(state_data)
         payload = state_text.seal(state_text.to_bytes(state_data))
         if len(payload) > max_bytes:
             raise StateUnserialisable(f"the state has {len(payload)} bytes, the limit is {max_bytes}: write less")
@@ -80,11 +81,19 @@ class AtomicStateWriter:
         except state_text.Unreadable as exc:
             raise StateCorrupt(path, str(exc)) from exc
         migrated = StateMigration.migrate(data)
-        missing = [field for field in REQUIRED_FIELDS if field not in migrated]
+        # Asked of the file: a migration fills in fields, and a version, which the oldest files do not have.
+        given = {*data, "state_version"}
+        missing = [field for field in REQUIRED_FIELDS if field not in given]
         if missing:
             raise StateInvalid(f"{path} lacks required fields: {', '.join(missing)}")
 
         return migrated
+
+
+def _check_mapping(state_data: object) -> None:
+    if not isinstance(state_data, Mapping):
+        kind = type(state_data).__name__
+        raise StateUnserialisable(f"the state is a {kind}, not a mapping: give a dict with the fields of the state")
 
 
 def _open_parent(parent: str, path: str) -> int:

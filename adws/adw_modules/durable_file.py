@@ -36,6 +36,10 @@ class TempBlocked(Exception):
     """A directory stands at the temp name: whoever writes under it was fenced out."""
 
 
+class NoLeases(Exception):
+    """This system or file system gives no leases: it is never known whether somebody has a file open."""
+
+
 class TooLarge(Exception):
     """A file has more bytes than its reader allows."""
 
@@ -101,27 +105,26 @@ def borrow_temp(directory: int, name: str, spare: str) -> int | None:
     Make the temp *name* of the file *spare*, which keeps its own name and content until `own_spare`.
 
     Making and freeing a file costs more than half of a durable replace; a file that is used again costs neither.
-    None: there is no *spare*, the name is taken, or the file cannot be used; then `claim_temp` is the way.
+    None: there is no *spare*, the name is taken, or the file cannot be used; then `claim_temp` is the way, and nothing
+    is left at *name*.
     """
     try:
-        os.link(spare, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-    except (FileNotFoundError, FileExistsError):
+        fd = os.open(spare, _BORROW_FLAGS, dir_fd=directory)
+    except OSError:  # it is missing, a link, a FIFO, a file of somebody else
         return None
     try:
-        fd = os.open(name, _BORROW_FLAGS, dir_fd=directory)
-    except FileNotFoundError:  # another writer took it for a left-over
-        return None
-    except OSError:  # a link, a FIFO, a file of somebody else
-        with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=directory)
-        return None
-    # Before it is locked another writer may take it for a left-over. Then it is left to that one: removing it here
-    # could remove the temp of a third.
-    with contextlib.suppress(OSError):
+        # Locked before it gets the temp's name: so no other writer ever takes it for a left-over, and a lock that
+        # somebody else has on it stops nobody.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if is_at(directory, name, fd):
+        # By the descriptor, because *spare* may be another file by now, which nobody has locked.
+        os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=directory)
+    except OSError:
+        close_quietly(fd)
+        return None
+    with contextlib.suppress(OSError):
+        if is_at(directory, name, fd) and is_at(directory, spare, fd):
             return fd
-    close_quietly(fd)
+    discard_temp(directory, name, fd)
 
     return None
 
@@ -131,8 +134,10 @@ def own_spare(directory: int, spare: str, fd: int) -> bool:
     Take the name *spare* from the file of *fd*; say whether the file may be written over.
 
     It may when the temp is its only name left and nobody else has it open: else a slow reader would see two revisions
-    in one. After this nobody can open it by any name but the temp's.
+    in one. After this nobody can open it by any name but the temp's. Raises NoLeases when this cannot be told here.
     """
+    if not is_at(directory, spare, fd):
+        return False  # a successor has put its own predecessor there
     with contextlib.suppress(FileNotFoundError):
         os.unlink(spare, dir_fd=directory)
     found = os.fstat(fd)
@@ -148,8 +153,10 @@ def _is_ours_alone(fd: int) -> bool:
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except (OSError, AttributeError):  # somebody has it open, or this system has no leases
+    except BlockingIOError:  # somebody has it open
         return False
+    except (OSError, AttributeError) as exc:
+        raise NoLeases from exc
 
     return True
 
@@ -222,6 +229,9 @@ def fill(fd: int, payload: bytes, *, mode: int) -> None:
 
 def settle(directory: int, fd: int) -> None:
     """Finish a replace after its rename: close the file and make the new name durable, each once."""
+    # A child that was forked meanwhile has the descriptor too: closing ours alone would leave its lock on the file.
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
     try:
         os.close(fd)
     except InterruptedError:

@@ -97,14 +97,14 @@ class FencedWrite:
         durable_file.close_quietly(self.directory)
 
     def fill(self, payload: bytes, *, mode: int) -> None:
-        """Put *payload* into the temp and on the disk."""
+        """Put *payload* into the temp and on the disk; raise SpareInUse or durable_file.NoLeases for a borrowed one."""
         self._tail = payload[-state_text.SEAL_BYTES :]
         if self._is_borrowed and not durable_file.own_spare(self.directory, PREVIOUS_NAME, self._fd):
             raise SpareInUse
         durable_file.fill(self._fd, payload, mode=mode)
 
     def need_spare(self) -> None:
-        """Raise SpareInUse when the predecessor's file is borrowed: it is the only good document there is."""
+        """Raise SpareInUse when the predecessor's file is borrowed: it must stay whole for now."""
         if self._is_borrowed:
             raise SpareInUse
 

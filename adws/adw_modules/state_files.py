@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from adws.adw_modules import durable_file, fenced_write, state_reading, state_repair, state_revision, state_text
 from adws.adw_modules.errors import (
     AdwError,
-    DatabaseError,
     DurabilityUnknown,
     Fenced,
     StateConflict,
@@ -106,6 +105,8 @@ class FileStateStore:
         )
         self._known: dict[str, _Known] = {}
         self._handed_over: dict[str, int] = {}  #: the last revision the projection got from here
+        self._handed_over_by = os.getpid()
+        self._has_leases = True  #: until the system refuses one
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -207,7 +208,8 @@ class FileStateStore:
         adw_id = check_adw_id(document.adw_id)
         try:
             return self._save(adw_id, document, fence, events, may_borrow=self._may_borrow(adw_id))
-        except SpareInUse:
+        except (SpareInUse, durable_file.NoLeases) as exc:
+            self._has_leases = self._has_leases and isinstance(exc, SpareInUse)
             return self._save(adw_id, document, fence, events, may_borrow=False)
 
     def _save(
@@ -219,8 +221,10 @@ class FileStateStore:
             with FencedWrite(directory, folder, adw_id, fence, may_borrow=may_borrow) as write:
                 # Compared only now: from here to the rename nobody else with this fence can write.
                 base = self._compare(directory, folder, document, fence)
-                if base.repair is not None:
+                if base.repair is not None or base.own_writes < 2:
                     write.need_spare()
+                if len(document.outbox) > OUTBOX_LIMIT:
+                    self._relieve(directory, folder, adw_id)
                 after = self._build_on(base, document, fence, events)
                 write.fill(state_text.seal(after.body), mode=base.mode)
                 state_repair.publish(write, base.repair, adw_id=adw_id, expected=document.revision)
@@ -283,7 +287,7 @@ class FileStateStore:
         disk may still have the predecessor's file under its name; or a former owner may have it open.
         """
         known = self._known.get(adw_id)
-        return known is not None and known.own_writes >= 2
+        return self._has_leases and known is not None and known.own_writes >= 2
 
     def _refuse_if_taken(self, adw_id: str) -> None:
         if self.exists(adw_id):
@@ -330,8 +334,6 @@ class FileStateStore:
         return known, state_repair.plan_repair(directory, resolved, self._clock.now())
 
     def _build_on(self, base: _Base, document: WorkflowDocument, fence: int, events: Sequence[Event]) -> Revision:
-        if len(document.outbox) > OUTBOX_LIMIT:
-            self._relieve(document)
         confirmed = 0 if self._projection is None else self._projection.confirmed_revision(document.adw_id)
         outbox = [entry for entry in document.outbox if state_revision.revision_of(entry) > confirmed]
         if base.repair is not None:
@@ -339,15 +341,16 @@ class FileStateStore:
 
         return self._builder.build(document, revision=document.revision + 1, fence=fence, outbox=outbox, events=events)
 
-    def _relieve(self, document: WorkflowDocument) -> None:
-        """Bring the events that wait in *document* into the database now; without a database they go on waiting."""
+    def _relieve(self, directory: int, folder: str, adw_id: str) -> None:
+        """Bring the events that wait in the stored document into the database now; when that fails, they wait on."""
         if self._projection is None:
             return
         try:
-            now = self._builder.as_it_is(document)
-            self._projection.submit(state_revision.projected(now, state_revision.events_after(document, 0)))
+            stored = self._parse(self._resolve_in(directory, folder, adw_id).data)
+            now = self._builder.as_it_is(stored)
+            self._projection.submit(state_revision.projected(now, state_revision.events_after(stored, 0)))
             self._projection.flush()
-        except DatabaseError:
+        except AdwError:
             logger.warning("Events wait in the document", extra={"action": "outbox_waits"}, exc_info=True)
 
     def _hand_over(self, after: Revision, signature: Signature | None, *, own_writes: int) -> None:
@@ -360,6 +363,9 @@ class FileStateStore:
             self._remember(adw_id, _Known(signature, revision, document.fence, own_writes))
         if self._projection is None:
             return
+        if self._handed_over_by != os.getpid():  # forked: what the parent handed over waits in the parent
+            self._handed_over_by = os.getpid()
+            self._handed_over.clear()
         events = after.events
         if self._handed_over.get(adw_id) != revision - 1:
             # An earlier process, or a write that failed half-way, left events behind: storing them twice is harmless.

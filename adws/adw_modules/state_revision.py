@@ -80,7 +80,7 @@ class RevisionBuilder:
         return Revision(stored, body, stamped)
 
     def as_it_is(self, document: WorkflowDocument) -> Revision:
-        """Return *document* as a revision that was stored before."""
+        """Return *document*, as it was read from its file, as the revision that is stored there."""
         return Revision(document, self._text_of(document), ())
 
     def _text_of(self, document: WorkflowDocument) -> bytes:

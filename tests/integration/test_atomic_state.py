@@ -150,6 +150,13 @@ def test_a_value_that_contains_itself_is_refused(path):
     assert not path.parent.exists()
 
 
+@pytest.mark.parametrize("state", [[1], None, "text", 7])
+def test_a_state_that_is_no_mapping_is_refused_in_a_sentence(path, state):
+    with pytest.raises(StateUnserialisable, match=f"the state is a {type(state).__name__}, not a mapping: give a dict"):
+        AtomicStateWriter.write(path, state)
+    assert not path.parent.exists()
+
+
 def test_the_checksum_key_belongs_to_adw(path):
     with pytest.raises(StateUnserialisable, match="leave it out"):
         AtomicStateWriter.write(path, {**STATE, "checksum": "mine"})
@@ -224,6 +231,24 @@ def test_every_required_field_that_is_missing_is_named(path):
     with pytest.raises(StateInvalid, match="adw_id, issue_number") as caught:
         AtomicStateWriter.read(path)
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ('{"a": 1}', "adw_id, issue_number"),
+        ('{"adw_id": "1a2b3c4d"}', "issue_number"),
+        ('{"issue_number": 7}', "adw_id"),
+        ('{"state_version": "2.0", "adw_id": "1a2b3c4d"}', "issue_number"),
+    ],
+)
+def test_a_field_that_only_the_migration_filled_in_is_missing(path, text, missing):
+    path.parent.mkdir()
+    path.write_text(text)
+
+    with pytest.raises(StateInvalid) as caught:
+        AtomicStateWriter.read(path)
+    assert str(caught.value).endswith(f"lacks required fields: {missing}")
 
 
 def test_an_old_file_is_migrated_in_memory_before_fields_are_required_and_stays_as_it_was(path):

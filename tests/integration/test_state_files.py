@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import document as documents
-from adws.adw_modules import state_text
+from adws.adw_modules import durable_file, state_text
 from adws.adw_modules.atomic_state import AtomicStateWriter
 from adws.adw_modules.errors import (
     DatabaseUnavailable,
@@ -1283,6 +1283,120 @@ def test_the_predecessor_of_a_document_that_others_wrote_is_not_written_over(sto
     assert inode(folder / DOCUMENT) != spare
 
 
+def test_the_predecessor_is_not_written_over_when_others_wrote_since_our_last_write(store, make, folder):
+    document = third_revision(store)
+    document = make().save(document, fence=1)
+    spare = inode(folder / PREVIOUS)
+
+    saved = store.save(document, fence=1)
+
+    assert inode(folder / DOCUMENT) != spare
+    assert make().load(ADW_ID).document == saved
+
+
+def test_a_lock_that_an_outsider_has_on_the_predecessor_stops_no_write(store, folder):
+    document = third_revision(store)
+    with (folder / PREVIOUS).open("rb") as outsider:
+        fcntl.flock(outsider, fcntl.LOCK_EX)
+        for _ in range(3):
+            document = store.save(document, fence=1)
+
+    assert document.revision == 6
+    assert names(folder) == [DOCUMENT, PREVIOUS]
+
+
+def test_a_written_file_is_unlocked_though_a_forked_child_has_its_descriptor(store, folder, monkeypatch):
+    document = third_revision(store)
+    inherited = []
+    real_settle = durable_file.settle
+
+    def settle(directory, fd):
+        inherited.append(os.dup(fd))  # it shares the lock, as the descriptor of a forked child does
+        real_settle(directory, fd)
+
+    monkeypatch.setattr(durable_file, "settle", settle)
+    store.save(document, fence=1)
+
+    with (folder / DOCUMENT).open("rb") as outsider:
+        fcntl.flock(outsider, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(inherited.pop())
+
+
+@pytest.fixture
+def spare(tmp_path):
+    """A directory with the file `spare`, and its descriptor."""
+    (tmp_path / "spare").write_text("old")
+    directory = durable_file.open_directory(str(tmp_path))
+    yield tmp_path, directory
+    os.close(directory)
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EMLINK, errno.EEXIST, errno.ENOENT, errno.EIO])
+def test_a_file_that_cannot_get_the_name_of_the_temp_is_not_borrowed(spare, monkeypatch, code):
+    path, directory = spare
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(os, "link", raising(code))
+
+    assert durable_file.borrow_temp(directory, "temp", "spare") is None
+    assert (names(path), len(list(Path("/proc/self/fd").iterdir()))) == (["spare"], before)
+
+
+def test_a_spare_that_is_locked_or_was_replaced_meanwhile_leaves_no_temp(spare, monkeypatch):
+    path, directory = spare
+    with (path / "spare").open("rb") as outsider:
+        fcntl.flock(outsider, fcntl.LOCK_EX)
+        assert durable_file.borrow_temp(directory, "temp", "spare") is None
+    real = os.link
+
+    def replaced(*args, **options):
+        real(*args, **options)
+        (path / "other").write_text("of a successor")
+        (path / "other").rename(path / "spare")
+
+    monkeypatch.setattr(os, "link", replaced)
+    assert durable_file.borrow_temp(directory, "temp", "spare") is None
+    assert names(path) == ["spare"]
+
+
+def test_a_stale_owner_does_not_remove_the_predecessor_of_its_successor(spare):
+    path, directory = spare
+    fd = durable_file.borrow_temp(directory, "temp", "spare")
+    (path / "other").write_text("of a successor")
+    (path / "other").rename(path / "spare")
+
+    assert durable_file.own_spare(directory, "spare", fd) is False
+    assert (path / "spare").read_text() == "of a successor"
+    durable_file.discard_temp(directory, "temp", fd)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EINVAL])
+def test_a_system_that_refuses_leases_is_asked_once(store, folder, monkeypatch, code):
+    document = third_revision(store)
+    asked = []
+
+    def refuse(_fd, command, *_args):
+        asked.append(command)
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    for _ in range(4):
+        document = store.save(document, fence=1)
+
+    assert len(asked) == 1
+    assert names(folder) == [DOCUMENT, PREVIOUS]
+
+
+def test_a_reader_in_the_way_is_no_reason_to_make_new_files_for_ever(store, folder):
+    document = third_revision(store)
+    with (folder / PREVIOUS).open("rb"):
+        document = store.save(document, fence=1)
+    spare = inode(folder / PREVIOUS)
+
+    store.save(document, fence=1)
+
+    assert inode(folder / DOCUMENT) == spare
+
+
 def test_a_system_without_leases_writes_all_the_same(store, make, monkeypatch):
     document = third_revision(store)
     monkeypatch.delattr(fcntl, "F_SETLEASE")
@@ -1339,3 +1453,47 @@ def test_events_go_on_waiting_while_the_database_is_away(make):
     saved = make(projection=LostProjection()).save(document, fence=1)
 
     assert len(saved.outbox) == len(document.outbox)
+
+
+def test_what_is_brought_into_the_database_is_what_is_stored_and_not_what_is_about_to_be(make, folder):
+    document = leave_waiting(make, OUTBOX_LIMIT + 1)
+    stored = (folder / DOCUMENT).read_bytes()
+    projection = FlushingProjection()
+    store = make(projection=projection, scrub=lambda text: text.replace(b"hunter2", b"[redacted]"))
+
+    store.save(document.model_copy(update={"plan_file": "hunter2"}), fence=1)
+
+    relieved, saved = projection.writes
+    assert state_text.seal(relieved.body) == stored
+    assert (relieved.revision, len(relieved.events)) == (document.revision, OUTBOX_LIMIT + 1)
+    assert b"hunter2" not in relieved.body + saved.body
+
+
+def test_a_projection_that_fails_in_any_of_our_ways_fails_no_save(make, caplog):
+    class Refusing(RecordingProjection):
+        def flush(self):
+            raise StateUnserialisable("this copy cannot be stored")
+
+    document = leave_waiting(make, OUTBOX_LIMIT + 1)
+
+    saved = make(projection=Refusing()).save(document, fence=1)
+
+    assert saved.revision == document.revision + 1
+    assert "Events wait in the document" in caplog.text
+
+
+def test_a_forked_child_hands_over_what_waited_in_its_parent(make, projection, monkeypatch):
+    """
+    The projection of a child starts empty, so what its parent handed over may never arrive.
+    """
+    store = make(projection=projection)
+    document = store.create(new_document(), events=[Event(event_type="state_set")])
+    projection.writes.clear()
+    pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+
+    document = store.save(document, fence=1, events=[Event(event_type="state_set")])
+    store.save(document, fence=1, events=[Event(event_type="state_set")])
+
+    handed_over = [[event.event_id for event in write.events] for write in projection.writes]
+    assert handed_over == [[f"{ADW_ID}.1.0", f"{ADW_ID}.2.0"], [f"{ADW_ID}.3.0"]]
