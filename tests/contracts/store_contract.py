@@ -341,7 +341,7 @@ class StoreContract:
         def create(number: int) -> None:
             start.wait()
             try:
-                store.create(new_document(plan_file=f"by {number}"))
+                self.make(store, new_document(plan_file=f"by {number}"))
                 outcomes.append(number)
             except StateExists:
                 pass

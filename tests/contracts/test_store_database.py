@@ -8,7 +8,8 @@ from adws.adw_modules import document as documents
 from adws.adw_modules.db.events import DatabaseEventLog
 from adws.adw_modules.db.registry import DatabaseRegistry
 from adws.adw_modules.db.state_store import DatabaseStateStore
-from tests.contracts.store_contract import StoreContract
+from adws.adw_modules.errors import Fenced
+from tests.contracts.store_contract import ADW_ID, StoreContract, new_document
 from tests.contracts.worlds import make_owner
 
 
@@ -19,6 +20,15 @@ class TestDatabaseStateStore(StoreContract):
 
     def events_of(self, store, adw_id):
         return DatabaseEventLog(store._database).of_workflow(adw_id)
+
+    def make(self, store, document, events=()):
+        """Create without an owner: under a fence only a row that was registered is filled."""
+        return store.create(document.model_copy(update={"fence": 0}), events=events)
+
+    def test_under_a_fence_no_row_is_made(self, store):
+        with pytest.raises(Fenced):
+            store.create(new_document())
+        assert not store.exists(ADW_ID)
 
 
 class TestDatabaseStateStoreBehindTheRegistry(TestDatabaseStateStore):

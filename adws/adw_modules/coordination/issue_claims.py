@@ -78,6 +78,8 @@ class IssueClaims:
             return False  # it is being created right now
         except StateNotFound:
             return self._release(lock)
+        # Its creator may be stopped right before its first write: shut out before we look, it cannot write after.
+        self._store.fence_out(lock.adw_id, fence=taken.lease.fence - 1)
         if self._store.exists(lock.adw_id):
             return False  # written at the last moment; our lease ends by itself, and its next owner takes over
         self._registry.unregister(taken.lease)

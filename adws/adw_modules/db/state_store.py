@@ -116,18 +116,17 @@ class DatabaseStateStore:
         """
         Store *document* as revision 1; raise StateExists when its id is taken.
 
-        A row that the registry made for this very owner (same fence, no document yet) is filled in.
+        With a fence it only fills the row that the registry made for this very owner (same fence, no document yet). A
+        creator that was too slow finds its row taken or gone, and is refused with Fenced.
         """
         check_adw_id(document.adw_id)
         after = self._next(document, revision=1, fence=document.fence, events=events)
         params = {**after.params, **_HOME, "expected": 0}
 
         def work(session: Session) -> None:
-            if session.run(statements.STATE_INSERT, params) == 0:
-                head = session.one(statements.STATE_HEAD, params)
-                is_ours = head == ("database", 0, document.fence)
-                if not is_ours or not _write(session, params):
-                    raise StateExists(document.adw_id)
+            is_in = _fill(session, params) if document.fence > 0 else session.run(statements.STATE_INSERT, params) == 1
+            if not is_in:
+                raise _refusal_to_create(session, document)
             session.run_each(statements.EVENT_INSERT, after.events)
 
         return self._committed(work, after)
@@ -209,6 +208,24 @@ def _write(session: Session, params: Params) -> bool:
         return True
 
     return session.run(statements.STATE_WRITE_ALL, params) == 1
+
+
+def _fill(session: Session, params: Params) -> bool:
+    """Write the first document into the row registered under the same fence; False when there is no such row."""
+    is_ours = session.one(statements.STATE_HEAD, params) == ("database", 0, params["fence"])
+
+    return is_ours and _write(session, params)
+
+
+def _refusal_to_create(session: Session, document: WorkflowDocument) -> Exception:
+    """Return why there can be no first document: the id is another's, or its creator lost it."""
+    head = session.one(statements.STATE_HEAD, {"adw_id": document.adw_id})
+    if document.fence > 0 and head is None:
+        return Fenced(document.adw_id, document.fence)
+    if document.fence > 0 and head is not None and head[:2] == ("database", 0) and head[2] > document.fence:
+        return Fenced(document.adw_id, document.fence, head[2])
+
+    return StateExists(document.adw_id)
 
 
 def _free_issue(session: Session, document: WorkflowDocument) -> None:
