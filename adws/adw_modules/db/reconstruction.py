@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from adws.adw_modules import durable_file
 from adws.adw_modules.db import opening, rows, statements
 from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
@@ -47,8 +48,8 @@ class DatabaseReconstruction:
 
     def salvage(self) -> Salvage:
         """Return what the database says, as far as it can be read; an old schema is upgraded first."""
-        path = self._file()
-        if path is not None and not path.exists():
+        file = self._file_database()
+        if file is not None and not file.is_there():
             return Salvage(is_missing=True)
         problems = self._problems()
         events = self._part("events", self.all_events, problems) if problems else ()
@@ -122,22 +123,28 @@ class DatabaseReconstruction:
     # --- filling -----------------------------------------------------------------------------------------------
 
     def set_aside(self, label: str = "corrupt") -> str | None:
-        """Move the files of a SQLite database away and return where to; a server's database stays where it is."""
+        """
+        Move the files of a SQLite database away and return where to; a server's database stays where it is.
+
+        A log without its database goes too, left by a run that was cut short: SQLite would play it into the next one.
+        """
         self.close()
         path = self._file()
-        if path is None or not path.exists():
+        if path is None:
+            return None
+        endings = _endings_there(path)
+        if not endings:
             return None
         moment = self._clock.now().strftime("%Y%m%dT%H%M%SZ")
         target, number = path.with_name(f"{path.name}.{label}-{moment}"), 1
-        while target.exists():
+        while _endings_there(target):
             number += 1
             target = path.with_name(f"{path.name}.{label}-{moment}-{number}")
-        for ending in _COMPANIONS:
-            companion = path.with_name(path.name + ending)
-            if companion.exists():
-                companion.rename(target.with_name(target.name + ending))
+        for ending in endings:
+            path.with_name(path.name + ending).rename(target.with_name(target.name + ending))
+        durable_file.sync_directory_at(str(path.parent))
 
-        return str(target)
+        return str(target) + endings[0]
 
     def may_install(self, path: str) -> bool:
         """Say whether the file *path* can become the database; raise DatabaseError when it is damaged or too new."""
@@ -161,6 +168,7 @@ class DatabaseReconstruction:
             raise DatabaseError("a server's database is brought back with the server's own tools")
         self.set_aside("before-restore")
         Path(path).rename(place)
+        durable_file.sync_directory_at(str(place.parent))
         self._open()
 
     def put(self, contents: NewContents) -> int:
@@ -190,9 +198,19 @@ class DatabaseReconstruction:
         return self._database
 
     def _file(self) -> Path | None:
+        database = self._file_database()
+
+        return None if database is None else database.path
+
+    def _file_database(self) -> SqliteDatabase | None:
         database = self._database or opening.connect(self._url, clock=self._clock, boot_id=self._boot_id)
 
-        return database.path if isinstance(database, SqliteDatabase) else None
+        return database if isinstance(database, SqliteDatabase) else None
+
+
+def _endings_there(path: Path) -> list[str]:
+    """Return the endings of those files of the database *path* that exist."""
+    return [ending for ending in _COMPANIONS if path.with_name(path.name + ending).exists()]
 
 
 def _row_params(row: ProjectedWrite, home: str) -> Params:

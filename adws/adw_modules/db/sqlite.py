@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from adws.adw_modules.db import mounts, schema_version
@@ -67,6 +68,13 @@ class SqliteSession(Session):
         self._connection.executemany(sql, params)
 
 
+class _Reader(NamedTuple):
+    """A connection to read on, and which file it was opened for."""
+
+    connection: sqlite3.Connection
+    file: tuple[int, int] | None
+
+
 class SqliteDatabase(Database):
     """One file, any number of readers, one writer at a time."""
 
@@ -82,7 +90,7 @@ class SqliteDatabase(Database):
         self.path = path
         self._boot_id = boot_id
         self._patience = patience_seconds
-        self._readers: list[sqlite3.Connection] = []
+        self._readers: list[_Reader] = []  #: idle ones
         self._writer: sqlite3.Connection | None = None
         self._writer_file: tuple[int, int] | None = None
         self._gate = ForkGate(patience_seconds=patience_seconds)
@@ -95,7 +103,8 @@ class SqliteDatabase(Database):
     def read(self) -> Iterator[Session]:
         self._gate.enter()
         try:
-            connection = self._reading()
+            reader = self._reading()
+            connection = reader.connection
             try:
                 connection.execute("BEGIN")
                 yield SqliteSession(connection)
@@ -105,7 +114,7 @@ class SqliteDatabase(Database):
                 if isinstance(exc, sqlite3.Error):
                     raise self.translated(exc) from exc
                 raise
-            self._keep_reader(connection)
+            self._keep_reader(reader)
         finally:
             self._gate.leave()
 
@@ -128,7 +137,7 @@ class SqliteDatabase(Database):
             self._gate.leave()
 
     def schema_version(self) -> str | None:
-        if not self.path.exists():
+        if not self.is_there():
             return None
         with self.read() as session:
             if session.one("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'") is None:
@@ -136,6 +145,10 @@ class SqliteDatabase(Database):
             row = session.one(schema_version.READ_VERSION)
 
         return None if row is None else str(row[0])
+
+    def is_there(self) -> bool:
+        """Say whether there is a file; raise DatabaseUnavailable when that cannot be seen."""
+        return self._file_in_place() is not None
 
     def integrity_problems(self) -> list[str]:
         with self.read() as session:
@@ -188,7 +201,7 @@ class SqliteDatabase(Database):
         self._gate.open()
 
     def after_fork_in_child(self) -> None:
-        _PARENTS.extend(self._readers)
+        _PARENTS.extend(reader.connection for reader in self._readers)
         if self._writer is not None:
             _PARENTS.append(self._writer)
         self._readers, self._writer = [], None
@@ -214,17 +227,27 @@ class SqliteDatabase(Database):
 
         return DatabaseError(f"the database {self.name} could not do it: {error}; nothing was changed")
 
-    def _reading(self) -> sqlite3.Connection:
+    def _reading(self) -> _Reader:
+        """Return a connection to read on; one that still has the file from before a restore is closed."""
+        file = self._file_in_place()
+        while (idle := self._idle_reader()) is not None:
+            if idle.file == file:
+                return idle
+            idle.connection.close()
+
+        return _Reader(self.connect(), file)
+
+    def _idle_reader(self) -> _Reader | None:
         try:
             return self._readers.pop()  # asked, not looked at first: another thread may be faster
         except IndexError:
-            return self.connect()
+            return None
 
-    def _keep_reader(self, connection: sqlite3.Connection) -> None:
+    def _keep_reader(self, reader: _Reader) -> None:
         if len(self._readers) < IDLE_READERS:
-            self._readers.append(connection)
+            self._readers.append(reader)
         else:
-            connection.close()
+            reader.connection.close()
 
     def _writing(self) -> sqlite3.Connection:
         """Return the connection that writes. The file is looked at each time: after a restore it is another one."""
@@ -242,14 +265,14 @@ class SqliteDatabase(Database):
         while True:
             try:
                 found = os.stat(self.path)  # noqa: PTH116 - on the step path: a third of the time of Path.stat
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return None
             except InterruptedError:
                 continue  # unlike most calls, this one is not repeated by Python itself
             except OSError as exc:
                 raise DatabaseUnavailable(
                     f"cannot look at the database {self.name}: {exc.strerror or exc}; nothing was changed: "
-                    "look whether its disk is well, then try again"
+                    "look whether its directory may be read and its disk is well, then try again"
                 ) from exc
 
             return found.st_dev, found.st_ino
@@ -274,8 +297,8 @@ class SqliteDatabase(Database):
 
     def _close_connections(self) -> None:
         self._drop_writer()
-        while self._readers:
-            self._readers.pop().close()
+        while (idle := self._idle_reader()) is not None:
+            idle.connection.close()
 
     def _drop_writer(self) -> None:
         connection, self._writer = self._writer, None
