@@ -30,7 +30,8 @@ class WriteTurn:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Have the turn inside the block; raise DatabaseUnavailable after waiting long enough."""
-        if not self._threads.acquire(timeout=self._patience):
+        threads = self._threads  # the one we took is the one we free: a child forked in here has another
+        if not threads.acquire(timeout=self._patience):
             raise self._too_long("another thread of this process")
         try:
             fd = self._open()
@@ -41,17 +42,20 @@ class WriteTurn:
                 if self._fd == fd:
                     self._unlock(fd)
         finally:
-            self._threads.release()
+            threads.release()
 
     def close(self) -> None:
-        """Close the lock file."""
+        """Close the lock file; the next turn opens it again."""
         with self._threads:
-            self.forget()
+            self._close_file()
 
     def forget(self) -> None:
         """Start afresh, as a forked child must: a lock on the inherited descriptor would be its parent's."""
-        fd, self._fd = self._fd, None
         self._threads = threading.Lock()  # a thread that exists only in the parent may have had the old one
+        self._close_file()
+
+    def _close_file(self) -> None:
+        fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
@@ -84,8 +88,8 @@ class WriteTurn:
     def _queue_up(self, fd: int) -> None:
         """Wait in the kernel's queue, which has no time limit: so a thread stands in it, and this one may give up."""
         place = _Place(fd)
-        threading.Thread(target=place.wait, name="adw-write-turn", daemon=True).start()
         try:
+            self._send(place)
             place.arrived.wait(self._patience)
         except BaseException:  # an interrupt: leave the queue, or the turn would never be given back
             self._leave(place)
@@ -94,6 +98,15 @@ class WriteTurn:
             raise self._too_long("another process")
         if place.error is not None:
             raise LockUnavailable(str(self._path), place.error) from place.error
+
+    def _send(self, place: _Place) -> None:
+        try:
+            threading.Thread(target=place.wait, name="adw-write-turn", daemon=True).start()
+        except RuntimeError as exc:
+            os.close(place.fd)  # nobody stands in the queue who would do it when the place is left
+            raise DatabaseUnavailable(
+                f"cannot wait for {self._path}: {exc}; nothing was changed: let this process have more threads"
+            ) from exc
 
     def _leave(self, place: _Place) -> bool:
         """Give the place up, False when the turn came at the last moment."""
@@ -114,7 +127,7 @@ class _Place:
     """A place in the kernel's queue for a descriptor."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self.fd = fd
         self._deciding = threading.Lock()
         self._left = False
         self.arrived = threading.Event()
@@ -122,12 +135,12 @@ class _Place:
 
     def wait(self) -> None:
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
         except OSError as exc:
             self.error = exc
         with self._deciding:
             if self._left:
-                os.close(self._fd)
+                self._give_up()
             else:
                 self.arrived.set()
 
@@ -136,3 +149,9 @@ class _Place:
             self._left = not self.arrived.is_set()
 
         return self._left
+
+    def _give_up(self) -> None:
+        # A child forked meanwhile may have the same descriptor: closing ours would leave the lock with it.
+        with suppress(OSError):
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+        os.close(self.fd)
