@@ -255,7 +255,7 @@ def test_a_fork_waits_for_the_transactions_of_other_threads(database):
     writer = threading.Thread(target=slow_write)
     writer.start()
     inside.wait()
-    helper = threading.Thread(target=lambda: (_until(lambda: database._gate._is_closed), go_on.set()))
+    helper = threading.Thread(target=lambda: (_until(lambda: database._gate._forking), go_on.set()))
     helper.start()
     child = forked.start(lambda: _assert_equal(count_locks(database), 1))
     writer.join()

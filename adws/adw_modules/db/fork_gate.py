@@ -20,8 +20,8 @@ class ForkGate:
         self._patience = patience_seconds
         self._changed = threading.Condition()
         self._inside: dict[int, int] = {}  #: thread -> how many transactions it is in
-        self._is_closed = False
-        self._is_unusable = False
+        self._forking: set[int] = set()  #: threads that are making a fork; closed while there is one
+        self._is_unusable = False  #: only ever in a child
 
     def enter(self) -> None:
         """Go in; raise DatabaseUnavailable in a child that was forked inside a transaction."""
@@ -32,7 +32,7 @@ class ForkGate:
             )
         me = threading.get_ident()
         with self._changed:
-            while self._is_closed and me not in self._inside:
+            while self._forking and me not in self._inside:
                 self._changed.wait()
             self._inside[me] = self._inside.get(me, 0) + 1
 
@@ -45,26 +45,26 @@ class ForkGate:
                 self._inside[me] = left
                 return
             self._inside.pop(me, None)
-            if self._is_closed:
+            if self._forking:
                 self._changed.notify_all()
 
     def close(self) -> bool:
         """Let nobody in any more, wait for those inside, and say whether nobody is left."""
         me = threading.get_ident()
         with self._changed:
-            self._is_closed = True
+            self._forking.add(me)
             self._changed.wait_for(lambda: not self._inside.keys() - {me}, timeout=self._patience)
-            self._is_unusable = bool(self._inside)
             return not self._inside
 
     def open(self) -> None:
-        """Let everybody in again: the fork is made, and this is the parent."""
+        """Let everybody in again, unless another thread forks: our fork is made, and this is the parent."""
         with self._changed:
-            self._is_closed = self._is_unusable = False
+            self._forking.discard(threading.get_ident())
             self._changed.notify_all()
 
     def start_in_child(self) -> None:
-        """Start afresh in the child, which has no other threads; unusable stays what could not be closed."""
+        """Start afresh in the child, which has no other threads; unusable when anybody was inside at the fork."""
+        self._is_unusable = self._is_unusable or bool(self._inside)
         self._changed = threading.Condition()
         self._inside = {}
-        self._is_closed = False
+        self._forking = set()
