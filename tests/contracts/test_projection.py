@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -183,6 +185,58 @@ def test_memory_is_bounded_and_what_was_let_go_is_not_confirmed(database, clock)
     projection.submit(projected(21))
     projection.flush()
     assert projection.copy_of(FIRST) == projected(21).body
+    assert projection.confirmed_revision(FIRST) == 0
+    projection.close()
+
+
+def whole(revision: int, *, since: int):
+    """Return a write that brings its whole outbox: the events of the revisions from *since* on."""
+    events = tuple(event for number in range(since, revision + 1) for event in projected(number).events)
+    body = json.dumps({"adw_id": FIRST, "revision": revision, "outbox": [event.to_json() for event in events]})
+
+    return replace(projected(revision), body=body.encode(), events=events)
+
+
+def gapped(database, clock) -> DatabaseProjection:
+    """Return a projection that has let revision 3 go."""
+    projection = DatabaseProjection(database, clock=clock, interval_seconds=NEVER_SECONDS, max_waiting_events=2)
+    for revision in (1, 2, 3):
+        projection.submit(projected(revision))
+    projection.flush()
+    assert projection.confirmed_revision(FIRST) == 0
+
+    return projection
+
+
+def test_a_write_that_brings_its_whole_outbox_makes_up_for_what_was_let_go(database, clock, world):
+    projection = gapped(database, clock)
+    projection.submit(whole(4, since=3))
+    assert projection.confirmed_revision(FIRST) == 0, "not before it is committed"
+    projection.flush()
+    assert projection.confirmed_revision(FIRST) == 4
+    assert len(world.events.of_workflow(FIRST)) == 4
+
+    projection.submit(projected(5))
+    projection.flush()
+    assert projection.confirmed_revision(FIRST) == 5
+    projection.close()
+
+
+def test_a_write_that_brings_a_part_of_its_outbox_does_not_make_up_for_what_was_let_go(database, clock):
+    projection = gapped(database, clock)
+    projection.submit(replace(whole(4, since=3), events=projected(4).events))
+    projection.flush()
+
+    assert projection.confirmed_revision(FIRST) == 0
+    projection.close()
+
+
+def test_what_is_let_go_after_a_whole_outbox_is_missing_all_the_same(database, clock):
+    projection = gapped(database, clock)
+    projection.submit(whole(4, since=3))
+    projection.submit(projected(5))
+    projection.flush()
+
     assert projection.confirmed_revision(FIRST) == 0
     projection.close()
 

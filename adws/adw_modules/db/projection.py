@@ -8,6 +8,7 @@ document keeps its events in its outbox until they are confirmed, so nothing is 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -38,10 +39,12 @@ class _Waiting:
 
     write: ProjectedWrite  #: the newest
     events: list[Event] = field(default_factory=list)
+    whole_at: int = 0  #: the last revision handed over with its whole outbox, as far as that was looked at
 
     def add(self, later: _Waiting) -> None:
         """Take in what came after this."""
         self.events.extend(later.events)
+        self.whole_at = max(self.whole_at, later.whole_at)
         if later.write.revision > self.write.revision:
             self.write = later.write
 
@@ -71,9 +74,9 @@ class DatabaseProjection:
         self._interval = interval_seconds
         self._max_events = max_waiting_events
         self._confirmed: dict[str, int] = {}
-        #: Workflows of which a write was let go: nothing is confirmed for them, so their outbox keeps everything and
-        #: the next process, which hands over whole outboxes, brings it in.
-        self._gaps: set[str] = set()
+        #: Workflow -> the last revision that was let go. Nothing is confirmed for it, so its outbox keeps everything,
+        #: until that revision or a later one was committed with its whole outbox: then all of it is in.
+        self._gaps: dict[str, int] = {}
         self._start_afresh()
         _OPEN.add(self)
 
@@ -81,9 +84,10 @@ class DatabaseProjection:
         """Hand a write over; returns at once, whatever state the database is in."""
         with self._guard:
             if self._event_count + len(write.events) > self._max_events:
-                self._gaps.add(write.adw_id)
+                self._gaps[write.adw_id] = max(write.revision, self._gaps.get(write.adw_id, 0))
                 return
-            self._put(write.adw_id, _Waiting(write=write, events=list(write.events)))
+            whole_at = write.revision if write.adw_id in self._gaps and _has_whole_outbox(write) else 0
+            self._put(write.adw_id, _Waiting(write=write, events=list(write.events), whole_at=whole_at))
             self._event_count += len(write.events)
             if self._thread is None and not self._closing.is_set():
                 self._thread = threading.Thread(target=self._keep_up, name="adw-projection", daemon=True)
@@ -184,14 +188,25 @@ class DatabaseProjection:
             self._confirm(taken)
 
     def _confirm(self, taken: dict[str, _Waiting]) -> None:
-        for adw_id, waiting in taken.items():
-            if adw_id not in self._gaps:
-                self._confirmed[adw_id] = max(self._confirmed.get(adw_id, 0), waiting.write.revision)
+        with self._guard:  # a write let go meanwhile either is seen here or comes after what is confirmed
+            for adw_id, waiting in taken.items():
+                if self._gaps.get(adw_id, 0) <= waiting.whole_at:
+                    self._gaps.pop(adw_id, None)
+                if adw_id not in self._gaps:
+                    self._confirmed[adw_id] = max(self._confirmed.get(adw_id, 0), waiting.write.revision)
 
     def _tell_once(self, error: AdwError) -> None:
         if not self._has_failed:
             self._has_failed = True
             logger.warning("Database copy is behind: %s", error, extra={"action": "projection_failed"}, exc_info=error)
+
+
+def _has_whole_outbox(write: ProjectedWrite) -> bool:
+    """Say whether *write* brings every event that still waits in its document."""
+    outbox = json.loads(write.body).get("outbox")
+    brought = {event.event_id for event in write.events}
+
+    return isinstance(outbox, list) and all(entry.get("event_id") in brought for entry in outbox)
 
 
 def _write_all(session: Session, batch: list[_Waiting]) -> None:
