@@ -9,7 +9,9 @@ has a module of its own because the library behind it is slow to import, and loo
 from __future__ import annotations
 
 import errno
+import os
 import stat
+import weakref
 from pathlib import Path
 from threading import Lock
 
@@ -29,6 +31,11 @@ class FileLocalLock:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._held: dict[str, FileLock] = {}
+        self._guard = Lock()
+        _OPEN.add(self)
+
+    def start_in_child(self) -> None:
+        """Renew the guard after a fork: a thread that exists only in the parent may have had the old one."""
         self._guard = Lock()
 
     def try_hold(self, adw_id: str) -> bool:
@@ -104,3 +111,15 @@ def _acquire(lock: FileLock, path: Path) -> bool:
         raise LockUnavailable(str(path), exc) from exc
 
     return True
+
+
+#: Every set of locks of this process.
+_OPEN: weakref.WeakSet[FileLocalLock] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for locks in list(_OPEN):
+        locks.start_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
