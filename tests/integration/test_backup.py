@@ -24,6 +24,7 @@ from adws.adw_modules.errors import (
     Fenced,
     OwnershipError,
     SchemaMismatch,
+    WorkflowBusy,
 )
 from adws.adw_modules.events import Event
 from adws.app import App, open_app
@@ -152,6 +153,47 @@ def test_an_empty_home_gets_everything_back(place, other, archive):
         assert app.database.integrity_problems() == []
     other.change(A, branch_name="adw/c")
     assert other.document(A).branch_name == "adw/c"
+
+
+class BusyFolders:
+    """Folders whose workflows go on while they are copied."""
+
+    def __init__(self, folders, *, before, after) -> None:
+        self._folders, self._before, self._after = folders, before, after
+
+    def files(self, adw_id: str):
+        self._before()
+        yield from self._folders.files(adw_id)
+        self._after()
+
+    def read(self, adw_id: str, name: str):
+        return self._folders.read(adw_id, name)
+
+
+def test_a_backup_of_a_home_at_work_has_each_event_up_to_its_documents_and_none_after(tmp_path, archive):
+    place = Place(tmp_path / "home", "files")
+    place.make(A)
+
+    def work(name: str) -> None:
+        place.change(A, branch_name=name)
+        place.change(A, branch_name=name)  # and so the events of the first have left the document
+
+    with place.open() as app:
+        make_backup(
+            archive,
+            store=app.store,
+            store_kind="files",
+            folders=BusyFolders(app.folders, before=lambda: work("seen"), after=lambda: work("too late")),
+            reconstruction=app.reconstruction,
+            clock=app.clock,
+            adw_version="1.2.3",
+        )
+
+    events = [json.loads(line) for line in members(archive)["events.jsonl"].splitlines()]
+    document = json.loads(members(archive)[f"state/{A}/adw_state.json"])
+    assert document["branch_name"] == "seen"
+    assert {1, 2} <= {event["revision"] for event in events}
+    assert max(event["revision"] for event in events) <= document["revision"]
 
 
 def test_a_home_with_other_workflows_gets_the_missing_ones(place, other, archive):
@@ -523,6 +565,67 @@ def test_it_refuses_while_an_owner_works(place, archive):
     place.back_up(archive)
     with place.open() as app, app.ownership.own(A), pytest.raises(OwnershipError, match=f"{A} .*; stop them first"):
         place.restore(archive, force=True)
+
+
+class WatchedReconstruction:
+    """A reconstruction that calls *on_put* before it writes."""
+
+    def __init__(self, inner, on_put) -> None:
+        self._inner, self._on_put = inner, on_put
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+    def put(self, contents):
+        self._on_put()
+        return self._inner.put(contents)
+
+
+def restored_with(place, archive, **changed) -> RestoreReport:
+    with place.open() as app:
+        parts = {
+            "store": lambda: app.store,
+            "store_kind": place.kind,
+            "folders": app.folders,
+            "reconstruction": app.reconstruction,
+            "local_lock": app.local_lock,
+            "processes": app.processes,
+            "clock": app.clock,
+            "ownership": lambda: app.ownership,
+        }
+        return restore(archive, Home(**{**parts, **{name: make(app) for name, make in changed.items()}}), force=True)
+
+
+def test_nobody_can_begin_to_work_on_what_is_being_replaced(place, archive):
+    place.make(A)
+    place.back_up(archive)
+    held = []
+
+    def watched(app):
+        return WatchedReconstruction(app.reconstruction, lambda: held.append(app.local_lock.is_held(A)))
+
+    restored_with(place, archive, reconstruction=watched)
+
+    assert held
+    assert all(held)
+    with place.open() as app:
+        assert not app.local_lock.is_held(A), "and it is free again"
+
+
+def test_an_owner_that_comes_right_after_does_not_make_the_restore_fail(place, archive):
+    place.make(A, branch_name="old")
+    place.back_up(archive)
+    place.change(A, branch_name="new")
+
+    class Busy:
+        def own(self, adw_id: str):
+            raise WorkflowBusy(adw_id, "somebody")
+
+    report = restored_with(place, archive, ownership=lambda app: Busy)
+
+    assert report.untold == (A,)
+    assert report.to_json()["untold"] == [A]
+    assert place.document(A).branch_name == "old"
 
 
 def test_a_restore_leaves_no_staging_behind(place, archive):

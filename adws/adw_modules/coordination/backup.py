@@ -1,14 +1,15 @@
 """
 Writing a backup: every document as a whole revision, the database, and a manifest.
 
-The database is copied first and the documents after it: so each document is as new as its copy or newer, and what the
-database lacks stands in the outbox of its document. Nothing is stopped or locked meanwhile.
+The database is copied first, then the documents, then the events: so each document is as new as its copy or newer, and
+an event is in its document's outbox or among the events. Events of revisions that came after the document was read are
+left out. Nothing is stopped or locked meanwhile.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,33 +83,33 @@ def make_backup(
         raise BackupError(f"the database is damaged ({salvage.problems[0]}): run adw db rebuild first")
     left_out: list[str] = []
     with write_archive(path, modified_at=int(clock.now().timestamp())) as archive:
-        events = has_database = 0
-        if not salvage.is_missing:
-            has_database = _add_database(archive, path, reconstruction)
-            events = _add_events(archive, path, reconstruction)
-        workflows = 0
+        has_database = not salvage.is_missing and _add_database(archive, path, reconstruction)
+        revisions: dict[str, int | None] = {}
         for adw_id in sorted(store.ids()):
-            workflows += 1
+            revisions[adw_id] = None
             for name, payload in _documents(adw_id, store, store_kind, folders):
                 _add(archive, f"{DOCUMENTS}/{adw_id}/{name}", payload, left_out)
+                if name == FILE_NAME:
+                    revisions[adw_id] = _revision(payload)
+        events = 0 if salvage.is_missing else _add_events(archive, path, reconstruction, revisions)
         archive.finish(
             {
                 "adw_version": adw_version,
                 "created_at": timestamps.to_text(clock.now()),
                 "document_version": CURRENT_VERSION,
                 "store": store_kind,
-                "workflows": workflows,
+                "workflows": len(revisions),
                 "events": events,
             }
         )
 
     return BackupReport(
         path=path,
-        workflows=workflows,
+        workflows=len(revisions),
         files=len(archive.files),
         events=events,
         bytes=path.stat().st_size,
-        has_database=bool(has_database),
+        has_database=has_database,
         left_out=tuple(left_out),
         note="" if has_database or salvage.is_missing else SERVER_NOTE,
     )
@@ -144,12 +145,29 @@ def _add_database(archive: ArchiveWriter, path: Path, reconstruction: Reconstruc
     return True
 
 
-def _add_events(archive: ArchiveWriter, path: Path, reconstruction: Reconstruction) -> int:
+def _revision(payload: bytes) -> int | None:
+    """Return the revision of a document, None when it cannot be read: the backup keeps it as it is."""
+    try:
+        data = json.loads(payload)
+    except ValueError:
+        return None
+    revision = data.get("revision") if isinstance(data, dict) else None
+
+    return revision if isinstance(revision, int) else None
+
+
+def _add_events(
+    archive: ArchiveWriter, path: Path, reconstruction: Reconstruction, revisions: Mapping[str, int | None]
+) -> int:
+    """Add every event but those that are newer than the document in the archive."""
     lines = path.with_name(f".{path.name}.events")
     count = 0
     try:
         with lines.open("wb") as stream:
             for event in reconstruction.all_events():
+                newest = revisions.get(event.adw_id)
+                if newest is not None and event.revision > newest:
+                    continue
                 stream.write(json.dumps(event.to_json(), ensure_ascii=False).encode() + b"\n")
                 count += 1
         archive.add_file(EVENTS, lines)

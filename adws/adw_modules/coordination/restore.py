@@ -8,9 +8,10 @@ aside. A workflow never goes back to a lower revision or fence: its old document
 from __future__ import annotations
 
 import json
+import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +20,15 @@ from adws.adw_modules.atomic_state import AtomicStateWriter
 from adws.adw_modules.backup_archive import DATABASE, DOCUMENTS, EVENTS
 from adws.adw_modules.coordination.rebuild import rebuild, refuse_while_owners_live
 from adws.adw_modules.coordination.rebuild_plan import LockConflict, StoredDocument, plan_rebuild
-from adws.adw_modules.errors import AdwError, BackupError, MigrationError, NewerVersion, StateError
+from adws.adw_modules.errors import (
+    AdwError,
+    BackupError,
+    MigrationError,
+    NewerVersion,
+    OwnershipError,
+    StateError,
+    WorkflowBusy,
+)
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import (
     Clock,
@@ -36,6 +45,8 @@ from adws.adw_modules.state_folders import StateFolders
 from adws.adw_modules.state_reading import FILE_NAME
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration
 
+logger = logging.getLogger("adw.restore")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestoreReport:
@@ -47,6 +58,7 @@ class RestoreReport:
     has_database: bool  #: the database of the backup is in use now
     conflicts: tuple[LockConflict, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
+    untold: tuple[str, ...] = ()  #: restored, but an owner came before the event that tells of it
 
     def to_json(self) -> JsonObject:
         """Return the report as plain data."""
@@ -65,6 +77,7 @@ class RestoreReport:
                 for conflict in self.conflicts
             ],
             "unreadable": dict(self.unreadable),
+            "untold": list(self.untold),
         }
 
 
@@ -98,17 +111,33 @@ def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
                 f"{', '.join(replaced[:5])}{' and more' if len(replaced) > 5 else ''} exist already: "
                 "add --force to replace them by what the backup has"
             )
-        refuse_while_owners_live(
-            present,
-            salvage.workflows,
-            local_lock=home.local_lock,
-            processes=home.processes,
-            hint="stop them first",
-        )
-        report = _put_in_place(home, staging, documents, salvage, present)
-        _tell(home, path, manifest, documents)
+        _refuse_owners(home, present, salvage)
+        _takes_database(home, staging, salvage)  # raises for a bad one while nothing is touched: a lock is a file
+        with _held(home, present.keys() | documents.keys()):
+            # Once more: an owner may have come and gone before we held the locks.
+            salvage = home.reconstruction.salvage()
+            _refuse_owners(home, (), salvage)
+            report = _put_in_place(home, staging, documents, salvage, _present(home, salvage))
+        untold = _tell(home, path, manifest, documents)
 
-        return replace(report, replaced=replaced, unreadable=unreadable)
+        return replace(report, replaced=replaced, unreadable=unreadable, untold=untold)
+
+
+def _refuse_owners(home: Home, ids: Iterable[str], salvage: Salvage) -> None:
+    refuse_while_owners_live(
+        ids, salvage.workflows, local_lock=home.local_lock, processes=home.processes, hint="stop them first"
+    )
+
+
+@contextmanager
+def _held(home: Home, ids: Iterable[str]) -> Iterator[None]:
+    """Hold the file locks of all *ids*, so that nobody begins to work on what is being replaced."""
+    with ExitStack() as held:
+        for adw_id in sorted(ids):
+            if not home.local_lock.try_hold(adw_id):
+                raise OwnershipError(f"workflow {adw_id} is being worked on by another process: stop it first")
+            held.callback(home.local_lock.let_go, adw_id)
+        yield
 
 
 @contextmanager
@@ -172,12 +201,17 @@ def _present(home: Home, salvage: Salvage) -> dict[str, int]:
     return present
 
 
+def _takes_database(home: Home, staging: Path, salvage: Salvage) -> bool:
+    """Say whether the home, having nothing of its own, gets the whole database: also what no document tells of."""
+    is_empty = salvage.is_missing or bool(salvage.problems) or not salvage.workflows
+
+    return is_empty and home.reconstruction.may_install(str(staging / DATABASE))
+
+
 def _put_in_place(
     home: Home, staging: Path, documents: dict[str, JsonObject], salvage: Salvage, present: Mapping[str, int]
 ) -> RestoreReport:
-    # A home that has nothing of its own gets the whole database, also what no document tells of.
-    is_empty = salvage.is_missing or bool(salvage.problems) or not salvage.workflows
-    has_database = is_empty and home.reconstruction.may_install(str(staging / DATABASE))
+    has_database = _takes_database(home, staging, salvage)
     raised = {adw_id: _raised(data, present.get(adw_id, 0)) for adw_id, data in documents.items()}
     if home.store_kind == "files":
         for adw_id, data in raised.items():
@@ -247,14 +281,22 @@ def _events(staging: Path, documents: Mapping[str, JsonObject]) -> Iterator[Even
                 yield event
 
 
-def _tell(home: Home, path: Path, manifest: JsonObject, documents: Mapping[str, JsonObject]) -> None:
+def _tell(home: Home, path: Path, manifest: JsonObject, documents: Mapping[str, JsonObject]) -> tuple[str, ...]:
+    """Leave an event in each workflow that came back; return those that an owner took first, restored all the same."""
+    untold: list[str] = []
     for adw_id, data in sorted(documents.items()):
         restored = Event(
             event_type="backup_restored",
             data={"backup": path.name, "written_at": manifest.get("created_at"), "revision": data.get("revision")},
         )
-        with home.ownership().own(adw_id) as owned:
-            owned.save(owned.document, events=(restored,))
+        try:
+            with home.ownership().own(adw_id) as owned:
+                owned.save(owned.document, events=(restored,))
+        except WorkflowBusy:
+            logger.warning("Restored, but not told of", extra={"action": "restore_untold", "workflow": adw_id})
+            untold.append(adw_id)
+
+    return tuple(untold)
 
 
 def _whole(value: object) -> int:
