@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Self
 
 from adws import config
 from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.errors import AdwError, DatabaseUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from adws.adw_modules.coordination.ownership import WorkflowOwnership
     from adws.adw_modules.db.reconstruction import DatabaseReconstruction
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.state_folders import StateFolders
+
+
+_LOST_COPY = "the database {} is missing or empty: adw db rebuild makes it again from the documents"
+_LOST_DOCUMENTS = "the database {} is missing or empty, and the documents with it: bring a backup back with adw restore"
 
 
 def open_app(
@@ -125,10 +131,46 @@ class App:
 
     @cached_property
     def database(self) -> Database:
-        """What is shared: leases, locks, requests, events, the copy of documents."""
+        """What is shared: leases, locks, requests, events, the copy of documents; made when nobody worked here yet."""
         from adws.adw_modules.db.opening import open_database
 
+        self.refuse_lost_copy()
+
         return open_database(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
+
+    def has_database(self) -> bool:
+        """Say whether there is a database to look into; raise DatabaseUnavailable when there is none but should be."""
+        self.refuse_lost_copy()
+        file = self.settings.database_file
+        if file is None or _is_made(file):
+            return True
+        if self.settings.store == "database" and file.with_name(f"{file.name}.write-lock").exists():
+            # Only writing leaves that lock file, and it stays for ever.
+            raise DatabaseUnavailable(_LOST_DOCUMENTS.format(file))
+
+        return False
+
+    def refuse_lost_copy(self) -> None:
+        """
+        Raise DatabaseUnavailable when documents are in files and the database that knew them is gone.
+
+        An empty one in its place would give away the issues of all these workflows. Only `reconstruction`, which makes
+        it again from the documents, does not ask. Documents of older versions never had a database: they do not count.
+        """
+        file = self.settings.database_file
+        if file is None or self.settings.store != "files" or _is_made(file):
+            return
+        # Looked at again: a process that made both meanwhile made the database first.
+        if any(map(self._had_database, self.store.ids())) and not _is_made(file):
+            raise DatabaseUnavailable(_LOST_COPY.format(file))
+
+    def _had_database(self, adw_id: str) -> bool:
+        try:
+            notices = self.store.peek(adw_id).notices
+        except AdwError:
+            return False  # what cannot be read cannot say whose issue it has; `adw db check` names it
+
+        return all(notice.kind != "migrated" for notice in notices)
 
     @cached_property
     def projection(self) -> Projection:
@@ -252,7 +294,14 @@ class _LateProjection:
         """Say whether there can be a copy: looking at a broken document must not make a database."""
         file = self._app.settings.database_file
 
-        return "projection" in self._app.__dict__ or file is None or file.exists()
+        return "projection" in self._app.__dict__ or file is None or _is_made(file)
+
+
+def _is_made(file: Path) -> bool:
+    try:
+        return file.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:

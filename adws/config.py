@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,8 @@ from adws.config_file import SettingsFile
 
 #: Names of variables that are not settings: those of the test suite.
 RESERVED_PREFIXES = ("ADW_TEST_", "ADW_SOAK")
+#: Variables of ADW set-ups that have no meaning here yet: they stop nothing, and `adw config` shows them as ignored.
+IGNORED_VARIABLES = ("ADW_AUTO_MERGE", "ADW_CLEANUP_WORKTREES", "ADW_DEBUG")
 
 
 class Setting(NamedTuple):
@@ -252,6 +254,7 @@ class Settings:
     claude_path: str
     git_remote: str
     origins: Mapping[str, Callable[[], str]] = field(repr=False)
+    ignored: tuple[str, ...] = ()  #: variables that are set and known, and change nothing yet
 
     def origin(self, name: str) -> str:
         """Return where the value of a setting comes from, in words."""
@@ -314,7 +317,9 @@ def load(
     home = _home(given, cwd)
     in_file = _from_file(SettingsFile.read(home.path / "adw.toml"))
 
-    return _build({**dict(in_file), **given}, home)
+    ignored = tuple(name for name in IGNORED_VARIABLES if env.get(name))
+
+    return replace(_build({**dict(in_file), **given}, home), ignored=ignored)
 
 
 def _home(given: Mapping[str, _Given], cwd: Path) -> config_home.Found:
@@ -343,7 +348,7 @@ def _from_env(env: Mapping[str, str], cwd: Path) -> Iterator[tuple[str, _Given]]
 
 
 def _refuse_unknown_variables(env: Mapping[str, str]) -> None:
-    known = {name for setting in SETTINGS for name in (setting.env, *setting.aliases)}
+    known = {name for setting in SETTINGS for name in (setting.env, *setting.aliases)} | {*IGNORED_VARIABLES}
     for name in sorted(env):
         if name.startswith("ADW_") and name not in known and not name.startswith(RESERVED_PREFIXES):
             raise ConfigError(

@@ -147,6 +147,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return `, did you mean X?` for the known name that looks most like *name*, else nothing."""
     import difflib  # noqa: PLC0415 - only needed when something is wrong already
 
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
 
     return f", did you mean {near[0]}?" if near else ""

@@ -22,7 +22,10 @@ def config(*, as_json: bool) -> None:
     """
     settings = main.load_settings()
     rows = [(setting.name, settings.shown(setting.name), settings.origin(setting.name)) for setting in SETTINGS]
-    data = {name: {"origin": origin, "value": value} for name, value, origin in rows}
+    data: dict[str, output.Printable] = {name: {"origin": origin, "value": value} for name, value, origin in rows}
     shown = [(name, "not set" if value is None else str(value), origin) for name, value, origin in rows]
+    if settings.ignored:
+        data["ignored"] = settings.ignored
+        shown += [(name, "ignored", "set, and without a meaning in this version") for name in settings.ignored]
 
     output.emit(data, output.table(("SETTING", "VALUE", "ORIGIN"), shown), as_json=as_json)

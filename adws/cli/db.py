@@ -12,7 +12,7 @@ import click
 
 from adws.adw_modules.db import check as checking
 from adws.adw_modules.db import opening
-from adws.adw_modules.errors import AdwError
+from adws.adw_modules.errors import AdwError, DatabaseUnavailable
 from adws.adw_modules.json_value import JsonObject
 from adws.cli import main, output
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.coordination.rebuild import RebuildReport
     from adws.adw_modules.db.check import Problem
     from adws.adw_modules.db.session import Database
+    from adws.adw_modules.interfaces import PeekedState
     from adws.app import App
 
 
@@ -33,6 +34,7 @@ def db() -> None:
 def upgrade(*, as_json: bool) -> None:
     """Bring the schema up. A SQLite database that has one is copied first."""
     with main.open_home() as app:
+        app.refuse_lost_copy()
         database = _connect(app)
         try:
             done = opening.upgrade(database)
@@ -58,16 +60,7 @@ def check(*, as_json: bool) -> int:
     Rows, documents, locks, requests and owners are held against each other. Exits with 1 when something does not fit.
     """
     with main.open_home() as app:
-        database = _connect(app)
-        try:
-            problems = checking.find_problems(
-                database,
-                home=app.settings.store,
-                documents=lambda: _revisions(app),
-                verdict=app.processes.verdict,
-            )
-        finally:
-            database.close()
+        problems = _lost(app) or _problems(app)
     data: JsonObject = {"ok": not problems, "problems": [asdict(problem) for problem in problems]}
 
     output.emit(data, _problem_lines(problems), as_json=as_json)
@@ -78,8 +71,12 @@ def check(*, as_json: bool) -> int:
 @db.command()
 @click.option("--force", is_flag=True, help="Also while live owners work on workflows.")
 @output.json_option
-def rebuild(*, force: bool, as_json: bool) -> None:
-    """Make the database again from the documents. The documents are not changed."""
+def rebuild(*, force: bool, as_json: bool) -> int:
+    """
+    Make the database again from the documents. The documents are not changed.
+
+    Exits with 1 when a document cannot be read and had to be left out.
+    """
     from adws.adw_modules.coordination import rebuild as rebuilding  # noqa: PLC0415 - the other commands do without
 
     with main.open_home() as app:
@@ -94,21 +91,46 @@ def rebuild(*, force: bool, as_json: bool) -> None:
 
     output.emit(report.to_json(), _rebuild_lines(report), as_json=as_json)
 
+    return 1 if report.unreadable else 0
+
 
 def _connect(app: App) -> Database:
     """Return the database as it is: `app.database` would upgrade it on the way."""
     return opening.connect(app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id)
 
 
-def _revisions(app: App) -> dict[str, int | None]:
-    """Return the revision of every document, None for one that cannot be read."""
-    found: dict[str, int | None] = {}
+def _lost(app: App) -> tuple[Problem, ...]:
+    """Return that the database is gone, when it is: then there is nothing else to check."""
+    try:
+        app.has_database()
+    except DatabaseUnavailable as exc:
+        text, _, hint = str(exc).rpartition(": ")
+        return (checking.Problem(kind="storage", text=text, hint=hint),)
+
+    return ()
+
+
+def _problems(app: App) -> tuple[Problem, ...]:
+    database = _connect(app)
+    try:
+        return checking.find_problems(
+            database,
+            home=app.settings.store,
+            documents=lambda: _documents(app),
+            verdict=app.processes.verdict,
+        )
+    finally:
+        database.close()
+
+
+def _documents(app: App) -> dict[str, PeekedState | None]:
+    """Return every document, None for one that cannot be read."""
+    found: dict[str, PeekedState | None] = {}
     for adw_id in app.store.ids():
         try:
-            revision = app.store.peek(adw_id).data.get("revision")
+            found[adw_id] = app.store.peek(adw_id)
         except AdwError:
-            revision = None
-        found[adw_id] = revision if isinstance(revision, int) else None
+            found[adw_id] = None
 
     return found
 

@@ -46,15 +46,18 @@ def release(*, issue: str, repository: str, force: bool, as_json: bool) -> None:
     number = check_issue_number(issue)
     with main.open_home() as app:
         lock = _held(app, number, repository)
+        notes = looking.notes_before_a_write(app, lock.adw_id)
         has_event = _release(app, lock, force=force)
         data: JsonObject = {**lock_text.facts_of(lock), "released": True, "event": has_event}
         text = f"released {lock_text.name_of(lock)}, which belonged to workflow {lock.adw_id}"
 
         output.emit(data, text, as_json=as_json)
+        for note in notes:
+            output.say(f"adw: {note}")
 
 
 def _all(app: App) -> tuple[IssueLock, ...]:
-    return app.locks.all() if looking.has_database(app) else ()
+    return app.locks.all() if app.has_database() else ()
 
 
 def _row(app: App, lock: IssueLock) -> JsonObject:

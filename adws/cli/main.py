@@ -123,7 +123,9 @@ def load_settings() -> Settings:
 
 def open_home() -> AbstractContextManager[App]:
     """Return the home of the running command, to be used with `with`; each part is built on first use."""
-    app: AbstractContextManager[App] = importlib.import_module("adws.app").open_app(load_settings())
+    settings = load_settings()
+    importlib.import_module("adws.cli.log").install(settings)
+    app: AbstractContextManager[App] = importlib.import_module("adws.app").open_app(settings)
 
     return app
 

@@ -34,7 +34,7 @@ def show(*, adw_id: str, as_json: bool) -> None:
         peeked = looking.peek(app, adw_id)
         lines = output.facts((key, _shown(value)) for key, value in peeked.data.items())
         output.emit(peeked.data, lines, as_json=as_json)
-        for warning in (*(f"{notice.path}: {notice.reason}" for notice in peeked.notices), *_invalid(app, adw_id)):
+        for warning in (*looking.notes(peeked), *_invalid(app, adw_id)):
             output.say(f"adw: {warning}")
 
 
@@ -50,12 +50,15 @@ def set_(*, adw_id: str, assignments: tuple[str, ...], message: str, allow_new: 
 
     wanted = set_fields.parse_assignments(assignments)
     with main.open_home() as app:
+        notes = looking.notes_before_a_write(app, adw_id)
         change = set_fields.apply_change(adw_id, wanted, parts=app, reason=message, allow_new=allow_new)
         revision = change.document.revision
         data: JsonObject = {"adw_id": adw_id, "revision": revision, "old": change.old, "new": change.new}
         lines = [f"{key}: {_shown(change.old[key])} -> {_shown(change.new[key])}" for key in wanted]
 
         output.emit(data, [*lines, f"revision {revision}"], as_json=as_json)
+        for note in notes:
+            output.say(f"adw: {note}")
 
 
 @state.command()

@@ -53,7 +53,7 @@ def list_(
     """List workflows, newest first, one page at a time."""
     query = PageQuery(limit=limit, cursor=cursor, state=state, issue_number=issue, workflow=workflow)
     with main.open_home() as app:
-        page = app.catalogue.page(query) if looking.has_database(app) else Page(rows=())
+        page = app.catalogue.page(query) if app.has_database() else Page(rows=())
 
         output.emit(view_text.list_data(page), view_text.list_lines(page, app.clock.now()), as_json=as_json)
 
@@ -66,7 +66,7 @@ def list_(
 def events(*, adw_id: str, after: str | None, limit: int, as_json: bool) -> None:
     """Show what happened to a workflow, in order."""
     with main.open_home() as app:
-        if not looking.has_database(app):
+        if not app.has_database():
             raise StateNotFound(adw_id)
         found = app.events.of_workflow(adw_id, after=after, limit=limit)
         if not found and not app.store.exists(adw_id):
@@ -78,7 +78,7 @@ def events(*, adw_id: str, after: str | None, limit: int, as_json: bool) -> None
 def _lease_of(app: App, adw_id: str) -> tuple[LeaseRow | None, str | None]:
     """Return the lease, and why it is not known when the database cannot say: the document tells enough without it."""
     try:
-        return (app.leases.read(adw_id) if looking.has_database(app) else None), None
+        return (app.leases.read(adw_id) if app.has_database() else None), None
     except DatabaseError as exc:
         return None, str(exc)
 

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from adws import config
 from adws.adw_modules import state_text
 from adws.adw_modules.coordination.migrate_tree import TreeMigration, TreePlanner
+from adws.adw_modules.owner_record import OwnerRecord
 from adws.app import open_app
 
 OLD = {
@@ -219,7 +221,7 @@ def test_set_prints_json(adw, imported):
 
 def test_set_refuses_in_one_sentence_and_changes_nothing(adw, imported):
     sentences = {
-        "current_state=completed": "adw resume, adw retry, adw abandon and adw rollback",
+        "current_state=completed": "adw resume, retry, abandon and rollback come with the next release",
         "retry_count=0": "adw retry ID --grant N",
         "brnach_name=x": "did you mean branch_name?",
         "nonsense": "write KEY=VALUE",
@@ -245,6 +247,28 @@ def test_set_of_an_old_document_says_how_it_gets_taken_in(adw, home):
 
     assert done.rc == 1
     assert "adw state migrate takes in an old document" in done.stderr
+
+
+def test_set_says_that_the_file_was_not_the_one_it_went_on_from(adw, imported):
+    file = imported / "state" / "a1b2c3d4" / "adw_state.json"
+    file.write_text(file.read_text().replace('"exports"', '"by hand"'))
+
+    done = adw("state", "set", "a1b2c3d4", "pr_number=7")
+
+    assert done.rc == 0
+    assert f"{file}: its checksum does not match" in done.stderr
+    assert "revision 1 was used" in done.stderr
+
+
+def test_a_warning_is_a_line_of_the_log(adw, imported):
+    with open_app(config.from_environment({"home": str(imported)})) as app:
+        dead = OwnerRecord(**{**asdict(app.processes.me("worker")), "pid": 2**22 + 1, "start_ticks": 1})
+        app.leases.take("a1b2c3d4", dead, ttl_seconds=0.001)
+
+    done = adw("state", "set", "a1b2c3d4", "pr_number=7", env={"ADW_LOG_FORMAT": "json"})
+
+    (line,) = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert (line["message"], line["level"], line["workflow"]) == ("Workflow taken over", "WARNING", "a1b2c3d4")
 
 
 def test_set_without_an_assignment_is_wrong_use(adw, imported):

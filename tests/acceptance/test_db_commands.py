@@ -8,6 +8,8 @@ import pytest
 
 from adws import app as wiring
 from adws import config
+from adws.adw_modules.errors import DatabaseUnavailable
+from adws.adw_modules.locks import acquire_lock
 from tests.contracts.worlds import FIRST, make_document
 
 
@@ -69,15 +71,77 @@ def test_a_workflow_as_it_is_created_has_no_problem(adw, home, store):
     assert FIRST in listed.stdout
 
 
+def lose_database(home) -> None:
+    for name in ("adw.db", "adw.db-wal", "adw.db-shm"):
+        (home / "state" / name).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_lost_database_gives_no_issue_away(home, is_empty):
+    create_workflow(home, "files")
+    lose_database(home)
+    if is_empty:
+        (home / "state" / "adw.db").touch()
+
+    settings = config.load(env={"ADW_HOME": str(home)}, cwd=home)
+    with wiring.open_app(settings) as app, pytest.raises(DatabaseUnavailable, match="adw db rebuild makes it again"):
+        acquire_lock(42, "deadbeef", locks=app.locks)
+
+
+def test_a_lost_database_that_had_the_documents_is_a_problem(adw, home):
+    create_workflow(home, "database")
+    lose_database(home)
+
+    done = adw("db", "check", env={"ADW_STORE": "database"})
+
+    assert done.rc == 1
+    assert "adw restore" in done.stdout
+
+
+@pytest.mark.parametrize("damage", ["truncated", "truncated twice", "changed by hand", "of another workflow"])
+def test_a_damaged_document_is_a_problem_though_a_copy_stands_in(adw, home, damage):
+    create_workflow(home, "files")
+    file = home / "state" / FIRST / "adw_state.json"
+    text = file.read_text()
+    if damage == "truncated twice":
+        (file.parent / "adw_state.json.prev").write_text("{")
+    if damage == "changed by hand":
+        file.write_text(text.replace('"pending"', '"paused"'))
+    elif damage == "of another workflow":
+        file.write_text(text.replace(FIRST, "deadbeef"))
+    else:
+        file.write_text(text[: len(text) // 2])
+
+    done = adw("db", "check", "--json")
+
+    assert done.rc == 1
+    assert any(str(file) in problem["text"] for problem in done.json()["problems"])
+
+
+def test_a_rebuild_that_leaves_a_document_out_exits_with_one(adw, home):
+    create_workflow(home, "files")
+    for file in (home / "state" / FIRST).glob("adw_state.json*"):
+        file.write_text("torn")
+    lose_database(home)
+
+    done = adw("db", "rebuild")
+
+    assert done.rc == 1
+    assert f"cannot be read, left out: {FIRST}" in done.stdout
+
+
 def test_a_document_that_the_database_lost_comes_back_with_a_rebuild(adw, home):
     create_workflow(home, "files")
-    for file in (home / "state").glob("adw.db*"):
-        file.unlink()
-    adw("db", "upgrade")
+    lose_database(home)
 
+    refused = adw("db", "upgrade")
+    assert refused.rc == 1
+    assert "adw db rebuild makes it again" in refused.stderr
     found = adw("db", "check", "--json")
     assert found.rc == 1
-    assert [(problem["kind"], problem["adw_id"]) for problem in found.json()["problems"]] == [("copy", FIRST)]
+    (problem,) = found.json()["problems"]
+    assert problem["hint"] == "adw db rebuild makes it again from the documents"
+    assert not (home / "state" / "adw.db").exists()
 
     rebuilt = adw("db", "rebuild")
     assert rebuilt.rc == 0, rebuilt.stderr

@@ -7,9 +7,15 @@ import pytest
 from adws.adw_modules.db import check, opening
 from adws.adw_modules.db.projection import DatabaseProjection
 from adws.adw_modules.db.registry import DatabaseRegistry
+from adws.adw_modules.interfaces import LoadNotice, PeekedState
 from adws.testing import FakeProcesses
 from tests.contracts.projection_contract import projected
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
+
+
+def _peeked(document):
+    """A document as it was read; a number is short for one without an issue, at that revision."""
+    return PeekedState(data={"revision": document}) if isinstance(document, int) else document
 
 
 @pytest.fixture
@@ -35,7 +41,8 @@ def look(database, processes):
     """`look({"1a2b3c4d": 3})` returns (kind, workflow, text) of each problem, with these documents in files."""
 
     def find(documents=None, home="files"):
-        found = check.find_problems(database, home=home, documents=lambda: documents or {}, verdict=processes.verdict)
+        peeked = {adw_id: _peeked(document) for adw_id, document in (documents or {}).items()}
+        found = check.find_problems(database, home=home, documents=lambda: peeked, verdict=processes.verdict)
         assert all(problem.hint for problem in found)
         return [(problem.kind, problem.adw_id, problem.text) for problem in found]
 
@@ -147,7 +154,9 @@ def test_another_schema_is_all_that_is_said(sqlite_url, open_db, processes):
     with database.write() as session:
         session.run("UPDATE alembic_version SET version_num = '9999'")
 
-    (problem,) = check.find_problems(database, home="files", documents=lambda: {FIRST: 1}, verdict=processes.verdict)
+    (problem,) = check.find_problems(
+        database, home="files", documents=lambda: {FIRST: _peeked(1)}, verdict=processes.verdict
+    )
     assert problem.kind == "schema"
     assert "upgrade adw" in problem.hint
 
@@ -159,7 +168,9 @@ def test_no_database_is_a_problem_when_there_are_documents(tmp_path, clock, proc
         return check.find_problems(database, home="files", documents=lambda: documents, verdict=processes.verdict)
 
     assert find({}) == ()
-    assert [problem.kind for problem in find({FIRST: 1})] == ["schema"]
+    (problem,) = find({FIRST: _peeked(1)})
+    assert problem.kind == "schema"
+    assert "adw db rebuild" in problem.hint
     assert not (tmp_path / "adw.db").exists(), "looking makes nothing"
 
 
@@ -171,3 +182,47 @@ def test_a_damaged_file_is_all_that_is_said(tmp_path, clock, processes):
 
     assert problem.kind == "storage"
     assert "adw db rebuild" in problem.hint
+
+
+@pytest.mark.parametrize("kind", ["recovered", "foreign", "corrupt"])
+def test_a_file_that_another_copy_stands_in_for_is_named(look, copies, kind):
+    copies.submit(projected(3))
+    copies.flush()
+    notice = LoadNotice(kind=kind, path="state/x/adw_state.json", reason="it is not as adw wrote it")
+
+    assert look({FIRST: PeekedState(data={"revision": 3}, notices=(notice,))}) == [
+        ("document", FIRST, "state/x/adw_state.json: it is not as adw wrote it")
+    ]
+
+
+def test_a_document_of_an_older_version_is_no_damage(look, copies):
+    copies.submit(projected(3))
+    copies.flush()
+    notice = LoadNotice(kind="migrated", path="x", reason="brought up in memory")
+
+    assert look({FIRST: PeekedState(data={"revision": 3}, notices=(notice,))}) == []
+
+
+def test_an_unfinished_workflow_without_its_issue_is_named(look, copies, world):
+    copies.submit(projected(3))
+    copies.flush()
+    data = {"revision": 3, "issue_number": 12, "repository": "acme/widget", "current_state": "paused"}
+    documents = {FIRST: PeekedState(data=data)}
+
+    missing = "it is unfinished, and nobody has the lock of its issue 12 of acme/widget"
+    assert look(documents) == [("lock", FIRST, missing)]
+
+    world.locks.acquire(12, SECOND, "acme/widget")
+    taken = f"it is unfinished, and its issue 12 of acme/widget is locked for workflow {SECOND}"
+    assert ("lock", FIRST, taken) in look(documents)
+
+    world.locks.release(12, SECOND, "acme/widget")
+    world.locks.acquire(12, FIRST, "acme/widget")
+    assert look(documents) == []
+
+
+def test_a_finished_workflow_needs_no_lock(look, copies):
+    copies.submit(projected(3))
+    copies.flush()
+
+    assert look({FIRST: PeekedState(data={"revision": 3, "issue_number": 12, "current_state": "completed"})}) == []

@@ -30,7 +30,9 @@ def refused(home: Path, *, toml: str | None = None, **env: str) -> str:
 
 
 def test_the_table_and_the_typed_settings_name_the_same_things():
-    assert [setting.name for setting in SETTINGS] == [f.name for f in fields(Settings) if f.name != "origins"]
+    assert [setting.name for setting in SETTINGS] == [
+        f.name for f in fields(Settings) if f.name not in {"origins", "ignored"}
+    ]
 
 
 def test_every_setting_explains_itself_and_no_name_is_used_twice():
@@ -148,6 +150,17 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name(tmp_path):
 
     assert "ADW_STROE" in message
     assert "did you mean ADW_STORE?" in message
+
+
+def test_an_unknown_variable_that_is_like_no_other_gets_no_suggestion(tmp_path):
+    assert "did you mean" not in refused(tmp_path, ADW_PHASES="1")
+
+
+def test_variables_of_other_set_ups_are_known_and_ignored(tmp_path):
+    settings = load(tmp_path, ADW_DEBUG="true", ADW_AUTO_MERGE="1", ADW_CLEANUP_WORKTREES="")
+
+    assert settings.ignored == ("ADW_AUTO_MERGE", "ADW_DEBUG")
+    assert "did you mean ADW_DEBUG?" in refused(tmp_path, ADW_DEBUGG="true")
 
 
 def test_variables_of_the_test_suite_are_left_alone(tmp_path):

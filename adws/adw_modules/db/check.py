@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from adws.adw_modules.db import schema_version, statements
 from adws.adw_modules.db.session import Database, Row
 from adws.adw_modules.errors import DatabaseCorrupt
+from adws.adw_modules.interfaces import PeekedState
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.state_table import is_terminal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,14 +48,14 @@ def find_problems(
     database: Database,
     *,
     home: str,
-    documents: Callable[[], Mapping[str, int | None]],
+    documents: Callable[[], Mapping[str, PeekedState | None]],
     verdict: Callable[[OwnerRecord | None], Verdict],
 ) -> tuple[Problem, ...]:
     """
     Return what is wrong with *database*; when it is damaged or has another schema, only that is said.
 
-    *home* is where documents live now. *documents* gives the revision of each, None for one that cannot be read; it is
-    called when the database is known to be usable.
+    *home* is where documents live now. *documents* gives each of them, None for one that cannot be read; it is called
+    when the database is known to be usable.
     """
     try:
         found = database.schema_version()
@@ -67,9 +69,12 @@ def find_problems(
     if found != schema_version.HEAD:
         return (_schema_problem(found),)
     known = {row.adw_id: row for row in _rows(database, verdict)}
+    found_documents = documents()
 
     return (
-        *_document_problems(known, home, documents()),
+        *_document_problems(known, home, found_documents),
+        *_file_problems(known, found_documents),
+        *_lock_problems(database, known, found_documents),
         *_owner_problems(known),
         *_loose_ends(database),
     )
@@ -77,7 +82,7 @@ def find_problems(
 
 def _schema_problem(found: str | None) -> Problem:
     if found is None:
-        return Problem(kind="schema", text="there is no schema yet", hint="adw db upgrade makes it")
+        return Problem(kind="schema", text="there is no schema yet", hint="adw db rebuild makes it from the documents")
     is_older = found in schema_version.KNOWN
     hint = "adw db upgrade brings it up" if is_older else "upgrade adw: a newer version made this database"
 
@@ -106,7 +111,7 @@ def _rows(database: Database, verdict: Callable[[OwnerRecord | None], Verdict]) 
 
 
 def _document_problems(
-    known: Mapping[str, _Known], home: str, documents: Mapping[str, int | None]
+    known: Mapping[str, _Known], home: str, documents: Mapping[str, PeekedState | None]
 ) -> Iterator[Problem]:
     for adw_id, row in known.items():
         if row.home != home:
@@ -118,9 +123,10 @@ def _document_problems(
             )
         elif adw_id not in documents and not row.is_live:
             yield _without_document(row)
-    for adw_id, revision in sorted(documents.items()):
+    for adw_id, peeked in sorted(documents.items()):
         row_or_none = known.get(adw_id)
-        if revision is None:
+        revision = peeked.data.get("revision") if peeked is not None else None
+        if not isinstance(revision, int):
             yield Problem(
                 kind="document", adw_id=adw_id, text="its document cannot be read", hint=f"see adw state show {adw_id}"
             )
@@ -128,6 +134,52 @@ def _document_problems(
             yield Problem(kind="copy", adw_id=adw_id, text="the database does not know it", hint="adw db rebuild")
         elif row_or_none.home == home and row_or_none.revision != revision and not row_or_none.is_live:
             yield _other_revision(adw_id, row_or_none.revision, revision)
+
+
+def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedState | None]) -> Iterator[Problem]:
+    """Yield what is wrong with files that another copy stands in for."""
+    for adw_id, peeked in sorted(documents.items()):
+        row = known.get(adw_id)
+        if peeked is None or (row is not None and row.is_live):
+            continue
+        for notice in peeked.notices:
+            if notice.kind == "migrated":
+                continue  # an older version is no damage
+            yield Problem(
+                kind="document",
+                adw_id=adw_id,
+                text=f"{notice.path}: {notice.reason}",
+                hint=f"adw state show {adw_id} shows what is used; the next write keeps the bad file aside",
+            )
+
+
+def _lock_problems(
+    database: Database, known: Mapping[str, _Known], documents: Mapping[str, PeekedState | None]
+) -> Iterator[Problem]:
+    """Yield unfinished workflows that do not have their issue."""
+    with database.read() as session:
+        holders = {(repository, number): adw_id for repository, number, adw_id, _ in session.all(statements.LOCKS_ALL)}
+    held = {(number, adw_id) for (_, number), adw_id in holders.items()}  # a repository has several spellings
+    for adw_id, peeked in sorted(documents.items()):
+        row = known.get(adw_id)
+        if peeked is None or row is None or row.is_live:
+            continue  # one that the database does not know has no lock either: that is said already
+        number, repository = peeked.data.get("issue_number"), peeked.data.get("repository") or ""
+        if number is None or is_terminal(peeked.data.get("current_state")):
+            continue
+        if (number, adw_id) not in held:
+            where = f" of {repository}" if repository else ""
+            yield _without_issue(adw_id, f"{number}{where}", holders.get((repository, number)))
+
+
+def _without_issue(adw_id: str, issue: str, holder: str | None) -> Problem:
+    if holder is None:
+        text, hint = f"it is unfinished, and nobody has the lock of its issue {issue}", "adw db rebuild takes it again"
+    else:
+        text = f"it is unfinished, and its issue {issue} is locked for workflow {holder}"
+        hint = f"decide which of the two goes on: see adw status {adw_id} and adw status {holder}"
+
+    return Problem(kind="lock", adw_id=adw_id, text=text, hint=hint)
 
 
 def _without_document(row: _Known) -> Problem:
