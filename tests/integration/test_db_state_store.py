@@ -305,3 +305,12 @@ def test_registering_stores_no_title_for_its_secrets_are_still_in_it(world, data
 
     with database.read() as session:
         assert SECRET not in repr(session.all("SELECT * FROM workflow_states"))
+
+
+def test_the_issue_is_freed_however_its_repository_is_spelled(world):
+    document = world.store.create(make_document().model_copy(update={"repository": "Acme/Widget"}))
+    world.locks.acquire(42, FIRST, "acme/widget")
+
+    world.store.save(document.model_copy(update={"current_state": "completed"}), fence=1)
+
+    assert world.locks.all() == ()
