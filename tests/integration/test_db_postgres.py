@@ -231,7 +231,7 @@ def test_a_commit_without_an_answer_is_unknown_and_never_repeated(cutting, after
 
 def test_a_save_whose_answer_was_lost_looks_whether_it_is_stored(cutting, clock):
     world = database_world(cutting, clock)
-    document = world.store.create(make_document(fence=1))
+    document = world.store.create(make_document())
 
     cutting.cut = True
     saved = world.store.save(document, fence=1)
@@ -274,7 +274,7 @@ def test_a_deadlock_is_undone_by_one_and_both_get_through(pg_url, open_db, clock
         thread.join()
 
     assert trouble == []
-    assert len(calls) == 3, "one of them was undone and done again"
+    assert len(calls) >= 3, "one of them was undone and done again, perhaps more than once"
     with database.read() as session:
         assert session.all("SELECT acquired_at FROM adw_locks") == [("xx",), ("xx",)]
 
