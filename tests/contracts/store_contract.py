@@ -8,6 +8,7 @@ hooks below it where a store differs.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 
 import pytest
 
@@ -62,20 +63,16 @@ def _is_refused(call) -> bool:
     return False
 
 
-class StoreContract:
-    """The suite. `events_of` and `make` are hooks."""
+class StoreContract(ABC):
+    """The suite. A subclass gives the fixture `store` and `events_of`; `make` is a hook."""
 
     @pytest.fixture
     def clock(self) -> FakeClock:
         return FakeClock()
 
-    @pytest.fixture
-    def store(self, clock):
-        raise NotImplementedError("give a store fixture")
-
+    @abstractmethod
     def events_of(self, store, adw_id: str) -> tuple[Event, ...]:
         """Return every event that the store has for a workflow."""
-        raise NotImplementedError("say how events are read")
 
     def make(self, store, document: WorkflowDocument, events=()) -> WorkflowDocument:
         """Create *document*; a store that needs a row first makes it here."""
