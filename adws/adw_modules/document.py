@@ -49,7 +49,10 @@ class AttemptRecord(_Part):
     ended_at: str | None = None
     owner: str | None = None
     deadline_at: str | None = None
-    error: JsonObject | None = None
+    error: JsonObject | None = None  #: classified: category, class, message, advice, traceback
+    duration: float | None = None  #: seconds, when it ended in an orderly way
+    report: JsonObject | None = None  #: what its runner said: summary, exit code, cost, output files
+    process: JsonObject | None = None  #: recorded before it executes anything
 
 
 class PhaseRecord(_Part):
@@ -66,6 +69,7 @@ class PhaseRecord(_Part):
     last_failure_reason: str | None = None
     terminal_reason: str | None = None
     retry_at: str | None = None
+    result: JsonObject | None = None  #: what its last success gave back
     attempts: list[AttemptRecord] = Field(default_factory=list)
 
 
@@ -137,6 +141,10 @@ class WorkflowDocument(_Part):
     history_dropped: int = 0  #: older entries that only the event log has
     terminal_reason: str | None = None
     warnings: list[str] = Field(default_factory=list)
+    pause_reason: str | None = None
+    hints: list[JsonObject] = Field(default_factory=list)  #: what people said to do differently: text, by, at
+    max_total_attempts: int | None = None  #: health budget of the whole workflow
+    max_minutes: float | None = None  #: health budget of work, waiting left out
 
     workflow: WorkflowRef | None = None
     issue: FrozenIssue | None = None

@@ -31,6 +31,10 @@ class ConfigError(AdwError, ValueError):
 
     exit_code = 2
 
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems or (str(self),)  #: one sentence for each thing that is wrong
+
 
 class InvalidAdwId(AdwError, ValueError):
     """A workflow id has a shape that is not allowed."""
@@ -218,6 +222,14 @@ class IssueLocked(OwnershipError):
 
 class LeaseLost(OwnershipError):
     """The lease was taken over or ran out."""
+
+
+class RunLost(OwnershipError):
+    """A run was claimed again, or ended, by somebody else."""
+
+    def __init__(self, run_id: int) -> None:
+        super().__init__(f"run {run_id} is not yours any more: adw runs shows who has it")
+        self.run_id = run_id
 
 
 class NotTheLockOwner(OwnershipError):

@@ -1,0 +1,159 @@
+"""
+What the engine, its runners and the run queue ask of each other: the second half of `interfaces`.
+
+A runner runs one phase once. It gets all it may know in a `PhaseContext`, ends early when something is ordered, and
+records a process before that does anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.outcome import RunReport, Suspended
+from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.runs import NewRun, Run, RunState
+from adws.adw_modules.workflow import PhaseSpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+
+# --- orders ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """Something that ends the attempt under way."""
+
+    kind: str  #: drain | pause | stop | abandon | rollback | lost_lease
+    reason: str = ""
+    asked_by: str = ""
+    request_id: int | None = None  #: the row it came from
+    is_urgent: bool = False  #: do not wait for a graceful end
+
+
+class Orders(Protocol):
+    """The orders for the workflow that is being worked on; looked at often, so looking is cheap."""
+
+    def current(self) -> Order | None:
+        """Return the order to obey, None while the work may go on."""
+
+    def wait(self, seconds: float) -> Order | None:
+        """Wait for an order, at most that long."""
+
+
+# --- runners ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessRecord:
+    """A process we started, recorded before it executes anything; enough to recognise and end it after a crash."""
+
+    token: str  #: in its environment as ADW_PROCESS_TOKEN, and in that of all its descendants
+    identity: OwnerRecord  #: pid, start ticks, boot, namespace, machine
+    argv: tuple[str, ...]  #: what it runs, without secrets
+    started_at: str
+
+    def to_json(self) -> JsonObject:
+        """Return the record as it stands in the document."""
+        return {
+            "token": self.token,
+            "identity": self.identity.to_text(),
+            "argv": list(self.argv),
+            "started_at": self.started_at,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseContext:
+    """All that a runner may know and do in one attempt."""
+
+    document: WorkflowDocument  #: as it was stored when the attempt began; a runner never changes it
+    phase: str
+    attempt_number: int  #: over all rounds
+    round: int
+    cwd: Path  #: where the work is: the worktree, or the repository
+    folder: Path  #: the workflow's own directory for output and results
+    orders: Orders
+    record_process: Callable[[ProcessRecord], None]  #: returns when the record is durable
+    say: Callable[[str], None]  #: shows a line of progress; never raises
+    results: Mapping[str, JsonObject] = field(default_factory=dict)  #: of the phases before, by name
+    hints: tuple[str, ...] = ()  #: what a person said to do differently
+    env: Mapping[str, str] = field(default_factory=dict)  #: variables for its process, besides the allowed ones
+
+
+class Runner(Protocol):
+    """A way to run phases."""
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return what is wrong with *phase* for this runner, "" when nothing is; starts nothing."""
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+        """Run *phase* once. What it raises counts as a failed attempt, but for Fenced and LeaseLost."""
+
+
+# --- runs ------------------------------------------------------------------------------------------------------
+
+
+class RunQueue(Protocol):
+    """
+    What waits for a worker. Claiming is one compare-and-set; the highest priority first, then the oldest.
+
+    Every call of a worker carries the run it claimed; when its token is not the row's any more, the call raises
+    RunLost and changes nothing. An unfinished run of a workflow is unique: enqueueing another returns that one.
+    """
+
+    def enqueue(self, run: NewRun) -> Run:
+        """Store a run, durable when this returns; the workflow's unfinished run when it has one."""
+
+    def claim(self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None) -> Run | None:
+        """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
+
+    def begin(self, run: Run) -> Run:
+        """Say that work on a claimed run has begun."""
+
+    def renew(self, run: Run, *, ttl_seconds: float) -> Run:
+        """Push the end of the claim out, and return the run as it stands: STOPPING when it shall stop."""
+
+    def requeue(self, run: Run, *, not_before: str = "", reason: str = "") -> Run:
+        """Give the run back: PENDING again, due at *not_before*, in its old place among its equals."""
+
+    def finish(self, run: Run, state: RunState, *, reason: str = "") -> Run:
+        """End the run: COMPLETED, FAILED or STOPPED."""
+
+    def ask_to_stop(self, run_id: int, *, reason: str = "") -> Run:
+        """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
+
+    def take_back(self, run: Run, *, reason: str) -> Run | None:
+        """Make a run whose worker is gone PENDING again (STOPPED if it was stopping), None when it moved on."""
+
+    def get(self, run_id: int) -> Run | None:
+        """Return a run."""
+
+    def of_workflow(self, adw_id: str, *, limit: int = 50) -> tuple[Run, ...]:
+        """Return the runs of a workflow, newest first."""
+
+    def page(self, *, states: Sequence[RunState] = (), limit: int = 50, before: int | None = None) -> tuple[Run, ...]:
+        """Return runs, newest first, those with a lower id than *before*."""
+
+    def live(self) -> tuple[Run, ...]:
+        """Return every run that a worker has, or had when it died."""
+
+    def seconds_to_next(self) -> float | None:
+        """Return in how many seconds the next waiting run is due (0 when one is), None when none waits."""
+
+    def watch(self) -> QueueWatch:
+        """Return something that says cheaply whether the queue may have changed."""
+
+
+class QueueWatch(Protocol):
+    """A cheap look at whether anything was committed to the database since the last look."""
+
+    def has_changed(self) -> bool:
+        """Say whether there may be something new; the first look says yes."""
+
+    def close(self) -> None:
+        """Let go of what it holds open."""

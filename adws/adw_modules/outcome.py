@@ -1,0 +1,107 @@
+"""
+What came of one attempt, and what a runner says about it.
+
+A runner reports facts (`RunReport`); the rules make of them what happens next (`Outcome`); only the worker acts on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from adws.adw_modules.json_value import JsonObject
+
+# --- what a runner reports -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunReport:
+    """What a runner says after it ran a phase once. An exception says that it failed without a report."""
+
+    ok: bool
+    error: BaseException | None = None  #: why not, for the classifier; set exactly when it is not ok
+    summary: str = ""  #: one line for people
+    result: JsonObject = field(default_factory=dict)  #: what the phase gave back, for gates and later phases
+    wants_rework: bool = False  #: it worked, and found that earlier work has to be done again
+    exit_code: int | None = None
+    cost_usd: float | None = None
+    output_files: tuple[str, ...] = ()  #: relative to the workflow's directory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspended:
+    """The attempt was ended on order (drain, pause, stop, lost lease): it does not count."""
+
+    reason: str
+
+
+# --- what the engine answers -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """The workflow is over: completed, abandoned or rolled back."""
+
+    state: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Next:
+    """The phase is complete; go on with *phase*, which is begun already when *is_begun*."""
+
+    phase: str
+    is_begun: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryAt:
+    """The attempt failed and the phase is tried again at that moment."""
+
+    phase: str
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitUntil:
+    """Nothing failed, but nothing can be done before that moment (a quota, a rate-limit window, an open breaker)."""
+
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fork:
+    """The phase goes on in children, which report by events."""
+
+    children: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paused:
+    """The workflow waits for a person."""
+
+    reason: str  #: paused by someone | awaiting_approval | ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    """The workflow failed: a phase used up its attempts, or what went wrong is not helped by trying again."""
+
+    phase: str
+    reason: str  #: terminal reason, such as MAX_ATTEMPTS_EXHAUSTED
+    message: str = ""
+    advice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stopped:
+    """The attempt was suspended on order; the run goes back to where whoever ordered it wants it."""
+
+    reason: str  #: drain | stop | lost_lease
+
+
+Outcome: TypeAlias = Done | Next | RetryAt | WaitUntil | Fork | Paused | Failed | Stopped

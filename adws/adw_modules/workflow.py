@@ -1,0 +1,156 @@
+"""
+A workflow as data: named phases in the order they run, and everything each of them may and must do.
+
+Nouns only. `workflow_checks` says whether a definition is sound, `workflow_library` has those that come with adw,
+`workflow_file` reads those of a user. A definition is frozen into the document when a workflow starts: what a file says
+later changes nothing about a workflow that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from adws.adw_modules.json_value import JsonObject
+
+#: Attempts of a phase in one round, unless its definition says otherwise.
+DEFAULT_MAX_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeouts:
+    """The three clocks of a phase's process, in seconds; None: that clock is not looked at."""
+
+    wall: float | None = 3600.0  #: from start to end
+    idle: float | None = None  #: without a word on its output
+    after_result: float | None = 30.0  #: from its result to its end
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetrySpec:
+    """How a phase waits between attempts; None: what the kind of error asks for."""
+
+    strategy: str | None = None  #: fixed | linear | exponential
+    base_seconds: float | None = None
+    max_seconds: float | None = None
+    categories: tuple[str, ...] | None = None  #: kinds of error that are retried
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    """What has to hold after a phase's own success; one that cannot be decided does not hold."""
+
+    kind: str  #: command | artifact | result | human
+    command: tuple[str, ...] = ()  #: command: exits with 0
+    shell: str = ""  #: command, as one line for the shell
+    artifact: str = ""  #: artifact: a path or pattern below the working directory that exists and is not empty
+    timeout_seconds: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseSpec:
+    """One phase."""
+
+    name: str
+    state: str  #: the workflow state it runs under
+    runner: str  #: command | python | the name of an agent
+    tier: int = 0  #: phases of a later tier never start before every required one of an earlier is complete
+    needs: tuple[str, ...] = ()  #: phases that must be complete first
+    is_required: bool = True  #: False: when it fails for good, the workflow goes on without it
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retry: RetrySpec = field(default_factory=RetrySpec)
+    gates: tuple[Gate, ...] = ()
+    allowed_paths: tuple[str, ...] = ()  #: patterns of files it may change; empty: all
+    command: tuple[str, ...] = ()  #: runner command, as arguments
+    shell: str = ""  #: runner command, as one line for the shell
+    call: str = ""  #: runner python: `package.module:function`
+    prompt: str = ""  #: file of the prompt, for agents
+    env: tuple[str, ...] = ()  #: names of further environment variables its process gets
+    on_rework: str = ""  #: phase to go back to when its result asks for rework
+    options: Mapping[str, object] = field(default_factory=dict)  #: what its runner understands beyond this
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkflowSpec:
+    """A whole workflow."""
+
+    name: str
+    phases: tuple[PhaseSpec, ...]
+    version: str = "1"
+    description: str = ""
+    source: str = "built in"  #: where the definition stands, for messages
+
+    def phase(self, name: str) -> PhaseSpec | None:
+        """Return the phase called *name*."""
+        return next((phase for phase in self.phases if phase.name == name), None)
+
+    @property
+    def catalog_id(self) -> str:
+        """Name and version, as events carry them."""
+        return f"{self.name}@{self.version}"
+
+
+# --- JSON, as it is frozen in the document ---------------------------------------------------------------------
+
+_Part = TypeVar("_Part", Timeouts, RetrySpec, Gate)
+
+_DEFAULTS = PhaseSpec(name="", state="", runner="")
+
+
+def phase_to_json(phase: PhaseSpec) -> JsonObject:
+    """Return *phase* as JSON, without what is as usual."""
+    found: JsonObject = {"name": phase.name, "state": phase.state, "runner": phase.runner}
+    for name in ("tier", "is_required", "max_attempts", "shell", "call", "prompt", "on_rework"):
+        if getattr(phase, name) != getattr(_DEFAULTS, name):
+            found[name] = getattr(phase, name)
+    for name in ("needs", "allowed_paths", "command", "env"):
+        if getattr(phase, name):
+            found[name] = list(getattr(phase, name))
+    if phase.timeouts != _DEFAULTS.timeouts:
+        found["timeouts"] = _plain(phase.timeouts)
+    if phase.retry != _DEFAULTS.retry:
+        found["retry"] = _plain(phase.retry)
+    if phase.gates:
+        found["gates"] = [_plain(gate) for gate in phase.gates]
+    if phase.options:
+        found["options"] = dict(phase.options)  # type: ignore[arg-type]  # JSON, as workflow_checks saw to
+
+    return found
+
+
+def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
+    """Return the phase written by `phase_to_json`; unknown keys are left out, missing ones are as usual."""
+    values: dict[str, object] = {name: data[name] for name in PhaseSpec.__slots__ if name in data}
+    for name in ("needs", "allowed_paths", "command", "env"):
+        values[name] = _texts(data.get(name))
+    values["timeouts"] = _made(Timeouts, data.get("timeouts"))
+    values["retry"] = _made(RetrySpec, data.get("retry"))
+    gates = data.get("gates")
+    values["gates"] = tuple(_made(Gate, gate) for gate in gates) if isinstance(gates, Sequence) else ()
+
+    return PhaseSpec(**values)  # type: ignore[arg-type]  # written by phase_to_json
+
+
+def _plain(value: Timeouts | RetrySpec | Gate) -> JsonObject:
+    plain: JsonObject = {}
+    for name in value.__slots__:
+        item = getattr(value, name)
+        plain[name] = list(item) if isinstance(item, tuple) else item
+
+    return plain
+
+
+def _made(kind: type[_Part], data: object) -> _Part:
+    given = data if isinstance(data, Mapping) else {}
+    values = {name: given[name] for name in kind.__slots__ if name in given}
+    for name in ("command", "categories"):
+        if isinstance(values.get(name), list):
+            values[name] = tuple(values[name])
+
+    return kind(**values)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
