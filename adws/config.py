@@ -1,16 +1,16 @@
 """
-The settings: one table, and the only place that reads the environment.
+The settings in force: where each is looked for, and the only place that reads the environment.
 
-`adw config`, the documentation page and every error come from the table. What is unknown, unreadable or set twice with
-different values is an error that names the variable or the file and line; no value is ever replaced by a default in
-silence. The command line wins over the environment, that over `adw.toml`, that over the default.
+What is unknown, unreadable or set twice with different values is an error that names the variable or the file and line,
+and all of them are told at once; no value is ever replaced by a default in silence. The command line wins over the
+environment, that over `adw.toml`, that over the default. What there is to set stands in config_table.py.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -18,211 +18,22 @@ from typing import Any, NamedTuple
 
 from adws import config_home, config_values
 from adws.adw_modules.errors import ConfigError, PlatformUnsupported
-from adws.config_file import SettingsFile
+from adws.config_file import ConfigSection, SettingsFile
+from adws.config_table import BY_NAME, IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS, Section, Setting
 
-#: Names of variables that are not settings: those of the test suite.
-RESERVED_PREFIXES = ("ADW_TEST_", "ADW_SOAK")
-#: Variables of ADW set-ups that have no meaning here yet: they stop nothing, and `adw config` shows them as ignored.
-IGNORED_VARIABLES = ("ADW_AUTO_MERGE", "ADW_CLEANUP_WORKTREES", "ADW_DEBUG")
-
-
-class Setting(NamedTuple):
-    """One thing a user may set."""
-
-    name: str  #: attribute of Settings
-    default: str  #: as a user would write it; "" means not set
-    parse: Callable[[str, Path], object]  #: text and home -> value; ValueError says what it must be
-    help: str
-    key: str = ""  #: dotted key in adw.toml; "": cannot be set there
-    aliases: tuple[str, ...] = ()  #: other variables that users of such tools know
-    values: str = ""  #: what may be given, for the documentation
-    secret: bool = False
-
-    @property
-    def env(self) -> str:
-        """Name of the environment variable."""
-        return f"ADW_{self.name.upper()}"
-
-
-_AT_LEAST_ONE = config_values.whole(least=1)
-_COUNT = config_values.whole(least=0)
-
-SETTINGS: tuple[Setting, ...] = (
-    Setting("home", "", config_values.path, "Directory of adw.toml, state and trees.", values="path"),
-    Setting("state_dir", "state", config_values.path, "Where documents and database are.", "state.dir", values="path"),
-    Setting("trees_dir", "trees", config_values.path, "Where git worktrees are made.", "trees.dir", values="path"),
-    Setting(
-        "store",
-        "files",
-        config_values.choice("files", "database"),
-        "Home of the workflow documents: JSON files, or rows of the database.",
-        "state.store",
-        values="files, database",
-    ),
-    Setting(
-        "database_url",
-        "sqlite:///{state_dir}/adw.db",
-        config_values.database_url,
-        "Database for what is shared: locks, leases, requests, events, lists.",
-        "database.url",
-        values="sqlite:///PATH, postgresql://USER:PASSWORD@HOST/NAME",
-        secret=True,
-    ),
-    Setting(
-        "repository",
-        "",
-        config_values.repository,
-        "Repository on GitHub whose issues are worked on.",
-        "github.repository",
-        aliases=("GITHUB_REPO_URL",),
-        values="owner/name or its URL",
-    ),
-    Setting(
-        "lease_ttl_seconds",
-        "30",
-        config_values.seconds,
-        "A worker that is silent for this long loses its workflow.",
-        "lease.ttl_seconds",
-        values="seconds",
-    ),
-    Setting(
-        "lease_renew_seconds",
-        "10",
-        config_values.seconds,
-        "How often a worker says that it lives.",
-        "lease.renew_seconds",
-        values="seconds",
-    ),
-    Setting(
-        "lease_stop_seconds",
-        "20",
-        config_values.seconds,
-        "A worker stops itself when it could not say so for this long.",
-        "lease.stop_seconds",
-        values="seconds",
-    ),
-    Setting(
-        "projector_interval_seconds",
-        "0.2",
-        config_values.seconds,
-        "How often the database copy of the documents is brought up.",
-        "state.projector_interval_seconds",
-        values="seconds",
-    ),
-    Setting(
-        "max_document_bytes",
-        "16 MiB",
-        config_values.size,
-        "Largest workflow document that is written or read.",
-        "state.max_document_bytes",
-        values="bytes, or a number with KiB, MiB or GiB",
-    ),
-    Setting(
-        "log_level",
-        "INFO",
-        config_values.choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
-        "Least severe message that is logged.",
-        "log.level",
-        values="DEBUG, INFO, WARNING, ERROR, CRITICAL",
-    ),
-    Setting(
-        "log_format",
-        "auto",
-        config_values.choice("auto", "json", "text"),
-        "Form of log lines on stderr: auto is text on a terminal, JSON elsewhere.",
-        "log.format",
-        values="auto, json, text",
-    ),
-    Setting(
-        "log_max_bytes",
-        "10 MiB",
-        config_values.size,
-        "A log file that reaches this size is rotated.",
-        "log.max_bytes",
-        values="bytes, or a number with KiB, MiB or GiB",
-    ),
-    Setting("log_backups", "3", _COUNT, "Rotated log files that are kept.", "log.backups", values="0 or more"),
-    Setting(
-        "max_attempts",
-        "5",
-        _AT_LEAST_ONE,
-        "Attempts a phase has in each round.",
-        "limits.max_attempts",
-        values="1 or more",
-    ),
-    Setting(
-        "max_retries",
-        "3",
-        _COUNT,
-        "How often a workflow may leave the failed state.",
-        "limits.max_retries",
-        values="0 or more",
-    ),
-    Setting(
-        "max_reworks",
-        "3",
-        _COUNT,
-        "How often tests or a review may send a workflow back to building.",
-        "limits.max_reworks",
-        values="0 or more",
-    ),
-    Setting(
-        "recovery_mode",
-        "stale",
-        config_values.choice("none", "stale", "all"),
-        "Which unfinished workflows a starting worker takes up: none, those without a sign of life, or all whose "
-        "owner is not alive.",
-        "recovery.mode",
-        aliases=("RUN_RECOVERY_MODE",),
-        values="none, stale, all",
-    ),
-    Setting(
-        "recovery_threshold_seconds",
-        "300",
-        config_values.seconds,
-        "Age of the last sign of life after which a workflow counts as stale.",
-        "recovery.threshold_seconds",
-        aliases=("RUN_RECOVERY_THRESHOLD",),
-        values="seconds",
-    ),
-    Setting(
-        "github_token",
-        "",
-        config_values.token,
-        "Token for GitHub.",
-        aliases=("GITHUB_PAT", "GH_TOKEN", "GITHUB_TOKEN"),
-        values="token",
-        secret=True,
-    ),
-    Setting(
-        "webhook_secret",
-        "",
-        config_values.token,
-        "Secret that GitHub signs webhook deliveries with.",
-        aliases=("GITHUB_WEBHOOK_SECRET",),
-        values="token",
-        secret=True,
-    ),
-    Setting(
-        "claude_path",
-        "claude",
-        config_values.program,
-        "The Claude Code program.",
-        "agent.claude_path",
-        aliases=("CLAUDE_CODE_PATH",),
-        values="name or path",
-    ),
-    Setting(
-        "git_remote",
-        "origin",
-        config_values.remote,
-        "Git remote that branches are pushed to.",
-        "git.remote",
-        aliases=("ADW_GIT_REMOTE_NAME",),
-        values="name",
-    ),
-)
-BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
+__all__ = [
+    "BY_NAME",
+    "IGNORED_VARIABLES",
+    "RESERVED_PREFIXES",
+    "SECTIONS",
+    "SETTINGS",
+    "ConfigSection",
+    "Section",
+    "Setting",
+    "Settings",
+    "from_environment",
+    "load",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -253,6 +64,7 @@ class Settings:
     webhook_secret: str | None = field(repr=False)
     claude_path: str
     git_remote: str
+    file: SettingsFile = field(repr=False)  #: the home's adw.toml; one that is not there sets nothing
     origins: Mapping[str, Callable[[], str]] = field(repr=False)
     ignored: tuple[str, ...] = ()  #: variables that are set and known, and change nothing yet
 
@@ -271,6 +83,13 @@ class Settings:
             return "set"
 
         return str(value) if isinstance(value, Path) else value
+
+    def section(self, name: str) -> ConfigSection:
+        """Return a table of `adw.toml` that is no list of settings, one of SECTIONS; empty when it is not there."""
+        if name not in {section.name for section in SECTIONS}:
+            raise KeyError(f"{name} is not in SECTIONS of config_table.py")
+
+        return self.file.section(name)
 
     @property
     def database_file(self) -> Path | None:
@@ -308,18 +127,21 @@ def from_environment(overrides: Mapping[str, str] | None = None) -> Settings:
 def load(
     *, env: Mapping[str, str], cwd: Path, overrides: Mapping[str, str] | None = None, platform: str = os.name
 ) -> Settings:
-    """Return the settings for a process in *cwd* with this environment; raise ConfigError."""
+    """Return the settings for a process in *cwd* with this environment; raise ConfigError with all that is wrong."""
     if platform == "nt":
         raise PlatformUnsupported
-    _refuse_unknown_variables(env)
-    given = dict(_from_env(env, cwd))
-    given |= {name: _Given(text, _always("command line")) for name, text in (overrides or {}).items()}
-    home = _home(given, cwd)
-    in_file = _from_file(SettingsFile.read(home.path / "adw.toml"))
+    problems = [*_unknown_variables(env), *_disagreements(env, cwd)]
+    given = dict(_from_env(env)) | {
+        name: _Given(text, _always("command line")) for name, text in (overrides or {}).items()
+    }
+    try:
+        home = _home(given, cwd)
+        file = SettingsFile.read(home.path / "adw.toml")
+    except ConfigError as exc:
+        raise ConfigError(*problems, *exc.problems) from exc
+    problems += _problems_of(file)
 
-    ignored = tuple(name for name in IGNORED_VARIABLES if env.get(name))
-
-    return replace(_build({**dict(in_file), **given}, home), ignored=ignored)
+    return _build({**dict(_from_file(file)), **given}, home, file, problems, _ignored(env))
 
 
 def _home(given: Mapping[str, _Given], cwd: Path) -> config_home.Found:
@@ -333,56 +155,102 @@ def _home(given: Mapping[str, _Given], cwd: Path) -> config_home.Found:
     return config_home.Found(path, origin)
 
 
-def _from_env(env: Mapping[str, str], cwd: Path) -> Iterator[tuple[str, _Given]]:
-    """Yield what the environment sets; an empty variable counts as not set."""
+# --- the environment -------------------------------------------------------------------------------------------
+
+
+def _from_env(env: Mapping[str, str]) -> Iterator[tuple[str, _Given]]:
+    """Yield what the environment sets."""
     for setting in SETTINGS:
-        names = [name for name in (setting.env, *setting.aliases) if env.get(name)]
-        if not names:
-            continue
-        given = [_Given(env[name], _always(f"env {name}")) for name in names]
-        parsed = [_parsed(setting, one, cwd) for one in given]
-        for name, value in zip(names, parsed, strict=True):
-            if value != parsed[0]:
-                raise ConfigError(f"{names[0]} and {name} set {setting.name} to different values: unset one of them")
-        yield setting.name, given[0]
+        for name in _set_names(setting, env)[:1]:
+            yield setting.name, _Given(env[name], _always(f"env {name}"))
 
 
-def _refuse_unknown_variables(env: Mapping[str, str]) -> None:
+def _set_names(setting: Setting, env: Mapping[str, str]) -> list[str]:
+    """Return the variables that set *setting*; an empty one counts as not set."""
+    return [name for name in (setting.env, *setting.aliases) if env.get(name)]
+
+
+def _unknown_variables(env: Mapping[str, str]) -> Iterator[str]:
     known = {name for setting in SETTINGS for name in (setting.env, *setting.aliases)} | {*IGNORED_VARIABLES}
     for name in sorted(env):
         if name.startswith("ADW_") and name not in known and not name.startswith(RESERVED_PREFIXES):
-            raise ConfigError(
-                f"the variable {name} is not a setting of adw{config_values.nearest(name, known)}: unset it"
-            )
+            yield f"the variable {name} is not a setting of adw{config_values.nearest(name, known)}: unset it"
+
+
+def _disagreements(env: Mapping[str, str], cwd: Path) -> Iterator[str]:
+    """Yield a sentence for each variable that sets something else than another name of the same setting."""
+    for setting in SETTINGS:
+        first, *others = _set_names(setting, env) or [""]
+        for name in others:
+            if _meant(setting, env[name], cwd) != _meant(setting, env[first], cwd):
+                yield f"{first} and {name} set {setting.name} to different values: unset one of them"
+
+
+def _meant(setting: Setting, text: str, base: Path) -> object:
+    """Return the value of *text*, or itself when it has none: two spellings of one value are the same."""
+    try:
+        return setting.parse(text.strip(), base)
+    except ValueError:
+        return text
+
+
+def _ignored(env: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(name for name in IGNORED_VARIABLES if env.get(name))
+
+
+# --- the file --------------------------------------------------------------------------------------------------
 
 
 def _from_file(file: SettingsFile) -> Iterator[tuple[str, _Given]]:
-    """Yield what `adw.toml` sets; it is a file to commit, so a password in it is refused."""
-    file.refuse_unknown({setting.key for setting in SETTINGS if setting.key})
+    """Yield what `adw.toml` sets."""
+    for setting in SETTINGS:
+        if setting.key and (text := file.text(setting.key)):
+            yield setting.name, _Given(text, partial(file.where, setting.key))
+
+
+def _problems_of(file: SettingsFile) -> Iterator[str]:
+    """Yield what is wrong with the file whatever its values; it is a file to commit, so a password is refused."""
+    yield from file.unknown({setting.key for setting in SETTINGS if setting.key}, {one.name for one in SECTIONS})
     for setting in SETTINGS:
         if not setting.key or not file.has(setting.key):
             continue
         text = file.text(setting.key)
-        if setting.secret and config_values.without_password(text) != text:
-            raise ConfigError(f"{file.where(setting.key)}: {setting.key} has a password: set {setting.env} instead")
-        yield setting.name, _Given(text, partial(file.where, setting.key))
+        if not text:
+            yield f"{file.where(setting.key)}: {setting.key} must be a text or a number"
+        elif setting.secret and config_values.without_password(text) != text:
+            yield f"{file.where(setting.key)}: {setting.key} has a password: set {setting.env} instead"
+
+
+# --- together --------------------------------------------------------------------------------------------------
 
 
 def _always(text: str) -> Callable[[], str]:
     return lambda: text
 
 
-def _build(given: Mapping[str, _Given], home: config_home.Found) -> Settings:
-    """Return the settings with every value parsed, defaults included."""
+def _build(
+    given: Mapping[str, _Given],
+    home: config_home.Found,
+    file: SettingsFile,
+    problems: list[str],
+    ignored: tuple[str, ...],
+) -> Settings:
+    """Return the settings with every value parsed, defaults included; raise ConfigError with all *problems*."""
     found: dict[str, Any] = {"home": home.path}
     origins: dict[str, Callable[[], str]] = {"home": _always(home.origin)}
     for setting in SETTINGS[1:]:
-        one = given.get(setting.name)
         default = setting.default.replace("{state_dir}", str(found.get("state_dir", "")))
-        text, origins[setting.name] = (one.text, one.origin) if one else (default, _always("default"))
-        found[setting.name] = _parsed(setting, _Given(text, origins[setting.name]), home.path) if text else None
-    settings = Settings(**found, origins=origins)
-    _check_together(settings)
+        one = given.get(setting.name, _Given(default, _always("default")))
+        origins[setting.name] = one.origin
+        try:
+            found[setting.name] = _parsed(setting, one, home.path) if one.text else None
+        except ConfigError as exc:
+            problems += exc.problems
+    if problems:
+        raise ConfigError(*problems)
+    settings = Settings(**found, file=file, origins=origins, ignored=ignored)
+    if wrong := list(_wrong_together(settings)):
+        raise ConfigError(*wrong)
 
     return settings
 
@@ -398,13 +266,13 @@ def _parsed(setting: Setting, given: _Given, base: Path) -> object:
         raise ConfigError(f"{setting.name} ({given.origin()}){shown} {exc}") from None
 
 
-def _check_together(settings: Settings) -> None:
-    """Refuse lease times that could let two workers believe they own one workflow."""
+def _wrong_together(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for lease times that could let two workers believe they own one workflow."""
     names = ("lease_renew_seconds", "lease_stop_seconds", "lease_ttl_seconds")
     for less, more in pairwise(names):
         low, high = getattr(settings, less), getattr(settings, more)
         if low >= high:
-            raise ConfigError(
+            yield (
                 f"{less} is {low:g} ({settings.origin(less)}) and must be less than {more}, "
                 f"which is {high:g} ({settings.origin(more)})"
             )

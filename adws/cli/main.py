@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import click
 
 import adws
-from adws.adw_modules.errors import AdwError
+from adws.adw_modules.errors import AdwError, ConfigError
 
 if TYPE_CHECKING:
     from adws.app import App
@@ -166,7 +166,9 @@ def _ended(result: object) -> int:
 
 
 def _expected(error: AdwError) -> int:
-    importlib.import_module("adws.cli.output").fail(str(error))
+    fail = importlib.import_module("adws.cli.output").fail
+    for problem in error.problems if isinstance(error, ConfigError) else (str(error),):
+        fail(problem)
 
     return error.exit_code
 

@@ -17,7 +17,7 @@ import click
 
 from adws.adw_modules import events, state_diagram, state_machine
 from adws.cli import main as frame
-from adws.config import RESERVED_PREFIXES, SETTINGS, Setting
+from adws.config import IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTE = "<!-- Made by scripts/docs from the code: change the code, then run scripts/docs. -->"
@@ -55,19 +55,38 @@ The home is `adw --home PATH`, else `ADW_HOME`, else the main checkout of the gi
 inside one of its worktrees), else the current directory. Relative paths start at the home.
 
 Unknown variables that start with `ADW_`, unknown keys and bad values are errors that name the variable or the file and
-line. Setting a variable and one of its other names to different values is an error too. Variables that start with
-{_and([f"`{prefix}`" for prefix in RESERVED_PREFIXES])} belong to the test suite and are not read.
+line; all of them are told at once. Setting a variable and one of its other names to different values is an error too.
+
+These variables are no settings, and no errors either:
+
+{_table(("Variable", "What adw does with it"), _other_variables())}
 
 Secrets are given by environment variables only, since `adw.toml` is a file to commit; `adw config` shows them as `set`
 or `not set`, and the password in a database URL as `***`.
 
 {_table(("Variable", "Key in `adw.toml`", "Default", "Values", "Meaning"), [_setting_row(s) for s in SETTINGS])}
 
-## An `adw.toml` with every key at its default
+## Other tables of `adw.toml`
+
+{_table(("Table", "Meaning"), [(f"`[{section.name}]`", section.help) for section in SECTIONS])}
+
+## An `adw.toml` with every key
+
+Each key has its default. A key that has none stands behind a `#`, with what may be given.
 
 ```toml
 {example_file()}```
 """
+
+
+def _other_variables() -> Iterator[tuple[str, str]]:
+    for name in IGNORED_VARIABLES:
+        yield (
+            f"`{name}`",
+            "Known from other ADW set-ups. Ignored: it has no meaning in this version, `adw config` says so.",
+        )
+    for prefix in RESERVED_PREFIXES:
+        yield f"`{prefix}*`", "Reserved for the test suite. Not read."
 
 
 def example_file() -> str:
@@ -75,9 +94,12 @@ def example_file() -> str:
     tables: dict[str, list[str]] = {}
     for setting in SETTINGS:
         table, _, key = setting.key.rpartition(".")
-        if table and setting.default:
-            default = setting.default.replace("{state_dir}", "state")
-            tables.setdefault(table, []).append(f"{key} = {_toml(default)}")
+        if not table:
+            continue
+        default = setting.default.replace("{state_dir}", "state")
+        tables.setdefault(table, []).append(
+            f"{key} = {_toml(default)}" if default else f"# {key} = {_toml(setting.values)}"
+        )
 
     return "\n".join(f"[{name}]\n" + "".join(f"{line}\n" for line in lines) for name, lines in tables.items())
 

@@ -64,6 +64,12 @@ def test_a_message_of_several_lines_is_shown_as_one(command, capsys):
     assert capsys.readouterr().err == "adw: first [31msecond\n"
 
 
+def test_several_settings_that_are_wrong_are_a_line_each(command, capsys):
+    assert command(raising(ConfigError("first\nis wrong", "second is too"))) == 2
+
+    assert capsys.readouterr().err == "adw: first is wrong\nadw: second is too\n"
+
+
 def test_an_interrupt_exits_with_130_and_no_traceback(command, capsys):
     assert command(raising(KeyboardInterrupt())) == 130
 

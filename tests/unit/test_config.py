@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from dataclasses import fields
 from pathlib import Path
 
@@ -31,7 +34,7 @@ def refused(home: Path, *, toml: str | None = None, **env: str) -> str:
 
 def test_the_table_and_the_typed_settings_name_the_same_things():
     assert [setting.name for setting in SETTINGS] == [
-        f.name for f in fields(Settings) if f.name not in {"origins", "ignored"}
+        f.name for f in fields(Settings) if f.name not in {"file", "origins", "ignored"}
     ]
 
 
@@ -171,17 +174,21 @@ def test_variables_of_the_test_suite_are_left_alone(tmp_path):
     ("toml", "line", "words"),
     [
         ("\n[state]\nstroe = 'files'\n", 3, "did you mean state.store?"),
-        ("[workflows.mine]\nphases = []\n", 2, "workflows.mine.phases is not a setting"),
+        ("[workflow.mine]\nphases = []\n", 2, "workflow.mine.phases is not a setting"),
+        ("workflows = 3\n", 1, "workflows must be a table, such as [workflows.NAME]"),
         ("[retention]\n", 1, "retention is not a setting"),
+        ("'state.store' = 'files'\n", 1, "'state.store' is not a setting"),
+        ("[state]\nstore = {}\n", 2, "must be a text or a number"),
         ("# store\n[state]\ndir = 'x'\nstore = 'cloud'\n", 4, "must be one of files, database"),
         ("[limits]\nmax_attempts = 0\n", 2, "must be a whole number, 1 or more"),
         ("[limits]\nmax_attempts = true\n", 2, "must be a text or a number"),
-        ("[limits]\nmax_attempts = [\n 1,\n]\n", 4, "must be a text or a number"),
+        ("[limits]\nmax_attempts = [\n 1,\n]\n", 2, "must be a text or a number"),
         ("[state]\nstore = ''\n", 2, "must be a text or a number"),
         ("[state]\nstore = = 1\n", 2, "this is not TOML"),
         ("[state]\nstore = '''never\nclosed\n", 3, "this is not TOML"),
         ("[state]\nstore='files'\nstore='files'\n", 3, "this is not TOML"),
-        ("[log]\nlevel = '''\nbackups = 9'''\nbackups = -1\n", 3, "must be one of DEBUG"),
+        ("[log]\nlevel = '''\nbackups = 9'''\nbackups = -1\n", 2, "must be one of DEBUG"),
+        ("[log]\nlevel = '''\nbackups = 9'''\nbackups = -1\n", 4, "must be a whole number"),
         ("[log]\nformat = 'json'  # backups = 9\nbackups = -1\n", 3, "must be a whole number, 0 or more"),
         ("[github]\ntoken = 'hush-hush'\n", 2, "secrets are given by environment variables only"),
         ("[database]\nurl = 'postgresql://me:hush-hush@db/x'\n", 2, "set ADW_DATABASE_URL instead"),
@@ -203,9 +210,41 @@ def test_a_file_that_is_not_text_is_refused_with_its_line(tmp_path):
 
 
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path):
-    (tmp_path / "adw.toml").mkdir()
+    (tmp_path / "adw.toml").symlink_to("adw.toml")
 
     assert f"cannot read {tmp_path}/adw.toml" in refused(tmp_path)
+
+
+def as_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def as_socket(path: Path) -> None:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listening:
+        listening.bind(path.name)
+
+
+def as_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, as_fifo, as_socket, as_device], ids=["directory", "fifo", "socket", "device"]
+)
+def test_what_is_not_a_regular_file_is_refused_and_not_waited_for(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)  # the name of a socket may not be long
+    make(tmp_path / "adw.toml")
+
+    assert f"{tmp_path}/adw.toml is not a regular file" in refused(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
+    (tmp_path / "adw.toml").write_bytes(b"\xef\xbb\xbf[state]\nstore = 'database'\n")
+
+    settings = load(tmp_path)
+
+    assert (settings.store, settings.origin("store")) == ("database", f"{tmp_path}/adw.toml:2")
 
 
 @pytest.mark.parametrize(
@@ -276,6 +315,92 @@ def test_lease_times_that_allow_two_owners_are_refused(tmp_path, env):
 def test_windows_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(PlatformUnsupported, match="Windows is not supported, use WSL"):
         config.load(env={}, cwd=tmp_path, platform="nt")
+
+
+def test_all_that_is_wrong_is_told_at_once_each_with_its_place(tmp_path):
+    toml = "[state]\nstroe = 'files'\n[limits]\nmax_retries = -1\nmax_reworks = []\n[database]\nurl = 'mysql://x'\n"
+    (tmp_path / "adw.toml").write_text(toml)
+    env = {"ADW_HOME": str(tmp_path), "ADW_STROE": "1", "ADW_STORE": "cloud", "GH_TOKEN": "a", "GITHUB_TOKEN": "b"}
+
+    with pytest.raises(ConfigError) as caught:
+        config.load(env=env, cwd=tmp_path)
+
+    file = f"{tmp_path}/adw.toml"
+    places = ["ADW_STROE", "GH_TOKEN and GITHUB_TOKEN", f"{file}:2", f"{file}:5", "ADW_STORE", f"{file}:7", f"{file}:4"]
+    assert len(caught.value.problems) == len(places)
+    assert all(place in problem for place, problem in zip(places, caught.value.problems, strict=True))
+
+
+def test_what_is_wrong_in_the_environment_is_told_with_a_file_that_cannot_be_read(tmp_path):
+    message = refused(tmp_path, toml="[", ADW_STROE="1")
+
+    assert "ADW_STROE" in message
+    assert "this is not TOML" in message
+
+
+def test_an_empty_table_of_settings_is_no_mistake(tmp_path):
+    assert load(tmp_path, toml="[state]\n# store = 'database'\n[workflows]\n").store == "files"
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
+    assert "nested too deeply" in refused(tmp_path, toml=f"x = {'[' * 5000}{']' * 5000}\n")
+
+
+# --- tables that are no settings -------------------------------------------------------------------------------
+
+WORKFLOWS = """[state]
+store = "files"
+
+[workflows.mine]
+title = "Mine"
+
+[[workflows.mine.phases]]
+name = "plan"
+
+[[workflows.mine.phases]]
+name = "build"
+runner = "shell"
+"""
+
+
+def test_a_registered_table_is_handed_on_as_it_is_with_the_place_of_each_key(tmp_path):
+    section = load(tmp_path, toml=WORKFLOWS).section("workflows")
+
+    assert section.data == {
+        "mine": {"title": "Mine", "phases": [{"name": "plan"}, {"name": "build", "runner": "shell"}]}
+    }
+    assert section.path == tmp_path / "adw.toml"
+    assert section.line_of("mine", "phases", 1, "runner") == 12
+    assert section.where("mine", "title") == f"{tmp_path}/adw.toml:5"
+
+
+def test_a_key_that_is_missing_has_the_line_of_the_table_it_is_missing_in(tmp_path):
+    section = load(tmp_path, toml=WORKFLOWS).section("workflows")
+
+    assert section.line_of("mine", "phases", 0, "runner") == 7
+    assert section.line_of("mine", "phases", 7) == 7
+    assert section.line_of("yours", "phases") == 4
+    assert section.line_of() == 4
+
+
+@pytest.mark.parametrize("toml", [None, "[state]\nstore = 'files'\n"], ids=["no-file", "no-table"])
+def test_a_table_that_is_not_there_is_empty_and_has_no_place(tmp_path, toml):
+    section = load(tmp_path, toml=toml).section("workflows")
+
+    assert (section.data, section.path, section.line_of("mine")) == ({}, None, None)
+    assert section.where("mine") == f"{tmp_path}/adw.toml"
+
+
+def test_a_table_that_nobody_registered_cannot_be_asked_for(tmp_path):
+    with pytest.raises(KeyError, match=r"state is not in SECTIONS of config_table\.py"):
+        load(tmp_path).section("state")
+
+
+def test_a_table_has_another_name_than_every_setting():
+    tables = {setting.key.partition(".")[0] for setting in SETTINGS}
+
+    assert tables.isdisjoint(section.name for section in config.SECTIONS)
+    assert all(section.help.endswith(".") for section in config.SECTIONS)
 
 
 # --- secrets are not shown -------------------------------------------------------------------------------------

@@ -69,6 +69,22 @@ def test_every_command_setting_and_event_is_documented():
         assert f"| `{name}` |" in events
 
 
+def test_the_page_of_settings_names_every_key_every_table_and_what_is_not_read():
+    page = make_docs.settings_page()
+    example = make_docs.example_file()
+
+    for setting in config.SETTINGS:
+        if setting.key:
+            assert f"{setting.key.rpartition('.')[2]} = " in example
+    assert '# repository = "owner/name or its URL"' in example
+    for section in config.SECTIONS:
+        assert f"`[{section.name}]`" in page
+    for name in config.IGNORED_VARIABLES:
+        assert f"| `{name}` | Known from other ADW set-ups. Ignored" in page
+    for prefix in config.RESERVED_PREFIXES:
+        assert f"| `{prefix}*` | Reserved" in page
+
+
 def test_every_command_of_the_table_is_there_under_its_name():
     root = click.Context(frame.cli, info_name="adw")
     for section in frame.COMMANDS.values():
