@@ -83,17 +83,17 @@ RULES: tuple[_Rule, ...] = (
 )
 
 
-#: How TOKENS and private keys begin in the bytes of JSON. Without an edge: there a line break before one is a letter.
-#: Each starts with a literal, so a search is one fast pass; the gates before them are faster still.
+#: How TOKENS and private keys begin in the bytes of JSON, each behind a byte that must be there too and seldom is: one
+#: byte is looked for ten times as fast. Without an edge: in JSON a line break before a token is a letter. Each pattern
+#: starts with a literal, so that a search is one fast pass.
 _HINTS: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
-    (b"_", re.compile(rb"g(?:h[pousr]_|ithub_pat_)[A-Za-z0-9_]{10}")),
-    (b"-", re.compile(rb"gl[a-z]{2,5}-[A-Za-z0-9_.\-]{16}")),
-    (b"-", re.compile(rb"sk-(?:[A-Za-z0-9]{20}|(?:ant|proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_\-]{8})")),
+    (b"g", re.compile(rb"g(?:h[pousr]_[A-Za-z0-9_]{10}|l[a-z]{2,5}-[A-Za-z0-9_.\-]{16}|ithub_pat_[A-Za-z0-9_]{10})")),
+    (b"k", re.compile(rb"sk-(?:[A-Za-z0-9]{20}|(?:ant|proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_\-]{8})")),
     (b"x", re.compile(rb"x(?:ox[abeoprs](?:\.xox[a-z])?|app)-[A-Za-z0-9\-]{10}")),
     (b"A", re.compile(rb"A(?:Iza[A-Za-z0-9_\-]{30}|(?:KIA|SIA|BIA|CCA)[A-Z0-9]{16})")),
     (b"J", re.compile(rb"eyJ[A-Za-z0-9_\-]{10}")),
-    (b"://", re.compile(rb"://[^\s/?#\"'<>:@]*+:[^\s/\"'<>@]*+@")),
-    (b"-----BEGIN ", re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")),
+    (b"@", re.compile(rb"://[^\s/?#\"'<>:@]*+:[^\s/\"'<>@]*+@")),
+    (b"Y", re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")),
 )
 
 _SCHEME = re.compile(r"(?i:(?<![A-Za-z])(?:bearer|basic)[ \t]{1,4})([A-Za-z0-9._~+/=\-]{8,})", re.ASCII)
@@ -144,7 +144,11 @@ def find_tokens(text: str) -> Iterator[Match]:
 
 def may_have_tokens(payload: bytes) -> bool:
     """Say, fast, whether `find_tokens` may find something in *payload*, which may be JSON."""
-    return any(gate in payload and pattern.search(payload) is not None for gate, pattern in _HINTS)
+    for gate, pattern in _HINTS:  # noqa: SIM110 - on the path of every step, and any() costs half as much again
+        if gate in payload and pattern.search(payload) is not None:
+            return True
+
+    return False
 
 
 def _find_by(rules: tuple[_Rule, ...], text: str) -> Iterator[Match]:

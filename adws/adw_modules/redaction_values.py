@@ -312,10 +312,10 @@ class _ScrubIndex:
         )
 
     def is_in(self, payload: bytes) -> bool:
+        if not self._short and not self._long:
+            return False
         if any(needle in payload for needle in self._short):
             return True
-        if not self._long:
-            return False
         width = self._SAMPLE
         samples = [payload[at : at + width] for at in range(0, len(payload) - width + 1, self._stride)]
         if self._seeds.isdisjoint(samples):

@@ -15,7 +15,6 @@ A machine belongs to one thread. Several processes are kept apart by who owns th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -174,8 +173,8 @@ class WorkflowStateMachine:
 
         after = advance(self._at, self._table, wanted)
         move: JsonObject = {
-            "from": self._at.state.value,
-            "to": wanted.value,
+            "from": self._at.state._value_,
+            "to": wanted._value_,
             "timestamp": timestamps.to_text(self._now()),
             "metadata": self._metadata_of(after, metadata),
         }
@@ -213,15 +212,15 @@ class WorkflowStateMachine:
         return IllegalTransition(self._at.state.value, wanted.value, legal, why)
 
     def _metadata_of(self, after: Position, given: Mapping[str, JsonValue] | None) -> JsonObject:
-        metadata = as_json({} if given is None else given)
+        metadata: JsonObject = {} if given is None else as_json(given)
         own = facts(self._at, after)
-        taken = sorted(own.keys() & metadata.keys())
-        if taken:
+        if own and (taken := sorted(own.keys() & metadata.keys())):
             raise UsageError(f"the machine writes {', '.join(taken)} into this move itself: use another metadata key")
         if after.is_rolling_back and after.state is WorkflowState.ABANDONED:
             metadata.setdefault("rollback", True)
+        metadata.update(own)
 
-        return {**metadata, **own}
+        return metadata
 
     # --- retries -----------------------------------------------------------------------------------------------
 
@@ -235,7 +234,7 @@ class WorkflowStateMachine:
         if not self.can_retry():
             raise RetriesExhausted(self._at.retry_count, self._at.max_retries)
 
-        self._at = replace(self._at, retry_count=self._at.retry_count + 1, retry_marks=self._at.retry_marks + 1)
+        self._at = self._at._replace(retry_count=self._at.retry_count + 1, retry_marks=self._at.retry_marks + 1)
 
     def grant_retries(self, number: int) -> None:
         """Raise the limit by *number*, as a person decided; the move out of FAILED tells it in the history."""
@@ -244,7 +243,7 @@ class WorkflowStateMachine:
             raise UsageError("the number of retries granted must be at least 1")
 
         limit, granted = self._at.max_retries + number, self._at.retries_granted + number
-        self._at = replace(self._at, max_retries=limit, retries_granted=granted)
+        self._at = self._at._replace(max_retries=limit, retries_granted=granted)
 
     def _is_waiting_for_retry(self) -> bool:
         return self._at.state is WorkflowState.FAILED and not self._at.is_rolling_back
@@ -272,7 +271,7 @@ class WorkflowStateMachine:
             raise UsageError(f"{wanted.value} comes after {recorded.value}, where it stopped: no phase may be skipped")
 
         if self._at.state is WorkflowState.PAUSED:
-            self._at = replace(self._at, resume_state=wanted)
+            self._at = self._at._replace(resume_state=wanted)
         else:
             self._at = failed_in(self._at, wanted)
 
@@ -287,7 +286,7 @@ class WorkflowStateMachine:
 
     def mark_merged(self) -> None:
         """Write down that the pull request is merged; there is no way back from that."""
-        self._at = replace(self._at, is_merged=True)
+        self._at = self._at._replace(is_merged=True)
 
     def begin_rollback(self) -> None:
         """
@@ -300,7 +299,7 @@ class WorkflowStateMachine:
         if self._at.state is WorkflowState.ROLLED_BACK:
             raise self._illegal(WorkflowState.ROLLED_BACK, "it is there already")
 
-        self._at = replace(self._at, is_rolling_back=True)
+        self._at = self._at._replace(is_rolling_back=True)
 
     # --- persistence -------------------------------------------------------------------------------------------
 
@@ -330,19 +329,22 @@ class WorkflowStateMachine:
         moves = self._missing_in(document)
         if moves:
             document.add_history(moves, keep=len(self._history))
-        document.history_dropped = self._dropped
-        document.current_state = self._at.state.value
-        document.resume_state = _value(self._at.resume_state)
-        document.failed_phase = _value(self._at.failed_phase)
-        document.furthest_failed = _value(self._at.furthest_failed)
-        document.retry_count = self._at.retry_count
-        document.retry_marks = self._at.retry_marks
-        document.max_retries = self._at.max_retries
-        document.retries_granted = self._at.retries_granted
-        document.reworks = self._at.reworks
-        document.max_reworks = self._at.max_reworks
-        document.pr_merged = self._at.is_merged
-        if self._at.is_rolling_back:
+        at = self._at
+        document.assign(
+            history_dropped=self._dropped,
+            current_state=at.state._value_,
+            resume_state=_value(at.resume_state),
+            failed_phase=_value(at.failed_phase),
+            furthest_failed=_value(at.furthest_failed),
+            retry_count=at.retry_count,
+            retry_marks=at.retry_marks,
+            max_retries=at.max_retries,
+            retries_granted=at.retries_granted,
+            reworks=at.reworks,
+            max_reworks=at.max_reworks,
+            pr_merged=at.is_merged,
+        )
+        if at.is_rolling_back:
             document.begin_rollback()
 
     def _missing_in(self, document: WorkflowDocument) -> list[JsonObject]:
@@ -355,7 +357,7 @@ class WorkflowStateMachine:
         if missing < 0 or not self._continues(document, missing):
             raise UsageError(f"the document of {self._adw_id} has moves this machine does not know: load it again")
 
-        return [copied(move) for move in self._history[max(0, len(self._history) - missing) :]]
+        return [copied(move) for move in self._history[-missing:]] if missing else []
 
     def _continues(self, document: WorkflowDocument, missing: int) -> bool:
         """Say whether the last move of *document* is the one before the *missing* ones here, as far as it is kept."""
@@ -367,7 +369,7 @@ class WorkflowStateMachine:
 
 
 def _value(state: WorkflowState | None) -> str | None:
-    return None if state is None else state.value
+    return None if state is None else state._value_  # `value` is a Python function, and this is on every step
 
 
 def _ambient_now() -> datetime:

@@ -20,6 +20,9 @@ from adws.adw_modules.errors import BadWorkflowGraph, UsageError
 class WorkflowState(Enum):
     """Where a workflow stands; the phases are in the order of the pipeline."""
 
+    # Each state exists once. Enum's own hash is a Python function, and every look at a set or a table would call it.
+    __hash__ = object.__hash__
+
     PENDING = "pending"  #: accepted, no phase begun
     PLANNING = "planning"
     BUILDING = "building"
