@@ -8,6 +8,7 @@ import pytest
 
 from adws import app as wiring
 from adws import config
+from adws.adw_modules.db import schema_version
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.locks import acquire_lock
 from tests.contracts.worlds import FIRST, make_document
@@ -18,8 +19,12 @@ def test_a_new_home_is_upgraded_checked_and_rebuilt(adw, home):
 
     first = adw("db", "upgrade")
     assert first.rc == 0, first.stderr
-    assert "schema none -> 0001" in first.stdout
-    assert adw("db", "upgrade", "--json").json() == {"from": "0001", "to": "0001", "backup": None}
+    assert f"schema none -> {schema_version.HEAD}" in first.stdout
+    assert adw("db", "upgrade", "--json").json() == {
+        "from": schema_version.HEAD,
+        "to": schema_version.HEAD,
+        "backup": None,
+    }
 
     assert adw("db", "check").stdout == "no problems found\n"
     rebuilt = adw("db", "rebuild", "--json")
@@ -191,6 +196,6 @@ def test_a_damaged_database_is_said_to_be_damaged(adw, home):
 def test_the_same_works_on_postgresql(adw, empty_pg_url):
     env = {"ADW_DATABASE_URL": empty_pg_url}
 
-    assert "schema none -> 0001" in adw("db", "upgrade", env=env).stdout
+    assert f"schema none -> {schema_version.HEAD}" in adw("db", "upgrade", env=env).stdout
     assert adw("db", "check", env=env).stdout == "no problems found\n"
     assert adw("db", "rebuild", env=env).rc == 0

@@ -26,6 +26,10 @@ from adws.adw_modules.interfaces import PageQuery
 from tests import forked
 from tests.contracts.worlds import FIRST, database_world, make_document, make_owner
 
+#: The revision of this adw, and that of the step which tests put after it.
+NOW = schema_version.HEAD
+LATER = f"{int(NOW) + 1:04}"
+
 # --- drift -----------------------------------------------------------------------------------------------------
 
 
@@ -170,11 +174,11 @@ def a_step_ahead(monkeypatch, tmp_path):
     """A later adw: one more migration, which a test may make fail."""
     folder = tmp_path / "later" / "versions"
     folder.mkdir(parents=True)
-    ours = Path(upgrade.__file__).parent / "migrations" / "versions" / "0001_first_tables.py"
-    (folder / "0001_first_tables.py").write_text(ours.read_text())
-    (folder / "0002_colour.py").write_text(
+    for ours in (Path(upgrade.__file__).parent / "migrations" / "versions").glob("0*.py"):
+        (folder / ours.name).write_text(ours.read_text())
+    (folder / f"{LATER}_colour.py").write_text(
         '"""Give requests a colour."""\n\nimport sqlalchemy as sa\nfrom alembic import op\n\n'
-        'revision, down_revision = "0002", "0001"\n\n\n'
+        f'revision, down_revision = "{LATER}", "{NOW}"\n\n\n'
         "def upgrade():\n"
         '    op.add_column("requests", sa.Column("colour", sa.Text))\n'
         "    op.execute(\"UPDATE requests SET colour = 'red'\")\n"
@@ -184,10 +188,10 @@ def a_step_ahead(monkeypatch, tmp_path):
     config = Config()
     config.set_main_option("script_location", str(folder.parent))
     monkeypatch.setattr(ScriptDirectory, "from_config", staticmethod(lambda _: original(config)))
-    monkeypatch.setattr(schema_version, "KNOWN", ("0001", "0002"))
-    monkeypatch.setattr(schema_version, "HEAD", "0002")
+    monkeypatch.setattr(schema_version, "KNOWN", (*schema_version.KNOWN, LATER))
+    monkeypatch.setattr(schema_version, "HEAD", LATER)
 
-    return folder / "0002_colour.py"
+    return folder / f"{LATER}_colour.py"
 
 
 def test_an_older_schema_is_upgraded_at_open_and_its_rows_stay(empty_database_url, open_db, clock, request):
@@ -198,7 +202,7 @@ def test_an_older_schema_is_upgraded_at_open_and_its_rows_stay(empty_database_ur
 
     after = open_db(empty_database_url)
 
-    assert after.schema_version() == "0002"
+    assert after.schema_version() == LATER
     with after.read() as session:
         assert session.all("SELECT request_id, colour FROM requests") == [(asked.request_id, "red")]
 
@@ -212,11 +216,11 @@ def test_a_sqlite_upgrade_keeps_the_database_it_found(sqlite_url, open_db, clock
     done = opening.upgrade(database)
     database.close()
 
-    assert (done.found, done.now) == ("0001", "0002")
-    assert done.backup == tmp_path / "adw.db.before-0001.bak"
+    assert (done.found, done.now) == (NOW, LATER)
+    assert done.backup == tmp_path / f"adw.db.before-{NOW}.bak"
     assert done.backup.stat().st_mode & 0o777 == 0o600
     with sqlite3.connect(done.backup) as kept:
-        assert kept.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+        assert kept.execute("SELECT version_num FROM alembic_version").fetchall() == [(NOW,)]
         assert kept.execute("SELECT adw_id FROM adw_locks").fetchall() == [("before",)]
     kept.close()
 
@@ -230,7 +234,7 @@ def test_a_step_that_fails_leaves_the_schema_and_the_rows_as_they_were(empty_dat
     with pytest.raises(DatabaseError, match="as it was before"):
         opening.upgrade(database)
 
-    assert database.schema_version() == "0001"
+    assert database.schema_version() == NOW
     with database.read() as session:
         names = {column.name for column in models.requests.columns}
         assert len(session.all("SELECT * FROM requests")[0]) == len(names)
@@ -245,9 +249,9 @@ def test_an_upgrade_that_is_killed_midway_is_made_again(empty_database_url, open
     database.close()
 
     assert not forked.is_well(forked.start(lambda: opening.upgrade(database)))
-    assert database.schema_version() == "0001"
+    assert database.schema_version() == NOW
     step.write_text(whole)
-    assert opening.upgrade(database).now == "0002"
+    assert opening.upgrade(database).now == LATER
     with database.read() as session:
         assert session.all("SELECT request_id, colour FROM requests") == [(asked.request_id, "red")]
 
@@ -261,8 +265,8 @@ def test_a_second_failed_upgrade_does_not_write_over_the_first_backup(sqlite_url
     database.close()
 
     assert sorted(path.name for path in tmp_path.glob("*.bak")) == [
-        "adw.db.before-0001.2.bak",
-        "adw.db.before-0001.bak",
+        f"adw.db.before-{NOW}.2.bak",
+        f"adw.db.before-{NOW}.bak",
     ]
 
 

@@ -7,7 +7,19 @@ they are SQL texts in `statements.py`. Moments are the fixed-width UTC text of `
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Double, Identity, Index, Integer, MetaData, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
 
 metadata = MetaData(
     naming_convention={
@@ -105,4 +117,51 @@ requests = Table(
     Column("outcome", Text),
     # An owner looks every second: its open requests are found without walking over the handled ones.
     Index("ix_requests_open", "adw_id", "handled_at", "request_id"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", _Number, Identity(), primary_key=True),  # the place in the queue, kept for life
+    Column("adw_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    # The priority with its sign turned, so that the order of the queue is one walk up an index.
+    Column("rank", BigInteger, nullable=False),
+    Column("not_before", Text, nullable=False),  # "": at once
+    Column("attempts", BigInteger, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("claim_until", Double, nullable=False),
+    Column("claim_boot", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("asked_by", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("updated_at", Text, nullable=False),
+    Column("started_at", Text),
+    Column("finished_at", Text),
+    CheckConstraint(
+        "state IN ('pending', 'claimed', 'running', 'stopping', 'completed', 'failed', 'stopped')", name="state"
+    ),
+    # A claim takes the first entry that is due; it touches the table only for that one.
+    Index(
+        "ix_runs_waiting",
+        "rank",
+        "run_id",
+        "not_before",
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
+    # By its end, not by its states: SQLite writes a partial index anew when a column of its condition changes, and a
+    # claim changes the state.
+    Index(
+        "uq_runs_unfinished",
+        "adw_id",
+        unique=True,
+        sqlite_where=text("finished_at IS NULL"),
+        postgresql_where=text("finished_at IS NULL"),
+    ),
+    Index("ix_runs_state", "state", "run_id"),
+    Index("ix_runs_workflow", "adw_id", "run_id"),
 )
