@@ -186,7 +186,7 @@ class App:
         """Lists and look-ups."""
         from adws.adw_modules.db.catalogue import DatabaseCatalogue
 
-        return DatabaseCatalogue(self.database)
+        return DatabaseCatalogue(self.database, repository=self.settings.repository or "")
 
     @cached_property
     def events(self) -> EventLog:
@@ -207,7 +207,7 @@ class App:
         """Which workflow has which issue."""
         from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
 
-        return DatabaseIssueLocks(self.database, clock=self.clock)
+        return DatabaseIssueLocks(self.database, clock=self.clock, repository=self.settings.repository or "")
 
     @cached_property
     def requests(self) -> Requests:
@@ -221,7 +221,12 @@ class App:
         """New workflows."""
         from adws.adw_modules.db.registry import DatabaseRegistry
 
-        return DatabaseRegistry(self.database, clock=self.clock, home=self.settings.store)
+        return DatabaseRegistry(
+            self.database,
+            clock=self.clock,
+            home=self.settings.store,
+            repository=self.settings.repository or "",
+        )
 
     @cached_property
     def reconstruction(self) -> DatabaseReconstruction:

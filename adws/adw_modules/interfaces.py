@@ -253,6 +253,9 @@ class IssueLock:
 class IssueLocks(Protocol):
     """At most one live workflow for each (repository, issue)."""
 
+    def key(self, repository: str) -> str:
+        """Return what two names of one repository have in common: every spelling, and "" for that of the home."""
+
     def acquire(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
         """Take the lock; True when it is (or was already) ours, False when another workflow has it."""
 

@@ -26,6 +26,11 @@ def normalise(text: str) -> str:
     return f"{match[1]}/{match[2]}".lower()
 
 
+def in_home(text: str, home: str) -> str:
+    """Return what *text* means in a home of repository *home*, in the spelling that is compared: "" means *home*."""
+    return comparable(text) or comparable(home)
+
+
 def comparable(text: str) -> str:
     """Return `normalise(text)`, or *text* where it names none: what an old document says is not refused any more."""
     try:

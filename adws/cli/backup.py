@@ -53,6 +53,7 @@ def restore(*, path: Path, force: bool, as_json: bool) -> None:
             processes=app.processes,
             clock=app.clock,
             ownership=lambda: app.ownership,
+            repository=app.settings.repository or "",
         )
         report = restoring.restore(path, home, force=force)
 

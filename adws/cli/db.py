@@ -86,6 +86,7 @@ def rebuild(*, force: bool, as_json: bool) -> int:
             reconstruction=app.reconstruction,
             local_lock=app.local_lock,
             processes=app.processes,
+            repository=app.settings.repository or "",
             force=force,
         )
 
@@ -117,6 +118,7 @@ def _problems(app: App) -> tuple[Problem, ...]:
             database,
             home=app.settings.store,
             documents=lambda: _documents(app),
+            repository=app.settings.repository or "",
             verdict=app.processes.verdict,
         )
     finally:

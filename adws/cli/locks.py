@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules.errors import AdwError, OwnershipError, StateError
+from adws.adw_modules.errors import AdwError, OwnershipError, StateError, StateNotFound
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock
 from adws.adw_modules.json_value import JsonObject
@@ -64,6 +64,8 @@ def _row(app: App, lock: IssueLock) -> JsonObject:
     lease = app.leases.read(lock.adw_id)
     try:
         state = str(app.store.peek(lock.adw_id).data.get("current_state", "unknown"))
+    except StateNotFound:
+        state = "gone"
     except StateError:
         state = "unreadable"
     verdict = app.processes.verdict(lease.owner if lease is not None else None)
@@ -72,11 +74,10 @@ def _row(app: App, lock: IssueLock) -> JsonObject:
 
 
 def _held(app: App, number: int, repository: str) -> IssueLock:
-    found = [lock for lock in _all(app) if lock.issue_number == number]
-    for lock in found:
-        if lock.repository == repository:
-            return lock
-    elsewhere = [lock.repository or "this home" for lock in found]
+    held = app.locks.holder(number, repository) if app.has_database() else None
+    if held is not None:
+        return held
+    elsewhere = [lock.repository or "this home" for lock in _all(app) if lock.issue_number == number]
     hint = f"there is one in {', '.join(elsewhere)}: see --repository" if elsewhere else "adw locks shows the locks"
 
     raise AdwError(f"no workflow has issue {number}{f' of {repository}' if repository else ''}; {hint}")

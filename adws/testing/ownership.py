@@ -18,7 +18,7 @@ from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, IssueLock, Lease, LeaseBusy, LeaseRow, LeaseTaken, Request
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
-from adws.adw_modules.repository_name import normalise
+from adws.adw_modules.repository_name import in_home, normalise
 
 
 @dataclass(kw_only=True, slots=True)
@@ -114,15 +114,21 @@ def _is_ours(row: _Row, lease: Lease) -> bool:
 class MemoryIssueLocks:
     """`IssueLocks` in memory."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, repository: str = "") -> None:
+        """Keep locks for a home whose own repository, that "" stands for, is *repository*."""
         self._clock = clock
+        self._repository = repository
         self._guard = threading.Lock()
         self._locks: dict[tuple[str, int], IssueLock] = {}
+
+    def key(self, repository: str) -> str:
+        """Return the repository as locks are compared by it."""
+        return in_home(repository, self._repository)
 
     def acquire(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
         """Take the lock; True when it is (or was already) ours, False when another workflow has it."""
         check_adw_id(adw_id)
-        repository = normalise(repository)
+        repository = self._checked(repository)
         with self._guard:
             held = self._locks.get((repository, issue_number))
             if held is not None:
@@ -144,7 +150,7 @@ class MemoryIssueLocks:
     def release(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
         """Give it back; False, and nothing changed, when *adw_id* does not have it."""
         check_adw_id(adw_id)
-        repository = normalise(repository)
+        repository = self._checked(repository)
         with self._guard:
             held = self._locks.get((repository, issue_number))
             if held is None or held.adw_id != adw_id:
@@ -154,11 +160,16 @@ class MemoryIssueLocks:
 
     def holder(self, issue_number: int, repository: str = "") -> IssueLock | None:
         """Return who has it."""
-        return self._locks.get((normalise(repository), issue_number))
+        return self._locks.get((self._checked(repository), issue_number))
 
     def all(self) -> tuple[IssueLock, ...]:
         """Return every lock, oldest first."""
         return tuple(sorted(self._locks.values(), key=lambda lock: lock.acquired_at))
+
+    def _checked(self, repository: str) -> str:
+        normalise(repository)
+
+        return self.key(repository)
 
 
 class MemoryRegistry:

@@ -43,14 +43,19 @@ def memory_parts(
     store: MemoryStore | None = None,
     ttl_seconds: float = 30.0,
     role: str = "library",
+    repository: str = "",
 ) -> MemoryParts:
-    """Return parts that live in memory, ready for `ambient.using(...)` or `ADWState.load(..., parts=...)`."""
+    """
+    Return parts that live in memory, ready for `ambient.using(...)` or `ADWState.load(..., parts=...)`.
+
+    *repository* is that of the imagined home, which documents that name none belong to.
+    """
     # Imported here so that a test of a single store does not load the conductors.
     ownership_module = importlib.import_module("adws.adw_modules.coordination.ownership")
     the_clock = clock or FakeClock()
     the_store = store or MemoryStore(clock=the_clock)
     leases = MemoryLeases(the_clock)
-    locks = MemoryIssueLocks(the_clock)
+    locks = MemoryIssueLocks(the_clock, repository=repository)
     registry = MemoryRegistry(leases, locks)
     local_lock = MemoryLocalLock()
     processes = FakeProcesses(the_clock.token)
@@ -68,7 +73,7 @@ def memory_parts(
 
     return MemoryParts(
         store=the_store,
-        catalogue=MemoryCatalogue(the_store),
+        catalogue=MemoryCatalogue(the_store, repository=repository),
         locks=locks,
         ownership=ownership,
         clock=the_clock,

@@ -20,6 +20,7 @@ from adws.adw_modules.errors import Fenced, StateConflict, StateExists, StateNot
 from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, LoadedState, Page, PageQuery, PeekedState, WorkflowSummary
+from adws.adw_modules.repository_name import in_home
 from adws.adw_modules.state_revision import summary_of
 from adws.testing.clock import FakeClock
 
@@ -42,11 +43,13 @@ class MemoryStore:
         self._fenced_out: dict[str, int] = {}
 
     def create(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
-        """Store *document* as revision 1; raise StateExists when its id is taken."""
+        """Store *document* as revision 1; raise StateExists when its id is taken, Fenced as for `save`."""
         adw_id = check_adw_id(document.adw_id)
         with self._guard:
             if adw_id in self._stored:
                 raise StateExists(adw_id)
+            if document.fence <= self._fenced_out.get(adw_id, -1):
+                raise Fenced(adw_id, document.fence)
             return self._put(document, revision=1, fence=document.fence, events=events)
 
     def load(self, adw_id: str) -> LoadedState:
@@ -119,14 +122,16 @@ class MemoryStore:
 class MemoryCatalogue:
     """A `Catalogue` over a `MemoryStore`."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, *, repository: str = "") -> None:
+        """List the documents of *store*; *repository* is the one that "" stands for in its home."""
         self._store = store
+        self._repository = repository
 
     def page(self, query: PageQuery) -> Page:
         """Return one page, newest first."""
         if query.limit < 1:
             raise UsageError(f"a page needs a limit of at least 1, not {query.limit}")
-        rows = [row for row in self._newest_first() if _matches(row, query)]
+        rows = [row for row in self._newest_first() if self._matches(row, query)]
         if query.cursor is not None:
             rows = [row for row in rows if _cursor(row) < query.cursor]
         shown = tuple(rows[: query.limit])
@@ -136,11 +141,21 @@ class MemoryCatalogue:
     def find_by_issue(self, issue_number: int, repository: str | None = None) -> tuple[WorkflowSummary, ...]:
         """Return the workflows of an issue, newest first."""
         query = PageQuery(issue_number=issue_number, repository=repository)
-        return tuple(row for row in self._newest_first() if _matches(row, query))
+        return tuple(row for row in self._newest_first() if self._matches(row, query))
 
     def _newest_first(self) -> list[WorkflowSummary]:
         found = [summary_of(self._store.load(adw_id).document) for adw_id in self._store.ids()]
         return sorted(found, key=_cursor, reverse=True)
+
+    def _matches(self, row: WorkflowSummary, query: PageQuery) -> bool:
+        if query.repository is not None and self._key(query.repository) != self._key(row.repository):
+            return False
+        wanted = ((query.state, row.state), (query.issue_number, row.issue_number), (query.workflow, row.workflow))
+
+        return all(asked is None or asked == found for asked, found in wanted)
+
+    def _key(self, repository: str) -> str:
+        return in_home(repository, self._repository)
 
 
 class MemoryEventLog:
@@ -163,13 +178,3 @@ class MemoryEventLog:
 
 def _cursor(row: WorkflowSummary) -> str:
     return f"{row.created_at} {row.adw_id}"
-
-
-def _matches(row: WorkflowSummary, query: PageQuery) -> bool:
-    wanted = (
-        (query.state, row.state),
-        (query.issue_number, row.issue_number),
-        (query.repository, row.repository),
-        (query.workflow, row.workflow),
-    )
-    return all(asked is None or asked == found for asked, found in wanted)

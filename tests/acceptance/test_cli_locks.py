@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -115,6 +117,35 @@ def test_a_lock_that_nobody_works_under_is_released_with_an_event(adw, make):
     event = adw("events", OTHER, "--json").json()["events"][-1]
     assert event["event_type"] == "lock_released"
     assert event["data"] == {"adw_id": OTHER, "holder": OTHER, "issue_number": 42, "repository": "octo/cat"}
+
+
+@pytest.mark.parametrize(
+    ("args", "setting", "released"),
+    [
+        (("--repository", "OCTO/Cat"), "", OTHER),
+        (("--repository", "https://github.com/octo/cat"), "", OTHER),
+        (("--repository", "acme/web"), "Acme/Web", ID),
+    ],
+)
+def test_a_lock_is_found_by_every_name_of_its_repository(adw, make, args, setting, released):
+    make()
+
+    done = adw("locks", "release", "42", *args, "--json", env={"ADW_REPOSITORY": setting})
+
+    assert done.rc == 0, done.stderr
+    assert done.json()["adw_id"] == released
+
+
+def test_the_lock_of_a_workflow_whose_document_is_gone_says_so(adw, make, home):
+    make()
+    with sqlite3.connect(home / "state" / "adw.db") as plain:
+        plain.execute("DELETE FROM workflow_states WHERE adw_id = ?", (OTHER,))
+    plain.close()
+    shutil.rmtree(home / "state" / OTHER)
+
+    shown = {lock["adw_id"]: lock["state"] for lock in adw("locks", "--json").json()["locks"]}
+
+    assert shown == {ID: "pending", OTHER: "gone"}
 
 
 def test_a_lock_of_a_dead_owner_is_released_without_force(adw, make):

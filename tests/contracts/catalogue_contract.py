@@ -9,7 +9,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.interfaces import PageQuery, WorkflowSummary
-from tests.contracts.worlds import FIRST, MOMENT, make_document
+from tests.contracts.worlds import FIRST, MOMENT, SECOND, THIRD, make_document
 
 STATES = ("pending", "building", "failed")
 
@@ -122,6 +122,23 @@ class CatalogueContract:
         assert world.catalogue.find_by_issue(3, "acme/widget") == ()
         assert len(world.catalogue.find_by_issue(3, "acme/gadget")) == len(wanted)
         assert world.catalogue.find_by_issue(99) == ()
+
+    def test_every_spelling_of_a_repository_finds_its_workflows(self, world):
+        world.store.create(make_document(repository="Acme/Widget"))
+
+        for spelling in ("acme/widget", "https://github.com/ACME/widget.git"):
+            assert [row.adw_id for row in world.catalogue.find_by_issue(42, spelling)] == [FIRST]
+            assert [row.adw_id for row in world.catalogue.page(PageQuery(repository=spelling)).rows] == [FIRST]
+        assert world.catalogue.find_by_issue(42, "") == ()
+
+    def test_a_workflow_without_a_repository_is_listed_with_the_homes_own(self, home_world):
+        home_world.store.create(make_document(repository="", created_at="2026-02-01T00:00:00.000000Z"))
+        home_world.store.create(make_document(SECOND))
+        home_world.store.create(make_document(THIRD, repository="acme/gadget"))
+
+        for spelling in ("", "acme/widget"):
+            assert [row.adw_id for row in home_world.catalogue.find_by_issue(42, spelling)] == [FIRST, SECOND]
+        assert [row.adw_id for row in home_world.catalogue.find_by_issue(42, "acme/gadget")] == [THIRD]
 
     def test_an_empty_list_is_one_empty_page(self, world):
         assert walk(world) == [[]]

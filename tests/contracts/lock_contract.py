@@ -79,6 +79,25 @@ class LockContract:
         assert world.locks.release(42, FIRST, spellings[0]) is True
         assert world.locks.holder(42, "acme/widget") is None
 
+    @pytest.mark.parametrize(("first", "second"), [("", "acme/widget"), ("ACME/widget", "")])
+    def test_a_lock_without_a_repository_is_one_of_the_homes_own(self, home_world, first, second):
+        locks = home_world.locks
+        locks.acquire(42, FIRST, first)
+
+        assert locks.acquire(42, SECOND, second) is False
+        assert locks.acquire(42, FIRST, second) is True
+        assert locks.verify(42, FIRST, second) is True
+        assert locks.holder(42, second).repository == "acme/widget"
+        assert locks.acquire(42, SECOND, "acme/gadget") is True, "another repository"
+        assert locks.release(42, FIRST, second) is True
+        assert locks.holder(42, first) is None
+
+    def test_names_of_one_repository_have_one_key(self, world, home_world):
+        for spelling in ("acme/widget", "ACME/Widget", "https://github.com/acme/widget.git"):
+            assert world.locks.key(spelling) == home_world.locks.key(spelling) == home_world.locks.key("")
+        assert world.locks.key("") == ""
+        assert world.locks.key("some where") == "some where", "of an old document"
+
     def test_what_names_no_repository_is_refused(self, world):
         for call in (world.locks.acquire, world.locks.verify, world.locks.release):
             with pytest.raises(UsageError, match="names no repository"):

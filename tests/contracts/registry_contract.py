@@ -49,6 +49,13 @@ class RegistryContract:
         assert world.leases.read(SECOND) is None
         assert [lock.adw_id for lock in world.locks.all()] == [FIRST]
 
+    def test_a_workflow_without_a_repository_is_one_of_the_homes_own(self, home_world):
+        register(home_world, repository="")
+
+        with pytest.raises(IssueLocked, match=FIRST):
+            register(home_world, SECOND, "two", repository="acme/WIDGET")
+        register(home_world, SECOND, "two", repository="acme/gadget")
+
     def test_a_taken_id_is_refused_and_nothing_is_left(self, world):
         register(world)
 

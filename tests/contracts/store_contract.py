@@ -301,6 +301,14 @@ class StoreContract(ABC):
         assert store.load(ADW_ID).document == first
         assert store.save(first, fence=1).revision == 2, "the store works on after a refusal"
 
+    def test_a_creator_that_was_shut_out_before_its_first_write_stays_out(self, store):
+        store.fence_out(ADW_ID, fence=1)
+
+        with pytest.raises(Fenced):
+            store.create(new_document())
+
+        assert not store.exists(ADW_ID)
+
     # --- concurrency -------------------------------------------------------------------------------------------
 
     def test_eight_threads_that_count_lose_nothing(self, store):

@@ -13,15 +13,27 @@ from tests.contracts.registry_contract import RegistryContract
 from tests.contracts.request_contract import RequestContract
 from tests.contracts.worlds import World, database_world, memory_world
 
+PLACES = ("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+
+@pytest.fixture(params=PLACES)
 def world(request, clock: FakeClock) -> World:
     """The parts under test, once for each place they can live in."""
+    return make_world(request, clock, repository="")
+
+
+@pytest.fixture(params=PLACES)
+def home_world(request, clock: FakeClock) -> World:
+    """The parts of a home whose own repository is set, and spelled as people spell it."""
+    return make_world(request, clock, repository="Acme/Widget")
+
+
+def make_world(request, clock: FakeClock, *, repository: str) -> World:
     if request.param == "memory":
-        return memory_world(clock)
+        return memory_world(clock, repository=repository)
     url = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "pg_url")
 
-    return database_world(request.getfixturevalue("open_db")(url), clock)
+    return database_world(request.getfixturevalue("open_db")(url), clock, repository=repository)
 
 
 class TestLeases(LeaseContract):

@@ -80,9 +80,10 @@ class World:
     let_pass: Callable[[float], None]  #: let seconds pass for leases
 
 
-def memory_world(clock: FakeClock) -> World:
-    """Return parts in memory."""
-    store, leases, locks = MemoryStore(clock=clock), MemoryLeases(clock), MemoryIssueLocks(clock)
+def memory_world(clock: FakeClock, *, repository: str = "") -> World:
+    """Return parts in memory, of a home whose own repository is *repository*."""
+    store, leases = MemoryStore(clock=clock), MemoryLeases(clock)
+    locks = MemoryIssueLocks(clock, repository=repository)
 
     return World(
         clock=clock,
@@ -91,15 +92,15 @@ def memory_world(clock: FakeClock) -> World:
         locks=locks,
         requests=MemoryRequests(clock),
         registry=MemoryRegistry(leases, locks),
-        catalogue=MemoryCatalogue(store),
+        catalogue=MemoryCatalogue(store, repository=repository),
         events=MemoryEventLog(store),
         add_row=leases.add,
         let_pass=clock.advance,
     )
 
 
-def database_world(database: Database, clock: FakeClock) -> World:
-    """Return parts in *database*."""
+def database_world(database: Database, clock: FakeClock, *, repository: str = "") -> World:
+    """Return parts in *database*, of a home whose own repository is *repository*."""
 
     def add_row(adw_id: str) -> None:
         params = rows.summary_params(summary_of(make_document(adw_id)))
@@ -117,10 +118,10 @@ def database_world(database: Database, clock: FakeClock) -> World:
         clock=clock,
         store=DatabaseStateStore(database, clock=clock, parse=documents.parse),
         leases=DatabaseLeases(database, clock=clock),
-        locks=DatabaseIssueLocks(database, clock=clock),
+        locks=DatabaseIssueLocks(database, clock=clock, repository=repository),
         requests=DatabaseRequests(database, clock=clock),
-        registry=DatabaseRegistry(database, clock=clock, home="database"),
-        catalogue=DatabaseCatalogue(database),
+        registry=DatabaseRegistry(database, clock=clock, home="database", repository=repository),
+        catalogue=DatabaseCatalogue(database, repository=repository),
         events=DatabaseEventLog(database),
         add_row=add_row,
         let_pass=let_pass,

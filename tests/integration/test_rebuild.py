@@ -342,6 +342,35 @@ def test_two_spellings_of_one_repository_are_rivals_for_one_issue():
     assert [(conflict.keeper, conflict.others) for conflict in plan.conflicts] == [(A, (B,))]
 
 
+def test_a_document_without_a_repository_is_a_rival_in_the_homes_own():
+    rivals = [
+        StoredDocument(
+            data={"adw_id": adw_id, "issue_number": 42, "repository": where, "created_at": "2026-01-01"},
+            highest_fence=1,
+        )
+        for adw_id, where in ((A, "octo/cat"), (B, ""))
+    ]
+    held = (
+        IssueLock(repository="", issue_number=42, adw_id=B, acquired_at="first"),
+        IssueLock(repository="Octo/Cat", issue_number=42, adw_id=A, acquired_at="second"),
+    )
+
+    plan = plan_rebuild(rivals, Salvage(locks=held), repository="Octo/cat")
+
+    assert plan.contents.locks == (IssueLock(repository="octo/cat", issue_number=42, adw_id=B, acquired_at="first"),)
+    assert [(conflict.keeper, conflict.others) for conflict in plan.conflicts] == [(B, (A,))]
+    assert plan.freed == held[1:]
+
+
+def test_the_lock_of_a_document_that_cannot_be_read_is_kept_under_the_name_that_is_compared():
+    held = IssueLock(repository="Octo/Cat", issue_number=42, adw_id=A, acquired_at="then")
+
+    plan = plan_rebuild([], Salvage(locks=(held,)), unreadable=(A,))
+
+    assert plan.contents.locks == (IssueLock(repository="octo/cat", issue_number=42, adw_id=A, acquired_at="then"),)
+    assert plan.freed == ()
+
+
 def test_who_is_known_to_hold_the_lock_keeps_it_from_an_older_one(home):
     old, new = (
         StoredDocument(

@@ -44,11 +44,11 @@ ID, OTHER = "1a2b3c4d", "5e6f7a8b"
 class Home:
     """One database and one directory, used by any number of processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, repository: str = "") -> None:
         self.clock = FakeClock()
         self.store = RecordingStore(clock=self.clock)
         self.leases = MemoryLeases(self.clock)
-        self.locks = MemoryIssueLocks(self.clock)
+        self.locks = MemoryIssueLocks(self.clock, repository=repository)
         self.registry = MemoryRegistry(self.leases, self.locks)
         self.processes = FakeProcesses(self.clock.token)
         self.machine = Machine()
@@ -659,6 +659,20 @@ def test_a_continuing_run_proves_lock_and_document(home):
     home.created(repository="octo/cat")
 
     home.process().prove_continuing(ID, "42", "octo/cat")
+
+
+@pytest.mark.parametrize(
+    ("named", "asked"),
+    [("Octo/Cat", "octo/cat"), ("octo/cat", "https://github.com/Octo/cat"), ("", "octo/cat"), ("octo/cat", "")],
+)
+def test_a_continuing_run_may_spell_its_repository_as_it_likes(named, asked):
+    home = Home(repository="octo/cat")
+    home.created(repository=named)
+
+    home.process().prove_continuing(ID, 42, asked)
+
+    with pytest.raises(NotTheLockOwner, match="its document names issue 42"):
+        home.process().prove_continuing(ID, 42, "octo/dog")
 
 
 def test_a_wrong_id_never_gets_in(home):

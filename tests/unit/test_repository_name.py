@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.repository_name import comparable, normalise
+from adws.adw_modules.repository_name import comparable, in_home, normalise
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,21 @@ def test_what_names_no_repository_is_refused_with_a_sentence(text):
 def test_what_an_old_document_says_is_compared_as_it_is():
     assert comparable("somewhere else") == "somewhere else"
     assert comparable("https://github.com/Acme/Widget") == "acme/widget"
+
+
+@pytest.mark.parametrize(
+    ("text", "home", "meant"),
+    [
+        ("", "", ""),
+        ("", "Acme/Widget", "acme/widget"),
+        ("ACME/widget", "Acme/Widget", "acme/widget"),
+        ("acme/gadget", "acme/widget", "acme/gadget"),
+        ("acme/gadget", "", "acme/gadget"),
+        ("somewhere else", "acme/widget", "somewhere else"),
+    ],
+)
+def test_no_name_is_the_repository_of_the_home(text, home, meant):
+    assert in_home(text, home) == meant
 
 
 @given(

@@ -265,6 +265,15 @@ def test_another_spelling_of_the_repository_keeps_the_lock(parts):
     assert parts.locks.verify(42, ADW_ID, "acme/web")
 
 
+def test_naming_the_repository_of_the_home_keeps_the_lock():
+    parts = memory_parts(repository="acme/web")
+    created(parts)
+
+    change(parts, "repository=Acme/Web")
+
+    assert parts.locks.verify(42, ADW_ID)
+
+
 def test_a_finished_workflow_claims_no_issue(parts):
     created(parts, current_state="completed")
     parts.locks.release(42, ADW_ID)

@@ -92,7 +92,8 @@ class IssueClaims:
     def _check_document(self, adw_id: str, issue_number: int, repository: str) -> None:
         document = self._store.peek(check_adw_id(adw_id)).data
         found, where, state = (document.get(key) for key in ("issue_number", "repository", "current_state"))
-        if found != issue_number or (where or "") != repository:
+        is_same = self._locks.key(where if isinstance(where, str) else "") == self._locks.key(repository)
+        if found != issue_number or not is_same:
             named = f"issue {found}" + (f" of {where}" if where else "") if found else "no issue"
             raise NotTheLockOwner(adw_id, issue_number, f"its document names {named}")
         if is_terminal(state):

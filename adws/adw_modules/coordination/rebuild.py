@@ -71,15 +71,7 @@ class RebuildReport:
                 {"repository": lock.repository, "issue_number": lock.issue_number, "adw_id": lock.adw_id}
                 for lock in self.freed
             ],
-            "lock_conflicts": [
-                {
-                    "repository": conflict.repository,
-                    "issue_number": conflict.issue_number,
-                    "keeper": conflict.keeper,
-                    "others": list(conflict.others),
-                }
-                for conflict in self.conflicts
-            ],
+            "lock_conflicts": [conflict.to_json() for conflict in self.conflicts],
             "events_kept": self.events_kept,
             "events_made": self.events_made,
             "requests": self.requests,
@@ -100,12 +92,14 @@ def rebuild(
     reconstruction: Reconstruction,
     local_lock: LocalLock,
     processes: Processes,
+    repository: str = "",
     force: bool = False,
     replace_rows: bool = False,
 ) -> RebuildReport:
     """
     Make the database again from the documents in *store*; refused while live owners work, unless *force*.
 
+    *repository* is that of the home, which documents that name none belong to.
     Documents whose home is the database itself are not replaced by files, unless *replace_rows*.
     """
     salvage = reconstruction.salvage()
@@ -118,7 +112,7 @@ def rebuild(
     if not force:
         refuse_while_owners_live(ids, salvage.workflows, local_lock=local_lock, processes=processes)
     documents, unreadable = _read(ids, store, fences)
-    plan = plan_rebuild(documents, salvage, unreadable=tuple(unreadable))
+    plan = plan_rebuild(documents, salvage, unreadable=tuple(unreadable), repository=repository)
     # Only now: up to here the documents may have needed the copies in the old database.
     aside = reconstruction.set_aside() if salvage.problems else None
     stored = reconstruction.put(plan.contents)

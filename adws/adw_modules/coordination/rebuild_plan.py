@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import (
@@ -21,7 +21,7 @@ from adws.adw_modules.interfaces import (
     WorkflowSummary,
 )
 from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.adw_modules.repository_name import comparable
+from adws.adw_modules.repository_name import in_home
 from adws.adw_modules.state_table import is_terminal
 
 
@@ -42,6 +42,15 @@ class LockConflict:
     keeper: str
     others: tuple[str, ...]
 
+    def to_json(self) -> JsonObject:
+        """Return the conflict as plain data."""
+        return {
+            "repository": self.repository,
+            "issue_number": self.issue_number,
+            "keeper": self.keeper,
+            "others": list(self.others),
+        }
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RebuildPlan:
@@ -54,14 +63,19 @@ class RebuildPlan:
 
 
 def plan_rebuild(
-    documents: Sequence[StoredDocument], salvage: Salvage, *, unreadable: Sequence[str] = ()
+    documents: Sequence[StoredDocument], salvage: Salvage, *, unreadable: Sequence[str] = (), repository: str = ""
 ) -> RebuildPlan:
-    """Return what the database is to hold; *unreadable* documents keep the row and the lock they have."""
+    """
+    Return what the database is to hold; *unreadable* documents keep the row and the lock they have.
+
+    *repository* is that of the home, which documents that name none belong to.
+    """
     known = {workflow.adw_id: workflow for workflow in salvage.workflows}
     on_disk = {_text(document.data, "adw_id") for document in documents} | set(unreadable)
-    locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=set(unreadable) | _lost_documents(known, on_disk))
+    kept_for = set(unreadable) | _lost_documents(known, on_disk)
+    locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=kept_for, repository=repository)
     is_new = salvage.is_missing or bool(salvage.problems)
-    kept = {(lock.repository, lock.issue_number, lock.adw_id) for lock in locks}
+    kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, however it is spelled
 
     return RebuildPlan(
         contents=NewContents(
@@ -71,7 +85,7 @@ def plan_rebuild(
             requests=salvage.requests if is_new else (),
             forget=tuple(sorted(w.adw_id for w in known.values() if w.revision == 0 and w.adw_id not in on_disk)),
         ),
-        freed=tuple(k for k in salvage.locks if (k.repository, k.issue_number, k.adw_id) not in kept),
+        freed=tuple(k for k in salvage.locks if (k.issue_number, k.adw_id) not in kept),
         conflicts=conflicts,
         only_in_database=tuple(sorted(_lost_documents(known, on_disk))),
     )
@@ -123,28 +137,31 @@ def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Even
 
 
 def _plan_locks(
-    documents: Sequence[StoredDocument], held: Sequence[IssueLock], *, kept_for: set[str]
+    documents: Sequence[StoredDocument], held: Sequence[IssueLock], *, kept_for: set[str], repository: str
 ) -> tuple[tuple[IssueLock, ...], tuple[LockConflict, ...]]:
-    former = {(comparable(lock.repository), lock.issue_number): lock for lock in held}
+    # The oldest comes last: of two locks that are of one issue now, it is the one that holds.
+    former = {(in_home(lock.repository, repository), lock.issue_number): lock for lock in reversed(held)}
     claims: dict[tuple[str, int], list[JsonObject]] = defaultdict(list)
     for document in documents:
         number = document.data.get("issue_number")
         if isinstance(number, int) and not is_terminal(document.data.get("current_state")):
-            claims[comparable(_text(document.data, "repository")), number].append(document.data)
-    locks = [lock for key, lock in former.items() if lock.adw_id in kept_for and key not in claims]
+            claims[in_home(_text(document.data, "repository"), repository), number].append(document.data)
+    locks = [
+        replace(lock, repository=key[0])
+        for key, lock in former.items()
+        if lock.adw_id in kept_for and key not in claims
+    ]
     conflicts = []
-    for (repository, number), rivals in sorted(claims.items()):
-        holder = former.get((repository, number))
+    for (where, number), rivals in sorted(claims.items()):
+        holder = former.get((where, number))
         # Who has the lock keeps it; where nobody knows, the older workflow does.
         rivals.sort(key=lambda d: (holder is None or d["adw_id"] != holder.adw_id, _text(d, "created_at"), d["adw_id"]))
         keeper, *others = (_text(rival, "adw_id") for rival in rivals)
         is_same = holder is not None and holder.adw_id == keeper
         moment = holder.acquired_at if holder is not None and is_same else _text(rivals[0], "created_at")
-        locks.append(IssueLock(repository=repository, issue_number=number, adw_id=keeper, acquired_at=moment))
+        locks.append(IssueLock(repository=where, issue_number=number, adw_id=keeper, acquired_at=moment))
         if others:
-            conflicts.append(
-                LockConflict(repository=repository, issue_number=number, keeper=keeper, others=tuple(others))
-            )
+            conflicts.append(LockConflict(repository=where, issue_number=number, keeper=keeper, others=tuple(others)))
 
     return tuple(locks), tuple(conflicts)
 

@@ -67,15 +67,7 @@ class RestoreReport:
             "replaced": list(self.replaced),
             "events": self.events,
             "has_database": self.has_database,
-            "lock_conflicts": [
-                {
-                    "repository": conflict.repository,
-                    "issue_number": conflict.issue_number,
-                    "keeper": conflict.keeper,
-                    "others": list(conflict.others),
-                }
-                for conflict in self.conflicts
-            ],
+            "lock_conflicts": [conflict.to_json() for conflict in self.conflicts],
             "unreadable": dict(self.unreadable),
             "untold": list(self.untold),
         }
@@ -93,6 +85,7 @@ class Home:
     processes: Processes
     clock: Clock
     ownership: Callable[[], Ownership]  #: asked for when the database is in place
+    repository: str = ""  #: whose issues are meant by documents that name none
 
 
 def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
@@ -228,6 +221,7 @@ def _put_in_place(
             reconstruction=home.reconstruction,
             local_lock=home.local_lock,
             processes=home.processes,
+            repository=home.repository,
             force=True,
             replace_rows=True,  # the backup may be of a home that had its documents in the database
         ).conflicts
@@ -263,7 +257,7 @@ def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflic
     others = [store.peek(adw_id).data for adw_id in store.ids() if adw_id not in documents]
     stored = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in documents.values()]
     beside = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in others]
-    plan = plan_rebuild([*stored, *beside], home.reconstruction.salvage())
+    plan = plan_rebuild([*stored, *beside], home.reconstruction.salvage(), repository=home.repository)
     rows = tuple(row for row in plan.contents.rows if row.adw_id in documents)
     home.reconstruction.put(NewContents(home="database", rows=rows, locks=plan.contents.locks))
 

@@ -21,7 +21,6 @@ from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, St
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLocks, Owned, Parts
 from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.adw_modules.repository_name import comparable
 from adws.adw_modules.state_table import is_terminal
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ def _moment(text: str) -> str:
 @contextmanager
 def _moving_issue(before: WorkflowDocument, after: WorkflowDocument, locks: IssueLocks) -> Iterator[None]:
     """Hold the issue that the document will name while it is written, and let go of the one it named."""
-    was, will_be = ((named.issue_number, comparable(named.repository)) for named in (before, after))
+    was, will_be = ((named.issue_number, locks.key(named.repository)) for named in (before, after))
     if was == will_be or is_terminal(after.current_state):
         yield
         return

@@ -15,6 +15,7 @@ from adws.adw_modules.db import rows, statements
 from adws.adw_modules.db.session import Database, Row
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.interfaces import Page, PageQuery, WorkflowSummary
+from adws.adw_modules.repository_name import in_home
 
 #: Rows a page may have.
 MAX_LIMIT = 1000
@@ -23,8 +24,10 @@ MAX_LIMIT = 1000
 class DatabaseCatalogue:
     """A `Catalogue` in the database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, repository: str = "") -> None:
+        """Look into *database*; *repository* is the one that "" stands for in this home."""
         self._database = database
+        self._repository = repository
         self._summary = database.spell(statements.SUMMARY)
 
     def page(self, query: PageQuery) -> Page:
@@ -55,7 +58,9 @@ class DatabaseCatalogue:
     def _select(self, query: PageQuery) -> tuple[str, dict[str, object]]:
         params: dict[str, object] = dict(self._database.lease_clock())
         conditions = []
-        for name in ("repository", "issue_number", "state", "workflow"):
+        if query.repository is not None:
+            conditions.append(self._of_repository(query.repository, params))
+        for name in ("issue_number", "state", "workflow"):
             wanted = getattr(query, name)
             if wanted is not None:
                 conditions.append(f"{name} = :{name}")
@@ -66,6 +71,14 @@ class DatabaseCatalogue:
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
 
         return f"{self._summary} {where}", params
+
+    def _of_repository(self, repository: str, params: dict[str, object]) -> str:
+        """Return the condition for one repository; rows that name none are of the home's own."""
+        key = in_home(repository, self._repository)
+        params["repository"] = rows.plain(key)
+        is_own = key == in_home("", self._repository)
+
+        return "repository IN (:repository, '')" if is_own and key else "repository = :repository"
 
 
 def to_cursor(row: WorkflowSummary) -> str:

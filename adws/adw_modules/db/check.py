@@ -14,6 +14,7 @@ from adws.adw_modules.db.session import Database, Row
 from adws.adw_modules.errors import DatabaseCorrupt
 from adws.adw_modules.interfaces import PeekedState
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.repository_name import in_home
 from adws.adw_modules.state_table import is_terminal
 
 
@@ -50,12 +51,13 @@ def find_problems(
     home: str,
     documents: Callable[[], Mapping[str, PeekedState | None]],
     verdict: Callable[[OwnerRecord | None], Verdict],
+    repository: str = "",
 ) -> tuple[Problem, ...]:
     """
     Return what is wrong with *database*; when it is damaged or has another schema, only that is said.
 
     *home* is where documents live now. *documents* gives each of them, None for one that cannot be read; it is called
-    when the database is known to be usable.
+    when the database is known to be usable. *repository* is that of the home, which "" stands for.
     """
     try:
         found = database.schema_version()
@@ -74,7 +76,7 @@ def find_problems(
     return (
         *_document_problems(known, home, found_documents),
         *_file_problems(known, found_documents),
-        *_lock_problems(database, known, found_documents),
+        *_lock_problems(database, known, found_documents, repository),
         *_owner_problems(known),
         *_loose_ends(database),
     )
@@ -154,22 +156,24 @@ def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedSt
 
 
 def _lock_problems(
-    database: Database, known: Mapping[str, _Known], documents: Mapping[str, PeekedState | None]
+    database: Database, known: Mapping[str, _Known], documents: Mapping[str, PeekedState | None], home: str
 ) -> Iterator[Problem]:
-    """Yield unfinished workflows that do not have their issue."""
+    """Yield unfinished workflows that do not have their issue; *home* is the repository that "" stands for."""
+    holders: dict[tuple[str, int], str] = {}
     with database.read() as session:
-        holders = {(repository, number): adw_id for repository, number, adw_id, _ in session.all(statements.LOCKS_ALL)}
-    held = {(number, adw_id) for (_, number), adw_id in holders.items()}  # a repository has several spellings
+        for repository, number, adw_id, _ in session.all(statements.LOCKS_ALL):
+            holders.setdefault((in_home(repository, home), number), adw_id)  # the oldest holds
     for adw_id, peeked in sorted(documents.items()):
         row = known.get(adw_id)
         if peeked is None or row is None or row.is_live:
             continue  # one that the database does not know has no lock either: that is said already
-        number, repository = peeked.data.get("issue_number"), peeked.data.get("repository") or ""
-        if number is None or is_terminal(peeked.data.get("current_state")):
+        number, named = peeked.data.get("issue_number"), peeked.data.get("repository")
+        if not isinstance(number, int) or is_terminal(peeked.data.get("current_state")):
             continue
-        if (number, adw_id) not in held:
-            where = f" of {repository}" if repository else ""
-            yield _without_issue(adw_id, f"{number}{where}", holders.get((repository, number)))
+        where = named if isinstance(named, str) else ""
+        holder = holders.get((in_home(where, home), number))
+        if holder != adw_id:
+            yield _without_issue(adw_id, f"{number}{f' of {where}' if where else ''}", holder)
 
 
 def _without_issue(adw_id: str, issue: str, holder: str | None) -> Problem:

@@ -17,7 +17,7 @@ from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import Clock, IssueLock, KnownWorkflow, NewContents, ProjectedWrite, Request, Salvage
+from adws.adw_modules.interfaces import Clock, KnownWorkflow, NewContents, ProjectedWrite, Request, Salvage
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.state_schema import CURRENT_VERSION
 
@@ -180,7 +180,7 @@ class DatabaseReconstruction:
             session.run_each(statements.STATE_REBUILD, [_row_params(row, contents.home) for row in contents.rows])
             if contents.locks is not None:
                 session.run(statements.LOCKS_CLEAR)
-                session.run_each(statements.LOCK_ACQUIRE, [_lock_params(lock) for lock in contents.locks])
+                session.run_each(statements.LOCK_ACQUIRE, [rows.lock_params(lock) for lock in contents.locks])
             events = [*contents.events, *(event for row in contents.rows for event in row.events)]
             session.run_each(statements.EVENT_INSERT, [rows.event_params(event) for event in events])
             for request in contents.requests:
@@ -221,10 +221,6 @@ def _row_params(row: ProjectedWrite, home: str) -> Params:
         "schema_version": CURRENT_VERSION,
         "body": row.body.decode(),
     }
-
-
-def _lock_params(lock: IssueLock) -> Params:
-    return {name: getattr(lock, name) for name in ("repository", "issue_number", "adw_id", "acquired_at")}
 
 
 def _request_params(request: Request) -> Params:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import events as event_words
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import issue_locks, rows, statements
+from adws.adw_modules.db import rows, statements
+from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
 from adws.adw_modules.db.session import Database, Session
 from adws.adw_modules.errors import IssueLocked, StateExists
 from adws.adw_modules.events import Event
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
 class DatabaseRegistry:
     """A `Registry` in the database."""
 
-    def __init__(self, database: Database, *, clock: Clock, home: str) -> None:
-        """Register workflows whose documents live in *home*: "files" or "database"."""
+    def __init__(self, database: Database, *, clock: Clock, home: str, repository: str = "") -> None:
+        """Register workflows whose documents live in *home* ("files" or "database"); "" means *repository* there."""
         self._database = database
         self._clock = clock
         self._home = home
+        self._locks = DatabaseIssueLocks(database, clock=clock, repository=repository)
         self._register = database.spell(statements.STATE_REGISTER)
 
     def register(
@@ -58,7 +60,7 @@ class DatabaseRegistry:
             if session.run(self._register, params) == 0:
                 raise StateExists(adw_id)
             if document.issue_number is not None:
-                _lock(session, document.issue_number, adw_id, document.repository, moment)
+                self._lock(session, document.issue_number, adw_id, document.repository, moment)
             session.run_each(statements.EVENT_INSERT, [rows.event_params(event) for event in stamped])
 
         self._database.transact(work)
@@ -77,8 +79,7 @@ class DatabaseRegistry:
 
         self._database.transact(work)
 
-
-def _lock(session: Session, issue_number: int, adw_id: str, repository: str, moment: str) -> None:
-    held = issue_locks.take(session, issue_number, adw_id, repository, moment)
-    if held.adw_id != adw_id:
-        raise IssueLocked(issue_number, held.adw_id, repository)
+    def _lock(self, session: Session, issue_number: int, adw_id: str, repository: str, moment: str) -> None:
+        held = self._locks.take(session, issue_number, adw_id, repository, moment)
+        if held.adw_id != adw_id:
+            raise IssueLocked(issue_number, held.adw_id, repository)

@@ -8,36 +8,51 @@ columns made for lists they are replaced. The document itself is JSON text, wher
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from operator import itemgetter
 
 from adws.adw_modules.db import statements
 from adws.adw_modules.db.session import Row
 from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, Request, WorkflowSummary
+from adws.adw_modules.repository_name import comparable
 
 _JSON_COLUMNS = ("result", "context", "data", "meta")
 _NUMBER_COLUMNS = frozenset({"revision", "attempt_number", "iteration_index", "total_iterations", "duration"})
 _TEXT_COLUMNS = tuple(
     name for name in statements.EVENT_COLUMNS if name not in _JSON_COLUMNS and name not in _NUMBER_COLUMNS
 )
+_texts_of = itemgetter(*_TEXT_COLUMNS)
 #: Made once: json.dumps builds a new encoder for every call that does not use its defaults.
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
 def plain(text: str) -> str:
     """Return *text* as every database can store it."""
-    if text.isascii() and "\x00" not in text:
+    if _is_plain(text):
         return text
     text = text.replace("\x00", "\ufffd")
 
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def _is_plain(text: str) -> bool:
+    return text.isascii() and "\x00" not in text
+
+
+def _are_plain(texts: Iterable[str | None]) -> bool:
+    try:
+        return _is_plain("".join(filter(None, texts)))
+    except TypeError:  # in an outbox that was changed by hand anything can stand
+        return False
+
+
 def summary_params(summary: WorkflowSummary) -> dict[str, object]:
     """Return the columns of a list as parameters."""
     return {
         "adw_id": summary.adw_id,
-        "repository": plain(summary.repository),
+        "repository": plain(comparable(summary.repository)),
         "issue_number": summary.issue_number,
         "title": plain(summary.title),
         "workflow": plain(summary.workflow),
@@ -69,13 +84,16 @@ def to_summary(row: Row) -> WorkflowSummary:
 def event_params(event: Event) -> dict[str, object]:
     """Return a stamped event as parameters; raise StateUnserialisable when it holds what JSON cannot."""
     params: dict[str, object] = dict(event.__dict__)  # its fields are the columns
-    for name in _TEXT_COLUMNS:
-        value = params[name]
-        if value:
-            params[name] = plain(str(value))
+    if not _are_plain(_texts_of(params)):
+        params.update((name, plain(str(params[name]))) for name in _TEXT_COLUMNS if params[name])
     for name in _JSON_COLUMNS:
         value = params[name]
-        params[name] = "{}" if value == {} else json_text(value, f"{name} of the event {event.event_type}")
+        if value is None:
+            params[name] = "null"
+        elif value == {}:
+            params[name] = "{}"
+        else:
+            params[name] = json_text(value, f"{name} of the event {event.event_type}")
 
     return params
 
@@ -94,6 +112,11 @@ def to_lock(row: Row) -> IssueLock:
     repository, issue_number, adw_id, acquired_at = row
 
     return IssueLock(repository=repository, issue_number=issue_number, adw_id=adw_id, acquired_at=acquired_at)
+
+
+def lock_params(lock: IssueLock) -> dict[str, object]:
+    """Return the columns of a lock as parameters."""
+    return {name: getattr(lock, name) for name in ("repository", "issue_number", "adw_id", "acquired_at")}
 
 
 def to_request(row: Row) -> Request:

@@ -22,7 +22,6 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice, PeekedState
 from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.adw_modules.repository_name import comparable
 from adws.adw_modules.state_revision import summary_of
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
 from adws.adw_modules.state_table import is_terminal
@@ -232,12 +231,8 @@ def _refusal_to_create(session: Session, document: WorkflowDocument) -> Exceptio
 def _free_issue(session: Session, document: WorkflowDocument) -> None:
     """Give the issue back with the write that ends its workflow: a crash cannot come between the two."""
     if document.issue_number is not None:
-        key = {
-            "repository": comparable(document.repository),
-            "issue_number": document.issue_number,
-            "adw_id": document.adw_id,
-        }
-        session.run(statements.LOCK_RELEASE, key)
+        key = {"issue_number": document.issue_number, "adw_id": document.adw_id}
+        session.run(statements.LOCK_END, key)
 
 
 def _refusal(session: Session, document: WorkflowDocument, fence: int) -> Exception:

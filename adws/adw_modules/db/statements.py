@@ -138,13 +138,15 @@ INSERT INTO adw_locks (repository, issue_number, adw_id, acquired_at)
 VALUES (:repository, :issue_number, :adw_id, :acquired_at)
 ON CONFLICT (repository, issue_number) DO NOTHING
 """
-LOCK_HOLDER = """
+LOCKS_OF_NUMBER = """
 SELECT repository, issue_number, adw_id, acquired_at FROM adw_locks
-WHERE repository = :repository AND issue_number = :issue_number
+WHERE issue_number = :issue_number ORDER BY acquired_at, repository
 """
 LOCK_RELEASE = """
 DELETE FROM adw_locks WHERE repository = :repository AND issue_number = :issue_number AND adw_id = :adw_id
 """
+#: The issue of a workflow that ended, however its repository is spelled.
+LOCK_END = "DELETE FROM adw_locks WHERE issue_number = :issue_number AND adw_id = :adw_id"
 LOCKS_OF_WORKFLOW_DELETE = "DELETE FROM adw_locks WHERE adw_id = :adw_id"
 LOCKS_ALL = """
 SELECT repository, issue_number, adw_id, acquired_at FROM adw_locks ORDER BY acquired_at, repository, issue_number
