@@ -8,6 +8,7 @@ plain library would expect, so `except ValueError` and `except FileNotFoundError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class AdwError(Exception):
@@ -78,6 +79,23 @@ class RetriesExhausted(AdwError, ValueError):
 
 class BadWorkflowGraph(AdwError, ValueError):
     """A state table has an unreachable state, a trap, or no way to an end."""
+
+
+# --- definitions of workflows ----------------------------------------------------------------------------------
+
+
+class WorkflowInvalid(ConfigError):
+    """A definition of a workflow is not sound; each problem names its place."""
+
+
+class UnknownWorkflow(AdwError, LookupError):
+    """There is no workflow of this name."""
+
+    exit_code = 2
+
+    def __init__(self, name: str, known: Sequence[str], hint: str = "") -> None:
+        super().__init__(f"there is no workflow {name!r}{hint}; there are: {', '.join(known)}")
+        self.name, self.known = name, tuple(known)
 
 
 # --- documents -------------------------------------------------------------------------------------------------
@@ -232,6 +250,14 @@ class RunLost(OwnershipError):
         self.run_id = run_id
 
 
+class RunNotFound(AdwError):
+    """There is no such run."""
+
+    def __init__(self, run_id: int) -> None:
+        super().__init__(f"there is no run {run_id}: adw runs shows those there are")
+        self.run_id = run_id
+
+
 class NotTheLockOwner(OwnershipError):
     """A continuing run does not own the issue it wants to work on."""
 
@@ -249,6 +275,56 @@ class LockUnavailable(OwnershipError, OSError):
         )
         self.path = path
         self.errno = cause.errno
+
+
+# --- failed runs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailedRun:
+    """What is known about a process or an agent that failed; None and "" stand for: nobody said."""
+
+    exit_code: int | None = None
+    signal: int | None = None  #: number of the signal that ended it
+    timed_out: str | None = None  #: which of our clocks ran out: wall | idle | after_result
+    text: str = ""  #: the end of its error output, or what its result said
+    subtype: str = ""  #: the name the agent or a gate gave to the failure, such as error_max_turns or no_effect
+    http_status: int | None = None  #: of the answer that ended it
+    retry_after_seconds: float | None = None  #: how long the server said to wait, from now on
+    tool: str = ""  #: name of the program, where its exit codes have a meaning of their own (gemini)
+
+    @property
+    def summary(self) -> str:
+        """How it ended, in a few words."""
+        if self.timed_out is not None:
+            return f"was stopped because its time was over ({self.timed_out})"
+        if self.signal is not None:
+            return f"was ended by signal {self.signal}"
+        if self.exit_code is not None:
+            return f"ended with exit code {self.exit_code}"
+
+        return f"failed ({self.subtype})" if self.subtype else "failed"
+
+
+class RunFailed(AdwError):
+    """A process or an agent that adw started failed."""
+
+    def __init__(self, run: FailedRun, message: str | None = None) -> None:
+        last = next((line.strip() for line in reversed(run.text.splitlines()) if line.strip()), "")
+        said = f": {last[:300]}" if last else ""
+        super().__init__(message or f"{run.tool or 'the run'} {run.summary}{said}")
+        self.run = run
+
+
+# --- work ------------------------------------------------------------------------------------------------------
+
+
+class GateFailed(AdwError):
+    """A phase did its work, and a gate did not let it pass."""
+
+    def __init__(self, phase: str, why: str) -> None:
+        super().__init__(f"{phase} did not pass its gate: {why}")
+        self.phase, self.why = phase, why
 
 
 # --- database --------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ A runner reports facts (`RunReport`); the rules make of them what happens next (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
@@ -66,21 +65,6 @@ class RetryAt:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WaitUntil:
-    """Nothing failed, but nothing can be done before that moment (a quota, a rate-limit window, an open breaker)."""
-
-    at: datetime
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fork:
-    """The phase goes on in children, which report by events."""
-
-    children: tuple[Mapping[str, object], ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Paused:
     """The workflow waits for a person."""
 
@@ -101,7 +85,7 @@ class Failed:
 class Stopped:
     """The attempt was suspended on order; the run goes back to where whoever ordered it wants it."""
 
-    reason: str  #: drain | stop | lost_lease
+    reason: str  #: drain | lost_lease
 
 
-Outcome: TypeAlias = Done | Next | RetryAt | WaitUntil | Fork | Paused | Failed | Stopped
+Outcome: TypeAlias = Done | Next | RetryAt | Paused | Failed | Stopped

@@ -1,0 +1,392 @@
+"""
+What an attempt does to a workflow: beginning it, ending it well or badly, being cut off.
+
+Pure: each rule changes a draft and returns the outcome; one write stores all of it. An attempt is counted when it is
+begun. One that was cut off stays counted, one that was ended on order is taken out of the count again. A phase whose
+last attempt fails and the workflow that fails with it are one change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.errors import IllegalTransition
+from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RetryAt, RunReport, Stopped
+from adws.adw_modules.phase_choice import (
+    MAX_SUSPENSIONS,
+    AllPassed,
+    Blocked,
+    Chosen,
+    choose,
+    is_exhausted,
+    last_attempt,
+    limit,
+    over_budget,
+    suspensions,
+)
+from adws.adw_modules.state_machine import WorkflowState
+from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document_draft import Draft
+    from adws.adw_modules.json_value import JsonObject
+
+#: Terminal reasons.
+EXHAUSTED = "MAX_ATTEMPTS_EXHAUSTED"
+REWORKS_EXHAUSTED = "MAX_REWORKS_EXHAUSTED"
+HEALTH_BUDGET = "HEALTH_BUDGET"
+NEEDS_UNMET = "NEEDS_UNMET"
+REJECTED = "REJECTED"
+
+#: Why a workflow is paused.
+AWAITING_APPROVAL = "awaiting_approval"
+TOO_MANY_STOPS = "suspended_too_often"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trouble:
+    """Why an attempt failed, classified, and what was decided about it."""
+
+    error: JsonObject  #: category, class, message, advice, traceback
+    retry_at: datetime | None  #: None: not again
+    terminal_reason: str = EXHAUSTED  #: when it is not tried again though attempts are left
+
+    @property
+    def message(self) -> str:
+        """What went wrong, in a sentence."""
+        return str(self.error.get("message") or "no reason was given")
+
+    @property
+    def advice(self) -> str:
+        """What a person can do."""
+        return str(self.error.get("advice") or "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """Why a phase is over without success."""
+
+    reason: str  #: terminal reason
+    message: str
+    advice: str = ""
+
+    def to_json(self) -> JsonObject:
+        """Return it as an event tells it."""
+        return {"terminal_reason": self.reason, "message": self.message}
+
+
+# --- beginning -------------------------------------------------------------------------------------------------
+
+
+def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
+    """Count and record the next attempt of *chosen*, and move the workflow to its state."""
+    from adws.adw_modules.document import AttemptRecord  # noqa: PLC0415 - viewers read these rules without pydantic
+
+    phase, record = chosen.spec, draft.phase(chosen.index)
+    draft.move(WorkflowState(phase.state))
+    last = last_attempt(record)
+    attempt = AttemptRecord.model_construct(
+        number=last.number + 1 if last else 1,
+        round=record.round,
+        status="running",
+        started_at=draft.text,
+        owner=owner,
+        fence=fence,
+        deadline_at=_deadline(phase, draft.at),
+    )
+    draft.change_phase(
+        chosen.index,
+        status="running",
+        attempts_used=record.attempts_used + 1,
+        last_attempt_timestamp=draft.text,
+        retry_at=None,
+        attempts=[*record.attempts, attempt],
+    )
+    draft.tell("attempt_started", chosen.index, data={"round": record.round, "limit": limit(record)})
+
+
+def _deadline(phase: PhaseSpec, start: datetime) -> str | None:
+    wall = phase.timeouts.wall
+    return None if wall is None else timestamps.to_text(start + timedelta(seconds=wall))
+
+
+def before_attempt(draft: Draft, spec: WorkflowSpec) -> Chosen | Outcome:
+    """
+    Return the phase to begin now, or the outcome when there is none to begin.
+
+    Fails what is exhausted, over its budget or can never start, passes over such phases when they are not required, and
+    ends a workflow that has none left.
+    """
+    while True:
+        found = choose(spec, draft.document.phases)
+        if isinstance(found, AllPassed):
+            return _complete(draft)
+        loss = _loss_before(draft, found)
+        if loss is None and isinstance(found, Chosen):
+            return _when_due(draft, found)
+        if loss is not None and (found.spec.is_required or loss.reason == HEALTH_BUDGET):
+            return _fail_workflow(draft, found.spec, found.index, loss)
+        if loss is not None:
+            _pass_over(draft, found.spec, found.index, loss)
+
+
+def _loss_before(draft: Draft, found: Chosen | Blocked) -> Loss | None:
+    """Return why *found* cannot be begun any more."""
+    if isinstance(found, Blocked):
+        return Loss(reason=NEEDS_UNMET, message=f"{', '.join(found.missing)} is not complete")
+    if is_exhausted(found.record):
+        return Loss(reason=EXHAUSTED, message=found.record.last_failure_reason or "all attempts are used")
+    spent = over_budget(draft.document)
+
+    return Loss(reason=HEALTH_BUDGET, message=f"its health budget is gone: {spent}") if spent else None
+
+
+def _when_due(draft: Draft, chosen: Chosen) -> Chosen | Outcome:
+    record = chosen.record
+    if record.retry_at is None or timestamps.parse(record.retry_at) <= draft.at:
+        return chosen
+    reason = record.last_failure_reason or "the attempt before failed"
+
+    return RetryAt(phase=record.name, at=timestamps.parse(record.retry_at), reason=reason)
+
+
+# --- ending well -----------------------------------------------------------------------------------------------
+
+
+def succeed(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport) -> Outcome:
+    """Complete the phase; every gate has passed."""
+    _close_well(draft, chosen, report)
+    draft.change_phase(chosen.index, status="complete", result=report.result or None, terminal_reason=None)
+    draft.tell("phase_completed", chosen.index)
+
+    return after_phase(draft, spec)
+
+
+def after_phase(draft: Draft, spec: WorkflowSpec) -> Outcome:
+    """Return what comes after a phase that is over; ends the workflow when nothing does."""
+    found = choose(spec, draft.document.phases)
+    if isinstance(found, AllPassed):
+        return _complete(draft)
+
+    return Next(phase=found.spec.name)
+
+
+def await_approval(draft: Draft, chosen: Chosen, report: RunReport, reason: str) -> Outcome:
+    """Park the workflow until a person approves what the phase did."""
+    _close_well(draft, chosen, report)
+    draft.change_phase(chosen.index, status="waiting", result=report.result or None)
+    draft.tell("approval_asked", chosen.index, data={"reason": reason})
+
+    return pause(draft, AWAITING_APPROVAL, chosen.spec.name)
+
+
+def _close_well(draft: Draft, chosen: Chosen, report: RunReport) -> None:
+    attempt = draft.end_attempt(
+        chosen.index, "succeeded", duration=_duration(draft, chosen.index), report=_said(report)
+    )
+    _add_cost(draft, chosen.spec.name, report)
+    draft.tell("attempt_succeeded", chosen.index, duration=attempt.duration, data=_summary(report))
+
+
+def rework(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport) -> Outcome:
+    """Send the work back to an earlier phase: it and all after it start a new round."""
+    target = chosen.spec.on_rework
+    _close_well(draft, chosen, report)
+    goal = next(phase for phase in spec.phases if phase.name == target)
+    try:
+        draft.move(WorkflowState(goal.state), {"reason": "rework", "phase": chosen.spec.name})
+    except IllegalTransition as exc:
+        loss = Loss(reason=REWORKS_EXHAUSTED, message=exc.why or str(exc))
+        return _fail_workflow(draft, chosen.spec, chosen.index, loss)
+    draft.tell("rework_asked", chosen.index, data={"back_to": target, **_summary(report)})
+    new_round(draft, target)
+
+    return Next(phase=target)
+
+
+def new_round(draft: Draft, first: str) -> None:
+    """Start a new round for the phase called *first* and for every one after it."""
+    is_after = False
+    for index, record in enumerate(draft.document.phases):
+        is_after = is_after or record.name == first
+        if is_after:
+            was_used = bool(record.attempts)
+            draft.change_phase(
+                index,
+                status="queued",
+                round=record.round + 1 if was_used else record.round,
+                attempts_used=0,
+                granted=0,
+                retry_at=None,
+                terminal_reason=None,
+            )
+
+
+# --- ending badly ----------------------------------------------------------------------------------------------
+
+
+def fail(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Trouble, report: RunReport | None) -> Outcome:
+    """Close a failed attempt: tried again later, or the phase and its workflow have failed."""
+    index = chosen.index
+    attempt = draft.end_attempt(
+        index,
+        "failed",
+        duration=_duration(draft, index),
+        error=trouble.error,
+        report=_said(report) if report else None,
+    )
+    if report is not None:
+        _add_cost(draft, chosen.spec.name, report)
+    draft.change_phase(index, last_failure_reason=trouble.message)
+    draft.tell("attempt_failed", index, duration=attempt.duration, data={"error": _short(trouble.error)})
+    record = draft.phase(index)
+    if trouble.retry_at is not None and not is_exhausted(record):
+        return _retry_later(draft, index, trouble.retry_at, trouble.message)
+
+    reason = EXHAUSTED if is_exhausted(record) else trouble.terminal_reason
+    loss = Loss(reason=reason, message=trouble.message, advice=trouble.advice)
+    return _fail_phase(draft, spec, chosen.spec, index, loss)
+
+
+def _retry_later(draft: Draft, index: int, at: datetime, why: str) -> Outcome:
+    record = draft.change_phase(index, status="retry_wait", retry_at=timestamps.to_text(at))
+    draft.tell("retry_scheduled", index, data={"at": record.retry_at or "", "why": why})
+
+    return RetryAt(phase=record.name, at=at, reason=why)
+
+
+def _fail_phase(draft: Draft, spec: WorkflowSpec, phase: PhaseSpec, index: int, loss: Loss) -> Outcome:
+    if phase.is_required:
+        return _fail_workflow(draft, phase, index, loss)
+    _pass_over(draft, phase, index, loss)
+
+    return after_phase(draft, spec)
+
+
+def _pass_over(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> None:
+    """Let the workflow go on without a phase that is not required."""
+    has_run = bool(draft.phase(index).attempts)
+    draft.change_phase(index, status="failed" if has_run else "skipped", terminal_reason=loss.reason, retry_at=None)
+    draft.document.warnings = [*draft.document.warnings, f"{phase.name} was passed over: {loss.message}"]
+    draft.tell("phase_failed" if has_run else "phase_skipped", index, data=loss.to_json())
+
+
+def _fail_workflow(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> Outcome:
+    machine = draft.machine
+    draft.change_phase(index, status="failed", terminal_reason=loss.reason, retry_at=None)
+    draft.tell("phase_failed", index, data=loss.to_json())
+    before = machine.current_state
+    if before is WorkflowState.CLEANING and machine.is_merged:
+        machine.finish_cleaning(loss.message)
+        draft.moved(before, {"warnings": [loss.message]})
+        draft.document.warnings = [*draft.document.warnings, f"{phase.name} failed: {loss.message}"]
+        return Done(state=machine.current_state.value, warnings=tuple(draft.document.warnings))
+    draft.document.terminal_reason = loss.reason
+    draft.move(WorkflowState.FAILED, {"reason": loss.reason, "phase": phase.name})
+
+    return Failed(phase=phase.name, reason=loss.reason, message=loss.message, advice=loss.advice)
+
+
+def fail_waiting(draft: Draft, spec: WorkflowSpec, index: int, loss: Loss) -> Outcome:
+    """Fail a phase that waited for a person."""
+    name = draft.phase(index).name
+
+    return _fail_phase(draft, spec, next(phase for phase in spec.phases if phase.name == name), index, loss)
+
+
+def _complete(draft: Draft) -> Outcome:
+    draft.document.terminal_reason = None
+    if draft.machine.current_state is not WorkflowState.COMPLETED:
+        draft.move(WorkflowState.COMPLETED)
+
+    return Done(state=WorkflowState.COMPLETED.value, warnings=tuple(draft.document.warnings))
+
+
+# --- being cut off, and ending on order ------------------------------------------------------------------------
+
+
+def interrupt(draft: Draft, spec: WorkflowSpec, index: int, why: str) -> Outcome | None:
+    """Close an attempt that a crash cut off; it counts. Returns the outcome when it was the last one."""
+    draft.end_attempt(index, "interrupted", error={"category": "interrupted", "message": why})
+    draft.change_phase(index, status="interrupted", last_failure_reason=why)
+    draft.tell("attempt_interrupted", index, data={"why": why})
+    record = draft.phase(index)
+    phase = next(phase for phase in spec.phases if phase.name == record.name)
+    if not is_exhausted(record):
+        return None
+
+    return _fail_phase(draft, spec, phase, index, Loss(reason=EXHAUSTED, message=why))
+
+
+def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str) -> Outcome:
+    """Close an attempt that was ended on order; it does not count."""
+    index = chosen.index
+    record = draft.phase(index)
+    draft.end_attempt(index, "suspended", duration=_duration(draft, index), error={"order": kind, "message": reason})
+    draft.change_phase(index, status="suspended", attempts_used=max(0, record.attempts_used - 1))
+    draft.tell("attempt_suspended", index, data={"order": kind, "reason": reason})
+    if kind in ("pause", "stop"):
+        return pause(draft, reason or "paused", chosen.spec.name)
+    if kind in ("abandon", "rollback"):
+        return abandon(draft, reason or kind)
+    if suspensions(draft.phase(index)) >= MAX_SUSPENSIONS:
+        return pause(draft, TOO_MANY_STOPS, chosen.spec.name)
+
+    return Stopped(reason=kind)
+
+
+def pause(draft: Draft, reason: str, phase: str = "") -> Outcome:
+    """Park the workflow where it is."""
+    draft.document.pause_reason = reason
+    draft.move(WorkflowState.PAUSED, {"reason": reason, **({"phase": phase} if phase else {})})
+
+    return Paused(reason=reason)
+
+
+def abandon(draft: Draft, reason: str) -> Outcome:
+    """Give the workflow up; what it made is kept until a rollback."""
+    draft.document.terminal_reason = "ABANDONED"
+    draft.move(WorkflowState.ABANDONED, {"reason": reason})
+
+    return Done(state=WorkflowState.ABANDONED.value)
+
+
+# --- words -----------------------------------------------------------------------------------------------------
+
+
+def _duration(draft: Draft, index: int) -> float:
+    started = timestamps.parse(draft.phase(index).attempts[-1].started_at)
+    return max(0.0, (draft.at - started).total_seconds())
+
+
+def _said(report: RunReport) -> JsonObject | None:
+    said: JsonObject = {}
+    if report.summary:
+        said["summary"] = report.summary
+    if report.exit_code is not None:
+        said["exit_code"] = report.exit_code
+    if report.cost_usd is not None:
+        said["cost_usd"] = report.cost_usd
+    if report.output_files:
+        said["output_files"] = list(report.output_files)
+
+    return said or None
+
+
+def _summary(report: RunReport) -> JsonObject:
+    return {"summary": report.summary} if report.summary else {}
+
+
+def _short(error: JsonObject) -> JsonObject:
+    return {name: value for name, value in error.items() if name != "traceback"}
+
+
+def _add_cost(draft: Draft, phase: str, report: RunReport) -> None:
+    if report.cost_usd is None:
+        return
+    cost = draft.document.cost
+    by_phase = {**cost.by_phase, phase: cost.by_phase.get(phase, 0.0) + report.cost_usd}
+    draft.document.cost = cost.model_copy(update={"total_usd": cost.total_usd + report.cost_usd, "by_phase": by_phase})

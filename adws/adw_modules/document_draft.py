@@ -1,0 +1,100 @@
+"""
+The next revision of a document in the making: changes, moves and the events that tell of them, for one write.
+
+The document that comes in is never changed. State moves only through the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.events import Event
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
+
+
+class Draft:
+    """A document being changed; `document` and `events` go into one write."""
+
+    def __init__(
+        self, document: WorkflowDocument, machine: WorkflowStateMachine, *, now: Callable[[], datetime]
+    ) -> None:
+        self.document = document.model_copy()
+        self.document.phases = list(document.phases)
+        self.machine = machine
+        self.events: list[Event] = []
+        self.at = now()  #: the one moment of this write
+        self.text = timestamps.to_text(self.at)
+
+    def finished(self) -> WorkflowDocument:
+        """Return the document with the machine's state written into it."""
+        self.machine.write_into(self.document)
+
+        return self.document
+
+    # --- state -------------------------------------------------------------------------------------------------
+
+    def move(self, state: WorkflowState, metadata: Mapping[str, JsonValue] | None = None) -> None:
+        """Move the workflow; nothing when it is there already."""
+        before = self.machine.current_state
+        if before is state:
+            return
+        self.machine.transition(state, metadata)
+        self.moved(before, metadata)
+
+    def moved(self, before: WorkflowState, metadata: Mapping[str, JsonValue] | None = None) -> None:
+        """Tell of a move that the machine made since it was in *before*."""
+        after = self.machine.current_state
+        self.events.append(
+            Event(
+                event_type="state_changed",
+                status=after.value,
+                data={"from": before.value, "to": after.value, **(metadata or {})},
+            )
+        )
+
+    # --- phases ------------------------------------------------------------------------------------------------
+
+    def phase(self, index: int) -> PhaseRecord:
+        """Return the record of a phase as it stands in this draft."""
+        return self.document.phases[index]
+
+    def change_phase(self, index: int, **changes: object) -> PhaseRecord:
+        """Replace fields of a phase's record."""
+        record = self.document.phases[index].model_copy(update=changes)
+        self.document.phases[index] = record
+
+        return record
+
+    def end_attempt(self, index: int, status: str, **changes: object) -> AttemptRecord:
+        """Close the newest attempt of a phase."""
+        record = self.document.phases[index]
+        ended = record.attempts[-1].model_copy(update={"status": status, "ended_at": self.text, **changes})
+        self.change_phase(index, attempts=[*record.attempts[:-1], ended])
+
+        return ended
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def tell(self, event_type: str, index: int | None = None, *, data: JsonObject | None = None, **fields: Any) -> None:
+        """Add an event, about the phase at *index* when one is given."""
+        if index is not None:
+            record = self.document.phases[index]
+            number = record.attempts[-1].number if record.attempts else None
+            fields = {
+                "node_id": record.name,
+                "node_name": record.name,
+                "node_type": "phase",
+                "status": record.status,
+                "attempt_number": number,
+                **fields,
+            }
+        reference = self.document.workflow
+        catalog = f"{reference.name}@{reference.version}" if reference else None
+        self.events.append(Event(event_type=event_type, catalog_id=catalog, data=data or {}, **fields))

@@ -1,0 +1,1 @@
+"""Running a workflow: one attempt per call, by a runner, through its gates."""

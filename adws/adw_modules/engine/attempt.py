@@ -1,0 +1,340 @@
+"""
+One attempt per call: pick the phase, record the attempt, run it once, record the result with what comes next.
+
+The attempt is durable before anything runs. Result, counters and the next state are one write, and when the work goes
+on at once, the beginning of the next phase is in that same write. Nothing here retries or waits: the outcome says what
+is to be done, and whoever called does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from adws.adw_modules import attempt_rules, workflow_library
+from adws.adw_modules.attempt_rules import Trouble
+from adws.adw_modules.document_draft import Draft
+from adws.adw_modules.engine.gates import GateVerdict
+from adws.adw_modules.errors import (
+    DurabilityUnknown,
+    GateFailed,
+    OwnershipError,
+    StateConflict,
+    StateUnserialisable,
+    UsageError,
+)
+from adws.adw_modules.interfaces import Clock, Owned
+from adws.adw_modules.interfaces_engine import Orders, PhaseContext, ProcessRecord, Runner
+from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RunReport, Suspended
+from adws.adw_modules.phase_choice import Chosen, limit, running_attempt
+from adws.adw_modules.resume_rules import hints_for
+from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
+from adws.adw_modules.state_table import TERMINAL_STATES
+from adws.adw_modules.structured_logger import StructuredLogger
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+    from adws.adw_modules.events import Event
+    from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+
+logger = logging.getLogger("adw.engine")
+
+_Result = TypeVar("_Result")
+
+#: Not ours to handle: somebody else owns the workflow, or nobody knows what is on disk.
+_NOT_OURS = (OwnershipError, StateConflict, DurabilityUnknown)
+
+
+class Judge(Protocol):
+    """Classifies what went wrong and decides whether the phase is tried again."""
+
+    def __call__(self, error: BaseException, phase: PhaseSpec, record: PhaseRecord) -> Trouble: ...
+
+
+class GateKeeper(Protocol):
+    """Says whether what a phase did may pass."""
+
+    def __call__(self, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> GateVerdict: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineParts:
+    """What the engine works with."""
+
+    clock: Clock
+    runners: Mapping[str, Runner]
+    judge: Judge
+    gates: GateKeeper
+    folder_of: Callable[[str], Path]  #: a workflow's own directory
+    workplace_of: Callable[[WorkflowDocument], Path]  #: where its phases work
+    end_process: Callable[[Mapping[str, object]], str]  #: ends what a crash left running, and says what it was
+    say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: shows progress
+
+
+class WorkSession:
+    """The work on one workflow while it is owned."""
+
+    def __init__(self, parts: EngineParts, owned: Owned, orders: Orders) -> None:
+        self._parts = parts
+        self._owned = owned
+        self._orders = orders
+        self._spec: WorkflowSpec = workflow_library.thaw(owned.document)
+        self._machine: WorkflowStateMachine | None = None
+        self._ready: Chosen | None = None  #: begun by our last write and not run yet
+
+    @property
+    def document(self) -> WorkflowDocument:
+        """The last stored revision."""
+        return self._owned.document
+
+    # --- one attempt -------------------------------------------------------------------------------------------
+
+    def attempt(self, *, may_go_on: Callable[[], bool] = lambda: False) -> Outcome:
+        """Run the next phase once and return what came of it; *may_go_on* is asked before the finishing write."""
+        chosen, self._ready = self._ready, None
+        if chosen is None:
+            found = self._open()
+            if not isinstance(found, Chosen):
+                return found
+            chosen = found
+
+        return self._close(chosen, self._run(chosen), may_go_on)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether an attempt is recorded that has not run yet: it has to be run, or suspended, before anything else."""
+        return self._ready is not None
+
+    def change(self, rule: Callable[[Draft], _Result]) -> _Result:
+        """Store what *rule* does to the document, between two attempts, and return what it answers."""
+        draft = self._draft()
+        answer = rule(draft)
+        self._save(draft)
+
+        return answer
+
+    def settle(self) -> Outcome | None:
+        """Close what a crash left open: end its processes, count the attempt. Returns the outcome if that ended it."""
+        index = self._open_attempt()
+        if index is None:
+            return None
+        attempt = running_attempt(self.document.phases[index])
+        process = attempt.process if attempt else None
+        ended = self._parts.end_process(process) if process else ""
+        why = "the process that worked on it ended without a word" + (f"; {ended}" if ended else "")
+        draft = self._draft()
+        outcome = attempt_rules.interrupt(draft, self._spec, index, why)
+        self._save(draft)
+
+        return outcome if isinstance(outcome, Done | Failed | Paused) else None
+
+    def _open_attempt(self) -> int | None:
+        phases = self.document.phases
+        return next((index for index, record in enumerate(phases) if running_attempt(record) is not None), None)
+
+    def _open(self) -> Chosen | Outcome:
+        """Return the phase whose attempt is recorded and may run now, or what is to be done instead."""
+        over = self.settle() or _resting(self.document)
+        if over is not None:
+            return over
+        draft = self._draft()
+        found = self._begin(draft)
+        if draft.events:
+            self._save(draft)
+
+        return self._as_stored(found) if isinstance(found, Chosen) else found
+
+    def _begin(self, draft: Draft) -> Chosen | Outcome:
+        found = attempt_rules.before_attempt(draft, self._spec)
+        if isinstance(found, Chosen):
+            lease = self._owned.lease
+            attempt_rules.begin(draft, found, owner=lease.owner.describe(), fence=lease.fence)
+
+        return found
+
+    # --- running -----------------------------------------------------------------------------------------------
+
+    def _run(self, chosen: Chosen) -> RunReport | Suspended:
+        phase = chosen.spec
+        order = self._orders.current()
+        if order is not None:
+            return Suspended(reason=order.reason)
+        context = self._context(chosen)
+        try:
+            return self._runner(phase).run(phase, context)
+        except _NOT_OURS:
+            raise
+        except KeyboardInterrupt:
+            self._close(chosen, Suspended(reason="interrupted from the keyboard"), lambda: False)
+            raise
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a runner raises is a failed attempt
+            return RunReport(ok=False, error=exc)
+
+    def _runner(self, phase: PhaseSpec) -> Runner:
+        runner = self._parts.runners.get(phase.runner)
+        if runner is None:
+            known = ", ".join(sorted(self._parts.runners))
+            raise UsageError(f"phase {phase.name} has the runner {phase.runner!r}; there are: {known}")
+
+        return runner
+
+    def _context(self, chosen: Chosen) -> PhaseContext:
+        document = self.document
+        record = document.phases[chosen.index]
+
+        return PhaseContext(
+            document=document,
+            phase=record.name,
+            attempt_number=record.attempts[-1].number,
+            round=record.round,
+            cwd=self._parts.workplace_of(document),
+            folder=self._parts.folder_of(document.adw_id),
+            orders=self._orders,
+            record_process=lambda process: self._record_process(chosen.index, process),
+            say=lambda line: self._parts.say(document.adw_id, line),
+            results={phase.name: phase.result for phase in document.phases if phase.result is not None},
+            hints=hints_for(document, record.name),
+        )
+
+    def _record_process(self, index: int, process: ProcessRecord) -> None:
+        draft = self._draft()
+        record = draft.phase(index)
+        marked = record.attempts[-1].model_copy(update={"process": process.to_json()})
+        draft.change_phase(index, attempts=[*record.attempts[:-1], marked])
+        self._save(draft)
+
+    # --- the end of an attempt ---------------------------------------------------------------------------------
+
+    def _close(self, chosen: Chosen, report: RunReport | Suspended, may_go_on: Callable[[], bool]) -> Outcome:
+        verdict = self._verdict(chosen, report)
+        try:
+            return self._finish(chosen, report, verdict, may_go_on)
+        except StateUnserialisable as exc:
+            # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
+            self._machine = None
+            return self._finish(chosen, RunReport(ok=False, error=exc), None, may_go_on)
+
+    def _verdict(self, chosen: Chosen, report: RunReport | Suspended) -> GateVerdict | None:
+        if isinstance(report, Suspended) or not report.ok or report.wants_rework:
+            return None
+        try:
+            return self._parts.gates(chosen.spec, self._context(chosen), report)
+        except _NOT_OURS:
+            raise
+        except Exception as exc:  # noqa: BLE001 - a gate that cannot be decided does not pass
+            return GateVerdict(passed=False, reason=f"the gate could not be decided: {exc}")
+
+    def _finish(
+        self,
+        chosen: Chosen,
+        report: RunReport | Suspended,
+        verdict: GateVerdict | None,
+        may_go_on: Callable[[], bool],
+    ) -> Outcome:
+        draft = self._draft()
+        outcome = self._outcome(draft, chosen, report, verdict)
+        begun: Chosen | None = None
+        if isinstance(outcome, Next) and self._orders.current() is None and may_go_on():
+            found = self._begin(draft)
+            if isinstance(found, Chosen):
+                begun, outcome = found, Next(phase=found.spec.name, is_begun=True)
+            else:
+                outcome = found
+        self._save(draft)
+        self._ready = self._as_stored(begun) if begun else None
+
+        return outcome
+
+    def _outcome(
+        self, draft: Draft, chosen: Chosen, report: RunReport | Suspended, verdict: GateVerdict | None
+    ) -> Outcome:
+        if isinstance(report, Suspended):
+            order = self._orders.current()
+            return attempt_rules.suspend(draft, chosen, kind=order.kind if order else "stop", reason=report.reason)
+        if report.ok and report.wants_rework and chosen.spec.on_rework:
+            return attempt_rules.rework(draft, self._spec, chosen, report)
+        error = report.error if not report.ok else _gate_error(chosen.spec, report, verdict)
+        if error is None and verdict is not None and verdict.needs_human:
+            return attempt_rules.await_approval(draft, chosen, report, verdict.reason)
+        if error is None and report.ok:
+            return attempt_rules.succeed(draft, self._spec, chosen, report)
+        trouble = self._parts.judge(error or RuntimeError("it failed without a reason"), chosen.spec, chosen.record)
+
+        return attempt_rules.fail(draft, self._spec, chosen, trouble, report)
+
+    # --- the document ------------------------------------------------------------------------------------------
+
+    def _draft(self) -> Draft:
+        if self._machine is None:
+            self._machine = WorkflowStateMachine.of(self.document, now=self._parts.clock.now)
+
+        return Draft(self.document, self._machine, now=self._parts.clock.now)
+
+    def _save(self, draft: Draft) -> None:
+        try:
+            self._owned.save(draft.finished(), events=draft.events)
+        except BaseException:
+            self._machine = None  # it may have moved on without the document
+            raise
+        _log(self.document, draft.events)
+
+    def _as_stored(self, chosen: Chosen) -> Chosen:
+        return Chosen(spec=chosen.spec, record=self.document.phases[chosen.index], index=chosen.index)
+
+
+def _resting(document: WorkflowDocument) -> Outcome | None:
+    """Return the outcome of a workflow that nobody may work on as it stands."""
+    state = WorkflowState(document.current_state)
+    if document.rollback is not None or state in TERMINAL_STATES:
+        return Done(state=state.value, warnings=tuple(document.warnings))
+    if state is WorkflowState.PAUSED:
+        return Paused(reason=document.pause_reason or "paused")
+    if state is WorkflowState.FAILED:
+        failed = next((record for record in document.phases if record.status == "failed"), None)
+        message = failed.last_failure_reason if failed else None
+        return Failed(
+            phase=failed.name if failed else "", reason=document.terminal_reason or "FAILED", message=message or ""
+        )
+
+    return None
+
+
+def _gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None) -> BaseException | None:
+    if report.wants_rework:
+        return GateFailed(phase.name, "it asks for rework, but its definition does not say where to go back to")
+    if verdict is None or verdict.passed or verdict.needs_human:
+        return None
+
+    return GateFailed(phase.name, verdict.reason)
+
+
+_LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase_failed": "ERROR"}
+
+
+def _log(document: WorkflowDocument, events: Sequence[Event]) -> None:
+    """Tell the log of what is now stored, with the counters that the document has."""
+    limits = {record.name: (record.attempts_used, limit(record)) for record in document.phases}
+    for event in events:
+        used, allowed = limits.get(event.node_name or "", (0, 0))
+        StructuredLogger(document.adw_id, event.node_name or "workflow").log(
+            _LEVELS.get(event.event_type, "INFO"),
+            _sentence(event, used, allowed),
+            event_type=event.event_type,
+            status=event.status,
+            attempt=event.attempt_number,
+            attempts_used=used,
+            max_attempts=allowed,
+            revision=document.revision,
+            details=event.data,
+        )
+
+
+def _sentence(event: Event, used: int, allowed: int) -> str:
+    words = event.event_type.replace("_", " ")
+    if event.event_type == "attempt_started":
+        return f"Attempt {used}/{allowed}"
+
+    return words[0].upper() + words[1:]

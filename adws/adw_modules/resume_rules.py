@@ -1,0 +1,225 @@
+"""
+How a workflow that stopped goes on: resume, retry, approval, and what a person may change on the way.
+
+Pure. A plan first (`plan_resume`), which says in words what will happen or why it cannot; then the same plan applied to
+a draft. Resume, retry and recovery are this one path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.attempt_rules import (
+    AWAITING_APPROVAL,
+    REJECTED,
+    Loss,
+    after_phase,
+    fail_waiting,
+    new_round,
+)
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.phase_choice import AllPassed, choose, is_exhausted, limit
+from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
+from adws.adw_modules.state_table import ACTIVE_STATES, TERMINAL_STATES
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.document_draft import Draft
+    from adws.adw_modules.json_value import JsonObject
+    from adws.adw_modules.outcome import Outcome
+    from adws.adw_modules.workflow import WorkflowSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumePlan:
+    """What going on means for a workflow."""
+
+    adw_id: str
+    target: WorkflowState | None  #: where it moves; None: it stays where it is
+    phase: str  #: the first phase that will be worked on
+    starts_round: bool = False  #: that phase and those after it start afresh
+    grant: int = 0  #: further attempts for it
+    grants_retry: bool = False  #: a further way out of FAILED comes with it
+
+    def describe(self) -> str:
+        """Return the plan in a sentence."""
+        where = f"goes on with {self.phase}" if self.phase else "is finished"
+        afresh = ", from its beginning" if self.starts_round else ""
+        more = f", with {self.grant} more attempts" if self.grant else ""
+
+        return f"workflow {self.adw_id} {where}{afresh}{more}"
+
+
+def plan_resume(
+    document: WorkflowDocument,
+    spec: WorkflowSpec,
+    machine: WorkflowStateMachine,
+    *,
+    from_phase: str = "",
+    grant: int = 0,
+) -> ResumePlan:
+    """Return how the workflow goes on; raise UsageError, saying what to do instead, when it cannot."""
+    _refuse_what_is_over(document, machine)
+    state = machine.current_state
+    if from_phase:
+        return _plan_from(document, spec, machine, from_phase)
+    found = choose(spec, document.phases)
+    if isinstance(found, AllPassed):
+        return ResumePlan(adw_id=document.adw_id, target=_back(machine), phase="")
+    record = document.phases[found.index]
+    if state is WorkflowState.PAUSED and record.status == "waiting":
+        raise UsageError(
+            f"workflow {document.adw_id} waits for approval of {record.name}:"
+            f" adw approve {document.adw_id}, or adw reject {document.adw_id} -m TEXT"
+        )
+    if state is WorkflowState.FAILED and is_exhausted(record) and not grant:
+        raise UsageError(
+            f"{record.name} used {record.attempts_used} of {limit(record)} attempts: allow more with"
+            f" adw retry {document.adw_id} --grant N, or start it afresh with"
+            f" adw resume {document.adw_id} --from {record.name}"
+        )
+    if grant and state is not WorkflowState.FAILED:
+        raise UsageError(f"only a failed workflow can be granted attempts, and {document.adw_id} is {state.value}")
+
+    return ResumePlan(
+        adw_id=document.adw_id,
+        target=_back(machine),
+        phase=record.name,
+        grant=grant,
+        grants_retry=grant > 0 and machine.retries_left == 0,
+    )
+
+
+def _refuse_what_is_over(document: WorkflowDocument, machine: WorkflowStateMachine) -> None:
+    if machine.rollback_pending:
+        raise UsageError(f"a rollback of {document.adw_id} was begun: finish it with adw rollback {document.adw_id}")
+    if machine.current_state in TERMINAL_STATES:
+        again = f": adw run {document.issue_number} starts anew" if document.issue_number is not None else ""
+        raise UsageError(f"workflow {document.adw_id} is {machine.current_state.value} and cannot go on{again}")
+
+
+def _plan_from(
+    document: WorkflowDocument, spec: WorkflowSpec, machine: WorkflowStateMachine, from_phase: str
+) -> ResumePlan:
+    names = [record.name for record in document.phases]
+    if from_phase not in names:
+        raise UsageError(f"workflow {document.adw_id} has no phase {from_phase!r}; it has: {', '.join(names)}")
+    if machine.current_state in ACTIVE_STATES:
+        raise UsageError(
+            f"workflow {document.adw_id} is {machine.current_state.value}: pause it first (adw pause {document.adw_id})"
+        )
+    found = choose(spec, document.phases)
+    current = len(names) if isinstance(found, AllPassed) else found.index
+    if names.index(from_phase) > current:
+        raise UsageError(f"{from_phase} comes after {names[current]}, where it stopped: no phase may be skipped")
+    state = document.phases[names.index(from_phase)].state
+
+    return ResumePlan(adw_id=document.adw_id, target=WorkflowState(state), phase=from_phase, starts_round=True)
+
+
+def _back(machine: WorkflowStateMachine) -> WorkflowState | None:
+    """Return where a parked workflow goes back to."""
+    if machine.current_state is WorkflowState.PAUSED:
+        return machine.resume_state or WorkflowState.PENDING
+    if machine.current_state is WorkflowState.FAILED:
+        return machine.failed_phase
+
+    return None
+
+
+def apply_resume(draft: Draft, plan: ResumePlan, *, hint: str = "", by: str = "") -> None:
+    """Make the workflow ready to go on as *plan* says."""
+    if hint:
+        add_hint(draft, plan.phase, hint, by)
+    if plan.grant:
+        _grant(draft, plan, by)
+    if plan.starts_round and plan.target is not None:
+        draft.machine.resume_from(plan.target)
+        new_round(draft, plan.phase)
+    _ready(draft, plan.phase)
+    if plan.target is not None:
+        draft.move(plan.target, {"reason": "resumed", "by": by})
+    draft.document.pause_reason = None
+    draft.document.terminal_reason = None
+    draft.tell("resumed", _index(draft, plan.phase), data={"phase": plan.phase, "by": by})
+
+
+def _ready(draft: Draft, phase: str) -> None:
+    index = _index(draft, phase)
+    if index is None:
+        return
+    record = draft.phase(index)
+    if record.status in ("failed", "retry_wait", "suspended", "interrupted"):
+        draft.change_phase(index, status="queued", retry_at=None, terminal_reason=None)
+
+
+def _grant(draft: Draft, plan: ResumePlan, by: str) -> None:
+    index = _index(draft, plan.phase)
+    if index is not None:
+        draft.change_phase(index, granted=draft.phase(index).granted + plan.grant)
+    if plan.grants_retry:
+        draft.machine.grant_retries(1)
+    draft.tell("grant_given", index, data={"attempts": plan.grant, "retries": int(plan.grants_retry), "by": by})
+
+
+def add_hint(draft: Draft, phase: str, text: str, by: str) -> None:
+    """Write down what a person wants done differently in the next attempts of *phase*."""
+    hint: JsonObject = {"text": text, "by": by, "at": draft.text, "phase": phase}
+    draft.document.hints = [*draft.document.hints, hint]
+    draft.tell("hint_given", _index(draft, phase), data={"text": text, "by": by})
+
+
+def hints_for(document: WorkflowDocument, phase: str) -> tuple[str, ...]:
+    """Return what people said about *phase*, or about the workflow as a whole, oldest first."""
+    return tuple(str(hint.get("text", "")) for hint in document.hints if hint.get("phase") in (phase, "", None))
+
+
+# --- approval --------------------------------------------------------------------------------------------------
+
+
+def waiting_phase(document: WorkflowDocument) -> int:
+    """Return the index of the phase that waits for a person; raise UsageError when none does."""
+    if document.current_state == WorkflowState.PAUSED.value:
+        for index, record in enumerate(document.phases):
+            if record.status == "waiting":
+                return index
+
+    raise UsageError(f"workflow {document.adw_id} does not wait for approval: it is {document.current_state}")
+
+
+def approve(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") -> Outcome:
+    """Complete the phase that waits, and go on behind it."""
+    index = waiting_phase(draft.document)
+    record = draft.change_phase(index, status="complete")
+    draft.document.pause_reason = None
+    draft.tell("approval_given", index, data={"by": by, "text": text})
+    draft.move(WorkflowState(record.state), {"reason": "approved", "by": by})
+    draft.tell("phase_completed", index)
+
+    return after_phase(draft, spec)
+
+
+def reject(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") -> Outcome | None:
+    """
+    Send the phase that waits back to work, with *text* as a hint; None when it is tried again.
+
+    A rejected attempt is a failed one: without attempts left the workflow has failed.
+    """
+    index = waiting_phase(draft.document)
+    said = f"rejected by {by or 'a person'}" + (f": {text}" if text else "")
+    record = draft.change_phase(index, last_failure_reason=said)
+    draft.document.pause_reason = None
+    draft.tell("approval_refused", index, data={"by": by, "text": text})
+    if text:
+        add_hint(draft, record.name, text, by)
+    if is_exhausted(record):
+        return fail_waiting(draft, spec, index, Loss(reason=REJECTED, message=said))
+    draft.change_phase(index, status="queued", result=None)
+    draft.move(WorkflowState(record.state), {"reason": AWAITING_APPROVAL, "by": by})
+
+    return None
+
+
+def _index(draft: Draft, phase: str) -> int | None:
+    return next((index for index, record in enumerate(draft.document.phases) if record.name == phase), None)
