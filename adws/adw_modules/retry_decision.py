@@ -1,0 +1,184 @@
+"""
+Decide whether and when a failed attempt is tried again.
+
+Pure: no clock, no sleep, no dice. The caller passes the moment and a random number in, and acts on the answer. Known as
+`retry_handler.decide`, which phases, steps, iterations and effects ask; nobody else decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.error_handler import ErrorFacts
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.retry_policy import JITTER, RetryPolicies, RetryPolicy, same_for_all
+
+#: A server's time is never cut short; this many seconds, at most, are added so that not all come at once.
+MAX_EXTRA_SECONDS = 30.0
+#: A quota is open again a little later than it says.
+QUOTA_MARGIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retry:
+    """Try again at that moment."""
+
+    at: datetime
+    delay_seconds: float
+    needs_cleanup: bool = False  #: free what is used up first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GiveUp:
+    """Trying again is not allowed, or does not help."""
+
+    reason: str  #: one sentence for people
+    terminal_reason: str  #: MAX_ATTEMPTS_EXHAUSTED | NOT_RETRYABLE | RETRIES_DO_NOT_HELP | DEADLINE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskPerson:
+    """Nothing goes on before a person has done something."""
+
+    reason: str  #: one sentence for people
+    advice: str  #: what they can do
+    terminal_reason: str = "NEEDS_PERSON"  #: NEEDS_PERSON | BUDGET | WAIT_TOO_LONG
+
+
+RetryDecision: TypeAlias = Retry | GiveUp | AskPerson
+
+
+def decide(
+    error_facts: ErrorFacts,
+    *,
+    attempts_used: int,
+    max_attempts: int,
+    policy: RetryPolicy | RetryPolicies | None = None,
+    now: datetime,
+    deadline: datetime | None = None,
+    random: float | None = None,
+    class_failures: int | None = None,
+) -> RetryDecision:
+    """
+    Return what to do after the attempt numbered *attempts_used*, counting from 1, failed with *error_facts*.
+
+    A single RetryPolicy means: these waits, for whatever may be retried. None means the usual ones of each category.
+    *random*, from 0.0 up to 1.0, is for jitter. *class_failures* is how many attempts ended with this class of error,
+    where the caller knows it: some classes are worth fewer retries than others.
+    """
+    if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
+        raise UsageError("now and deadline need a time zone")
+    policies = _policies(policy)
+    refusal = _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
+    if refusal is not None:
+        return refusal
+    told = _told_seconds(error_facts, now)
+    if told is not None and told > policies.longest_wait(error_facts.klass):
+        return AskPerson(
+            reason=f"the server wants to be asked again in {_span(told)} only, which is longer than adw waits",
+            advice=error_facts.advice,
+            terminal_reason="WAIT_TOO_LONG",
+        )
+
+    delay = _delay(error_facts, policies, attempts_used, told, random)
+    at = now + timedelta(seconds=delay)
+    if deadline is not None and at >= deadline:
+        return GiveUp(
+            reason=f"the next attempt, in {_span(delay)}, would be after the deadline {timestamps.to_text(deadline)}",
+            terminal_reason="DEADLINE",
+        )
+
+    return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup)
+
+
+def _policies(policy: RetryPolicy | RetryPolicies | None) -> RetryPolicies:
+    if policy is None:
+        return RetryPolicies()
+
+    return same_for_all(policy) if isinstance(policy, RetryPolicy) else policy
+
+
+def _refusal(
+    facts: ErrorFacts, attempts_used: int, max_attempts: int, policies: RetryPolicies, class_failures: int | None
+) -> GiveUp | AskPerson | None:
+    """Return why there is no further attempt; None when there is one."""
+    if facts.needs_person:
+        return AskPerson(
+            reason=f"{facts.klass}: {first_line(facts.message)}",
+            advice=facts.advice,
+            terminal_reason="BUDGET" if facts.klass == "budget" else "NEEDS_PERSON",
+        )
+    if not facts.recoverable or facts.category not in policies.retried:
+        return GiveUp(
+            reason=f"{facts.category.value} errors ({facts.klass}) are not retried: {first_line(facts.message)}",
+            terminal_reason="NOT_RETRYABLE",
+        )
+    if attempts_used >= max_attempts:
+        return GiveUp(
+            reason=f"{attempts_used} of {max_attempts} attempts are used; the last error: {first_line(facts.message)}",
+            terminal_reason="MAX_ATTEMPTS_EXHAUSTED",
+        )
+    limit = facts.metadata.get("max_retries") if policies.keeps_class_retries else None
+    failures = attempts_used if class_failures is None else class_failures
+    if isinstance(limit, int) and failures > limit:
+        return GiveUp(
+            reason=f"{failures} attempts ended with {facts.klass}, another does not help: {first_line(facts.message)}",
+            terminal_reason="RETRIES_DO_NOT_HELP",
+        )
+
+    return None
+
+
+def _told_seconds(facts: ErrorFacts, now: datetime) -> float | None:
+    """Return how long the server wants us to wait, None when it did not say."""
+    moment = _moment(facts.metadata)
+    if moment is not None:
+        return max((moment - now).total_seconds(), 0.0)
+
+    return facts.retry_delay if facts.metadata.get("retry_delay_from") == "server" else None
+
+
+def _moment(metadata: JsonObject) -> datetime | None:
+    text = metadata.get("retry_at")
+    if not isinstance(text, str):
+        return None
+    try:
+        return timestamps.parse(text)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _delay(
+    facts: ErrorFacts, policies: RetryPolicies, attempts_used: int, told: float | None, random: float | None
+) -> float:
+    policy = policies.for_error(facts.category, facts.klass)
+    jitter = (random or 0.0) if policy.jitter else 0.0
+    if told is not None:
+        margin = QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0
+        return told + margin + min(told * JITTER, MAX_EXTRA_SECONDS) * jitter
+
+    delay = policy.calculate_delay(max(attempts_used - 1, 0), random)
+    if not policies.keeps_class_delay or facts.retry_delay is None:
+        return delay
+
+    return min(max(delay, facts.retry_delay * (1 + JITTER * jitter)), policy.backoff_max_seconds)
+
+
+def first_line(text: str) -> str:
+    """Return the first line of *text*, short enough for a sentence."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    return first if len(first) <= 300 else f"{first[:297]}..."
+
+
+def _span(seconds: float) -> str:
+    """Return a length of time as people say it."""
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} minutes"
+
+    return f"{seconds / 3600:.0f} hours"
