@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 
 
 _LOST_COPY = "the database {} is missing or empty: adw db rebuild makes it again from the documents"
-_LOST_DOCUMENTS = "the database {} is missing or empty, and the documents with it: bring a backup back with adw restore"
+_LOST_DOCUMENTS = (
+    "the database {} is missing or empty, and the documents in it with it: bring a backup back with adw restore, or "
+    "delete {} to start afresh"
+)
 
 
 def open_app(
@@ -132,37 +135,46 @@ class App:
     @cached_property
     def database(self) -> Database:
         """What is shared: leases, locks, requests, events, the copy of documents; made when nobody worked here yet."""
-        from adws.adw_modules.db.opening import open_database
+        from adws.adw_modules.db import document_marker, opening
 
-        self.refuse_lost_copy()
+        self.refuse_lost_database()
+        file = self.settings.database_file
+        opened = opening.open_database(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
+        if file is not None and self.settings.store == "database":
+            document_marker.leave(file)
 
-        return open_database(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
+        return opened
 
     def has_database(self) -> bool:
         """Say whether there is a database to look into; raise DatabaseUnavailable when there is none but should be."""
-        self.refuse_lost_copy()
+        self.refuse_lost_database()
+        file = self.settings.database_file
+
+        return file is None or _is_made(file)
+
+    def refuse_lost_database(self) -> None:
+        """
+        Raise DatabaseUnavailable when the database is gone, and documents with it or documents in files that it knew.
+
+        An empty one in its place would hide the loss and give away the issues of all these workflows. Only
+        `reconstruction`, which makes it again from a backup or from files, does not ask. Documents of older versions
+        never had a database: they do not count.
+        """
+        from adws.adw_modules.db.document_marker import marker_of
+
         file = self.settings.database_file
         if file is None or _is_made(file):
-            return True
-        if self.settings.store == "database" and file.with_name(f"{file.name}.write-lock").exists():
-            # Only writing leaves that lock file, and it stays for ever.
-            raise DatabaseUnavailable(_LOST_DOCUMENTS.format(file))
-
-        return False
-
-    def refuse_lost_copy(self) -> None:
-        """
-        Raise DatabaseUnavailable when documents are in files and the database that knew them is gone.
-
-        An empty one in its place would give away the issues of all these workflows. Only `reconstruction`, which makes
-        it again from the documents, does not ask. Documents of older versions never had a database: they do not count.
-        """
-        file = self.settings.database_file
-        if file is None or self.settings.store != "files" or _is_made(file):
+            return
+        has_files = self.settings.store == "files" and any(map(self._had_database, self.store.ids()))
+        marker = marker_of(file)
+        had_documents = marker.exists()
+        if not has_files and not had_documents:
             return
         # Looked at again: a process that made both meanwhile made the database first.
-        if any(map(self._had_database, self.store.ids())) and not _is_made(file):
-            raise DatabaseUnavailable(_LOST_COPY.format(file))
+        if _is_made(file):
+            return
+
+        raise DatabaseUnavailable((_LOST_COPY if has_files else _LOST_DOCUMENTS).format(file, marker))
 
     def _had_database(self, adw_id: str) -> bool:
         try:

@@ -406,6 +406,9 @@ class Reconstruction(Protocol):
     def set_aside(self) -> str | None:
         """Move the database's file away and return where to, None when it has no file of its own."""
 
+    def set_aside_left_overs(self) -> str | None:
+        """Move what a lost database left away and return where to; None when nothing is left, or it is there."""
+
     def may_install(self, path: str) -> bool:
         """Say whether the file *path* can become the database; raise DatabaseError when it is damaged or too new."""
 

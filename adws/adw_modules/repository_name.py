@@ -8,6 +8,7 @@ second owner because of a spelling.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from adws.adw_modules.errors import UsageError
 
@@ -31,6 +32,7 @@ def in_home(text: str, home: str) -> str:
     return comparable(text) or comparable(home)
 
 
+@lru_cache(maxsize=256)  # asked with every write, of few repositories
 def comparable(text: str) -> str:
     """Return `normalise(text)`, or *text* where it names none: what an old document says is not refused any more."""
     try:

@@ -34,7 +34,7 @@ def db() -> None:
 def upgrade(*, as_json: bool) -> None:
     """Bring the schema up. A SQLite database that has one is copied first."""
     with main.open_home() as app:
-        app.refuse_lost_copy()
+        app.refuse_lost_database()
         database = _connect(app)
         try:
             done = opening.upgrade(database)
@@ -149,7 +149,8 @@ def _rebuild_lines(report: RebuildReport) -> list[str]:
     counts = f"{report.workflows} workflows, {report.locks} issue locks, {report.requests} requests"
     lines = [f"{counts}; {report.events_kept} events kept, {report.events_made} made again from documents"]
     lines += [f"the old database had a problem: {text}" for text in report.problems]
-    lines += [f"it is kept as {report.set_aside}"] if report.set_aside else []
+    kept = "the log that the lost database left" if report.was_missing else "the old database"
+    lines += [f"{kept} is kept as {report.set_aside}"] if report.set_aside else []
     lines += [f"cannot be read, left out: {adw_id}: {why}" for adw_id, why in report.unreadable.items()]
     lines += [f"has no document, its copy stays: {adw_id}" for adw_id in report.only_in_database]
     lines += [f"was never written, forgotten: {adw_id}" for adw_id in report.forgotten]

@@ -11,7 +11,7 @@ from adws import config
 from adws.adw_modules.db import schema_version
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.locks import acquire_lock
-from tests.contracts.worlds import FIRST, make_document
+from tests.contracts.worlds import FIRST, SECOND, make_document
 
 
 def test_a_new_home_is_upgraded_checked_and_rebuilt(adw, home):
@@ -57,9 +57,9 @@ def test_a_check_that_finds_something_exits_with_one(adw, home):
     assert "adw locks release 42" in text.stdout
 
 
-def create_workflow(home, store: str) -> None:
+def create_workflow(home, store: str, adw_id: str = FIRST, **fields) -> None:
     settings = config.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home)
-    with wiring.open_app(settings) as app, app.ownership.create(make_document()) as owned:
+    with wiring.open_app(settings) as app, app.ownership.create(make_document(adw_id, **fields)) as owned:
         owned.save(owned.document)
 
 
@@ -101,6 +101,67 @@ def test_a_lost_database_that_had_the_documents_is_a_problem(adw, home):
 
     assert done.rc == 1
     assert "adw restore" in done.stdout
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+@pytest.mark.parametrize("store", ["database", "files"])
+def test_no_empty_database_takes_the_place_of_one_that_had_the_documents(adw, home, store, is_empty):
+    create_workflow(home, "database")
+    lose_database(home)
+    if is_empty:
+        (home / "state" / "adw.db").touch()
+    before = sorted(path.name for path in (home / "state").iterdir())
+
+    with pytest.raises(DatabaseUnavailable, match=r"adw restore, or delete .*adw\.db\.has-documents to start afresh"):
+        create_workflow(home, store, SECOND)
+    for args in (("list",), ("locks",), ("db", "upgrade")):
+        done = adw(*args, env={"ADW_STORE": store})
+        assert done.rc == 1, args
+        assert "adw restore" in done.stderr, args
+
+    assert sorted(path.name for path in (home / "state").iterdir()) == before
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_what_is_left_of_a_home_can_be_backed_up_and_no_database_is_made_for_that(adw, home, is_empty):
+    create_workflow(home, "files")
+    lose_database(home)
+    if is_empty:
+        (home / "state" / "adw.db").touch()
+
+    done = adw("backup")
+
+    assert (done.rc, "1 workflows, 0 events, without a database" in done.stdout) == (0, True), done
+    assert adw("list").rc == 1, "it is still lost"
+
+
+def test_a_lost_database_that_had_the_documents_comes_back_with_a_backup(adw, home, tmp_path):
+    create_workflow(home, "database")
+    env = {"ADW_STORE": "database"}
+    assert adw("backup", str(tmp_path / "b.tar.gz"), env=env).rc == 0
+    lose_database(home)
+
+    restored = adw("restore", str(tmp_path / "b.tar.gz"), env=env)
+
+    assert restored.rc == 0, restored.stderr
+    assert adw("status", FIRST, env=env).rc == 0
+
+
+def test_who_lost_the_documents_may_start_afresh(home):
+    create_workflow(home, "database")
+    lose_database(home)
+    (home / "state" / "adw.db.has-documents").unlink()
+
+    create_workflow(home, "database", SECOND)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_home_that_had_its_documents_in_files_may_change_to_the_database(home, is_lost):
+    create_workflow(home, "files")
+    if is_lost:
+        lose_database(home)
+
+    create_workflow(home, "database", SECOND, issue_number=43)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "truncated twice", "changed by hand", "of another workflow"])

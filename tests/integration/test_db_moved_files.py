@@ -75,6 +75,24 @@ def test_setting_aside_tells_where_the_files_are_and_makes_it_durable(path, cloc
     assert synced == [str(path.parent)] * 2
 
 
+def test_a_database_that_came_meanwhile_is_not_taken_for_a_lost_one(path, clock, reconstruction):
+    assert reconstruction.salvage().is_missing
+    database = open_database(f"sqlite:///{path}", clock=clock)
+    lock_issue(database, 1)
+
+    assert reconstruction.set_aside_left_overs() is None
+
+    with database.read() as session:
+        assert session.one("SELECT count(*) FROM adw_locks") == (1,)
+    database.close()
+    assert path.exists()
+
+
+def test_a_place_where_nothing_was_left_stays_as_it_is(path, reconstruction):
+    assert reconstruction.set_aside_left_overs() is None
+    assert not path.with_name("adw.db.write-lock").exists()
+
+
 def test_readers_see_the_database_that_was_put_in_place(path, clock):
     database = open_database(f"sqlite:///{path}", clock=clock)
     lock_issue(database, 1)

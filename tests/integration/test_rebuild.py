@@ -412,6 +412,19 @@ def test_a_corrupt_database_is_set_aside_and_made_again(home, opened, damage):
         owned.save(owned.document)
 
 
+def test_the_log_of_a_lost_database_is_kept_and_not_played_into_the_new_one(home, opened):
+    home.made(A)
+    home.file.unlink()
+    home.file.with_name("adw.db-wal").write_bytes(b"the last writes")
+
+    report = home.rebuilt()
+
+    assert report.was_missing
+    assert Path(report.set_aside).name.startswith("adw.db.lost-2026")
+    assert Path(report.set_aside).read_bytes() == b"the last writes"
+    assert opened().database.integrity_problems() == []
+
+
 def test_what_can_still_be_read_of_a_damaged_database_is_kept(home, opened, monkeypatch):
     home.made(A)
     before = opened()

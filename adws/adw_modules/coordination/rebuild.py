@@ -49,7 +49,7 @@ class RebuildReport:
     unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
     problems: tuple[str, ...] = ()  #: what was wrong with the old database
     was_missing: bool = False
-    set_aside: str | None = None  #: where the old database is now
+    set_aside: str | None = None  #: where the old database is now, or what was left of it
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def rebuild(
     documents, unreadable = _read(ids, store, fences)
     plan = plan_rebuild(documents, salvage, unreadable=tuple(unreadable), repository=repository)
     # Only now: up to here the documents may have needed the copies in the old database.
-    aside = reconstruction.set_aside() if salvage.problems else None
+    aside = set_old_aside(reconstruction, salvage)
     stored = reconstruction.put(plan.contents)
 
     return RebuildReport(
@@ -132,6 +132,14 @@ def rebuild(
         was_missing=salvage.is_missing,
         set_aside=aside,
     )
+
+
+def set_old_aside(reconstruction: Reconstruction, salvage: Salvage) -> str | None:
+    """Keep what cannot be used any more, a damaged database or what a lost one left, and return where it is now."""
+    if salvage.problems:
+        return reconstruction.set_aside()
+    # One that was there and whole stays: its rows are written over. One that came since we looked stays too.
+    return reconstruction.set_aside_left_overs() if salvage.is_missing else None
 
 
 def refuse_while_owners_live(

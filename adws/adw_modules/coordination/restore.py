@@ -18,7 +18,7 @@ from pathlib import Path
 from adws.adw_modules import backup_archive, state_text
 from adws.adw_modules.atomic_state import AtomicStateWriter
 from adws.adw_modules.backup_archive import DATABASE, DOCUMENTS, EVENTS
-from adws.adw_modules.coordination.rebuild import rebuild, refuse_while_owners_live
+from adws.adw_modules.coordination.rebuild import rebuild, refuse_while_owners_live, set_old_aside
 from adws.adw_modules.coordination.rebuild_plan import LockConflict, StoredDocument, plan_rebuild
 from adws.adw_modules.errors import (
     AdwError,
@@ -211,8 +211,8 @@ def _put_in_place(
             _put_files(home, staging, adw_id, is_same=data is documents[adw_id], data=data)
     if has_database:
         home.reconstruction.install(str(staging / DATABASE))
-    elif salvage.problems:
-        home.reconstruction.set_aside()
+    else:
+        set_old_aside(home.reconstruction, salvage)
     events = home.reconstruction.put(NewContents(events=tuple(_events(staging, documents))))
     if home.store_kind == "files":
         conflicts = rebuild(

@@ -7,7 +7,7 @@ is corrupt is moved aside, never deleted: somebody may get more out of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,7 +49,7 @@ class DatabaseReconstruction:
     def salvage(self) -> Salvage:
         """Return what the database says, as far as it can be read; an old schema is upgraded first."""
         file = self._file_database()
-        if file is not None and not file.is_there():
+        if file is not None and not _is_made(file):
             return Salvage(is_missing=True)
         problems = self._problems()
         events = self._part("events", self.all_events, problems) if problems else ()
@@ -132,7 +132,27 @@ class DatabaseReconstruction:
         path = self._file()
         if path is None:
             return None
-        endings = _endings_there(path)
+
+        return self._move_away(path, _endings_there(path), label)
+
+    def set_aside_left_overs(self) -> str | None:
+        """
+        Move what a lost database left beside its place away and return where to; a database that is there stays.
+
+        Its log may be all that is left of the last writes, and SQLite deletes it when an empty database is opened.
+        """
+        self.close()
+        database = self._file_database()
+        if database is None or not any(_endings_there(database.path)):
+            return None
+        try:
+            with database.turn.held():  # nobody makes the database meanwhile
+                left = [] if _is_made(database) else [ending for ending in _endings_there(database.path) if ending]
+                return self._move_away(database.path, left, "lost")
+        finally:
+            database.close()
+
+    def _move_away(self, path: Path, endings: Sequence[str], label: str) -> str | None:
         if not endings:
             return None
         moment = self._clock.now().strftime("%Y%m%dT%H%M%SZ")
@@ -206,6 +226,14 @@ class DatabaseReconstruction:
         database = self._database or opening.connect(self._url, clock=self._clock, boot_id=self._boot_id)
 
         return database if isinstance(database, SqliteDatabase) else None
+
+
+def _is_made(database: SqliteDatabase) -> bool:
+    """Say whether there is something in the file: an empty one is what a lost database is often replaced by."""
+    try:
+        return database.is_there() and database.path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _endings_there(path: Path) -> list[str]:
