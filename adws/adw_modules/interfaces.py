@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.runs import NewRun, Run
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -273,12 +274,22 @@ class IssueLocks(Protocol):
 
 
 class Registry(Protocol):
-    """Creating a workflow: lock, row and lease in one transaction."""
+    """Creating a workflow: lock, row, lease and first run in one transaction."""
 
     def register(
-        self, document: WorkflowDocument, owner: OwnerRecord, *, ttl_seconds: float, events: Sequence[Event] = ()
+        self,
+        document: WorkflowDocument,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float,
+        events: Sequence[Event] = (),
+        run: NewRun | None = None,
     ) -> Lease:
-        """Lock the issue and make the row with fence 1; raise IssueLocked or StateExists, and then nothing is left."""
+        """
+        Lock the issue, make the row with fence 1 and enqueue *run*.
+
+        Raises IssueLocked or StateExists, and then nothing is left.
+        """
 
     def unregister(self, lease: Lease) -> None:
         """Take that back for a workflow whose document could not be written."""
@@ -382,18 +393,20 @@ class Salvage:
     workflows: tuple[KnownWorkflow, ...] = ()
     locks: tuple[IssueLock, ...] = ()
     requests: tuple[Request, ...] = ()  #: not handled yet
+    runs: tuple[Run, ...] = ()  #: not finished yet, in their order
     events: tuple[Event, ...] = ()  #: read only when there are problems: else they stay where they are
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewContents:
-    """What a database is to hold about workflows; events and requests it has stay."""
+    """What a database is to hold about workflows; events, requests and runs it has stay."""
 
     home: str = "files"
     rows: tuple[ProjectedWrite, ...] = ()  #: each replaces the row of its workflow; the owner stays, its lease is over
     locks: tuple[IssueLock, ...] | None = None  #: all there are to be; None: those there are stay
     events: tuple[Event, ...] = ()
     requests: tuple[Request, ...] = ()
+    runs: tuple[NewRun, ...] = ()  #: each for a workflow that has no unfinished run: else that one stays
     forget: tuple[str, ...] = ()  #: workflows that were registered and never written
 
 

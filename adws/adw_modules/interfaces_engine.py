@@ -119,7 +119,7 @@ class RunQueue(Protocol):
         """Push the end of the claim out, and return the run as it stands: STOPPING when it shall stop."""
 
     def requeue(self, run: Run, *, not_before: str = "", reason: str = "") -> Run:
-        """Give the run back: PENDING again, due at *not_before*, in its old place among its equals."""
+        """Give the run back: PENDING again (STOPPED if it was stopping), due at *not_before*, in its old place."""
 
     def finish(self, run: Run, state: RunState, *, reason: str = "") -> Run:
         """End the run: COMPLETED, FAILED or STOPPED."""
@@ -128,7 +128,11 @@ class RunQueue(Protocol):
         """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
 
     def take_back(self, run: Run, *, reason: str) -> Run | None:
-        """Make a run whose worker is gone PENDING again (STOPPED if it was stopping), None when it moved on."""
+        """
+        Make a run whose worker is gone PENDING again (STOPPED if it was stopping), None when it moved on.
+
+        A claim that was over in *run* must still be over; for one that was not, the caller has proof of death.
+        """
 
     def get(self, run_id: int) -> Run | None:
         """Return a run."""

@@ -7,9 +7,12 @@ token is worth nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from adws.adw_modules import timestamps
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.json_value import JsonObject
 
 
@@ -32,6 +35,9 @@ FINAL_RUNS = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED})
 
 #: What a run may be for.
 RUN_KINDS = ("start", "resume", "retry", "rollback", "iteration", "cron")
+
+#: Priorities go from minus this to this.
+MAX_PRIORITY = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,3 +73,45 @@ class Run:
     updated_at: str
     started_at: str | None = None
     finished_at: str | None = None
+
+
+def check_new_run(run: NewRun) -> NewRun:
+    """Return *run*, its moment in the one spelling that sorts; raise InvalidAdwId or UsageError when it cannot be."""
+    check_adw_id(run.adw_id)
+    if run.kind not in RUN_KINDS:
+        raise UsageError(f"{run.kind!r} is no kind of run; use one of {', '.join(RUN_KINDS)}")
+    if not -MAX_PRIORITY <= run.priority <= MAX_PRIORITY:
+        raise UsageError(f"a priority is a number from -{MAX_PRIORITY} to {MAX_PRIORITY}, not {run.priority}")
+    due = check_due(run.not_before)
+
+    return run if due == run.not_before else replace(run, not_before=due)
+
+
+def check_run_of(adw_id: str, run: NewRun | None) -> None:
+    """Raise UsageError when *run* cannot be the first run of workflow *adw_id*."""
+    if run is None:
+        return
+    check_new_run(run)
+    if run.adw_id != adw_id:
+        raise UsageError(f"a run of {run.adw_id} cannot be enqueued with workflow {adw_id}")
+
+
+def check_due(not_before: str) -> str:
+    """Return the moment *not_before* in the one spelling that sorts, "" for at once; raise UsageError."""
+    if not not_before:
+        return ""
+    try:
+        return timestamps.to_text(timestamps.parse(not_before))
+    except (ValueError, OverflowError) as exc:
+        raise UsageError(
+            f"{not_before!r} is no moment; write it like 2026-01-31T09:00:00Z, or nothing: at once"
+        ) from exc
+
+
+def check_final(state: RunState) -> RunState:
+    """Return *state* when a run can end in it; raise UsageError."""
+    if state in FINAL_RUNS:
+        return state
+    ends = ", ".join(known.value for known in RunState if known in FINAL_RUNS)
+
+    raise UsageError(f"a run cannot end as {state.value}; it ends as one of {ends}")

@@ -18,6 +18,7 @@ from adws.testing.ownership import (
     MemoryRequests,
 )
 from adws.testing.parts import MemoryParts, memory_parts
+from adws.testing.run_queue import MemoryRunQueue
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "MemoryParts",
     "MemoryRegistry",
     "MemoryRequests",
+    "MemoryRunQueue",
     "MemoryStore",
     "memory_parts",
 ]

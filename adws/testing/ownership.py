@@ -19,6 +19,9 @@ from adws.adw_modules.interfaces import Clock, IssueLock, Lease, LeaseBusy, Leas
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.adw_modules.repository_name import in_home, normalise
+from adws.adw_modules.runs import NewRun, check_run_of
+from adws.testing.clock import FakeClock
+from adws.testing.run_queue import MemoryRunQueue
 
 
 @dataclass(kw_only=True, slots=True)
@@ -175,17 +178,30 @@ class MemoryIssueLocks:
 class MemoryRegistry:
     """A `Registry` over memory leases and issue locks."""
 
-    def __init__(self, leases: MemoryLeases, locks: MemoryIssueLocks) -> None:
+    def __init__(self, leases: MemoryLeases, locks: MemoryIssueLocks, runs: MemoryRunQueue | None = None) -> None:
+        """Register workflows; without *runs* their runs go to a queue that nobody else has."""
         self._leases = leases
         self._locks = locks
+        self._runs = runs or MemoryRunQueue(FakeClock())
         self._issues: dict[str, tuple[int, str]] = {}
         self.events: list[Event] = []  #: what was registered with, for tests to look at
 
     def register(
-        self, document: WorkflowDocument, owner: OwnerRecord, *, ttl_seconds: float, events: Sequence[Event] = ()
+        self,
+        document: WorkflowDocument,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float,
+        events: Sequence[Event] = (),
+        run: NewRun | None = None,
     ) -> Lease:
-        """Lock the issue and make the row with fence 1; raise IssueLocked or StateExists, and then nothing is left."""
+        """
+        Lock the issue, make the row with fence 1 and enqueue *run*.
+
+        Raises IssueLocked or StateExists, and then nothing is left.
+        """
         adw_id = check_adw_id(document.adw_id)
+        check_run_of(adw_id, run)
         self._leases.add(adw_id)
         if document.issue_number is not None:
             self._lock_issue(document.issue_number, adw_id, document.repository)
@@ -193,6 +209,8 @@ class MemoryRegistry:
         if isinstance(taken, LeaseBusy):  # pragma: no cover - the row was made by us a moment ago and is free
             raise StateExists(adw_id)
         self.events.extend(events)
+        if run is not None:
+            self._runs.enqueue(run)
 
         return taken.lease
 
@@ -201,6 +219,7 @@ class MemoryRegistry:
         if not self._leases.release(lease):
             return
         self._leases.remove(lease.adw_id)
+        self._runs.remove(lease.adw_id)
         issue = self._issues.pop(lease.adw_id, None)
         if issue is not None:
             self._locks.release(issue[0], lease.adw_id, issue[1])

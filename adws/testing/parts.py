@@ -17,6 +17,7 @@ from adws.testing.ownership import (
     MemoryRegistry,
     MemoryRequests,
 )
+from adws.testing.run_queue import MemoryRunQueue
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
 
 
@@ -33,6 +34,7 @@ class MemoryParts:
     leases: MemoryLeases
     registry: MemoryRegistry
     requests: MemoryRequests
+    runs: MemoryRunQueue
     local_lock: MemoryLocalLock
     processes: FakeProcesses
 
@@ -56,7 +58,8 @@ def memory_parts(
     the_store = store or MemoryStore(clock=the_clock)
     leases = MemoryLeases(the_clock)
     locks = MemoryIssueLocks(the_clock, repository=repository)
-    registry = MemoryRegistry(leases, locks)
+    runs = MemoryRunQueue(the_clock)
+    registry = MemoryRegistry(leases, locks, runs)
     local_lock = MemoryLocalLock()
     processes = FakeProcesses(the_clock.token)
     ownership: Ownership = ownership_module.WorkflowOwnership(
@@ -81,6 +84,7 @@ def memory_parts(
         leases=leases,
         registry=registry,
         requests=MemoryRequests(the_clock),
+        runs=runs,
         local_lock=local_lock,
         processes=processes,
     )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.errors import InvalidAdwId, IssueLocked, StateExists
+from adws.adw_modules.errors import InvalidAdwId, IssueLocked, StateExists, UsageError
 from adws.adw_modules.interfaces import Lease
+from adws.adw_modules.runs import NewRun, RunState
 from tests.contracts.worlds import FIRST, SECOND, make_document, make_owner
 
 TTL = 30.0
 
 
-def register(world, adw_id=FIRST, owner="one", **changes) -> Lease:
-    return world.registry.register(make_document(adw_id, **changes), make_owner(owner), ttl_seconds=TTL)
+def register(world, adw_id=FIRST, owner="one", run=None, **changes) -> Lease:
+    return world.registry.register(make_document(adw_id, **changes), make_owner(owner), ttl_seconds=TTL, run=run)
 
 
 class RegistryContract:
@@ -92,3 +93,41 @@ class RegistryContract:
         with pytest.raises(InvalidAdwId):
             register(world, "../etc")
         assert world.locks.all() == ()
+
+    def test_a_workflow_comes_with_its_first_run(self, world):
+        register(world, run=NewRun(adw_id=FIRST, priority=3, payload={"issue": 42}))
+
+        (run,) = world.runs.of_workflow(FIRST)
+        assert (run.kind, run.state, run.priority, run.payload) == ("start", RunState.PENDING, 3, {"issue": 42})
+
+    def test_a_workflow_without_a_run_gets_none(self, world):
+        register(world)
+
+        assert world.runs.page() == ()
+
+    @pytest.mark.parametrize("why", ["the issue is locked", "the id is taken"])
+    def test_a_refused_workflow_leaves_no_run(self, world, why):
+        register(world)
+        adw_id, number = (SECOND, 42) if why == "the issue is locked" else (FIRST, 43)
+
+        with pytest.raises((IssueLocked, StateExists)):
+            register(world, adw_id, "two", issue_number=number, run=NewRun(adw_id=adw_id))
+
+        assert world.runs.page() == ()
+
+    @pytest.mark.parametrize("run", [NewRun(adw_id=SECOND), NewRun(adw_id=FIRST, kind="dance")])
+    def test_a_run_that_cannot_be_its_first_is_refused_and_nothing_is_left(self, world, run):
+        with pytest.raises(UsageError):
+            register(world, run=run)
+
+        assert world.runs.page() == ()
+        assert world.leases.read(FIRST) is None
+        assert world.locks.all() == ()
+
+    def test_unregistering_takes_the_run_back(self, world):
+        lease = register(world, run=NewRun(adw_id=FIRST))
+        other = world.runs.enqueue(NewRun(adw_id=SECOND))
+
+        world.registry.unregister(lease)
+
+        assert world.runs.page() == (other,)

@@ -11,6 +11,7 @@ from tests.contracts.lease_contract import LeaseContract
 from tests.contracts.lock_contract import LockContract
 from tests.contracts.registry_contract import RegistryContract
 from tests.contracts.request_contract import RequestContract
+from tests.contracts.run_queue_contract import RunQueueContract
 from tests.contracts.worlds import World, database_world, memory_world
 
 PLACES = ("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
@@ -57,4 +58,8 @@ class TestCatalogue(CatalogueContract):
 
 
 class TestEventLog(EventLogContract):
+    pass
+
+
+class TestRunQueue(RunQueueContract):
     pass

@@ -18,6 +18,7 @@ from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
 from adws.adw_modules.db.leases import DatabaseLeases
 from adws.adw_modules.db.registry import DatabaseRegistry
 from adws.adw_modules.db.requests import DatabaseRequests
+from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database
 from adws.adw_modules.db.state_store import DatabaseStateStore
 from adws.adw_modules.document import WorkflowDocument
@@ -31,6 +32,7 @@ from adws.testing import (
     MemoryLeases,
     MemoryRegistry,
     MemoryRequests,
+    MemoryRunQueue,
     MemoryStore,
 )
 
@@ -76,6 +78,7 @@ class World:
     registry: Any
     catalogue: Any
     events: Any
+    runs: Any
     add_row: Callable[[str], None]  #: make the row of a workflow that nobody owns
     let_pass: Callable[[float], None]  #: let seconds pass for leases
 
@@ -83,7 +86,7 @@ class World:
 def memory_world(clock: FakeClock, *, repository: str = "") -> World:
     """Return parts in memory, of a home whose own repository is *repository*."""
     store, leases = MemoryStore(clock=clock), MemoryLeases(clock)
-    locks = MemoryIssueLocks(clock, repository=repository)
+    locks, runs = MemoryIssueLocks(clock, repository=repository), MemoryRunQueue(clock)
 
     return World(
         clock=clock,
@@ -91,9 +94,10 @@ def memory_world(clock: FakeClock, *, repository: str = "") -> World:
         leases=leases,
         locks=locks,
         requests=MemoryRequests(clock),
-        registry=MemoryRegistry(leases, locks),
+        registry=MemoryRegistry(leases, locks, runs),
         catalogue=MemoryCatalogue(store, repository=repository),
         events=MemoryEventLog(store),
+        runs=runs,
         add_row=leases.add,
         let_pass=clock.advance,
     )
@@ -113,6 +117,7 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
         if database.dialect == "postgresql":
             with database.write() as session:
                 session.run("UPDATE workflow_states SET lease_until = lease_until - :seconds", {"seconds": seconds})
+                session.run("UPDATE runs SET claim_until = claim_until - :seconds", {"seconds": seconds})
 
     return World(
         clock=clock,
@@ -123,6 +128,7 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
         registry=DatabaseRegistry(database, clock=clock, home="database", repository=repository),
         catalogue=DatabaseCatalogue(database, repository=repository),
         events=DatabaseEventLog(database),
+        runs=DatabaseRunQueue(database, clock=clock),
         add_row=add_row,
         let_pass=let_pass,
     )

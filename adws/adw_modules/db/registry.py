@@ -1,5 +1,5 @@
 """
-Creating a workflow: its issue, its row and its first lease in one transaction.
+Creating a workflow: its issue, its row, its first lease and its first run in one transaction.
 
 The row has revision 0 until the document is written, whichever home that has. A crash in between leaves exactly such a
 row: its lease ends, `adw db check` names it, and whoever sweeps finished locks takes it away.
@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import events as event_words
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import rows, statements
+from adws.adw_modules.db import rows, run_statements, statements
 from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
+from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database, Session
 from adws.adw_modules.errors import IssueLocked, StateExists
 from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, Lease
 from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.runs import NewRun, check_run_of
 from adws.adw_modules.state_revision import summary_of
 
 if TYPE_CHECKING:
@@ -35,13 +37,25 @@ class DatabaseRegistry:
         self._clock = clock
         self._home = home
         self._locks = DatabaseIssueLocks(database, clock=clock, repository=repository)
+        self._queue = DatabaseRunQueue(database, clock=clock)
         self._register = database.spell(statements.STATE_REGISTER)
 
     def register(
-        self, document: WorkflowDocument, owner: OwnerRecord, *, ttl_seconds: float, events: Sequence[Event] = ()
+        self,
+        document: WorkflowDocument,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float,
+        events: Sequence[Event] = (),
+        run: NewRun | None = None,
     ) -> Lease:
-        """Lock the issue and make the row with fence 1; raise IssueLocked or StateExists, and then nothing is left."""
+        """
+        Lock the issue, make the row with fence 1 and enqueue *run*.
+
+        Raises IssueLocked or StateExists, and then nothing is left.
+        """
         adw_id = check_adw_id(document.adw_id)
+        check_run_of(adw_id, run)
         moment = timestamps.to_text(self._clock.now())
         params = {
             **self._database.lease_clock(),
@@ -62,6 +76,8 @@ class DatabaseRegistry:
             if document.issue_number is not None:
                 self._lock(session, document.issue_number, adw_id, document.repository, moment)
             session.run_each(statements.EVENT_INSERT, [rows.event_params(event) for event in stamped])
+            if run is not None:
+                self._queue.enqueue_in(session, run)
 
         self._database.transact(work)
 
@@ -76,6 +92,7 @@ class DatabaseRegistry:
                 return
             session.run(statements.LOCKS_OF_WORKFLOW_DELETE, params)
             session.run(statements.EVENTS_OF_WORKFLOW_DELETE, params)
+            session.run(run_statements.RUNS_OF_WORKFLOW_DELETE, params)
 
         self._database.transact(work)
 

@@ -1,0 +1,277 @@
+"""
+The run queue in the database: the row is the truth about a run, and claiming it is one statement.
+
+Its place is (priority, run_id), and a run keeps its id when it is given back: so what is older stays in front, also
+after a restart. Whatever a worker says about a run names the claim it has; after another claim it changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.db import rows, run_rows, run_statements
+from adws.adw_modules.db.queue_watch import SqliteWatch
+from adws.adw_modules.db.session import Database, Row, Session
+from adws.adw_modules.db.sqlite import SqliteDatabase
+from adws.adw_modules.errors import DatabaseError, RunLost, RunNotFound, UsageError
+from adws.adw_modules.ids import check_adw_id
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.interfaces_engine import QueueWatch
+from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.runs import NewRun, Run, RunState, check_due, check_final
+
+#: The highest number a row can have.
+_LAST = 2**63 - 1
+#: The run in our way may end between our insert and our look; after this many times something else is wrong.
+_LOOKS = 10
+
+
+class DatabaseRunQueue:
+    """A `RunQueue` in the table runs."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._sql = _Texts.of(database)
+        self._is_sqlite = isinstance(database, SqliteDatabase)
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    def enqueue(self, run: NewRun) -> Run:
+        """Store a run, durable when this returns; the workflow's unfinished run when it has one."""
+        return self._database.transact(lambda session: self.enqueue_in(session, run))
+
+    def enqueue_in(self, session: Session, run: NewRun) -> Run:
+        """Do the same inside the transaction *session*: the run exists when that is committed."""
+        params = {**self._now(), **run_rows.new_run_params(run, self._moment())}
+        for _ in range(_LOOKS):
+            row = session.one(self._sql.enqueue, params)
+            if row is not None:
+                self._tell(session)
+                return run_rows.to_run(row)
+            row = session.one(self._sql.unfinished, params)
+            if row is not None:
+                return run_rows.to_run(row)
+
+        raise DatabaseError(f"the run of workflow {run.adw_id} could neither be stored nor be read: try again")
+
+    def claim(self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None) -> Run | None:
+        """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
+        params = {**self._now(), "owner": owner.to_text(), "ttl": ttl_seconds, "moment": self._moment()}
+        if run_id is not None:
+            if not 0 < run_id <= _LAST:
+                return None
+            return self._change(self._sql.claim, {**params, "run_id": run_id})
+        if self._is_sqlite and not self._is_any_due(params):
+            return None  # a reader waits for nobody; the claim itself would wait for every writer
+
+        return self._change(self._sql.claim_next, params)
+
+    def seconds_to_next(self) -> float | None:
+        """Return in how many seconds the next waiting run is due (0 when one is), None when none waits."""
+        with self._database.read() as session:
+            row = session.one(run_statements.RUN_NEXT_DUE)
+        if row is None or row[0] is None:
+            return None
+        if not row[0]:
+            return 0.0
+
+        return max(0.0, (timestamps.parse(row[0]) - self._clock.now()).total_seconds())
+
+    def watch(self) -> QueueWatch:
+        """Return something that says cheaply whether the queue may have changed."""
+        if isinstance(self._database, SqliteDatabase):
+            return SqliteWatch(self._database)
+        # Late: the driver is an extra, and those who use SQLite do not have it.
+        module = importlib.import_module("adws.adw_modules.db.postgres_watch")
+        watch: QueueWatch = module.PostgresWatch(self._database, clock=self._clock)
+
+        return watch
+
+    # --- with a worker -----------------------------------------------------------------------------------------
+
+    def begin(self, run: Run) -> Run:
+        """Say that work on a claimed run has begun; one that shall stop stays STOPPING."""
+        return self._change_ours(self._sql.begin, run)
+
+    def renew(self, run: Run, *, ttl_seconds: float) -> Run:
+        """Push the end of the claim out, also of one that is over and that nobody took back."""
+        return self._change_ours(self._sql.renew, run, ttl=ttl_seconds)
+
+    def requeue(self, run: Run, *, not_before: str = "", reason: str = "") -> Run:
+        """Give the run back, to its old place: PENDING again, STOPPED when it was to stop."""
+        due = check_due(not_before)
+
+        return self._change_ours(self._sql.requeue, run, not_before=due, reason=rows.plain(reason), is_news=True)
+
+    def finish(self, run: Run, state: RunState, *, reason: str = "") -> Run:
+        """End the run: COMPLETED, FAILED or STOPPED."""
+        return self._change_ours(self._sql.finish, run, state=check_final(state).value, reason=rows.plain(reason))
+
+    def take_back(self, run: Run, *, reason: str) -> Run | None:
+        """
+        Make a run whose worker is gone PENDING again (STOPPED if it was stopping), None when it moved on.
+
+        A claim that was over in *run* must still be over: its worker may have come back. For one that was not, the
+        caller has proof that the worker is dead.
+        """
+        sql = self._sql.take_back if run.seconds_left > 0.0 else self._sql.take_back_if_over
+
+        return self._change(sql, {**self._ours(run), "reason": rows.plain(reason)}, is_news=True)
+
+    def ask_to_stop(self, run_id: int, *, reason: str = "") -> Run:
+        """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
+        if not 0 < run_id <= _LAST:
+            raise RunNotFound(run_id)
+        params = {**self._now(), "run_id": run_id, "reason": rows.plain(reason), "moment": self._moment()}
+        changed = self._change(self._sql.stop, params, is_news=True)
+        found = changed or self.get(run_id)
+        if found is None:
+            raise RunNotFound(run_id)
+
+        return found
+
+    # --- looking -----------------------------------------------------------------------------------------------
+
+    def get(self, run_id: int) -> Run | None:
+        """Return a run."""
+        if not 0 < run_id <= _LAST:
+            return None
+        found = self._all(self._sql.get, {"run_id": run_id})
+
+        return found[0] if found else None
+
+    def of_workflow(self, adw_id: str, *, limit: int = 50) -> tuple[Run, ...]:
+        """Return the runs of a workflow, newest first."""
+        return self._all(self._sql.of_workflow, {"adw_id": check_adw_id(adw_id), "limit": _checked(limit)})
+
+    def page(self, *, states: Sequence[RunState] = (), limit: int = 50, before: int | None = None) -> tuple[Run, ...]:
+        """Return runs, newest first, those with a lower id than *before*."""
+        upper = _LAST if before is None else min(max(before, 0), _LAST)
+        params: dict[str, object] = {"before": upper, "limit": _checked(limit)}
+        wanted = {f"state{number}": state.value for number, state in enumerate(dict.fromkeys(states))}
+        if not wanted:
+            return self._all(self._sql.page, params)
+        # Each state is one walk along its index; a condition over all of them would sort every run there ever was.
+        walks = " UNION ALL ".join(
+            f"SELECT run_id FROM ({run_statements.RUNS_PAGE_OF_STATE.format(state=name)}) AS {name}"  # noqa: S608 - names made here
+            for name in wanted
+        )
+        found = f"{self._sql.shown} WHERE run_id IN ({walks}) ORDER BY run_id DESC LIMIT :limit"
+
+        return self._all(found, {**params, **wanted})
+
+    def live(self) -> tuple[Run, ...]:
+        """Return every run that a worker has, or had when it died."""
+        return self._all(self._sql.live, {})
+
+    # --- how -----------------------------------------------------------------------------------------------------
+
+    def _change_ours(self, sql: str, run: Run, *, is_news: bool = False, **more: object) -> Run:
+        changed = self._change(sql, {**self._ours(run), **more}, is_news=is_news)
+        if changed is None:
+            raise RunLost(run.run_id)
+
+        return changed
+
+    def _change(self, sql: str, params: Mapping[str, object], *, is_news: bool = False) -> Run | None:
+        """Return the row that *sql* changed; *is_news* when other workers want to hear of it."""
+
+        def work(session: Session) -> Row | None:
+            row = session.one(sql, params)
+            if row is not None and is_news:
+                self._tell(session)
+            return row
+
+        row = self._database.transact(work)
+
+        return None if row is None else run_rows.to_run(row)
+
+    def _tell(self, session: Session) -> None:
+        """Wake those who watch, at the commit; SQLite shows every commit by itself."""
+        if not self._is_sqlite:
+            session.one(run_statements.NOTIFY)
+
+    def _is_any_due(self, params: Mapping[str, object]) -> bool:
+        with self._database.read() as session:
+            return session.one(run_statements.RUN_IS_DUE, params) is not None
+
+    def _all(self, sql: str, params: Mapping[str, object]) -> tuple[Run, ...]:
+        with self._database.read() as session:
+            found = session.all(sql, {**self._now(), **params})
+
+        return tuple(map(run_rows.to_run, found))
+
+    def _ours(self, run: Run) -> dict[str, object]:
+        return {
+            **self._now(),
+            "run_id": run.run_id,
+            "token": run.token,
+            "owner": run.owner,
+            "moment": self._moment(),
+        }
+
+    def _now(self) -> Mapping[str, object]:
+        return self._database.lease_clock()
+
+    def _moment(self) -> str:
+        return timestamps.to_text(self._clock.now())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Texts:
+    """The queries in the words of one dialect, spelled once."""
+
+    enqueue: str
+    unfinished: str
+    claim: str
+    claim_next: str
+    begin: str
+    renew: str
+    requeue: str
+    finish: str
+    take_back: str
+    take_back_if_over: str
+    stop: str
+    get: str
+    of_workflow: str
+    page: str
+    live: str
+    shown: str
+
+    @classmethod
+    def of(cls, database: Database) -> _Texts:
+        # Without this a second claim would wait for the first one to commit, and then find its row taken.
+        skip_locked = "FOR UPDATE SKIP LOCKED" if database.dialect == "postgresql" else ""
+
+        def spell(sql: str) -> str:
+            return database.spell(sql).replace("{skip_locked}", skip_locked)
+
+        return cls(
+            enqueue=spell(run_statements.RUN_ENQUEUE),
+            unfinished=spell(run_statements.RUN_UNFINISHED),
+            claim=spell(run_statements.RUN_CLAIM),
+            claim_next=spell(run_statements.RUN_CLAIM_NEXT),
+            begin=spell(run_statements.RUN_BEGIN),
+            renew=spell(run_statements.RUN_RENEW),
+            requeue=spell(run_statements.RUN_REQUEUE),
+            finish=spell(run_statements.RUN_FINISH),
+            take_back=spell(run_statements.RUN_TAKE_BACK),
+            take_back_if_over=spell(run_statements.RUN_TAKE_BACK_IF_OVER),
+            stop=spell(run_statements.RUN_STOP),
+            get=spell(run_statements.RUN_GET),
+            of_workflow=spell(run_statements.RUNS_OF_WORKFLOW),
+            page=spell(run_statements.RUNS_PAGE),
+            live=spell(run_statements.RUNS_LIVE),
+            shown=spell(run_statements.RUNS_SHOWN),
+        )
+
+
+def _checked(limit: int) -> int:
+    if not 0 < limit <= _LAST:
+        raise UsageError(f"a page needs a limit of at least 1, not {limit}")
+
+    return limit

@@ -1,0 +1,53 @@
+"""
+Rows of the table `runs` as nouns, and back.
+
+What is asked for is checked before it is stored: a moment in another spelling would sort wrongly for ever.
+"""
+
+from __future__ import annotations
+
+import json
+
+from adws.adw_modules.db import rows
+from adws.adw_modules.db.session import Row
+from adws.adw_modules.runs import NewRun, Run, RunState, check_new_run
+
+
+def to_run(row: Row) -> Run:
+    """Return the run in a row of `run_statements.SHOWN`."""
+    payload = row[11]
+
+    return Run(
+        run_id=row[0],
+        adw_id=row[1],
+        kind=row[2],
+        state=RunState(row[3]),
+        priority=row[4],
+        not_before=row[5],
+        attempts=row[6],
+        token=row[7],
+        owner=row[8],
+        seconds_left=float(row[9]),
+        reason=row[10],
+        payload={} if payload == "{}" else json.loads(payload),
+        asked_by=row[12],
+        created_at=row[13],
+        updated_at=row[14],
+        started_at=row[15],
+        finished_at=row[16],
+    )
+
+
+def new_run_params(run: NewRun, moment: str) -> dict[str, object]:
+    """Return the columns of a run that is asked for; raise UsageError or StateUnserialisable when it cannot be one."""
+    run = check_new_run(run)
+
+    return {
+        "adw_id": run.adw_id,
+        "kind": run.kind,
+        "rank": -run.priority,
+        "not_before": run.not_before,
+        "payload": rows.json_text(run.payload, f"the payload of a run of {run.adw_id}"),
+        "asked_by": rows.plain(run.asked_by),
+        "moment": moment,
+    }

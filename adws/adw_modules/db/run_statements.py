@@ -1,0 +1,138 @@
+# ruff: noqa: S608 - all that is put into these texts are other texts of this module
+"""
+Every query about runs, by name.
+
+As in `statements`; `{skip_locked}` is what keeps two claims from waiting for the same row, spelled by
+`DatabaseRunQueue`. A claim is over when it belongs to another start of the machine or when its time is up.
+"""
+
+from __future__ import annotations
+
+RUN_COLUMNS = (
+    "run_id",
+    "adw_id",
+    "kind",
+    "state",
+    "rank",
+    "not_before",
+    "attempts",
+    "token",
+    "owner",
+    "claim_until",
+    "claim_boot",
+    "reason",
+    "payload",
+    "asked_by",
+    "created_at",
+    "updated_at",
+    "started_at",
+    "finished_at",
+)
+
+#: A run as `run_rows.to_run` reads it.
+SHOWN = """
+run_id, adw_id, kind, state, -rank, not_before, attempts, token, owner,
+CASE WHEN owner = '' THEN 0 WHEN claim_boot = :boot THEN claim_until - {now} ELSE -1 END,
+reason, payload, asked_by, created_at, updated_at, started_at, finished_at
+"""
+
+_RETURNING = f" RETURNING {SHOWN}"
+RUNS_SHOWN = f"SELECT {SHOWN} FROM runs "
+
+#: A worker has it.
+_IS_LIVE = "state IN ('claimed', 'running', 'stopping')"
+#: The worker that asks has it: the number of the claim alone would do, unless the table was made again since.
+_IS_OURS = f"WHERE run_id = :run_id AND token = :token AND owner = :owner AND {_IS_LIVE}"
+_NOBODY = "owner = '', claim_until = 0, claim_boot = '', updated_at = :moment"
+
+# --- waiting ---------------------------------------------------------------------------------------------------
+
+#: Nothing is returned when the workflow has an unfinished run.
+RUN_ENQUEUE = (
+    "INSERT INTO runs (adw_id, kind, state, rank, not_before, attempts, token, owner, claim_until, claim_boot, reason,"
+    " payload, asked_by, created_at, updated_at)"
+    " VALUES (:adw_id, :kind, 'pending', :rank, :not_before, 0, 0, '', 0, '', '', :payload, :asked_by, :moment,"
+    " :moment) ON CONFLICT (adw_id) WHERE finished_at IS NULL DO NOTHING"
+) + _RETURNING
+RUN_UNFINISHED = RUNS_SHOWN + "WHERE adw_id = :adw_id AND finished_at IS NULL"
+RUNS_UNFINISHED = RUNS_SHOWN + "WHERE finished_at IS NULL ORDER BY run_id"
+
+_IS_DUE = "state = 'pending' AND not_before <= :moment"
+#: Looked at before a claim where claiming means waiting for every other writer.
+RUN_IS_DUE = f"SELECT 1 FROM runs WHERE {_IS_DUE} LIMIT 1"
+RUN_NEXT_DUE = "SELECT min(not_before) FROM runs WHERE state = 'pending'"
+
+_CLAIM = """
+UPDATE runs
+SET state = 'claimed', attempts = attempts + 1, token = token + 1, owner = :owner, claim_until = {now} + :ttl,
+    claim_boot = :boot, reason = '', updated_at = :moment
+"""
+#: The place in the queue is (rank, run_id), and no requeue changes either.
+RUN_CLAIM_NEXT = (
+    f"{_CLAIM} WHERE run_id = (SELECT run_id FROM runs WHERE {_IS_DUE} ORDER BY rank, run_id LIMIT 1 {{skip_locked}})"
+    f"{_RETURNING}"
+)
+RUN_CLAIM = f"{_CLAIM} WHERE run_id = :run_id AND state = 'pending' {_RETURNING}"
+
+# --- with a worker ---------------------------------------------------------------------------------------------
+
+RUN_BEGIN = f"""
+UPDATE runs
+SET state = CASE state WHEN 'claimed' THEN 'running' ELSE state END, started_at = coalesce(started_at, :moment),
+    updated_at = :moment
+{_IS_OURS} {_RETURNING}
+"""
+RUN_RENEW = f"UPDATE runs SET claim_until = {{now}} + :ttl, claim_boot = :boot {_IS_OURS} {_RETURNING}"
+
+#: What somebody stops does not wait again.
+_GIVE_BACK = f"""
+UPDATE runs
+SET state = CASE state WHEN 'stopping' THEN 'stopped' ELSE 'pending' END,
+    finished_at = CASE state WHEN 'stopping' THEN :moment END,
+    reason = CASE WHEN state = 'stopping' AND reason <> '' THEN reason ELSE :reason END, {_NOBODY}
+"""
+RUN_REQUEUE = f"{_GIVE_BACK}, not_before = :not_before {_IS_OURS} {_RETURNING}"
+RUN_TAKE_BACK = f"{_GIVE_BACK} {_IS_OURS} {_RETURNING}"
+#: The same for a claim that was found over: its worker may have renewed it since.
+RUN_TAKE_BACK_IF_OVER = f"{_GIVE_BACK} {_IS_OURS} AND (claim_boot <> :boot OR claim_until <= {{now}}) {_RETURNING}"
+
+RUN_FINISH = f"""
+UPDATE runs
+SET state = :state, finished_at = :moment,
+    reason = CASE WHEN :state = 'stopped' AND :reason = '' THEN reason ELSE :reason END, {_NOBODY}
+{_IS_OURS} {_RETURNING}
+"""
+
+# --- for everybody ---------------------------------------------------------------------------------------------
+
+RUN_STOP = f"""
+UPDATE runs
+SET state = CASE state WHEN 'pending' THEN 'stopped' ELSE 'stopping' END,
+    finished_at = CASE state WHEN 'pending' THEN :moment END, reason = :reason, updated_at = :moment
+WHERE run_id = :run_id AND state IN ('pending', 'claimed', 'running') {_RETURNING}
+"""
+RUN_GET = RUNS_SHOWN + "WHERE run_id = :run_id"
+RUNS_OF_WORKFLOW = RUNS_SHOWN + "WHERE adw_id = :adw_id ORDER BY run_id DESC LIMIT :limit"
+RUNS_LIVE = RUNS_SHOWN + f"WHERE {_IS_LIVE} ORDER BY run_id"
+RUNS_PAGE = RUNS_SHOWN + "WHERE run_id < :before ORDER BY run_id DESC LIMIT :limit"
+#: One walk along the index of states for each state; `{state}` is the name of its parameter.
+RUNS_PAGE_OF_STATE = (
+    "SELECT run_id FROM runs WHERE state = :{state} AND run_id < :before ORDER BY run_id DESC LIMIT :limit"
+)
+RUNS_OF_WORKFLOW_DELETE = "DELETE FROM runs WHERE adw_id = :adw_id"
+
+# --- telling others --------------------------------------------------------------------------------------------
+
+#: Where PostgreSQL tells that the queue changed; heard by `postgres_watch`.
+CHANNEL = "adw_runs"
+NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
+
+# --- checks ----------------------------------------------------------------------------------------------------
+
+#: A start is stored before its workflow exists.
+CHECK_RUNS = """
+SELECT run_id, adw_id FROM runs AS asked
+WHERE finished_at IS NULL AND kind NOT IN ('start', 'cron')
+  AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = asked.adw_id)
+ORDER BY run_id
+"""
