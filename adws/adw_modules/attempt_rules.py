@@ -53,6 +53,7 @@ class Trouble:
     error: JsonObject  #: category, class, message, advice, traceback
     retry_at: datetime | None  #: None: not again
     terminal_reason: str = EXHAUSTED  #: when it is not tried again though attempts are left
+    needs_cleanup: bool = False  #: something has to be freed before the next attempt
 
     @property
     def message(self) -> str:

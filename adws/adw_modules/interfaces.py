@@ -364,8 +364,10 @@ class Ownership(Protocol):
     def own(self, adw_id: str) -> AbstractContextManager[Owned]:
         """Own a workflow inside the block; raise WorkflowBusy when a live owner has it."""
 
-    def create(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> AbstractContextManager[Owned]:
-        """Create a workflow and own it inside the block; raise IssueLocked or StateExists."""
+    def create(
+        self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
+    ) -> AbstractContextManager[Owned]:
+        """Create a workflow, with its first run, and own it inside the block; raise IssueLocked or StateExists."""
 
 
 # --- making the database again ---------------------------------------------------------------------------------

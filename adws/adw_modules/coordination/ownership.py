@@ -42,6 +42,7 @@ from adws.adw_modules.interfaces import (
 )
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.runs import NewRun
 from adws.adw_modules.state_table import is_terminal
 
 if TYPE_CHECKING:
@@ -263,11 +264,18 @@ class WorkflowOwnership:
     # --- creating ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def create(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> Iterator[OwnedWorkflow]:
-        """Create a workflow and own it inside the block; raise IssueLocked or StateExists, and then nothing is left."""
+    def create(
+        self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
+    ) -> Iterator[OwnedWorkflow]:
+        """
+        Create a workflow, with its first run, and own it inside the block.
+
+        Raises IssueLocked or StateExists, and then nothing is left.
+        """
         check_adw_id(document.adw_id)
         asked_at = self.clock.boottime()
-        lease = self._registry.register(document, self._processes.me(self._role), ttl_seconds=self.ttl_seconds)
+        me = self._processes.me(self._role)
+        lease = self._registry.register(document, me, ttl_seconds=self.ttl_seconds, run=run)
         owned = OwnedWorkflow(self, lease, renewed_at=asked_at)
         is_written = False
         try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from adws.adw_modules import attempt_rules, workflow_library
+from adws.adw_modules import attempt_rules, workflows
 from adws.adw_modules.attempt_rules import Trouble
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.gates import GateVerdict
@@ -30,7 +30,7 @@ from adws.adw_modules.interfaces import Clock, Owned
 from adws.adw_modules.interfaces_engine import Orders, PhaseContext, ProcessRecord, Runner
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RunReport, Suspended
 from adws.adw_modules.phase_choice import Chosen, limit, running_attempt
-from adws.adw_modules.resume_rules import hints_for
+from adws.adw_modules.resume_rules import ResumePlan, hints_for, plan_resume
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
 from adws.adw_modules.structured_logger import StructuredLogger
@@ -81,7 +81,7 @@ class WorkSession:
         self._parts = parts
         self._owned = owned
         self._orders = orders
-        self._spec: WorkflowSpec = workflow_library.thaw(owned.document)
+        self._spec: WorkflowSpec = workflows.thaw(owned.document)
         self._machine: WorkflowStateMachine | None = None
         self._ready: Chosen | None = None  #: begun by our last write and not run yet
 
@@ -102,6 +102,17 @@ class WorkSession:
             chosen = found
 
         return self._close(chosen, self._run(chosen), may_go_on)
+
+    @property
+    def spec(self) -> WorkflowSpec:
+        """The definition frozen in the document."""
+        return self._spec
+
+    def plan_resume(self, *, from_phase: str = "", grant: int = 0) -> ResumePlan:
+        """Return how the workflow goes on; raise UsageError when it cannot."""
+        machine = self._draft().machine
+
+        return plan_resume(self.document, self._spec, machine, from_phase=from_phase, grant=grant)
 
     @property
     def has_begun(self) -> bool:
@@ -210,6 +221,8 @@ class WorkSession:
 
     def _close(self, chosen: Chosen, report: RunReport | Suspended, may_go_on: Callable[[], bool]) -> Outcome:
         verdict = self._verdict(chosen, report)
+        if verdict is not None and verdict.is_suspended:
+            report = Suspended(reason=verdict.reason)
         try:
             return self._finish(chosen, report, verdict, may_go_on)
         except StateUnserialisable as exc:

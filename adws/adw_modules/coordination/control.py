@@ -1,0 +1,197 @@
+"""
+What people do to a workflow: pause, stop, abandon, resume, retry, approve, reject, hint.
+
+While a lease is live only its owner writes: then this leaves a request, and says so. Without a live owner it takes the
+lease, closes what a crash left open, and makes the change itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import attempt_rules, resume_rules, workflows
+from adws.adw_modules.document_draft import Draft
+from adws.adw_modules.engine.attempt import EngineParts, WorkSession
+from adws.adw_modules.errors import UsageError, WorkflowBusy
+from adws.adw_modules.interfaces import Ownership, Request, Requests
+from adws.adw_modules.interfaces_engine import Order, RunQueue
+from adws.adw_modules.outcome import Outcome
+from adws.adw_modules.resume_rules import ResumePlan
+from adws.adw_modules.runs import FINAL_RUNS, NewRun, Run
+from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
+from adws.adw_modules.state_table import TERMINAL_STATES
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A live owner was asked; the request is durable."""
+
+    request: Request
+    owner: str  #: in words
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Applied:
+    """It is done."""
+
+    state: str  #: of the workflow, now
+    message: str
+    run: Run | None = None  #: the one that goes on with it
+
+
+class NoOrders:
+    """Nobody orders anything while a change is made."""
+
+    def current(self) -> Order | None:
+        return None
+
+    def wait(self, seconds: float) -> Order | None:
+        del seconds
+        return None
+
+
+class Control:
+    """Changes workflows from outside their work."""
+
+    def __init__(
+        self,
+        *,
+        ownership: Ownership,
+        engine: EngineParts,
+        runs: RunQueue,
+        requests: Requests,
+        load: Callable[[str], WorkflowDocument],
+    ) -> None:
+        """*load* reads a document without owning it."""
+        self._load = load
+        self._ownership = ownership
+        self._engine = engine
+        self._runs = runs
+        self._requests = requests
+
+    # --- stopping ----------------------------------------------------------------------------------------------
+
+    def pause(self, adw_id: str, *, by: str, reason: str = "") -> Asked | Applied:
+        """Park the workflow; an attempt under way is suspended and does not count."""
+        why = reason or f"paused by {by}"
+
+        return self._ask_or(adw_id, "pause", by, why, lambda session: self._park(session, why))
+
+    def stop(self, adw_id: str, *, by: str, reason: str = "", is_urgent: bool = False) -> Asked | Applied:
+        """Stop the work and park the workflow; with *is_urgent* its processes get no time to end by themselves."""
+        why = reason or f"stopped by {by}"
+
+        return self._ask_or(adw_id, "stop", by, why, lambda session: self._park(session, why), is_urgent=is_urgent)
+
+    def abandon(self, adw_id: str, *, by: str, reason: str = "") -> Asked | Applied:
+        """Give the workflow up and free its issue; what it made is kept until a rollback."""
+        why = reason or f"abandoned by {by}"
+
+        return self._ask_or(adw_id, "abandon", by, why, lambda session: self._abandon(session, why))
+
+    def _park(self, session: WorkSession, why: str) -> Applied:
+        state = WorkflowState(session.document.current_state)
+        if state is WorkflowState.PAUSED:
+            return Applied(state=state.value, message=f"workflow {session.document.adw_id} is paused already")
+        if state in TERMINAL_STATES or state is WorkflowState.FAILED:
+            raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to pause")
+        session.change(lambda draft: attempt_rules.pause(draft, why))
+        self._end_runs(session.document.adw_id, why)
+
+        return Applied(state=session.document.current_state, message=f"workflow {session.document.adw_id} is paused")
+
+    def _abandon(self, session: WorkSession, why: str) -> Applied:
+        state = WorkflowState(session.document.current_state)
+        if state in TERMINAL_STATES:
+            raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to abandon")
+        session.change(lambda draft: attempt_rules.abandon(draft, why))
+        self._end_runs(session.document.adw_id, why)
+
+        return Applied(
+            state=session.document.current_state,
+            message=f"workflow {session.document.adw_id} is abandoned; what it made is kept",
+        )
+
+    def _end_runs(self, adw_id: str, why: str) -> None:
+        for run in self._runs.of_workflow(adw_id):
+            if run.state not in FINAL_RUNS:
+                self._runs.ask_to_stop(run.run_id, reason=why)
+
+    def _ask_or(
+        self,
+        adw_id: str,
+        kind: str,
+        by: str,
+        why: str,
+        change: Callable[[WorkSession], Applied],
+        *,
+        is_urgent: bool = False,
+    ) -> Asked | Applied:
+        """Make *change* as the owner, or leave a request to the one there is."""
+        try:
+            with self._ownership.own(adw_id) as owned:
+                session = WorkSession(self._engine, owned, NoOrders())
+                session.settle()
+                return change(session)
+        except WorkflowBusy as exc:
+            request = self._requests.ask(adw_id, kind, payload={"reason": why, "is_urgent": is_urgent}, asked_by=by)
+            return Asked(request=request, owner=exc.owner)
+
+    # --- going on ----------------------------------------------------------------------------------------------
+
+    def plan(self, adw_id: str, *, from_phase: str = "", grant: int = 0) -> ResumePlan:
+        """Return what a resume would do; changes nothing."""
+        document = self._load(adw_id)
+        machine = WorkflowStateMachine.of(document, now=self._engine.clock.now)
+
+        return resume_rules.plan_resume(
+            document, workflows.thaw(document), machine, from_phase=from_phase, grant=grant
+        )
+
+    def resume(self, adw_id: str, *, by: str, from_phase: str = "", hint: str = "", grant: int = 0) -> Applied:
+        """Make a stopped workflow go on, and queue it; raise UsageError, saying why, when it cannot."""
+        with self._ownership.own(adw_id) as owned:
+            session = WorkSession(self._engine, owned, NoOrders())
+            session.settle()
+            plan = session.plan_resume(from_phase=from_phase, grant=grant)
+            session.change(lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))
+            run = self._runs.enqueue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))
+
+            return Applied(state=owned.document.current_state, message=plan.describe(), run=run)
+
+    def hint(self, adw_id: str, text: str, *, by: str) -> Asked | Applied:
+        """Say what to do differently in the next attempt."""
+        try:
+            with self._ownership.own(adw_id) as owned:
+                session = WorkSession(self._engine, owned, NoOrders())
+                session.change(lambda draft: resume_rules.add_hint(draft, "", text, by))
+                return Applied(state=owned.document.current_state, message="noted for the next attempt")
+        except WorkflowBusy as exc:
+            request = self._requests.ask(adw_id, "hint", payload={"text": text}, asked_by=by)
+            return Asked(request=request, owner=exc.owner)
+
+    # --- approval ----------------------------------------------------------------------------------------------
+
+    def approve(self, adw_id: str, *, by: str, text: str = "") -> Applied:
+        """Let the phase that waits pass, and queue the workflow."""
+        return self._judge(adw_id, lambda session, draft: resume_rules.approve(draft, session.spec, text=text, by=by))
+
+    def reject(self, adw_id: str, *, by: str, text: str = "") -> Applied:
+        """Send the phase that waits back to work, with *text* as a hint, and queue the workflow."""
+        return self._judge(adw_id, lambda session, draft: resume_rules.reject(draft, session.spec, text=text, by=by))
+
+    def _judge(self, adw_id: str, rule: Callable[[WorkSession, Draft], Outcome | None]) -> Applied:
+        with self._ownership.own(adw_id) as owned:
+            session = WorkSession(self._engine, owned, NoOrders())
+            phase = owned.document.phases[resume_rules.waiting_phase(owned.document)].name
+            session.change(lambda draft: rule(session, draft))
+            state = WorkflowState(owned.document.current_state)
+            is_over = state in TERMINAL_STATES or state is WorkflowState.FAILED
+            run = None if is_over else self._runs.enqueue(NewRun(adw_id=adw_id, kind="resume"))
+
+            return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
