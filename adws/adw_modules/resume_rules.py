@@ -18,10 +18,11 @@ from adws.adw_modules.attempt_rules import (
     fail_waiting,
     new_round,
 )
-from adws.adw_modules.errors import UsageError
+from adws.adw_modules.errors import StateInvalid, UsageError
 from adws.adw_modules.phase_choice import AllPassed, choose, is_exhausted, limit
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
-from adws.adw_modules.state_table import ACTIVE_STATES, TERMINAL_STATES
+from adws.adw_modules.state_table import ACTIVE_STATES, TERMINAL_STATES, rank
+from adws.adw_modules.workflow import phase_to_json, thaw
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -29,6 +30,46 @@ if TYPE_CHECKING:
     from adws.adw_modules.json_value import JsonObject
     from adws.adw_modules.outcome import Outcome
     from adws.adw_modules.workflow import WorkflowSpec
+
+
+def definition_of(document: WorkflowDocument) -> WorkflowSpec:
+    """Return the definition frozen in *document*; raise StateInvalid, saying what to do, when it has none."""
+    if document.workflow is None or not document.workflow.phases:
+        raise StateInvalid(
+            f"workflow {document.adw_id} comes from an older version and has no definition:"
+            f" adw resume {document.adw_id} --workflow NAME gives it one"
+        )
+
+    return thaw(document.workflow)
+
+
+def adopt(draft: Draft, spec: WorkflowSpec) -> None:
+    """
+    Give a document that has no definition the one of *spec*.
+
+    Phases before the place where it stands are taken as complete: that is what its state says. Raises UsageError when
+    *spec* has no phase for that place.
+    """
+    from adws.adw_modules.document import PhaseRecord, WorkflowRef  # noqa: PLC0415 - only this rule makes new parts
+
+    document, machine = draft.document, draft.machine
+    stands = machine.resume_state or machine.failed_phase or machine.current_state
+    states = [WorkflowState(phase.state) for phase in spec.phases]
+    if stands is not WorkflowState.PENDING and stands not in states:
+        raise UsageError(f"workflow {document.adw_id} stands at {stands.value}, which {spec.name} has no phase for")
+    done = rank(stands)
+    document.workflow = WorkflowRef(
+        name=spec.name, version=spec.version, phases=[phase_to_json(phase) for phase in spec.phases]
+    )
+    document.phases = [
+        PhaseRecord(
+            name=phase.name,
+            state=phase.state,
+            max_attempts=phase.max_attempts,
+            status="complete" if rank(state) < done else "queued",
+        )
+        for phase, state in zip(spec.phases, states, strict=True)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import attempt_rules, resume_rules, workflows
+from adws.adw_modules import attempt_rules, resume_rules
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
 from adws.adw_modules.errors import UsageError, WorkflowBusy
@@ -22,6 +22,7 @@ from adws.adw_modules.resume_rules import ResumePlan
 from adws.adw_modules.runs import FINAL_RUNS, NewRun, Run
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
+from adws.adw_modules.workflow import WorkflowSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -150,13 +151,29 @@ class Control:
         machine = WorkflowStateMachine.of(document, now=self._engine.clock.now)
 
         return resume_rules.plan_resume(
-            document, workflows.thaw(document), machine, from_phase=from_phase, grant=grant
+            document, resume_rules.definition_of(document), machine, from_phase=from_phase, grant=grant
         )
 
-    def resume(self, adw_id: str, *, by: str, from_phase: str = "", hint: str = "", grant: int = 0) -> Applied:
-        """Make a stopped workflow go on, and queue it; raise UsageError, saying why, when it cannot."""
+    def resume(
+        self,
+        adw_id: str,
+        *,
+        by: str,
+        from_phase: str = "",
+        hint: str = "",
+        grant: int = 0,
+        spec: WorkflowSpec | None = None,
+    ) -> Applied:
+        """
+        Make a stopped workflow go on, and queue it; raise UsageError, saying why, when it cannot.
+
+        *spec* is for a document of an older version, which has no definition of its own.
+        """
         with self._ownership.own(adw_id) as owned:
             session = WorkSession(self._engine, owned, NoOrders())
+            if spec is not None:
+                _refuse_second_definition(owned.document)
+                session.change(lambda draft: resume_rules.adopt(draft, spec))
             session.settle()
             plan = session.plan_resume(from_phase=from_phase, grant=grant)
             session.change(lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))
@@ -195,3 +212,10 @@ class Control:
             run = None if is_over else self._runs.enqueue(NewRun(adw_id=adw_id, kind="resume"))
 
             return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
+
+
+def _refuse_second_definition(document: WorkflowDocument) -> None:
+    if document.workflow is not None and document.workflow.phases:
+        raise UsageError(
+            f"workflow {document.adw_id} runs {document.workflow.name}, frozen when it started: leave --workflow out"
+        )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from adws.adw_modules import attempt_rules, workflows
+from adws.adw_modules import attempt_rules
 from adws.adw_modules.attempt_rules import Trouble
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.gates import GateVerdict
@@ -30,7 +30,7 @@ from adws.adw_modules.interfaces import Clock, Owned
 from adws.adw_modules.interfaces_engine import Orders, PhaseContext, ProcessRecord, Runner
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RunReport, Suspended
 from adws.adw_modules.phase_choice import Chosen, limit, running_attempt
-from adws.adw_modules.resume_rules import ResumePlan, hints_for, plan_resume
+from adws.adw_modules.resume_rules import ResumePlan, definition_of, hints_for, plan_resume
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
 from adws.adw_modules.structured_logger import StructuredLogger
@@ -81,7 +81,7 @@ class WorkSession:
         self._parts = parts
         self._owned = owned
         self._orders = orders
-        self._spec: WorkflowSpec = workflows.thaw(owned.document)
+        self._thawed: WorkflowSpec | None = None
         self._machine: WorkflowStateMachine | None = None
         self._ready: Chosen | None = None  #: begun by our last write and not run yet
 
@@ -105,14 +105,17 @@ class WorkSession:
 
     @property
     def spec(self) -> WorkflowSpec:
-        """The definition frozen in the document."""
-        return self._spec
+        """The definition frozen in the document; raises StateInvalid when there is none."""
+        if self._thawed is None:
+            self._thawed = definition_of(self.document)
+
+        return self._thawed
 
     def plan_resume(self, *, from_phase: str = "", grant: int = 0) -> ResumePlan:
         """Return how the workflow goes on; raise UsageError when it cannot."""
         machine = self._draft().machine
 
-        return plan_resume(self.document, self._spec, machine, from_phase=from_phase, grant=grant)
+        return plan_resume(self.document, self.spec, machine, from_phase=from_phase, grant=grant)
 
     @property
     def has_begun(self) -> bool:
@@ -137,7 +140,7 @@ class WorkSession:
         ended = self._parts.end_process(process) if process else ""
         why = "the process that worked on it ended without a word" + (f"; {ended}" if ended else "")
         draft = self._draft()
-        outcome = attempt_rules.interrupt(draft, self._spec, index, why)
+        outcome = attempt_rules.interrupt(draft, self.spec, index, why)
         self._save(draft)
 
         return outcome if isinstance(outcome, Done | Failed | Paused) else None
@@ -159,7 +162,7 @@ class WorkSession:
         return self._as_stored(found) if isinstance(found, Chosen) else found
 
     def _begin(self, draft: Draft) -> Chosen | Outcome:
-        found = attempt_rules.before_attempt(draft, self._spec)
+        found = attempt_rules.before_attempt(draft, self.spec)
         if isinstance(found, Chosen):
             lease = self._owned.lease
             attempt_rules.begin(draft, found, owner=lease.owner.describe(), fence=lease.fence)
@@ -268,15 +271,15 @@ class WorkSession:
             order = self._orders.current()
             return attempt_rules.suspend(draft, chosen, kind=order.kind if order else "stop", reason=report.reason)
         if report.ok and report.wants_rework and chosen.spec.on_rework:
-            return attempt_rules.rework(draft, self._spec, chosen, report)
+            return attempt_rules.rework(draft, self.spec, chosen, report)
         error = report.error if not report.ok else _gate_error(chosen.spec, report, verdict)
         if error is None and verdict is not None and verdict.needs_human:
             return attempt_rules.await_approval(draft, chosen, report, verdict.reason)
         if error is None and report.ok:
-            return attempt_rules.succeed(draft, self._spec, chosen, report)
+            return attempt_rules.succeed(draft, self.spec, chosen, report)
         trouble = self._parts.judge(error or RuntimeError("it failed without a reason"), chosen.spec, chosen.record)
 
-        return attempt_rules.fail(draft, self._spec, chosen, trouble, report)
+        return attempt_rules.fail(draft, self.spec, chosen, trouble, report)
 
     # --- the document ------------------------------------------------------------------------------------------
 
