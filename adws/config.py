@@ -73,10 +73,10 @@ class Settings:
         return self.origins[name]()
 
     def shown(self, name: str) -> str | int | float | None:
-        """Return the value of a setting as it may be shown: a secret as `set`, a password in a URL as `***`."""
+        """Return the value of a setting as it may be shown, if it has one: a secret as `set`, a password as `***`."""
         value = getattr(self, name)
         if value is None:
-            return "not set" if BY_NAME[name].secret else None
+            return None
         if name == "database_url":
             return config_values.without_password(value)
         if BY_NAME[name].secret:

@@ -15,9 +15,7 @@ from typing import TypeGuard
 from adws.adw_modules import timestamps
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.legacy_scripts import state_named
-
-#: Stands for "nobody wrote down when": sorts before every real moment, and a warning tells it apart.
-UNKNOWN_MOMENT = "1970-01-01T00:00:00.000000Z"
+from adws.adw_modules.timestamps import UNKNOWN_MOMENT
 
 _TEXTS = ("branch_name", "plan_file", "worktree_path", "issue_class", "model_set", "terminal_reason")
 _NUMBERS = ("issue_number", "backend_port", "frontend_port", "pr_number")

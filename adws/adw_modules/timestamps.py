@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+#: Stands for "nobody wrote down when": sorts before every real moment. People are shown `unknown` instead.
+UNKNOWN_MOMENT = "1970-01-01T00:00:00.000000Z"
+
 
 def to_text(moment: datetime) -> str:
     """Return *moment* as `2026-01-31T09:00:00.000000Z`; a naive moment is refused."""

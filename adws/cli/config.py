@@ -1,7 +1,7 @@
 """
 `adw config`: the settings in force and where each comes from.
 
-Secrets are shown as `set` or `not set`, never as a value.
+A secret is shown as `set`, never as a value. What is not set is `not set` in text, and null in JSON.
 """
 
 from __future__ import annotations

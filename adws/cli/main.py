@@ -133,6 +133,10 @@ def open_home() -> AbstractContextManager[App]:
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; nothing but the code and the output leaves here."""
     invocation, stdout = Invocation(), sys.stdout
+    if stdout is None:
+        # Before anything is done: what the command would say about it could not be read, and what it opens next
+        # would get the number of the closed output.
+        return _expected(AdwError("the output is closed: send it to a file or a program, or to /dev/null"))
     try:
         return _ended(cli.main(args, prog_name="adw", standalone_mode=False, obj=invocation))
     except click.ClickException as exc:
@@ -148,7 +152,7 @@ def run(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_gone()
     except Exception as exc:  # noqa: BLE001 - the outermost door: a bug becomes a log file and exit code 3
-        return _bug(exc, invocation)
+        return _output_failed() or _bug(exc, invocation)
 
 
 def main() -> NoReturn:
@@ -158,9 +162,8 @@ def main() -> NoReturn:
 
 def _ended(result: object) -> int:
     """Return the exit code of a command that came to its end; click hands through what it returned."""
-    # A reader who is gone is noticed here, not while the interpreter ends. None: started with a closed output.
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    # A reader who is gone is noticed here, not while the interpreter ends.
+    sys.stdout.flush()
 
     return result if isinstance(result, int) else EXIT_OK
 
@@ -181,6 +184,18 @@ def _reader_gone() -> int:
     importlib.import_module("adws.cli.output").silence()
 
     return EXIT_BROKEN_PIPE
+
+
+def _output_failed() -> int:
+    """Return the exit code for output that cannot be written, such as the help on a full disk; 0 when it can be."""
+    try:
+        sys.stdout.flush()
+    except OSError as exc:
+        output = importlib.import_module("adws.cli.output")
+        output.silence()
+        return _expected(AdwError(output.NOT_WRITTEN.format(exc.strerror or exc)))
+
+    return EXIT_OK
 
 
 def _bug(error: Exception, invocation: Invocation) -> int:

@@ -24,6 +24,9 @@ from adws.adw_modules.errors import AdwError
 Printable: TypeAlias = Union[bool, int, float, str, Sequence["Printable"], Mapping[str, "Printable"], None]  # noqa: UP007 - a quoted name cannot stand in `X | Y` at run time
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
+#: What is said when a full disk or the like is behind the output.
+NOT_WRITTEN = "could not write the output: {}"
+
 #: Marks, embeddings, overrides and isolates that change the direction of text; they draw nothing themselves.
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 #: Line and paragraph separator: a terminal may break the line there.
@@ -84,7 +87,13 @@ def facts(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def moment(text: str, now: datetime) -> str:
-    """Return a timestamp of a document as UTC and its age, such as `2026-01-31 09:00:00 UTC (5 min ago)`."""
+    """
+    Return a timestamp of a document as UTC and its age, such as `2026-01-31 09:00:00 UTC (5 min ago)`.
+
+    The one that stands for an unknown moment is `unknown`.
+    """
+    if text == timestamps.UNKNOWN_MOMENT:
+        return "unknown"
     try:
         then = timestamps.parse(text)
     except ValueError:
@@ -123,7 +132,7 @@ def _write(text: str) -> None:
         raise
     except OSError as exc:
         silence()
-        raise AdwError(f"could not write the output: {exc.strerror or exc}") from exc
+        raise AdwError(NOT_WRITTEN.format(exc.strerror or exc)) from exc
 
 
 def _shown(char: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adws.adw_modules import timestamps
 from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.cli import arguments, looking, main, migration_text, output
@@ -54,9 +55,11 @@ def set_(*, adw_id: str, assignments: tuple[str, ...], message: str, allow_new: 
         change = set_fields.apply_change(adw_id, wanted, parts=app, reason=message, allow_new=allow_new)
         revision = change.document.revision
         data: JsonObject = {"adw_id": adw_id, "revision": revision, "old": change.old, "new": change.new}
+        data["changed"] = change.has_effect
         lines = [f"{key}: {_shown(change.old[key])} -> {_shown(change.new[key])}" for key in wanted]
+        ending = f"revision {revision}" if change.has_effect else f"nothing changed, still revision {revision}"
 
-        output.emit(data, [*lines, f"revision {revision}"], as_json=as_json)
+        output.emit(data, [*(lines if change.has_effect else ()), ending], as_json=as_json)
         for note in notes:
             output.say(f"adw: {note}")
 
@@ -117,6 +120,8 @@ def _invalid(app: App, adw_id: str) -> list[str]:
 
 
 def _shown(value: JsonValue) -> str:
+    if value == timestamps.UNKNOWN_MOMENT:
+        return "unknown"
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
     return output.shorten(text, SHOWN_WIDTH)

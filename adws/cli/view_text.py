@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from adws.adw_modules import timestamps
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LeaseRow, Page, PeekedState
 from adws.adw_modules.json_value import JsonObject, JsonValue
@@ -37,6 +38,8 @@ _AS_THEY_ARE = (
     "created_at",
     "updated_at",
 )
+#: Those of them that may not be known, of a document that came from another set-up.
+_MOMENTS = ("created_at", "updated_at")
 _OF_A_PHASE = (
     "name",
     "state",
@@ -57,6 +60,8 @@ def status_data(
     """Return the facts about one workflow that a person asks for; with a *database_problem* its owner is not known."""
     document = peeked.data
     data: JsonObject = {name: document.get(name) for name in _AS_THEY_ARE}
+    for name in _MOMENTS:
+        data[name] = _known_moment(data[name])
     data["state"] = document.get("current_state")
     data["title"] = _object(document.get("issue")).get("title") or ""
     data["workflow"] = _object(document.get("workflow")).get("name")
@@ -89,8 +94,8 @@ def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
             ("worktree", _said(data["worktree_path"])),
             ("pull request", f"#{_said(data['pr_number'])}" if data["pr_number"] else ""),
             ("cost", f"{cost:.2f} USD" if isinstance(cost := data["cost_usd"], float) and cost else ""),
-            ("created", _moment(data["created_at"], now)),
-            ("updated", _moment(data["updated_at"], now)),
+            ("created", _moment(data["created_at"], now) or "unknown"),
+            ("updated", _moment(data["updated_at"], now) or "unknown"),
         ]
     )
 
@@ -104,14 +109,14 @@ def list_data(page: Page) -> JsonObject:
         "workflows": [
             {
                 "adw_id": row.adw_id,
-                "created_at": row.created_at,
+                "created_at": _known_moment(row.created_at),
                 "issue_number": row.issue_number,
                 "owner": _owner_name(row.owner),
                 "repository": row.repository,
                 "revision": row.revision,
                 "state": row.state,
                 "title": row.title,
-                "updated_at": row.updated_at,
+                "updated_at": _known_moment(row.updated_at),
                 "workflow": row.workflow,
             }
             for row in page.rows
@@ -285,6 +290,10 @@ def _said(value: JsonValue) -> str:
 
 def _used(count: JsonValue, limit: JsonValue) -> str:
     return "" if count is None else f"{count} of {_said(limit)} used"
+
+
+def _known_moment(value: JsonValue) -> JsonValue:
+    return None if value == timestamps.UNKNOWN_MOMENT else value
 
 
 def _moment(value: JsonValue, now: datetime) -> str:

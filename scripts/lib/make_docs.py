@@ -62,7 +62,7 @@ These variables are no settings, and no errors either:
 {_table(("Variable", "What adw does with it"), _other_variables())}
 
 Secrets are given by environment variables only, since `adw.toml` is a file to commit; `adw config` shows them as `set`
-or `not set`, and the password in a database URL as `***`.
+or `not set` (null with `--json`), and the password in a database URL as `***`.
 
 {_table(("Variable", "Key in `adw.toml`", "Default", "Values", "Meaning"), [_setting_row(s) for s in SETTINGS])}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -241,10 +242,30 @@ def test_the_status_says_when_the_document_was_recovered(adw, home):
     assert file.read_text(encoding="utf-8") == "{ half a docu", "looking changes nothing"
 
 
-def test_the_status_says_when_the_document_is_an_old_one(adw, home):
+def old_document(home):
+    """A document of which nobody wrote down when it was made."""
     file = home / "state" / ADW_ID / FILE_NAME
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"adw_id": ADW_ID, "issue_number": "7"}), encoding="utf-8")
+    return file
+
+
+def test_a_moment_that_nobody_knows_is_shown_as_unknown(adw, home):
+    old_document(home)
+    before, data = adw("status", ADW_ID).stdout, adw("status", ADW_ID, "--json").json()
+    assert adw("state", "migrate").rc == 0
+    after, listed = adw("status", ADW_ID).stdout, adw("list", "--json")
+
+    assert all("1970" not in shown for shown in (before, after, listed.stdout, adw("list").stdout))
+    assert "created   unknown" in before
+    assert "created   unknown" in after
+    assert data["created_at"] is None
+    assert listed.json()["workflows"][0]["created_at"] is None
+    assert "created_at          unknown" in adw("state", "show", ADW_ID).stdout
+
+
+def test_the_status_says_when_the_document_is_an_old_one(adw, home):
+    file = old_document(home)
 
     assert f"note: {file}: brought from version 1.0" in adw("status", ADW_ID).stdout
     assert [notice["kind"] for notice in adw("status", ADW_ID, "--json").json()["notices"]] == ["migrated"]
@@ -306,6 +327,28 @@ def test_an_unknown_state_is_refused_with_those_there_are(adw):
     assert "completed" in one_line(done.stderr)
 
 
+def test_all_bad_settings_are_told_at_once(adw, home):
+    (home / "adw.toml").write_text('[state]\nstore = "cloud"\nstroe = "x"\n[limits]\nmax_retries = -1\n')
+
+    done = adw("config", env={"ADW_LOG_LEVEL": "loud"})
+
+    assert done.rc == 2
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("adw: ") for line in lines)
+    assert [number for number in (2, 3, 5) if any(f"{home}/adw.toml:{number}" in line for line in lines)] == [2, 3, 5]
+    assert any("ADW_LOG_LEVEL" in line for line in lines)
+    assert len(lines) == 4
+
+
+def test_a_pipe_as_settings_is_refused_and_not_waited_for(adw, home):
+    os.mkfifo(home / "adw.toml")
+
+    done = adw("list")
+
+    assert done.rc == 2
+    assert "adw.toml is not a regular file" in one_line(done.stderr)
+
+
 def test_a_bad_setting_is_refused_with_file_and_line(adw, home):
     (home / "adw.toml").write_text('[state]\nstore = "cloud"\n')
 
@@ -328,6 +371,15 @@ def test_a_home_that_is_not_there_is_refused(adw, tmp_path):
 
     assert done.rc == 2
     assert "is not a directory" in one_line(done.stderr)
+
+
+def test_what_is_not_set_is_null_for_programs(adw):
+    settings = adw("config", "--json").json()
+    shown = {line.split()[0]: line for line in adw("config").stdout.splitlines()}
+
+    for name in ("repository", "github_token", "webhook_secret"):
+        assert settings[name] == {"value": None, "origin": "default"}
+        assert "not set" in shown[name]
 
 
 def test_secrets_are_not_shown(adw):
@@ -391,10 +443,11 @@ def test_a_reader_who_goes_away_is_no_noise(home, args):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_output_that_cannot_be_written_is_an_error(home):
+@pytest.mark.parametrize("args", [["list"], ["config", "--json"], ["--help"], ["list", "--help"], ["--version"]])
+def test_output_that_cannot_be_written_is_an_error(home, args):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [ADW, "--home", str(home), "list"],
+            [ADW, "--home", str(home), *args],
             env=buffered(),
             stdout=full,
             stderr=subprocess.PIPE,
@@ -407,34 +460,57 @@ def test_output_that_cannot_be_written_is_an_error(home):
     assert one_line(done.stderr) == "adw: could not write the output: No space left on device\n"
 
 
-def test_a_closed_output_is_no_error(home):
-    done = subprocess.run(
-        ["sh", "-c", 'exec "$0" --home "$1" list >&-', ADW, str(home)],
-        env=buffered(),
-        capture_output=True,
-        timeout=60,
-        check=False,
+def in_shell(home, script):
+    return subprocess.run(
+        ["bash", "-c", script, ADW, str(home)], env=buffered(), capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert (done.returncode, done.stderr) == (0, b"")
+
+@pytest.mark.parametrize("args", ["list", "list --json", "--help", f"state set {ADW_ID} branch_name=other"])
+def test_a_closed_output_is_refused_before_anything_is_done(adw, home, args):
+    make_workflow(home)
+
+    done = in_shell(home, f'exec "$0" --home "$1" {args} >&-')
+
+    assert done.returncode == 1
+    assert "the output is closed" in one_line(done.stderr)
+    assert adw("state", "show", ADW_ID, "--json").json()["revision"] == 1
+
+
+def test_all_streams_may_be_closed(home):
+    assert in_shell(home, 'exec "$0" --home "$1" list <&- >&- 2>&-').returncode == 1
+
+
+@pytest.mark.parametrize("args", ["list", "list --json", "config", "--help"])
+def test_the_first_line_can_be_taken_without_noise(home, args):
+    make_workflow(home)
+
+    done = in_shell(home, f'"$0" --home "$1" {args} | head -1')
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
 
 
 def test_an_interrupt_ends_with_130_and_no_traceback(home):
-    fifo = home / "adw.toml"
-    os.mkfifo(fifo)
+    reader, writer = os.pipe()
+    # More than the pipe can hold: the command waits in the middle of its output.
+    size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     running = subprocess.Popen(
         [ADW, "--home", str(home), "config"],
-        stdout=subprocess.PIPE,
+        stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "ADW_CLAUDE_PATH": "x" * size},
         # A shell may have started the tests with interrupts ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads before exec
     )
 
-    with fifo.open("w"):  # returns when the command has opened it: now it waits for its settings
+    os.close(writer)
+    with os.fdopen(reader, "rb") as output:
+        assert output.read(1)  # returns when the command is writing
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        output.read()
+    _, err = running.communicate(timeout=60)
 
     assert running.returncode == 130
-    assert out == ""
     assert "Traceback" not in err

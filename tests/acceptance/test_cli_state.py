@@ -216,7 +216,18 @@ def test_set_prints_json(adw, imported):
         "revision": 2,
         "old": {"team": "exports"},
         "new": {"team": "imports"},
+        "changed": True,
     }
+
+
+def test_set_to_what_is_there_already_writes_nothing_and_says_so(adw, imported):
+    done = adw("state", "set", "a1b2c3d4", "team=exports")
+    data = adw("state", "set", "a1b2c3d4", "team=exports", "--json").json()
+
+    assert (done.rc, done.stdout) == (0, "nothing changed, still revision 1\n")
+    assert (data["changed"], data["revision"]) == (False, 1)
+    assert adw("state", "show", "a1b2c3d4", "--json").json()["revision"] == 1
+    assert "state_set" not in adw("events", "a1b2c3d4").stdout
 
 
 def test_set_refuses_in_one_sentence_and_changes_nothing(adw, imported):
@@ -225,6 +236,9 @@ def test_set_refuses_in_one_sentence_and_changes_nothing(adw, imported):
         "retry_count=0": "adw retry ID --grant N",
         "brnach_name=x": "did you mean branch_name?",
         "nonsense": "write KEY=VALUE",
+        "pr_number=-4": "pr_number must be a whole number from 1 to 2147483647, or null",
+        "backend_port=70000": "backend_port must be a whole number from 1 to 65535, or null",
+        "team=NaN": "'NaN' holds NaN, which is no number of JSON",
     }
     for assignment, sentence in sentences.items():
         done = adw("state", "set", "a1b2c3d4", assignment)

@@ -245,6 +245,7 @@ def test_a_moment_is_shown_in_utc_with_its_age():
     assert output.moment(then, NOW) == "2026-01-31 08:55:00 UTC (5 min ago)"
     assert output.moment((NOW + timedelta(hours=1)).isoformat(), NOW) == "2026-01-31 10:00:00 UTC (in 1 h)"
     assert output.moment("yesterday", NOW) == "yesterday"
+    assert output.moment("1970-01-01T00:00:00.000000Z", NOW) == "unknown"
 
 
 def test_long_text_is_cut_with_dots():

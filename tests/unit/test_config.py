@@ -412,7 +412,8 @@ def test_secrets_are_shown_as_set_and_are_not_in_the_repr(tmp_path):
     settings = load(tmp_path, GITHUB_PAT=PLANTED, ADW_DATABASE_URL=url)
 
     assert settings.shown("github_token") == "set"
-    assert settings.shown("webhook_secret") == "not set"
+    assert settings.shown("webhook_secret") is None
+    assert settings.shown("repository") is None
     assert settings.shown("database_url") == "postgresql://me:***@db/x?sslpassword=***&connect_timeout=3"
     assert PLANTED not in repr(settings)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules import document
-from adws.adw_modules.coordination import set_fields
+from adws.adw_modules.coordination import field_rules, set_fields
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import (
     DurabilityUnknown,
@@ -103,9 +103,8 @@ def test_a_new_key_cannot_be_one_that_adw_keeps():
         ('"7"', "7"),
         ("plain words", "plain words"),
         ("", ""),
-        ("NaN", "NaN"),
-        ("-Infinity", "-Infinity"),
-        ("1e999", "1e999"),
+        ('"NaN"', "NaN"),
+        ("nano", "nano"),
         ("[" * 100_000, "[" * 100_000),
     ],
     ids=lambda value: str(value)[:12],
@@ -137,9 +136,101 @@ def test_a_field_that_holds_text_takes_text(assignment, value):
     assert planned.new == {next(iter(wanted)): value}
 
 
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", "[1, NaN]", '{"a": -1e999}'])
+def test_a_value_that_is_no_number_of_json_is_refused_and_no_text(text):
+    with pytest.raises(UsageError, match="which is no number of JSON: give a number, null, or a text in quotes"):
+        set_fields.plan_change(a_document(), {"team": text})
+
+
+def test_a_text_may_be_called_like_a_number_that_is_none():
+    assert set_fields.plan_change(a_document(), {"branch_name": "NaN"}).new == {"branch_name": "NaN"}
+
+
 def test_a_value_that_does_not_fit_is_refused_by_its_field():
-    with pytest.raises(StateInvalid, match="pr_number: "):
-        set_fields.plan_change(a_document(), {"pr_number": "soon"})
+    with pytest.raises(StateInvalid, match="warnings: "):
+        set_fields.plan_change(a_document(), {"warnings": "soon"})
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("pr_number=-4", "a whole number from 1 to 2147483647, or null"),
+        ("pr_number=0", "a whole number from 1"),
+        ("pr_number=true", "a whole number from 1"),
+        ("pr_number=7.0", "a whole number from 1"),
+        ('pr_number="7"', "a whole number from 1"),
+        ("pr_number=soon", "a whole number from 1"),
+        ("issue_number=-1", "a whole number from 1"),
+        ("issue_number=99999999999999999999", "a whole number from 1"),
+        ("backend_port=0", "a whole number from 1 to 65535, or null"),
+        ("backend_port=65536", "a whole number from 1 to 65535"),
+        ("frontend_port=-1", "a whole number from 1 to 65535"),
+        ("max_reworks=-1", "a whole number from 0"),
+        ("max_reworks=null", "a whole number from 0 to 2147483647$"),
+        ("max_total_attempts=0", "a whole number from 1"),
+        ("max_minutes=0", "a number above 0, or null"),
+        ("max_minutes=nan", "a number above 0"),
+        ("max_minutes=true", "a number above 0"),
+        ("pr_merged=1", "true or false"),
+        ("pr_merged=yes", "true or false"),
+        ("cost=5", "an object of amounts"),
+        ('cost={"total_usd": -1}', "amounts of 0 or more"),
+        ('cost={"total_usd": "nan"}', "amounts of 0 or more"),
+        ('cost={"by_phase": {"plan": -1}}', "amounts of 0 or more"),
+        ('cost={"by_phase": []}', "amounts of 0 or more"),
+        ("branch_name=", "the name of a branch"),
+        ("branch_name=--force", "the name of a branch"),
+        ("branch_name=a b", "the name of a branch"),
+        ("branch_name=a..b", "the name of a branch"),
+        ("branch_name=a.lock", "the name of a branch"),
+        ("branch_name=a/.b", "the name of a branch"),
+        ("branch_name=a\nb", "the name of a branch"),
+        ("worktree_path=trees/x", "an absolute path"),
+        ("worktree_path=/trees/\0x", "an absolute path"),
+        ("repository=shop", "owner/name"),
+        ("repository=null", "owner/name"),
+    ],
+)
+def test_a_value_that_no_workflow_can_have_is_refused_with_what_the_field_may_hold(assignment, words):
+    wanted = set_fields.parse_assignments([assignment])
+
+    with pytest.raises(UsageError, match=f"^{next(iter(wanted))} must be .*{words}"):
+        set_fields.plan_change(a_document(), wanted)
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        *("pr_number=null", "pr_number=2147483647", "backend_port=1", "frontend_port=65535", "frontend_port=null"),
+        *("max_reworks=0", "max_total_attempts=1", "max_minutes=0.5", "max_minutes=null", "pr_merged=false"),
+        *(
+            'cost={"total_usd": 0, "by_phase": {"plan": 1.5}}',
+            "cost={}",
+            "branch_name=feature/a-1.x",
+            "worktree_path=/t",
+        ),
+        *("worktree_path=null", "repository=", "repository=https://github.com/acme/web.git"),
+    ],
+)
+def test_a_value_at_the_edge_of_what_is_allowed_is_taken(assignment):
+    set_fields.plan_change(a_document(), set_fields.parse_assignments([assignment]))
+
+
+def test_every_field_with_a_rule_exists_and_may_be_set():
+    assert set(field_rules.RULES) <= set(WorkflowDocument.model_fields) - set(set_fields.REFUSED)
+
+
+def test_every_number_that_may_be_set_has_a_rule():
+    """
+    A number nobody looked at could be negative.
+    """
+    numbers = {
+        name
+        for name, field in WorkflowDocument.model_fields.items()
+        if field.annotation in (int, float, int | None, float | None, bool)
+    }
+
+    assert numbers - set(set_fields.REFUSED) <= set(field_rules.RULES)
 
 
 def test_a_creation_that_is_no_moment_is_refused():
@@ -184,6 +275,24 @@ def test_the_change_is_the_next_revision_and_leaves_an_event_with_the_old_values
         "new": {"branch_name": "new", "team": "imports"},
         "reason": "typo",
     }
+
+
+def test_values_that_are_there_already_are_not_written_again(parts):
+    created(parts, branch_name="main", reviewer=None)
+
+    done = change(parts, "branch_name=main", "team=exports", "issue_number=42", "reviewer=null")
+
+    assert not done.has_effect
+    assert done.document.revision == 1
+    assert parts.store.load(ADW_ID).document.revision == 1
+
+
+@pytest.mark.parametrize("assignment", ["size=true", "size=1.0", "size=null", "size=", "other=null"])
+def test_a_value_that_is_only_equal_is_written(parts, assignment):
+    created(parts, size=1)
+
+    assert change(parts, assignment, allow_new=True).has_effect
+    assert parts.store.load(ADW_ID).document.revision == 2
 
 
 def test_a_refused_change_writes_nothing(parts):

@@ -142,7 +142,21 @@ def test_warnings_and_a_begun_rollback_are_notices():
 def test_a_document_with_odd_fields_is_still_shown():
     odd = {"adw_id": "x", "phases": "none", "issue": [], "cost": None, "warnings": {}, "created_at": 3}
 
-    assert lines(odd) == ["id     x", "issue  -", "owner  nobody"]
+    assert lines(odd) == ["id       x", "issue    -", "owner    nobody", "created  unknown", "updated  unknown"]
+
+
+def test_a_moment_that_nobody_knows_is_null_for_programs_and_unknown_for_people():
+    unknown = timestamps.UNKNOWN_MOMENT
+    document = plain(created_at=unknown, updated_at=EARLIER)
+    page = Page(rows=(summary(1, created_at=unknown, updated_at=unknown),))
+
+    data = status_data(document)
+    (row,) = view_text.list_data(page)["workflows"]
+
+    assert (data["created_at"], data["updated_at"]) == (None, EARLIER)
+    assert "created   unknown" in lines(document)
+    assert (row["created_at"], row["updated_at"]) == (None, None)
+    assert "  unknown  " in view_text.list_lines(page, NOW)[1]
 
 
 def summary(number, **changes):

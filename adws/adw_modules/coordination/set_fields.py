@@ -11,12 +11,13 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from adws.adw_modules import document as documents
 from adws.adw_modules import timestamps
+from adws.adw_modules.coordination import field_rules
 from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, StateError, StateNotFound, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLocks, Owned, Parts
@@ -65,6 +66,7 @@ class Change:
     document: WorkflowDocument
     old: JsonObject
     new: JsonObject
+    has_effect: bool = True  #: False: every field held its value already
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
@@ -86,13 +88,16 @@ def plan_change(document: WorkflowDocument, assignments: Mapping[str, str], *, a
     Return *document* with the *assignments* made and validated; the given one is not changed.
 
     A value is JSON when it parses as JSON, else a text; in a field that holds text it is always a text, or null. Raises
-    UsageError for a field that is not set by hand or is not there, StateInvalid for a value that does not fit.
+    UsageError for a field that is not set by hand or is not there and for a value that a person may not give it,
+    StateInvalid for one that is not of its type.
     """
     stored: JsonObject = json.loads(documents.to_bytes(document))
     for key in assignments:
         _check_key(key, stored, allow_new=allow_new)
 
     values = {key: _value_of(key, text) for key, text in assignments.items()}
+    for key, value in values.items():
+        field_rules.check(key, value)
     changed = documents.parse({**stored, **values})
     after: JsonObject = json.loads(documents.to_bytes(changed))
 
@@ -100,6 +105,7 @@ def plan_change(document: WorkflowDocument, assignments: Mapping[str, str], *, a
         document=changed,
         old={key: stored.get(key) for key in assignments},
         new={key: after.get(key) for key in assignments},
+        has_effect=any(_text_of(stored, key) != _text_of(after, key) for key in assignments),
     )
 
 
@@ -111,10 +117,16 @@ def apply_change(
     reason: str = "",
     allow_new: bool = False,
 ) -> Change:
-    """Change the stored document as its owner; raise WorkflowBusy, IssueLocked, and what `plan_change` raises."""
+    """
+    Change the stored document as its owner; raise WorkflowBusy, IssueLocked, and what `plan_change` raises.
+
+    Values that are there already are not written again: the change that is returned has no effect then.
+    """
     with _owning(adw_id, parts) as owned:
         before = owned.document
         change = plan_change(before, assignments, allow_new=allow_new)
+        if not change.has_effect:
+            return replace(change, document=before)
         event = Event(
             event_type="state_set",
             status=before.current_state,
@@ -170,19 +182,34 @@ def _holds_text(key: str) -> bool:
     return field is not None and field.annotation in (str, str | None)
 
 
+def _text_of(stored: JsonObject, key: str) -> str:
+    """Return the value of *key* as JSON, "" when it is not there: 1, 1.0 and true are equal, and not the same."""
+    return json.dumps(stored[key], sort_keys=True) if key in stored else ""
+
+
 def parse_value(text: str) -> JsonValue:
-    """Return the JSON value in *text*, or *text* itself when it is not JSON; NaN and infinities are not."""
+    """
+    Return the JSON value in *text*, or *text* itself when it is not JSON.
+
+    Raises UsageError for NaN and the infinities, also inside a list or an object and as a number that is too large:
+    whoever writes them means a number, and JSON has none for them.
+    """
     try:
-        value: JsonValue = json.loads(text, parse_constant=_refuse_constant)
-        json.dumps(value, allow_nan=False)  # 1e999 parses as infinity
+        value: JsonValue = json.loads(text, parse_constant=lambda word: _refuse_number(text, word))
+    except UsageError:
+        raise
     except (ValueError, RecursionError):
         return text
+    try:
+        json.dumps(value, allow_nan=False)  # 1e999 parses as infinity
+    except ValueError:
+        _refuse_number(text, "infinity")
 
     return value
 
 
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(word)
+def _refuse_number(text: str, word: str) -> NoReturn:
+    raise UsageError(f"{text!r} holds {word}, which is no number of JSON: give a number, null, or a text in quotes")
 
 
 def _moment(text: str) -> str:
