@@ -27,6 +27,12 @@ HOUR = 3600.0
 DAY = 86_400.0
 
 
+def _check(name: str, value: float, lowest: float, highest: float) -> None:
+    # NaN is not within any bounds.
+    if not lowest <= value <= highest:
+        raise ConfigError(f"{name} is {value}: give a number from {lowest} to {highest}")
+
+
 class BackoffStrategy(Enum):
     """How waits grow."""
 
@@ -185,9 +191,3 @@ def _category(name: str) -> ErrorCategory:
     except ValueError as exc:
         known = ", ".join(member.value for member in ErrorCategory if member in RETRYABLE)
         raise ConfigError(f"there is no error category {name!r} that is retried: use {known}") from exc
-
-
-def _check(name: str, value: float, lowest: float, highest: float) -> None:
-    # NaN is not within any bounds.
-    if not lowest <= value <= highest:
-        raise ConfigError(f"{name} is {value}: give a number from {lowest} to {highest}")
