@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from operator import methodcaller
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from adws import config
 from adws.adw_modules.clock import SystemClock
@@ -37,10 +38,13 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
+    from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.json_value import JsonValue
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.state_folders import StateFolders
+    from adws.adw_modules.workflows import Workflows
+    from adws.app_work import WorkRoom
 
 
 _LOST_COPY = "the database {} is missing or empty: adw db rebuild makes it again from the documents"
@@ -71,6 +75,7 @@ class App:
         self.settings = settings
         self.clock = clock
         self._role = role
+        self.say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: shows progress; set before work begins
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +87,9 @@ class App:
 
     def close(self) -> None:
         """Bring the database copy up and let go of what was opened."""
+        work = self.__dict__.pop("work", None)
+        if work is not None:
+            work.close()
         projection = self.__dict__.pop("projection", None)
         if projection is not None:
             projection.close()
@@ -109,11 +117,16 @@ class App:
             self.settings.state_dir,
             clock=self.clock,
             parse=_parse,
-            dump=_dump,
             projection=_LateProjection(self),
             scrub=self._scrub,
             max_bytes=self.settings.max_document_bytes,
         )
+
+    def bring_up(self, adw_id: str) -> None:
+        """Bring the database copy of a document in files up to what is on the disk."""
+        store = self.store
+        if isinstance(store, BringsUp):
+            store.bring_up(adw_id)
 
     def _database_store(self) -> StateStore:
         from adws.adw_modules.db.state_store import DatabaseStateStore
@@ -138,10 +151,14 @@ class App:
         from adws.adw_modules.db import document_marker, opening
 
         self.refuse_lost_database()
-        file = self.settings.database_file
         opened = opening.open_database(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
-        if file is not None and self.settings.store == "database":
-            document_marker.leave(file)
+        file = self.settings.database_file
+        try:
+            if file is not None and self.settings.store == "database":
+                document_marker.leave(file)
+        except BaseException:
+            opened.close()
+            raise
 
         return opened
 
@@ -160,11 +177,11 @@ class App:
         `reconstruction`, which makes it again from a backup or from files, does not ask. Documents of older versions
         never had a database: they do not count.
         """
-        from adws.adw_modules.db.document_marker import marker_of
-
         file = self.settings.database_file
         if file is None or _is_made(file):
             return
+        from adws.adw_modules.db.document_marker import marker_of
+
         has_files = self.settings.store == "files" and any(map(self._had_database, self.store.ids()))
         marker = marker_of(file)
         had_documents = marker.exists()
@@ -229,6 +246,13 @@ class App:
         return DatabaseRequests(self.database, clock=self.clock)
 
     @cached_property
+    def runs(self) -> RunQueue:
+        """What waits for a worker, and what is with one."""
+        from adws.adw_modules.db.run_queue import DatabaseRunQueue
+
+        return DatabaseRunQueue(self.database, clock=self.clock)
+
+    @cached_property
     def registry(self) -> Registry:
         """New workflows."""
         from adws.adw_modules.db.registry import DatabaseRegistry
@@ -253,6 +277,31 @@ class App:
         from adws.adw_modules.state_folders import StateFolders
 
         return StateFolders(self.settings.state_dir)
+
+    # --- definitions -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def workflows(self) -> Workflows:
+        """The workflows there are to run; raises WorkflowInvalid when `adw.toml` defines one that is not sound."""
+        from adws.adw_modules.workflow import RUNNERS
+        from adws.adw_modules.workflows import Workflows
+
+        return Workflows(
+            runners=RUNNERS,
+            has_file=lambda name: (self.settings.home / name).is_file(),
+            definitions=self.settings.section("workflows"),
+            phases=self.settings.section("phases"),
+            max_attempts=self.settings.max_attempts,
+        )
+
+    # --- work --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def work(self) -> WorkRoom:
+        """What runs workflows."""
+        from adws.app_work import WorkRoom
+
+        return WorkRoom(self, say=self.say)
 
     # --- ownership ---------------------------------------------------------------------------------------------
 
@@ -286,6 +335,14 @@ class App:
             ttl_seconds=self.settings.lease_ttl_seconds,
             role=self._role,
         )
+
+
+@runtime_checkable
+class BringsUp(Protocol):
+    """A store whose documents have a copy elsewhere."""
+
+    def bring_up(self, adw_id: str) -> None:
+        """Bring the copy up to the document."""
 
 
 class _LateProjection:
@@ -327,13 +384,5 @@ def _parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
     return document.parse(data)
 
 
-def _dump(document_to_write: WorkflowDocument) -> bytes:
-    from adws.adw_modules import document
-
-    return document.to_bytes(document_to_write)
-
-
-def _dump_compact(document_to_write: WorkflowDocument) -> bytes:
-    from adws.adw_modules import document
-
-    return document.to_bytes(document_to_write, indent=None)
+#: A document in a row of the database; nobody reads it line by line there.
+_dump_compact = methodcaller("to_bytes", indent=None)

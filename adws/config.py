@@ -19,7 +19,16 @@ from typing import Any, NamedTuple
 from adws import config_home, config_values
 from adws.adw_modules.errors import ConfigError, PlatformUnsupported
 from adws.config_file import ConfigSection, SettingsFile
-from adws.config_table import BY_NAME, IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS, Section, Setting
+from adws.config_table import (
+    BY_NAME,
+    GIVEN_VARIABLES,
+    IGNORED_VARIABLES,
+    RESERVED_PREFIXES,
+    SECTIONS,
+    SETTINGS,
+    Section,
+    Setting,
+)
 
 __all__ = [
     "BY_NAME",
@@ -58,6 +67,12 @@ class Settings:
     max_attempts: int
     max_retries: int
     max_reworks: int
+    default_workflow: str
+    max_total_attempts: int
+    max_minutes: float
+    grace_seconds: float
+    max_output_bytes: int
+    recover_seconds: float
     recovery_mode: str
     recovery_threshold_seconds: float
     github_token: str | None = field(repr=False)
@@ -124,6 +139,11 @@ def from_environment(overrides: Mapping[str, str] | None = None) -> Settings:
     return load(env=os.environ, cwd=cwd, overrides=overrides or {})
 
 
+def process_environment() -> Mapping[str, str]:
+    """Return the environment of this process, for the processes it starts; they get what they are allowed of it."""
+    return dict(os.environ)
+
+
 def load(
     *, env: Mapping[str, str], cwd: Path, overrides: Mapping[str, str] | None = None, platform: str = os.name
 ) -> Settings:
@@ -171,7 +191,10 @@ def _set_names(setting: Setting, env: Mapping[str, str]) -> list[str]:
 
 
 def _unknown_variables(env: Mapping[str, str]) -> Iterator[str]:
-    known = {name for setting in SETTINGS for name in (setting.env, *setting.aliases)} | {*IGNORED_VARIABLES}
+    known = {name for setting in SETTINGS for name in (setting.env, *setting.aliases)} | {
+        *IGNORED_VARIABLES,
+        *GIVEN_VARIABLES,
+    }
     for name in sorted(env):
         if name.startswith("ADW_") and name not in known and not name.startswith(RESERVED_PREFIXES):
             yield f"the variable {name} is not a setting of adw{config_values.nearest(name, known)}: unset it"

@@ -16,6 +16,17 @@ from adws import config_values
 
 #: Beginnings of the names of variables that are not settings: those of the test suite.
 RESERVED_PREFIXES = ("ADW_TEST_", "ADW_SOAK")
+#: Variables that adw gives to the commands of a phase. They say nothing to an adw that such a command calls.
+GIVEN_VARIABLES = (
+    "ADW_ATTEMPT",
+    "ADW_HINTS_FILE",
+    "ADW_ID",
+    "ADW_ISSUE_FILE",
+    "ADW_ISSUE_NUMBER",
+    "ADW_PHASE",
+    "ADW_PROCESS_TOKEN",
+    "ADW_RESULT_FILE",
+)
 #: Variables of ADW set-ups that have no meaning here yet: they stop nothing, and `adw config` shows them as ignored.
 IGNORED_VARIABLES = ("ADW_AUTO_MERGE", "ADW_CLEANUP_WORKTREES", "ADW_DEBUG")
 
@@ -168,6 +179,55 @@ SETTINGS: tuple[Setting, ...] = (
         values="0 or more",
     ),
     Setting(
+        "default_workflow",
+        "sdlc",
+        config_values.name,
+        "Workflow that is run when none is named.",
+        "workflow.default",
+        aliases=("DEFAULT_WORKFLOW",),
+        values="a name of adw workflows",
+    ),
+    Setting(
+        "max_total_attempts",
+        "40",
+        _AT_LEAST_ONE,
+        "Attempts of a whole workflow, over all phases; then it has failed.",
+        "workflow.max_total_attempts",
+        values="1 or more",
+    ),
+    Setting(
+        "max_minutes",
+        "720",
+        config_values.seconds,
+        "Minutes of work of a whole workflow, waiting left out; then it has failed.",
+        "workflow.max_minutes",
+        values="minutes",
+    ),
+    Setting(
+        "grace_seconds",
+        "10",
+        config_values.seconds,
+        "How long a process has to end by itself after it was asked to, before it is killed.",
+        "worker.grace_seconds",
+        values="seconds",
+    ),
+    Setting(
+        "max_output_bytes",
+        "64 MiB",
+        config_values.size,
+        "Output of one attempt that is kept; what comes after is left out.",
+        "worker.max_output_bytes",
+        values="bytes, or a number with KiB, MiB or GiB",
+    ),
+    Setting(
+        "recover_seconds",
+        "60",
+        config_values.seconds,
+        "How often a worker looks for work whose worker is gone.",
+        "worker.recover_seconds",
+        values="seconds",
+    ),
+    Setting(
         "recovery_mode",
         "stale",
         config_values.choice("none", "stale", "all"),
@@ -225,4 +285,7 @@ SETTINGS: tuple[Setting, ...] = (
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
-SECTIONS: tuple[Section, ...] = (Section("workflows", "Workflows of your own, each a table `[workflows.NAME]`."),)
+SECTIONS: tuple[Section, ...] = (
+    Section("workflows", "Workflows of your own, each a table `[workflows.NAME]`."),
+    Section("phases", "What the phases of built-in workflows run, each a table `[phases.NAME]`."),
+)

@@ -113,6 +113,14 @@ def program(text: str, _home: Path) -> str:
     return text
 
 
+def name(text: str, _home: Path) -> str:
+    """Return the name of something of ours, such as a workflow."""
+    if re.fullmatch(r"[A-Za-z0-9_][\w-]*", text) is None:
+        raise ValueError("must be a name: letters, digits, '-' and '_'")
+
+    return text
+
+
 def remote(text: str, _home: Path) -> str:
     """Return the name of a git remote; one that git would read as an option is refused."""
     if re.fullmatch(r"[A-Za-z0-9_][\w./-]*", text) is None or ".." in text:

@@ -341,6 +341,15 @@ class FileStateStore:
 
         return self._builder.build(document, revision=document.revision + 1, fence=fence, outbox=outbox, events=events)
 
+    def bring_up(self, adw_id: str) -> None:
+        """Bring the database copy of a document, and the events that wait in it, up to what is on the disk."""
+        if self._projection is None:
+            return
+        stored = self.load(adw_id).document
+        now = self._builder.as_it_is(stored)
+        self._projection.submit(state_revision.projected(now, state_revision.events_after(stored, 0)))
+        self._projection.flush()
+
     def _relieve(self, directory: int, folder: str, adw_id: str) -> None:
         """Bring the events that wait in the stored document into the database now; when that fails, they wait on."""
         if self._projection is None:

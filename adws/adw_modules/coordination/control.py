@@ -174,6 +174,7 @@ class Control:
             if spec is not None:
                 _refuse_second_definition(owned.document)
                 session.change(lambda draft: resume_rules.adopt(draft, spec))
+                session = WorkSession(self._engine, owned, NoOrders())  # its table is another now
             session.settle()
             plan = session.plan_resume(from_phase=from_phase, grant=grant)
             session.change(lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))

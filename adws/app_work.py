@@ -1,0 +1,235 @@
+"""
+The wiring of what runs workflows: engine, keeper, worker, control, recovery.
+
+Apart from `app` because only commands that work need it; each part is built on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from adws import config
+from adws.adw_modules.coordination.control import Control
+from adws.adw_modules.coordination.keeper import Keeper, KeeperTimes
+from adws.adw_modules.coordination.launch import Launcher
+from adws.adw_modules.coordination.recovery import Recovery, RecoveryParts
+from adws.adw_modules.coordination.worker import Worker, WorkerOptions
+from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, WorkParts
+from adws.adw_modules.engine.attempt import EngineParts
+from adws.adw_modules.engine.gates import check_gates
+from adws.adw_modules.engine.judgement import judge
+from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
+from adws.adw_modules.engine.runners.python_call import PythonRunner
+from adws.adw_modules.process_tree import end_recorded, recorded
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.interfaces import (
+        Catalogue,
+        Clock,
+        LeaseBook,
+        Ownership,
+        Requests,
+        StateStore,
+    )
+    from adws.adw_modules.interfaces_engine import RunQueue
+    from adws.adw_modules.process import SystemProcesses
+    from adws.adw_modules.redaction import Redactor
+    from adws.adw_modules.workflows import Workflows
+
+
+class HomeParts(Protocol):
+    """What the parts of a home are to the work in it (`app.App`)."""
+
+    settings: config.Settings
+    clock: Clock
+
+    @property
+    def store(self) -> StateStore: ...
+    @property
+    def catalogue(self) -> Catalogue: ...
+    @property
+    def leases(self) -> LeaseBook: ...
+    @property
+    def ownership(self) -> Ownership: ...
+    @property
+    def requests(self) -> Requests: ...
+    @property
+    def runs(self) -> RunQueue: ...
+    @property
+    def processes(self) -> SystemProcesses: ...
+    @property
+    def redactor(self) -> Redactor: ...
+    @property
+    def workflows(self) -> Workflows: ...
+
+    def bring_up(self, adw_id: str) -> None:
+        """Bring the database copy of a document up."""
+
+
+class WorkRoom:
+    """The parts that run the workflows of one home."""
+
+    def __init__(
+        self,
+        app: HomeParts,
+        *,
+        say: Callable[[str, str], None] = lambda _adw_id, _line: None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """*say* is shown each line of progress; *env* is where the variables of processes come from."""
+        self._app = app
+        self._say = say
+        self._env = config.process_environment() if env is None else env
+
+    def close(self) -> None:
+        """End the keeper's thread."""
+        keeper = self.__dict__.pop("keeper", None)
+        if keeper is not None:
+            keeper.close()
+
+    @cached_property
+    def commands(self) -> CommandRunner:
+        """What runs commands, for phases and for gates."""
+        app = self._app
+
+        return CommandRunner(
+            CommandParts(
+                clock=app.clock,
+                processes=app.processes,
+                redactor=app.redactor,
+                env=self._env,
+                grace_seconds=app.settings.grace_seconds,
+                max_output_bytes=app.settings.max_output_bytes,
+            )
+        )
+
+    @cached_property
+    def engine(self) -> EngineParts:
+        """What an attempt is made with."""
+        app = self._app
+
+        return EngineParts(
+            clock=app.clock,
+            runners={"command": self.commands, "python": PythonRunner(search=(app.settings.home,))},
+            judge=partial(judge, clock=app.clock),
+            gates=partial(check_gates, run=self.commands.run_gate),
+            folder_of=self._folder_of,
+            workplace_of=self._workplace_of,
+            end_process=self.end_process,
+            say=self._say,
+        )
+
+    def _folder_of(self, adw_id: str) -> Path:
+        return self._app.settings.state_dir / adw_id
+
+    def _workplace_of(self, document: WorkflowDocument) -> Path:
+        return Path(document.worktree_path) if document.worktree_path else self._app.settings.home
+
+    def end_process(self, data: Mapping[str, object]) -> str:
+        """End what is left of a recorded process, and say what was found."""
+        record = recorded(data)
+        if record is None:
+            return ""
+        ending = end_recorded(
+            record,
+            clock=self._app.clock,
+            processes=self._app.processes,
+            grace_seconds=self._app.settings.grace_seconds,
+        )
+        ended = f", ended {', '.join(ending.ended)}" if ending.ended else ""
+        left = f", still there: {', '.join(ending.left)}" if ending.left else ""
+
+        return f"{ending.evidence}{ended}{left}"
+
+    @cached_property
+    def keeper(self) -> Keeper:
+        """The thread that renews what we own and brings orders."""
+        settings = self._app.settings
+
+        return Keeper(
+            clock=self._app.clock,
+            requests=self._app.requests,
+            runs=self._app.runs,
+            times=KeeperTimes(
+                renew=settings.lease_renew_seconds,
+                give_up=settings.lease_stop_seconds,
+                ttl=settings.lease_ttl_seconds,
+            ),
+        )
+
+    @cached_property
+    def parts(self) -> WorkParts:
+        """What working on runs needs."""
+        app = self._app
+
+        return WorkParts(
+            clock=app.clock,
+            engine=self.engine,
+            ownership=app.ownership,
+            runs=app.runs,
+            requests=app.requests,
+            keeper=self.keeper,
+        )
+
+    @cached_property
+    def run_work(self) -> RunWork:
+        """Work on one run."""
+        return RunWork(self.parts)
+
+    @cached_property
+    def control(self) -> Control:
+        """What people do to workflows."""
+        app = self._app
+
+        return Control(
+            ownership=app.ownership,
+            engine=self.engine,
+            runs=app.runs,
+            requests=app.requests,
+            load=lambda adw_id: app.store.load(adw_id).document,
+        )
+
+    @cached_property
+    def launcher(self) -> Launcher:
+        """What starts workflows."""
+        app = self._app
+
+        return Launcher(ownership=app.ownership, clock=app.clock, check=app.workflows.check_ready)
+
+    @cached_property
+    def recovery(self) -> Recovery:
+        """What finds work whose worker is gone."""
+        app = self._app
+
+        return Recovery(
+            RecoveryParts(
+                store=app.store,
+                catalogue=app.catalogue,
+                leases=app.leases,
+                runs=app.runs,
+                processes=app.processes,
+                ownership=app.ownership,
+                engine=self.engine,
+                bring_up=app.bring_up if app.settings.store == "files" else None,
+            )
+        )
+
+    def worker(self, options: WorkerOptions, *, on_end: Callable[[WorkEnd], None] = lambda _end: None) -> Worker:
+        """Return a worker of this home."""
+        first = [True]
+
+        def recover() -> None:
+            is_first, first[0] = first[0], False
+            self.recovery.recover(every_document=is_first)
+
+        return Worker(
+            self.parts,
+            me=self._app.processes.me("worker"),
+            options=options,
+            recover=recover,
+            on_end=on_end,
+        )
