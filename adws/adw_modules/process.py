@@ -20,8 +20,8 @@ from adws.adw_modules.owner_record import Observation, OwnerRecord, Verdict, jud
 PROC = Path("/proc")
 #: Where Linux keeps the identity of an installation.
 MACHINE_FILE = Path("/etc/machine-id")
-#: Place of the start time among the fields after the command name (field 22 of all, counted from 1).
-_START_TICKS = 22 - 3
+#: Places among the fields after the command name, whose first is field 3 of all, counted from 1.
+_PARENT, _GROUP, _SESSION, _START_TICKS = 4 - 3, 5 - 3, 6 - 3, 22 - 3
 #: States of a process that has ended and only waits to be collected.
 _ENDED = frozenset("ZXx")
 
@@ -33,15 +33,27 @@ class ProcessStat:
     pid: int
     start_ticks: int
     is_zombie: bool
+    parent: int = 0
+    group: int = 0
+    session: int = 0
+    command: str = ""  #: the name of its program, cut by the kernel; for people only
 
 
 def parse_stat(text: str) -> ProcessStat | None:
     """Return what a stat line says, or None when it is not one."""
     head, _, tail = text.rpartition(")")  # the command may hold spaces and brackets itself: take the last one
     fields = tail.split()
+    number, _, command = head.partition("(")
     try:
-        pid = int(head.split("(", 1)[0])
-        return ProcessStat(pid=pid, start_ticks=int(fields[_START_TICKS]), is_zombie=fields[0] in _ENDED)
+        return ProcessStat(
+            pid=int(number),
+            start_ticks=int(fields[_START_TICKS]),
+            is_zombie=fields[0] in _ENDED,
+            parent=int(fields[_PARENT]),
+            group=int(fields[_GROUP]),
+            session=int(fields[_SESSION]),
+            command=command,
+        )
     except (ValueError, IndexError):
         return None
 
@@ -91,6 +103,33 @@ class SystemProcesses:
             start_ticks=stat.start_ticks if stat else 0,
             is_zombie=stat.is_zombie if stat else False,
         )
+
+    def stat(self, pid: int) -> ProcessStat | None:
+        """Return what /proc says about *pid*, None when it is gone or cannot be read."""
+        return self._look(pid)[1]
+
+    def all(self) -> dict[int, ProcessStat]:
+        """Return every process that can be seen, by pid; nothing when /proc is missing or shows another namespace."""
+        if not self._pid_namespace():
+            return {}
+        found = (self.stat(int(entry)) for entry in os.listdir(self._root) if entry.isdigit())  # noqa: PTH208 - Path.iterdir would build a path for each process
+
+        return {stat.pid: stat for stat in found if stat}
+
+    def children(self, pid: int) -> set[int]:
+        """Return the pids of the present children of *pid*; nothing where the kernel does not list them."""
+        lists = (self._root / str(pid) / "task").glob("*/children")
+
+        return {int(child) for path in lists for child in _read(path).split()}
+
+    def has_variable(self, pid: int, name: str, value: str) -> bool:
+        """Say whether *pid* was started with the environment variable *name* set to *value*."""
+        try:
+            entries = (self._root / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+        return f"{name}={value}".encode() in entries
 
     def verdict(self, record: OwnerRecord | None) -> Verdict:
         """Return whether that owner lives; `unknown` wherever there is no proof."""

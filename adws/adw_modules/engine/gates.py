@@ -1,0 +1,158 @@
+"""
+What has to hold after a phase's own success.
+
+Gates fail closed: one that cannot be decided does not hold, and says why. A person is asked last, when everything that
+a machine can check holds.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from adws.adw_modules.errors import AdwError, OwnershipError, StateError
+from adws.adw_modules.interfaces_engine import PhaseContext
+from adws.adw_modules.outcome import RunReport
+from adws.adw_modules.process_run import ProcessEnd
+from adws.adw_modules.workflow import Gate, PhaseSpec
+
+#: Runs the command of a gate, whose number counts from 1.
+RunGate = Callable[[PhaseSpec, Gate, PhaseContext, int], ProcessEnd]
+
+#: Keys of a result that say whether the phase reached what it was for.
+VERDICT_KEYS = ("success", "passed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateVerdict:
+    """Whether a phase may count as done."""
+
+    passed: bool
+    reason: str = ""  #: why not, or what the person is asked
+    needs_human: bool = False  #: all else holds: a person decides
+    is_suspended: bool = False  #: something was ordered while a gate was tried; it says nothing about the phase
+
+
+PASSED = GateVerdict(passed=True)
+
+
+def check_gates(phase: PhaseSpec, context: PhaseContext, report: RunReport, *, run: RunGate) -> GateVerdict:
+    """Return the verdict of the first gate of *phase* that does not hold; *run* runs the commands of gates."""
+    if not report.ok:
+        return _failed(f"phase {phase.name} itself failed")
+    machine = [(number, gate) for number, gate in enumerate(phase.gates, 1) if gate.kind != "human"]
+    for number, gate in machine:
+        verdict = _check(phase, gate, number, context, report=report, run=run)
+        if verdict is not PASSED:
+            return verdict
+    if len(machine) < len(phase.gates):
+        asked = f"phase {phase.name} waits for a person: adw approve {context.document.adw_id}, or adw reject"
+        return GateVerdict(passed=False, needs_human=True, reason=asked)
+
+    return PASSED
+
+
+def _check(
+    phase: PhaseSpec, gate: Gate, number: int, context: PhaseContext, *, report: RunReport, run: RunGate
+) -> GateVerdict:
+    if gate.kind == "command":
+        return _check_command(phase, gate, number, context, run)
+    if gate.kind == "artifact":
+        return _check_artifact(gate.artifact, context.cwd)
+    if gate.kind == "result":
+        return _check_result(report)
+
+    return _failed(f"there is no gate of the kind {gate.kind!r}")
+
+
+def _failed(reason: str) -> GateVerdict:
+    return GateVerdict(passed=False, reason=reason)
+
+
+# --- kinds -----------------------------------------------------------------------------------------------------
+
+
+def _check_command(phase: PhaseSpec, gate: Gate, number: int, context: PhaseContext, run: RunGate) -> GateVerdict:
+    shown = gate.shell or " ".join(gate.command)
+    if not shown.strip():
+        return _failed("a gate of the kind command has no command")
+    try:
+        end = run(phase, gate, context, number)
+    except (OwnershipError, StateError):  # not about the gate: the workflow is not ours any more, or cannot be written
+        raise
+    except (AdwError, OSError) as exc:
+        return _failed(f"the gate `{shown}` could not be run: {exc}")
+    if end.ordered:
+        return GateVerdict(passed=False, is_suspended=True, reason=end.ordered.kind)
+    if end.exit_code == 0 and end.timed_out is None and not end.survivors:
+        return PASSED
+
+    return _failed(f"the gate `{shown}` {_how(end)}{_last_line(end.tail)}")
+
+
+def _how(end: ProcessEnd) -> str:
+    if end.timed_out:
+        return f"took too long ({end.timed_out})"
+    if end.signal is not None:
+        return f"was ended by signal {end.signal}"
+    if end.survivors:
+        return f"left processes that could not be ended: {', '.join(end.survivors)}"
+
+    return f"ended with exit code {end.exit_code}"
+
+
+def _last_line(tail: str) -> str:
+    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+
+    return f": {last[:300]}" if last else ""
+
+
+def _check_artifact(pattern: str, cwd: Path) -> GateVerdict:
+    pure = PurePosixPath(pattern)
+    if not pattern.strip() or "\0" in pattern or pure.is_absolute() or ".." in pure.parts:
+        return _failed(f"the artifact {pattern!r} is no path below the working directory")
+    try:
+        found = list(_reasons_against(pattern, cwd))
+    except (OSError, ValueError, RuntimeError) as exc:
+        return _failed(f"whether there is an artifact {pattern} cannot be told: {exc}")
+    if "" in found:
+        return PASSED
+
+    return _failed(f"the artifact {pattern} {found[0] if found else 'is not there'}")
+
+
+def _reasons_against(pattern: str, cwd: Path) -> Iterator[str]:
+    """Yield for each match why it does not count; "" for the first that does, and then nothing more."""
+    root = cwd.resolve(strict=True)
+    for path in root.glob(pattern):
+        why = _why_no_artifact(path, root)
+        yield why
+        if not why:
+            return
+
+
+def _why_no_artifact(path: Path, root: Path) -> str:
+    try:
+        real = path.resolve(strict=True)
+        found = real.stat()
+    except (OSError, RuntimeError):  # the latter for links in a circle
+        return "cannot be looked at, or is a symbolic link to nothing"
+    if not real.is_relative_to(root):
+        return "is a symbolic link that leaves the working directory"
+    if not stat.S_ISREG(found.st_mode):
+        return "is not a regular file"
+
+    return "" if found.st_size else "is empty"
+
+
+def _check_result(report: RunReport) -> GateVerdict:
+    said = {key: report.result[key] for key in VERDICT_KEYS if key in report.result}
+    if not said:
+        return _failed("the result does not say `success` or `passed`")
+    wrong = [key for key, value in said.items() if value is not True]
+    if wrong:
+        return _failed(f"the result says `{wrong[0]}`: {str(said[wrong[0]])[:60]}, not true")
+
+    return PASSED

@@ -1,0 +1,215 @@
+"""
+Run a phase, or a gate, as a command of the user.
+
+The command gets few variables: those every program needs, those the phase names, and what adw tells it. adw's own
+tokens are never among them, whoever names them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from adws.adw_modules.attempt_files import AttemptFiles
+from adws.adw_modules.durable_file import TooLarge
+from adws.adw_modules.engine.runners.phase_result import MAX_RESULT_BYTES, bad_result, parse_result, report_of
+from adws.adw_modules.errors import FailedRun, RunFailed, UnsafePath
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.interfaces_engine import PhaseContext
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.outcome import RunReport, Suspended
+from adws.adw_modules.process import SystemProcesses
+from adws.adw_modules.process_run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process
+from adws.adw_modules.process_tree import GRACE_SECONDS
+from adws.adw_modules.redaction import Redactor
+from adws.adw_modules.workflow import Gate, PhaseSpec, Timeouts
+
+#: Variables that a command gets when they are set, besides all that begin with LC_.
+ALLOWED_VARIABLES = ("PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR")
+#: Variables that no command gets: with them it could act in adw's name.
+OWN_SECRETS = frozenset(
+    {
+        "ADW_DATABASE_URL",
+        "ADW_GITHUB_TOKEN",
+        "ADW_WEBHOOK_SECRET",
+        "DATABASE_URL",
+        "GH_TOKEN",
+        "GITHUB_PAT",
+        "GITHUB_TOKEN",
+        "GITHUB_WEBHOOK_SECRET",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandParts:
+    """What commands are run with."""
+
+    clock: Clock
+    processes: SystemProcesses
+    redactor: Redactor
+    env: Mapping[str, str] = field(repr=False)  #: the environment that the allowed variables are taken from
+    own_secrets: frozenset[str] = OWN_SECRETS
+    grace_seconds: float = GRACE_SECONDS
+    max_output_bytes: int = MAX_OUTPUT_BYTES
+
+
+class CommandRunner:
+    """Runs `command` or `shell` of a phase; implements `Runner`."""
+
+    def __init__(self, parts: CommandParts) -> None:
+        self._parts = parts
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return what is wrong with *phase* for this runner, "" when nothing is."""
+        if bool(phase.command) == bool(phase.shell.strip()):
+            return f"phase {phase.name} needs either command (a list) or shell (one line)"
+        kept = sorted(self._parts.own_secrets.intersection(phase.env))
+        if kept:
+            return f"phase {phase.name} asks for {', '.join(kept)}, which adw keeps to itself: take it out of env"
+
+        return ""
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+        """Run the phase's command once; its exit code and its result file say whether it worked."""
+        problem = self.check(phase)
+        if problem:
+            raise RunFailed(FailedRun(subtype="config", text=problem), problem)
+
+        files = AttemptFiles(context.folder, phase.name, context.attempt_number)
+        files.make_folder()
+        files.discard("result.json")
+        command = replace(
+            self._command(phase.command, phase.shell, phase, context, files),
+            timeouts=phase.timeouts,
+            stdout_path=files.stdout,
+            stderr_path=files.stderr,
+        )
+        end = self._run(command, context)
+        if end.ordered:
+            return Suspended(reason=end.ordered.kind)
+
+        return self._report(phase, end, files)
+
+    def run_gate(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, number: int) -> ProcessEnd:
+        """Run the command of *gate*, the phase's gate *number* counted from 1, with the variables of the phase."""
+        files = AttemptFiles(context.folder, phase.name, context.attempt_number)
+        files.make_folder()
+        command = replace(
+            self._command(gate.command, gate.shell, phase, context, files),
+            timeouts=Timeouts(wall=gate.timeout_seconds, idle=None, after_result=None),
+            stdout_path=files.path(f"gate-{number}.stdout.log"),
+            stderr_path=files.path(f"gate-{number}.stderr.log"),
+        )
+
+        return self._run(command, context)
+
+    def _command(
+        self, argv: tuple[str, ...], shell: str, phase: PhaseSpec, context: PhaseContext, files: AttemptFiles
+    ) -> CommandLine:
+        parts = self._parts
+
+        return CommandLine(
+            argv=argv or ("/bin/sh", "-c", shell),
+            cwd=context.cwd,
+            env={**self._environment(phase, context), **self._told(context, files)},
+            max_output_bytes=parts.max_output_bytes,
+            grace_seconds=parts.grace_seconds,
+        )
+
+    def _run(self, command: CommandLine, context: PhaseContext) -> ProcessEnd:
+        return run_process(
+            command,
+            clock=self._parts.clock,
+            processes=self._parts.processes,
+            orders=context.orders,
+            record=context.record_process,
+            redactor=self._parts.redactor,
+            on_line=lambda _stream, line: context.say(line),
+        )
+
+    def _environment(self, phase: PhaseSpec, context: PhaseContext) -> dict[str, str]:
+        names = {*ALLOWED_VARIABLES, *phase.env}
+        given = {
+            name: value for name, value in self._parts.env.items() if name in names or name.startswith("LC_")
+        } | dict(context.env)
+        allowed = {name: value for name, value in given.items() if name not in self._parts.own_secrets}
+
+        return {**allowed, "PWD": str(context.cwd)}
+
+    def _told(self, context: PhaseContext, files: AttemptFiles) -> dict[str, str]:
+        """Write down for the command what it works on, and return the variables that say where."""
+        document = context.document
+        issue: JsonObject = document.issue.model_dump(mode="json") if document.issue else {}
+        about: JsonObject = {**issue, "number": document.issue_number, "repository": document.repository}
+
+        return {
+            "ADW_ID": document.adw_id,
+            "ADW_ISSUE_NUMBER": "" if document.issue_number is None else str(document.issue_number),
+            "ADW_PHASE": context.phase,
+            "ADW_ATTEMPT": str(context.attempt_number),
+            "ADW_RESULT_FILE": str(files.result),
+            "ADW_ISSUE_FILE": str(files.write("issue.json", self._clean(about))),
+            "ADW_HINTS_FILE": str(files.write("hints.json", self._clean(list(context.hints)))),
+        }
+
+    def _clean(self, value: object) -> bytes:
+        return self._parts.redactor.scrub_bytes(json.dumps(value, ensure_ascii=False, indent=1).encode())
+
+    def _report(self, phase: PhaseSpec, end: ProcessEnd, files: AttemptFiles) -> RunReport:
+        name = _name_of(phase)
+        failure = failure_of(end, tool=name)
+        report = RunReport(ok=False, error=failure)
+        try:
+            result = self._result(files)
+            report = replace(report, result=result)
+            if failure is None:
+                report = report_of(result, summary=_summary(name, end))
+        except RunFailed as exc:
+            report = RunReport(ok=False, error=failure or exc)
+
+        return replace(
+            report,
+            summary=report.summary or str(report.error),
+            exit_code=end.exit_code,
+            output_files=files.existing(),
+        )
+
+    def _result(self, files: AttemptFiles) -> JsonObject:
+        """Return what the command wrote to its result file, {} when it wrote none; raise RunFailed."""
+        try:
+            raw = files.read("result.json", max_bytes=MAX_RESULT_BYTES)
+        except (TooLarge, UnsafePath, OSError) as exc:
+            raise bad_result(str(exc)) from exc
+        if raw is None:
+            return {}
+
+        clean = self._parts.redactor.scrub_bytes(raw)
+        if clean != raw:
+            files.write("result.json", clean)
+        return parse_result(clean)
+
+
+def failure_of(end: ProcessEnd, *, tool: str) -> RunFailed | None:
+    """Return why a process that ended like this failed, None when it worked."""
+    if end.survivors:
+        what = f"{tool} has ended, but what it started could not be ended: {', '.join(end.survivors)}"
+        return RunFailed(FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=tool), what)
+    if end.exit_code == 0 and end.timed_out is None:
+        return None
+
+    return RunFailed(
+        FailedRun(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, text=end.tail, tool=tool)
+    )
+
+
+def _name_of(phase: PhaseSpec) -> str:
+    return phase.command[0].rpartition("/")[2] if phase.command else phase.shell.split()[0]
+
+
+def _summary(name: str, end: ProcessEnd) -> str:
+    last = next((line.strip() for line in reversed(end.tail.splitlines()) if line.strip()), "")
+    left = f" (ended what it left running: {', '.join(end.leftovers)})" if end.leftovers else ""
+
+    return f"{last[:200] or f'{name} ended well'}{left}"
