@@ -7,7 +7,7 @@ the database schema. Tests and embedders build the same thing from other parts (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import methodcaller
 from types import TracebackType
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.db.reconstruction import DatabaseReconstruction
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.events import Event
     from adws.adw_modules.interfaces import (
         Catalogue,
         Clock,
@@ -75,7 +76,9 @@ class App:
         self.settings = settings
         self.clock = clock
         self._role = role
-        self.say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: shows progress; set before work begins
+        # Both are set before work begins, by who shows it.
+        self.say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: a line of a phase's output
+        self.tell: Callable[[WorkflowDocument, Sequence[Event]], None] = lambda _document, _events: None
 
     def __enter__(self) -> Self:
         return self
@@ -301,7 +304,7 @@ class App:
         """What runs workflows."""
         from adws.app_work import WorkRoom
 
-        return WorkRoom(self, say=self.say)
+        return WorkRoom(self)
 
     # --- ownership ---------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ Apart from `app` because only commands that work need it; each part is built on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -24,9 +25,11 @@ from adws.adw_modules.engine.judgement import judge
 from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
 from adws.adw_modules.engine.runners.python_call import PythonRunner
 from adws.adw_modules.process_tree import end_recorded, recorded
+from adws.adw_modules.structured_logger import open_log
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.events import Event
     from adws.adw_modules.interfaces import (
         Catalogue,
         Clock,
@@ -41,11 +44,17 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflows import Workflows
 
 
+#: The log of a workflow, in its own directory.
+LOG_NAME = "adw.log"
+
+
 class HomeParts(Protocol):
     """What the parts of a home are to the work in it (`app.App`)."""
 
     settings: config.Settings
     clock: Clock
+    say: Callable[[str, str], None]
+    tell: Callable[[WorkflowDocument, Sequence[Event]], None]
 
     @property
     def store(self) -> StateStore: ...
@@ -73,16 +82,9 @@ class HomeParts(Protocol):
 class WorkRoom:
     """The parts that run the workflows of one home."""
 
-    def __init__(
-        self,
-        app: HomeParts,
-        *,
-        say: Callable[[str, str], None] = lambda _adw_id, _line: None,
-        env: Mapping[str, str] | None = None,
-    ) -> None:
-        """*say* is shown each line of progress; *env* is where the variables of processes come from."""
+    def __init__(self, app: HomeParts, *, env: Mapping[str, str] | None = None) -> None:
+        """*env* is where the variables of processes come from."""
         self._app = app
-        self._say = say
         self._env = config.process_environment() if env is None else env
 
     def close(self) -> None:
@@ -120,7 +122,19 @@ class WorkRoom:
             folder_of=self._folder_of,
             workplace_of=self._workplace_of,
             end_process=self.end_process,
-            say=self._say,
+            say=self._app.say,
+            tell=self._app.tell,
+            log_of=self._log_of,
+        )
+
+    def _log_of(self, adw_id: str) -> AbstractContextManager[object]:
+        settings = self._app.settings
+
+        return open_log(
+            self._folder_of(adw_id) / LOG_NAME,
+            max_bytes=settings.log_max_bytes,
+            backups=settings.log_backups,
+            adw_id=adw_id,
         )
 
     def _folder_of(self, adw_id: str) -> Path:

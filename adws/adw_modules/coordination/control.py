@@ -7,7 +7,8 @@ lease, closes what a crash left open, and makes the change itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,12 @@ class Control:
         self._runs = runs
         self._requests = requests
 
+    @contextmanager
+    def _session(self, adw_id: str) -> Iterator[WorkSession]:
+        """Own a workflow to change it inside the block; raise WorkflowBusy when somebody works on it."""
+        with self._ownership.own(adw_id) as owned, self._engine.log_of(adw_id):
+            yield WorkSession(self._engine, owned, NoOrders())
+
     # --- stopping ----------------------------------------------------------------------------------------------
 
     def pause(self, adw_id: str, *, by: str, reason: str = "") -> Asked | Applied:
@@ -135,8 +142,7 @@ class Control:
     ) -> Asked | Applied:
         """Make *change* as the owner, or leave a request to the one there is."""
         try:
-            with self._ownership.own(adw_id) as owned:
-                session = WorkSession(self._engine, owned, NoOrders())
+            with self._session(adw_id) as session:
                 session.settle()
                 return change(session)
         except WorkflowBusy as exc:
@@ -169,26 +175,24 @@ class Control:
 
         *spec* is for a document of an older version, which has no definition of its own.
         """
-        with self._ownership.own(adw_id) as owned:
-            session = WorkSession(self._engine, owned, NoOrders())
+        with self._session(adw_id) as session:
             if spec is not None:
-                _refuse_second_definition(owned.document)
+                _refuse_second_definition(session.document)
                 session.change(lambda draft: resume_rules.adopt(draft, spec))
-                session = WorkSession(self._engine, owned, NoOrders())  # its table is another now
+                session.forget_table()
             session.settle()
             plan = session.plan_resume(from_phase=from_phase, grant=grant)
             session.change(lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))
             run = self._runs.enqueue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))
 
-            return Applied(state=owned.document.current_state, message=plan.describe(), run=run)
+            return Applied(state=session.document.current_state, message=plan.describe(), run=run)
 
     def hint(self, adw_id: str, text: str, *, by: str) -> Asked | Applied:
         """Say what to do differently in the next attempt."""
         try:
-            with self._ownership.own(adw_id) as owned:
-                session = WorkSession(self._engine, owned, NoOrders())
+            with self._session(adw_id) as session:
                 session.change(lambda draft: resume_rules.add_hint(draft, "", text, by))
-                return Applied(state=owned.document.current_state, message="noted for the next attempt")
+                return Applied(state=session.document.current_state, message="noted for the next attempt")
         except WorkflowBusy as exc:
             request = self._requests.ask(adw_id, "hint", payload={"text": text}, asked_by=by)
             return Asked(request=request, owner=exc.owner)
@@ -204,11 +208,10 @@ class Control:
         return self._judge(adw_id, lambda session, draft: resume_rules.reject(draft, session.spec, text=text, by=by))
 
     def _judge(self, adw_id: str, rule: Callable[[WorkSession, Draft], Outcome | None]) -> Applied:
-        with self._ownership.own(adw_id) as owned:
-            session = WorkSession(self._engine, owned, NoOrders())
-            phase = owned.document.phases[resume_rules.waiting_phase(owned.document)].name
+        with self._session(adw_id) as session:
+            phase = session.document.phases[resume_rules.waiting_phase(session.document)].name
             session.change(lambda draft: rule(session, draft))
-            state = WorkflowState(owned.document.current_state)
+            state = WorkflowState(session.document.current_state)
             is_over = state in TERMINAL_STATES or state is WorkflowState.FAILED
             run = None if is_over else self._runs.enqueue(NewRun(adw_id=adw_id, kind="resume"))
 

@@ -159,7 +159,7 @@ class Recovery:
         return True
 
     def _interrupt(self, step: RecoveryStep) -> bool:
-        with self._parts.ownership.own(step.adw_id) as owned:
+        with self._parts.ownership.own(step.adw_id) as owned, self._parts.engine.log_of(step.adw_id):
             session = WorkSession(self._parts.engine, owned, NoOrders())
             before = owned.document.revision
             session.settle()

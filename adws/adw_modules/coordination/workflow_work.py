@@ -85,7 +85,7 @@ class RunWork:
     def _with(self, owned: Owned, run: Run) -> WorkEnd:
         parts = self._parts
         run = parts.runs.begin(run)
-        with parts.keeper.charge(owned, run) as charge:
+        with parts.engine.log_of(run.adw_id), parts.keeper.charge(owned, run) as charge:
             session = WorkSession(parts.engine, owned, charge)
             outcome = self._carry_on(session, charge)
             self._answer_requests(charge, outcome)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -71,7 +72,9 @@ class EngineParts:
     folder_of: Callable[[str], Path]  #: a workflow's own directory
     workplace_of: Callable[[WorkflowDocument], Path]  #: where its phases work
     end_process: Callable[[Mapping[str, object]], str]  #: ends what a crash left running, and says what it was
-    say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: shows progress
+    say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: shows a line of a phase's output
+    tell: Callable[[WorkflowDocument, Sequence[Event]], None] = lambda _document, _events: None  #: shows what is stored
+    log_of: Callable[[str], AbstractContextManager[object]] = nullcontext  #: opens the log of a workflow
 
 
 class WorkSession:
@@ -116,6 +119,11 @@ class WorkSession:
         machine = self._draft().machine
 
         return plan_resume(self.document, self.spec, machine, from_phase=from_phase, grant=grant)
+
+    def forget_table(self) -> None:
+        """Read definition and table again from the document, which got another definition."""
+        self._thawed = None
+        self._machine = None
 
     @property
     def has_begun(self) -> bool:
@@ -296,6 +304,7 @@ class WorkSession:
             self._machine = None  # it may have moved on without the document
             raise
         _log(self.document, draft.events)
+        self._parts.tell(self.document, draft.events)
 
     def _as_stored(self, chosen: Chosen) -> Chosen:
         return Chosen(spec=chosen.spec, record=self.document.phases[chosen.index], index=chosen.index)
