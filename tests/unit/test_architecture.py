@@ -38,7 +38,7 @@ ROOMS = {
     "secrets": ["adw_modules/clock.py"],
     "sqlalchemy": ["adw_modules/db/"],
     "sqlite3": ["adw_modules/db/"],
-    "subprocess": ["adw_modules/process.py"],
+    "subprocess": ["adw_modules/process.py", "adw_modules/process_run.py"],
     "uuid": ["adw_modules/clock.py"],
 }
 
@@ -63,9 +63,12 @@ DOORS = {
 CATCH_ALL = {
     "cli/main.py": "the outermost frame of a process: a bug becomes a log file and an exit code",
     "adw_modules/db/projection.py": "a sink: the copy must not stop the work, and is made again",
+    "adw_modules/error_evidence.py": "a stranger's exception may raise anything when it is asked",
+    "adw_modules/engine/runners/python_call.py": "the import of a stranger's module may raise anything",
     "adw_modules/log_handlers.py": "a sink: a full disk or a broken pipe must not stop the work",
     "adw_modules/log_values.py": "the __str__ and the iterators of a stranger may raise anything",
     "adw_modules/redaction.py": "the __str__ of a stranger may raise anything",
+    "adw_modules/retry_handler.py": "what an attempt or a hook raises is classified, noted, or raised again",
     "adw_modules/state_schema.py": "a registered migration may raise anything; the report names the step",
     "adw_modules/structured_logger.py": "the arguments of a stranger's log call may raise anything",
 }

@@ -391,6 +391,15 @@ def test_a_circle_of_causes_ends():
     assert _class(first) == "unknown"
 
 
+@pytest.mark.parametrize(("between", "klass"), [(6, "network"), (7, "unknown")])
+def test_a_chain_of_causes_is_followed_eight_errors_far(between, klass):
+    error = ConnectionResetError()
+    for _ in range(between + 1):
+        error = _caused(RuntimeError("x"), error)
+
+    assert _class(error) == klass
+
+
 def test_a_group_is_as_bad_as_its_worst_member():
     group = ExceptionGroup("two", [ConnectionResetError(), ExceptionGroup("in", [HttpError(401), TimeoutError()])])
 
