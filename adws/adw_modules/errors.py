@@ -93,7 +93,8 @@ class UnknownWorkflow(AdwError, LookupError):
 
     exit_code = 2
 
-    def __init__(self, name: str, known: Sequence[str], hint: str = "") -> None:
+    def __init__(self, name: str, known: Sequence[str], meant: str = "") -> None:
+        hint = f" (did you mean {meant}?)" if meant else ""
         super().__init__(f"there is no workflow {name!r}{hint}; there are: {', '.join(known)}")
         self.name, self.known = name, tuple(known)
 

@@ -10,12 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Protocol, TypeAlias, TypeVar
 
+from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.json_value import JsonObject
 
 #: Attempts of a phase in one round, unless its definition says otherwise.
 DEFAULT_MAX_ATTEMPTS = 5
+#: The runners that are no agents.
+COMMAND, PYTHON = "command", "python"
+#: The runner of built-in phases: whichever agent is set up.
+AGENT = "agent"
+#: What this version can run.
+RUNNERS = (COMMAND, PYTHON)
+#: What a gate may look at.
+GATE_KINDS = ("command", "artifact", "result", "human")
+#: How the wait between attempts may grow.
+RETRY_STRATEGIES = ("fixed", "linear", "exponential")
+#: The eight phases everybody knows -> the state each runs under.
+STATE_OF_PHASE: Mapping[str, str] = MappingProxyType(
+    {
+        "plan": "planning",
+        "build": "building",
+        "lint": "linting",
+        "test": "testing",
+        "review": "reviewing",
+        "document": "documenting",
+        "ship": "shipping",
+        "clean": "cleaning",
+    }
+)
+#: The way to a value in a definition: names of keys, and places in a list.
+KeyPath: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +119,55 @@ class WorkflowSpec:
         return f"{self.name}@{self.version}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Something that is wrong with a definition."""
+
+    path: KeyPath  #: inside the definition, such as ("phases", 2, "runner"); () is the definition itself
+    message: str  #: one sentence that says what is wrong and what to do
+
+    def below(self, *keys: str | int) -> Problem:
+        """Return the same problem of something that stands under *keys*."""
+        return Problem(path=(*keys, *self.path), message=self.message)
+
+
 # --- JSON, as it is frozen in the document ---------------------------------------------------------------------
+
+
+class FrozenWorkflow(Protocol):
+    """What a document keeps of a definition (`document.WorkflowRef`)."""
+
+    @property
+    def name(self) -> str:
+        """The workflow's name."""
+
+    @property
+    def version(self) -> str:
+        """The version it had at the start."""
+
+    @property
+    def phases(self) -> Sequence[Mapping[str, object]]:
+        """Its phases, as `phase_to_json` writes them."""
+
+
+def freeze(spec: WorkflowSpec) -> JsonObject:
+    """Return *spec* as a document keeps it."""
+    return {"name": spec.name, "version": spec.version, "phases": [phase_to_json(phase) for phase in spec.phases]}
+
+
+def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
+    """Return the definition a document keeps; raise StateInvalid when it keeps none, or not a whole one."""
+    if not frozen.phases:
+        raise StateInvalid(
+            f"the document has no definition of its workflow {frozen.name}: older versions did not keep one"
+        )
+    try:
+        phases = tuple(phase_from_json(phase) for phase in frozen.phases)
+    except TypeError as exc:
+        raise StateInvalid(f"the definition of {frozen.name} in the document is not whole: {exc}") from exc
+
+    return WorkflowSpec(name=frozen.name, version=frozen.version, phases=phases, source="the document")
+
 
 _Part = TypeVar("_Part", Timeouts, RetrySpec, Gate)
 
@@ -128,7 +203,7 @@ def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
     values["timeouts"] = _made(Timeouts, data.get("timeouts"))
     values["retry"] = _made(RetrySpec, data.get("retry"))
     gates = data.get("gates")
-    values["gates"] = tuple(_made(Gate, gate) for gate in gates) if isinstance(gates, Sequence) else ()
+    values["gates"] = tuple(_made(Gate, gate) for gate in gates) if isinstance(gates, list) else ()
 
     return PhaseSpec(**values)  # type: ignore[arg-type]  # written by phase_to_json
 

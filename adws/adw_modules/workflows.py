@@ -1,0 +1,205 @@
+"""
+Every workflow there is: those that come with adw, those of `adw.toml`, those registered in Python.
+
+Pure: it is given what the file says and who can run what. A definition is checked when it is taken in, and again when
+it is frozen for a start; what is wrong in the file is told all at once, each with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from types import MappingProxyType
+
+from adws.adw_modules import workflow, workflow_library
+from adws.adw_modules.errors import UnknownWorkflow, WorkflowInvalid
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.phase_checks import check_phase
+from adws.adw_modules.spelling import hint, nearest
+from adws.adw_modules.workflow import (
+    AGENT,
+    DEFAULT_MAX_ATTEMPTS,
+    FrozenWorkflow,
+    PhaseSpec,
+    Problem,
+    WorkflowSpec,
+)
+from adws.adw_modules.workflow_checks import check_workflow
+from adws.adw_modules.workflow_file import (
+    Definition,
+    Overlay,
+    PlainTable,
+    RawTable,
+    read_overlay,
+    read_workflow,
+    written_path,
+)
+from adws.adw_modules.workflow_library import ALIASES
+
+_NO_TABLE = PlainTable()
+
+
+class Workflows:
+    """The workflows of a home, by name."""
+
+    def __init__(
+        self,
+        *,
+        runners: Collection[str],
+        has_file: Callable[[str], bool],
+        definitions: RawTable = _NO_TABLE,
+        phases: RawTable = _NO_TABLE,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    ) -> None:
+        """
+        Take in the tables `[workflows]` and `[phases]` of the file; raise WorkflowInvalid with all that is wrong.
+
+        *max_attempts* is for phases that do not say how many they have. *has_file* says whether a prompt is there.
+        """
+        self._runners = tuple(runners)
+        self._has_file = has_file
+        self._max_attempts = max_attempts
+        self._own: dict[str, WorkflowSpec] = {}
+        overlays = _overlays_of(phases)
+        problems = list(chain(self._problems_of_overlays(overlays, phases), self._take_in(definitions)))
+        if problems:
+            raise WorkflowInvalid(*problems)
+        self._built_in = workflow_library.built_ins(
+            {name: overlay.fields for name, overlay in overlays.items()}, max_attempts=max_attempts
+        )
+
+    # --- looking -----------------------------------------------------------------------------------------------
+
+    def names(self) -> tuple[str, ...]:
+        """Return the name of every workflow, those that come with adw first; aliases are not among them."""
+        return tuple(dict.fromkeys((*self._built_in, *self._own)))
+
+    def aliases(self) -> Mapping[str, str]:
+        """Return the names that mean a workflow of another name."""
+        return MappingProxyType({alias: name for alias, name in ALIASES.items() if alias not in self._own})
+
+    def get(self, name: str) -> WorkflowSpec:
+        """Return the workflow that *name* means; raise UnknownWorkflow saying which there are."""
+        known = {**self._built_in, **self._own}
+        meant = name if name in known else ALIASES.get(name, name)
+        if meant not in known:
+            raise UnknownWorkflow(name, self.names(), meant=nearest(name, (*known, *self.aliases())))
+
+        return known[meant]
+
+    def all(self) -> tuple[WorkflowSpec, ...]:
+        """Return every workflow, in the order of their names."""
+        return tuple(self.get(name) for name in self.names())
+
+    def without_runner(self, spec: WorkflowSpec) -> tuple[PhaseSpec, ...]:
+        """Return the phases that are left to an agent while none is set up."""
+        return tuple(phase for phase in spec.phases if phase.runner == AGENT and AGENT not in self._runners)
+
+    # --- changing ----------------------------------------------------------------------------------------------
+
+    def register(self, spec: WorkflowSpec, *, replace: bool = False) -> None:
+        """Add a definition made in Python; raise WorkflowInvalid when it is not sound or its name is taken."""
+        if not replace and (taken := self._why_taken(spec.name)):
+            raise WorkflowInvalid(f"{taken}: choose another name, or register it with replace=True")
+        self._refuse(spec)
+        self._own[spec.name] = spec
+
+    # --- starting ----------------------------------------------------------------------------------------------
+
+    def check_ready(self, spec: WorkflowSpec) -> None:
+        """Raise WorkflowInvalid when *spec* cannot be started: a phase without a runner, or anything else."""
+        idle = [phase.name for phase in self.without_runner(spec)]
+        if len(idle) == 1:
+            raise WorkflowInvalid(
+                f"phase {idle[0]} of {spec.name} has no runner: give it a command in adw.toml under [phases.{idle[0]}]"
+            )
+        if idle:
+            tables = ", ".join(f"[phases.{name}]" for name in idle)
+            raise WorkflowInvalid(
+                f"the phases {', '.join(idle)} of {spec.name} have no runner: give each a command in adw.toml under "
+                f"{tables}"
+            )
+        self._refuse(spec)
+
+    def freeze(self, spec: WorkflowSpec) -> JsonObject:
+        """Return *spec* as the document of a starting workflow keeps it; raise WorkflowInvalid like `check_ready`."""
+        self.check_ready(spec)
+
+        return workflow.freeze(spec)
+
+    @staticmethod
+    def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
+        """Return the definition that a document keeps; raise StateInvalid when it keeps none."""
+        return workflow.thaw(frozen)
+
+    # --- what is wrong -----------------------------------------------------------------------------------------
+
+    def _refuse(self, spec: WorkflowSpec) -> None:
+        problems = check_workflow(spec, runners=self._runners, has_file=self._has_file)
+        if problems:
+            raise WorkflowInvalid(*(f"workflow {spec.name}: {problem.message}" for problem in problems))
+
+    def _why_taken(self, name: str) -> str:
+        if name in self._own:
+            return f"there is a workflow {name} already ({self._own[name].source})"
+        if name in workflow_library.built_in_names() or name in ALIASES:
+            return f"{name} is the name of a workflow that comes with adw"
+
+        return ""
+
+    def _problems_of_overlays(self, overlays: Mapping[str, Overlay], table: RawTable) -> Iterator[str]:
+        for name, overlay in overlays.items():
+            problems = overlay.problems or self._problems_of_overlay(overlay)
+            yield from _placed(table, "phases", name, problems)
+
+    def _problems_of_overlay(self, overlay: Overlay) -> tuple[Problem, ...]:
+        phase = workflow_library.built_ins({overlay.name: overlay.fields})[overlay.name].phases[0]
+        # One that is still left to the agent of the built-in is told about when a workflow with it is started.
+        is_left = "runner" not in overlay.fields
+        runners = (*self._runners, AGENT) if is_left else self._runners
+        has_file = (lambda _name: True) if is_left else self._has_file
+
+        return tuple(check_phase(phase, runners=runners, has_file=has_file))
+
+    def _take_in(self, table: RawTable) -> Iterator[str]:
+        """Add the sound definitions of *table*, and yield what is wrong with the others."""
+        for name, raw in table.data.items():
+            source = _place(table, name)
+            definition = read_workflow(name, raw, source=source, max_attempts=self._max_attempts)
+            yield from _placed(table, "workflows", name, self._problems_of(definition))
+            self._own[name] = definition.spec
+
+    def _problems_of(self, definition: Definition) -> Iterator[Problem]:
+        yield from self._name_problems(definition)
+        yield from definition.problems
+        # What could not be read is no matter for further complaints.
+        unread = {problem.path[:2] for problem in definition.problems}
+        if unread & {(), ("phases",)}:
+            return
+        for problem in check_workflow(definition.spec, runners=self._runners, has_file=self._has_file):
+            if problem.path[:2] not in unread:
+                yield problem
+
+    def _name_problems(self, definition: Definition) -> Iterator[Problem]:
+        name = definition.spec.name
+        taken = self._why_taken(name)
+        if taken and not definition.is_replacement:
+            yield Problem(path=(), message=f"{taken}: choose another name, or say replace = true")
+        if definition.is_replacement and not taken:
+            known = workflow_library.built_in_names()
+            yield Problem(path=("replace",), message=f"there is no workflow {name!r} to replace{hint(name, known)}")
+
+
+def _overlays_of(table: RawTable) -> dict[str, Overlay]:
+    return {name: read_overlay(name, raw) for name, raw in table.data.items()}
+
+
+def _placed(table: RawTable, section: str, name: str, problems: Iterable[Problem]) -> Iterator[str]:
+    """Yield each problem as a sentence that begins with file and line."""
+    for problem in problems:
+        place = _place(table, name, *written_path(table.data[name], problem.path))
+        yield f"{place}: [{section}.{name}] {problem.message}"
+
+
+def _place(table: RawTable, *keys: str | int) -> str:
+    return f"{table.path or 'adw.toml'}:{table.line_of(*keys) or 1}"
