@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -45,15 +44,18 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Settings:
-    """The settings in force; what each means stands in SETTINGS."""
+    """
+    The settings in force; what each means stands in SETTINGS.
+
+    Not a dataclass: every start of a command would pay for the code that is generated, and more with each setting.
+    """
 
     home: Path
     state_dir: Path
     trees_dir: Path
     store: str
-    database_url: str = field(repr=False)
+    database_url: str
     repository: str | None
     lease_ttl_seconds: float
     lease_renew_seconds: float
@@ -75,13 +77,27 @@ class Settings:
     recover_seconds: float
     recovery_mode: str
     recovery_threshold_seconds: float
-    github_token: str | None = field(repr=False)
-    webhook_secret: str | None = field(repr=False)
+    github_token: str | None
+    webhook_secret: str | None
     claude_path: str
     git_remote: str
-    file: SettingsFile = field(repr=False)  #: the home's adw.toml; one that is not there sets nothing
-    origins: Mapping[str, Callable[[], str]] = field(repr=False)
-    ignored: tuple[str, ...] = ()  #: variables that are set and known, and change nothing yet
+    file: SettingsFile  #: the home's adw.toml; one that is not there sets nothing
+    origins: Mapping[str, Callable[[], str]]
+    ignored: tuple[str, ...]  #: variables that are set and known, and change nothing yet
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        *,
+        file: SettingsFile,
+        origins: Mapping[str, Callable[[], str]],
+        ignored: tuple[str, ...] = (),
+    ) -> None:
+        self.__dict__.update(values, file=file, origins=origins, ignored=ignored)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: what is in force does not change while a command runs."""
+        raise AttributeError(f"{name} cannot be set: settings do not change")
 
     def origin(self, name: str) -> str:
         """Return where the value of a setting comes from, in words."""
@@ -271,7 +287,7 @@ def _build(
             problems += exc.problems
     if problems:
         raise ConfigError(*problems)
-    settings = Settings(**found, file=file, origins=origins, ignored=ignored)
+    settings = Settings(found, file=file, origins=origins, ignored=ignored)
     if wrong := list(_wrong_together(settings)):
         raise ConfigError(*wrong)
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
-from adws.adw_modules.runs import NewRun, Run
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
+    from adws.adw_modules.runs import NewRun, Run
 
 
 class Clock(Protocol):

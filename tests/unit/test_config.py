@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -34,8 +33,17 @@ def refused(home: Path, *, toml: str | None = None, **env: str) -> str:
 
 def test_the_table_and_the_typed_settings_name_the_same_things():
     assert [setting.name for setting in SETTINGS] == [
-        f.name for f in fields(Settings) if f.name not in {"file", "origins", "ignored"}
+        name for name in Settings.__annotations__ if name not in {"file", "origins", "ignored"}
     ]
+
+
+def test_settings_do_not_change_and_show_no_secret_by_accident(tmp_path):
+    settings = load(tmp_path, GITHUB_PAT=PLANTED)
+
+    with pytest.raises(AttributeError, match="store cannot be set"):
+        settings.store = "database"
+    assert settings.store == "files"
+    assert PLANTED not in repr(settings)
 
 
 def test_every_setting_explains_itself_and_no_name_is_used_twice():
@@ -156,7 +164,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name(tmp_path):
 
 
 def test_an_unknown_variable_that_is_like_no_other_gets_no_suggestion(tmp_path):
-    assert "did you mean" not in refused(tmp_path, ADW_PHASES="1")
+    assert "did you mean" not in refused(tmp_path, ADW_QQQQQQQQ="1")
 
 
 def test_variables_of_other_set_ups_are_known_and_ignored(tmp_path):
