@@ -39,6 +39,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "status": Entry("adws.cli.views", "status", "Show one workflow."),
         "list": Entry("adws.cli.views", "list_", "List workflows, newest first."),
         "events": Entry("adws.cli.views", "events", "Show what happened to a workflow."),
+        "workflows": Entry("adws.cli.workflows", "workflows", "Show the workflows there are to run."),
         "config": Entry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
     },
     "Change": {
@@ -121,11 +122,11 @@ def load_settings() -> Settings:
     return click.get_current_context().ensure_object(Invocation).settings
 
 
-def open_home() -> AbstractContextManager[App]:
+def open_home(*, role: str = "cli") -> AbstractContextManager[App]:
     """Return the home of the running command, to be used with `with`; each part is built on first use."""
     settings = load_settings()
     importlib.import_module("adws.cli.log").install(settings)
-    app: AbstractContextManager[App] = importlib.import_module("adws.app").open_app(settings)
+    app: AbstractContextManager[App] = importlib.import_module("adws.app").open_app(settings, role=role)
 
     return app
 
