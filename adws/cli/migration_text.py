@@ -45,6 +45,16 @@ def lines(plan: Plan, rows: Sequence[Row]) -> list[str]:
     return output.table(_HEADERS, rows)
 
 
+def notes(plan: Plan) -> list[str]:
+    """Return what was noticed while the documents were read, but for what a row says already."""
+    return [
+        f"{notice.path}: {notice.reason}"
+        for file in plan.files
+        for notice in file.notices
+        if notice.kind != "migrated" and notice.reason not in file.detail
+    ]
+
+
 def _outcome(result: Applied) -> str:
     if not result.file.action.is_change:
         return result.file.action.value

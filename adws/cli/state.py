@@ -80,7 +80,15 @@ def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
     with main.open_home() as app:
         settings = app.settings
         state_dir = settings.state_dir if settings.store == "files" else None
-        planner = TreePlanner(store=app.store, state_dir=state_dir, max_bytes=settings.max_document_bytes)
+        has_database = app.has_database()  # looking makes none
+        planner = TreePlanner(
+            store=app.store if has_database or settings.store == "files" else None,
+            state_dir=state_dir,
+            locks=app.locks if has_database else None,
+            leases=app.leases if has_database else None,
+            repository=settings.repository or "",
+            max_bytes=settings.max_document_bytes,
+        )
         plan = planner.plan_migration(path) if path else planner.plan_migration(settings.home, settings.state_dir)
         if dry_run:
             return _print_migration(plan, migration_text.plan_rows(plan), plan.has_trouble, as_json=as_json)
@@ -105,6 +113,8 @@ def _tree_migration(app: App) -> TreeMigration:
 
 def _print_migration(plan: Plan, rows: list[migration_text.Row], has_trouble: bool, *, as_json: bool) -> int:
     output.emit(migration_text.data(plan, rows), migration_text.lines(plan, rows), as_json=as_json)
+    for note in migration_text.notes(plan):
+        output.say(f"adw: {note}")
 
     return 1 if has_trouble else 0
 

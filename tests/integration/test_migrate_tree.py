@@ -43,8 +43,14 @@ def files_app(home):
 
 
 def planner(app):
-    is_files = app.settings.store == "files"
-    return TreePlanner(store=app.store, state_dir=app.settings.state_dir if is_files else None)
+    is_files, has_database = app.settings.store == "files", app.has_database()
+    return TreePlanner(
+        store=app.store if is_files or has_database else None,
+        state_dir=app.settings.state_dir if is_files else None,
+        locks=app.locks if has_database else None,
+        leases=app.leases if has_database else None,
+        repository=app.settings.repository or "",
+    )
 
 
 def plan(app, path):
@@ -79,7 +85,7 @@ def snapshot(root):
 # --- planning --------------------------------------------------------------------------------------------------
 
 
-def test_planning_reads_only(files_app, home):
+def test_planning_reads_only(app, home):
     """
     It does not even make the database.
     """
@@ -88,7 +94,7 @@ def test_planning_reads_only(files_app, home):
     put(home, "{torn", folder="deadbeef")
     before = snapshot(home)
 
-    assert plan(files_app, home).has_trouble
+    assert plan(app, home).has_trouble
 
     assert snapshot(home) == before
 
@@ -285,6 +291,79 @@ def test_of_several_workflows_of_one_issue_the_last_changed_gets_it_and_the_othe
     assert not app.store.exists("00000001")
 
 
+def outcomes(planned):
+    return {file.adw_id: (file.action, file.action.is_change) for file in planned.files}
+
+
+def test_a_plan_foresees_that_two_files_of_one_issue_collide(app, home):
+    put(home, {**CORE, "adw_id": "00000001"}, age_seconds=100)
+    put(home, {**CORE, "adw_id": "00000002"})
+    put(home, {**CORE, "adw_id": "00000003", "status": "completed"}, age_seconds=200)
+    put(home, {**CORE, "adw_id": "00000004", "repository": "acme/web"}, age_seconds=300)
+    put(home, {**CORE, "adw_id": "00000005", "repository": "https://github.com/Acme/Web"}, age_seconds=400)
+
+    planned = plan(app, home)
+    done = apply(app, planned)
+
+    assert outcomes(planned) == {
+        "00000001": (Action.LOCKED, False),
+        "00000002": (Action.IMPORT, True),
+        "00000003": (Action.IMPORT, True),
+        "00000004": (Action.IMPORT, True),
+        "00000005": (Action.LOCKED, False),
+    }
+    assert {adw_id: applied.is_done for adw_id, applied in done.items()} == {
+        file.adw_id: file.action.is_change for file in planned.files
+    }
+    assert {lock.adw_id for lock in app.locks.all()} == {"00000002", "00000004"}
+
+
+def test_a_plan_foresees_what_the_home_refuses(app, home):
+    fields = {"adw_id": "00000009", "issue_number": 42, "created_at": MOMENT, "updated_at": MOMENT}
+    with app.ownership.create(document.parse(fields)):
+        pass
+    half_made = document.parse({**fields, "adw_id": "00000008", "issue_number": 8})
+    app.registry.register(half_made, app.processes.me("cli"), ttl_seconds=30.0)
+    put(home, {**CORE, "adw_id": "00000001"})
+    put(home, {**CORE, "adw_id": "00000008", "issue_number": 80})
+
+    planned = {file.adw_id: file for file in plan(app, home / "agents").files}
+    done = apply(app, plan(app, home / "agents"))
+
+    assert planned["00000001"].action is Action.LOCKED
+    assert "issue 42 belongs to workflow 00000009" in planned["00000001"].detail
+    assert planned["00000008"].action is Action.EXISTS
+    assert "without a document: see adw db check" in planned["00000008"].detail
+    assert not any(applied.is_done for applied in done.values())
+
+
+def test_an_issue_that_goes_after_the_plan_was_made_is_refused_by_the_run(app, home):
+    put(home, CORE)
+    planned = plan(app, home)
+    app.locks.acquire(42, "00000009")
+
+    done = apply(app, planned)["a1b2c3d4"]
+
+    assert not done.is_done
+    assert "issue 42 belongs to workflow 00000009" in done.detail
+    assert done.detail.endswith("; finish or abandon that one, then migrate again")
+
+
+def test_a_plan_knows_that_no_repository_is_that_of_the_home(home, store_kind):
+    put(home, {**CORE, "adw_id": "00000001", "repository": "Acme/Web"}, age_seconds=100)
+    put(home, {**CORE, "adw_id": "00000002"})
+    settings = config.from_environment({"home": str(home), "store": store_kind, "repository": "acme/web"})
+    with open_app(settings) as app:
+        planned = plan(app, home)
+        done = apply(app, planned)
+
+    assert {file.adw_id: file.action for file in planned.files} == {
+        "00000001": Action.LOCKED,
+        "00000002": Action.IMPORT,
+    }
+    assert {adw_id: applied.is_done for adw_id, applied in done.items()} == {"00000001": False, "00000002": True}
+
+
 def test_a_refused_import_leaves_nothing_behind_and_works_later(app, home):
     put(home, {**CORE, "adw_id": "00000001"}, age_seconds=100)
     put(home, {**CORE, "adw_id": "00000002"})
@@ -440,6 +519,35 @@ def test_a_document_of_this_home_whose_issue_is_taken_is_left_as_it_is(files_app
     assert done.is_done is False
     assert "00000009" in done.detail
     assert path.read_bytes() == old
+
+
+def test_a_plan_foresees_that_two_documents_of_this_home_want_one_issue(files_app, home):
+    kept = put(home, {**CORE, "adw_id": "00000001"}, under="state", age_seconds=100)
+    put(home, {**CORE, "adw_id": "00000002"}, under="state")
+    old = kept.read_bytes()
+
+    planned = plan(files_app, home)
+    done = apply(files_app, planned)
+
+    assert {file.adw_id: file.action for file in planned.files} == {
+        "00000001": Action.LOCKED,
+        "00000002": Action.MIGRATE,
+    }
+    assert {adw_id: applied.is_done for adw_id, applied in done.items()} == {"00000001": False, "00000002": True}
+    assert kept.read_bytes() == old
+
+
+def test_a_document_that_lost_its_issue_and_has_a_row_is_migrated_all_the_same(files_app, home):
+    path = put(home, CORE, under="state")
+    apply(files_app, plan(files_app, home))
+    files_app.locks.release(42, "a1b2c3d4")
+    files_app.locks.acquire(42, "00000009")
+    path.write_text(json.dumps(CORE))
+
+    planned = plan(files_app, home)
+
+    assert [file.action for file in planned.files] == [Action.MIGRATE]
+    assert apply(files_app, planned)["a1b2c3d4"].is_done
 
 
 def test_a_document_that_somebody_works_on_is_refused(files_app, home):

@@ -1,7 +1,8 @@
 """
 Bringing a tree of old workflow documents into a home: look first, then do.
 
-Planning only reads. A document in the home's own state directory is upgraded in place by its next owner, which is us
+Planning only reads, and foresees what applying meets: who has which issue already, and which files of the plan want the
+same one. A document in the home's own state directory is upgraded in place by its next owner, which is us
 for a moment; the store keeps the old file beside it. Documents of older set-ups (`agents/<id>/adw_state.json`) and of
 other homes are imported as new documents and stay where they are. Nothing that exists is overwritten, and one file
 that cannot be taken does not stop the others.
@@ -29,8 +30,18 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
-from adws.adw_modules.interfaces import LeaseBook, Ownership, Processes, Registry, StateStore
+from adws.adw_modules.interfaces import (
+    IssueLocks,
+    LeaseBook,
+    LoadedState,
+    LoadNotice,
+    Ownership,
+    Processes,
+    Registry,
+    StateStore,
+)
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.repository_name import in_home, normalise
 from adws.adw_modules.state_reading import FILE_NAME
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
 from adws.adw_modules.state_table import is_terminal
@@ -57,6 +68,7 @@ class Action(Enum):
     IMPORT = "import"
     NEWER = "refused: newer version"
     EXISTS = "refused: exists already"
+    LOCKED = "refused: issue taken"
     CORRUPT = "not usable"
 
     @property
@@ -67,7 +79,7 @@ class Action(Enum):
     @property
     def is_trouble(self) -> bool:
         """Say whether a person has to look at the file."""
-        return self in (Action.NEWER, Action.EXISTS, Action.CORRUPT)
+        return self in (Action.NEWER, Action.EXISTS, Action.LOCKED, Action.CORRUPT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +91,7 @@ class PlannedFile:
     version: str  #: "" when it could not be read
     action: Action
     detail: str = ""
+    notices: tuple[LoadNotice, ...] = ()  #: what was noticed while it was read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,12 +121,25 @@ class TreePlanner:
     Looks at a tree, for the home that *store* belongs to.
 
     *state_dir* is the directory in which *store* keeps files, None for a store that keeps none: then there is nothing
-    to migrate in place, and everything that is found is imported.
+    to migrate in place, and everything that is found is imported. A store of rows, *locks* and *leases* are None while
+    the home has no database: then nothing is there, and looking makes none. *repository* is that of the home.
     """
 
-    def __init__(self, *, store: StateStore, state_dir: Path | None, max_bytes: int = state_text.MAX_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        store: StateStore | None,
+        state_dir: Path | None,
+        locks: IssueLocks | None = None,
+        leases: LeaseBook | None = None,
+        repository: str = "",
+        max_bytes: int = state_text.MAX_BYTES,
+    ) -> None:
         self._store = store
         self._state_dir = state_dir.resolve() if state_dir is not None else None
+        self._locks = locks
+        self._leases = leases
+        self._repository = repository
         self._max_bytes = max_bytes
 
     def plan_migration(self, path: Path, *further: Path) -> Plan:
@@ -126,13 +152,17 @@ class TreePlanner:
         if not root.exists():
             raise UsageError(f"{path} does not exist: name a directory or a document")
 
+        issues = _Issues(self._locks, self._repository)
         claimed: set[str] = set()
         closed: list[OSError] = []
         roots = (root, *(more.resolve() for more in further if more.exists()))
         found_paths = {found for start in roots for found in find_documents(start, closed.append, self._state_dir)}
         files = [*{error.filename: _closed_directory(error) for error in closed}.values()]
         for found in sorted(found_paths, key=_newest_first):
-            planned = self._plan_in_place(found) if self._is_ours(found) else self._plan_import(found, claimed)
+            if self._store is not None and self._is_ours(found):
+                planned = self._plan_in_place(found, self._store, issues)
+            else:
+                planned = self._plan_import(found, claimed, issues)
             if planned.action is Action.IMPORT:
                 claimed.add(planned.adw_id)
             files.append(planned)
@@ -142,52 +172,107 @@ class TreePlanner:
     def _is_ours(self, path: Path) -> bool:
         return path.parent.parent == self._state_dir and path.name == FILE_NAME
 
-    def _plan_in_place(self, path: Path) -> PlannedFile:
+    def _plan_in_place(self, path: Path, store: StateStore, issues: _Issues) -> PlannedFile:
         adw_id, version = path.parent.name, ""
         try:
             version = version_of(_read(path, self._max_bytes))
-            notices = self._store.load(adw_id).notices
+            action, detail = self._migrate_or_refuse(store.load(adw_id), issues)
         except NewerVersion as exc:
             return PlannedFile(path=path, adw_id=adw_id, version=exc.found, action=Action.NEWER, detail=str(exc))
         except AdwError as exc:
-            return PlannedFile(path=path, adw_id=adw_id, version=version, action=Action.CORRUPT, detail=str(exc))
+            action, detail = Action.CORRUPT, str(exc)
 
-        action = Action.MIGRATE if any(notice.kind == "migrated" for notice in notices) else Action.UP_TO_DATE
-        trouble = [notice.reason for notice in notices if notice.kind not in {"migrated", "recovered"}]
+        return PlannedFile(
+            path=path, adw_id=adw_id, version=version, action=action, detail=detail, notices=_notices_of(store, adw_id)
+        )
+
+    def _migrate_or_refuse(self, loaded: LoadedState, issues: _Issues) -> tuple[Action, str]:
+        trouble = [notice.reason for notice in loaded.notices if notice.kind not in {"migrated", "recovered"}]
         if trouble:
-            action = Action.CORRUPT
-        return PlannedFile(path=path, adw_id=adw_id, version=version, action=action, detail="; ".join(trouble))
+            return Action.CORRUPT, "; ".join(trouble)
+        if all(notice.kind != "migrated" for notice in loaded.notices):
+            return Action.UP_TO_DATE, ""
+        if self._is_registered(loaded.document.adw_id):
+            return Action.MIGRATE, ""  # it has its issue, or lost it long ago: writing it back changes neither
+        refusal = issues.refusal(loaded.document)
 
-    def _plan_import(self, path: Path, claimed: set[str]) -> PlannedFile:
+        return (Action.LOCKED, refusal) if refusal else (Action.MIGRATE, "")
+
+    def _plan_import(self, path: Path, claimed: set[str], issues: _Issues) -> PlannedFile:
         version = ""
         try:
             data = _read(path, self._max_bytes)
             version = version_of(data)
             document = _document_to_import(path, data)
+            action, detail = self._import_or_refuse(path, document, claimed, issues)
         except NewerVersion as exc:
             return PlannedFile(path=path, adw_id="", version=exc.found, action=Action.NEWER, detail=str(exc))
         except AdwError as exc:
             return PlannedFile(path=path, adw_id="", version=version, action=Action.CORRUPT, detail=str(exc))
 
-        action, detail = self._import_or_refuse(path, document, claimed)
         return PlannedFile(path=path, adw_id=document.adw_id, version=version, action=action, detail=detail)
 
-    def _import_or_refuse(self, path: Path, document: WorkflowDocument, claimed: set[str]) -> tuple[Action, str]:
+    def _import_or_refuse(
+        self, path: Path, document: WorkflowDocument, claimed: set[str], issues: _Issues
+    ) -> tuple[Action, str]:
         adw_id = document.adw_id
         if adw_id in claimed:
             return Action.EXISTS, f"a more recently changed file of workflow {adw_id} is imported"
-        if not self._store.exists(adw_id):
-            return Action.IMPORT, f"as {document.current_state}"
-        if self._was_imported_from(path, adw_id):
-            return Action.UP_TO_DATE, "imported before"
+        if self._store is not None and self._store.exists(adw_id):
+            if _was_imported_from(path, self._store, adw_id):
+                return Action.UP_TO_DATE, "imported before"
+            return Action.EXISTS, f"workflow {adw_id} exists in this home and is not overwritten"
+        if self._is_registered(adw_id):
+            return Action.EXISTS, f"the database knows a workflow {adw_id} without a document: see adw db check"
+        refusal = issues.refusal(document)
 
-        return Action.EXISTS, f"workflow {adw_id} exists in this home and is not overwritten"
+        return (Action.LOCKED, refusal) if refusal else (Action.IMPORT, f"as {document.current_state}")
 
-    def _was_imported_from(self, path: Path, adw_id: str) -> bool:
-        try:
-            return self._store.peek(adw_id).data.get(ORIGIN_KEY) == str(path)
-        except AdwError:
-            return False
+    def _is_registered(self, adw_id: str) -> bool:
+        return self._leases is not None and self._leases.read(adw_id) is not None
+
+
+def _notices_of(store: StateStore, adw_id: str) -> tuple[LoadNotice, ...]:
+    try:
+        return store.peek(adw_id).notices
+    except AdwError:
+        return ()  # there is nothing that stands in for it
+
+
+def _was_imported_from(path: Path, store: StateStore, adw_id: str) -> bool:
+    try:
+        return store.peek(adw_id).data.get(ORIGIN_KEY) == str(path)
+    except AdwError:
+        return False
+
+
+class _Issues:
+    """Who has which issue by the time a file's turn comes: by its lock, or by an earlier file of the plan."""
+
+    def __init__(self, locks: IssueLocks | None, repository: str) -> None:
+        self._locks = locks
+        self._repository = repository
+        self._planned: dict[tuple[str, int], str] = {}
+
+    def refusal(self, document: WorkflowDocument) -> str:
+        """Return why *document* cannot have its issue, "" when it can, and then it has it for the rest of the plan."""
+        number = document.issue_number
+        if number is None or is_terminal(document.current_state):
+            return ""  # what is over has no claim to its issue
+        normalise(document.repository)
+        key = in_home(document.repository, self._repository), number
+        holder = self._planned.setdefault(key, self._holder_of(document, number) or document.adw_id)
+
+        return "" if holder == document.adw_id else _taken(IssueLocked(number, holder, document.repository))
+
+    def _holder_of(self, document: WorkflowDocument, number: int) -> str:
+        held = self._locks.holder(number, document.repository) if self._locks is not None else None
+
+        return held.adw_id if held is not None else ""
+
+
+def _taken(error: IssueLocked) -> str:
+    return f"{error}; finish or abandon that one, then migrate again"
 
 
 class TreeMigration:
@@ -218,9 +303,8 @@ class TreeMigration:
                 continue
             try:
                 detail = self._migrate(file) if file.action is Action.MIGRATE else self._import(file)
-            except IssueLocked as exc:
-                hint = "finish or abandon that one, then migrate again"
-                yield Applied(file=file, is_done=False, detail=f"{exc}; {hint}")
+            except IssueLocked as exc:  # taken since the plan was made
+                yield Applied(file=file, is_done=False, detail=_taken(exc))
             except AdwError as exc:
                 yield Applied(file=file, is_done=False, detail=str(exc))
             else:
