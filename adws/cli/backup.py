@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 import adws
 from adws.adw_modules.coordination import backup as backups
 from adws.adw_modules.coordination import restore as restoring
-from adws.cli import main, output
-
-if TYPE_CHECKING:
-    from adws.adw_modules.coordination.backup import BackupReport
-    from adws.adw_modules.coordination.restore import RestoreReport
+from adws.cli import main, output, report_text
 
 
 @click.command()
@@ -34,7 +29,7 @@ def backup(*, path: Path | None, as_json: bool) -> None:
             adw_version=adws.__version__,
         )
 
-    output.emit(report.to_json(), _backup_lines(report), as_json=as_json)
+    output.emit(report.to_json(), report_text.backup_lines(report), as_json=as_json)
 
 
 @click.command()
@@ -57,25 +52,4 @@ def restore(*, path: Path, force: bool, as_json: bool) -> None:
         )
         report = restoring.restore(path, home, force=force)
 
-    output.emit(report.to_json(), _restore_lines(report), as_json=as_json)
-
-
-def _backup_lines(report: BackupReport) -> list[str]:
-    what = "and the database" if report.has_database else "without a database"
-    lines = [
-        f"wrote {report.path} ({report.bytes} bytes): {report.workflows} workflows, {report.events} events, {what}"
-    ]
-    lines += [f"left out: {name}" for name in report.left_out]
-
-    return [*lines, f"note: {report.note}"] if report.note else lines
-
-
-def _restore_lines(report: RestoreReport) -> list[str]:
-    count, replaced = len(report.workflows), len(report.replaced)
-    database = ", and the database" if report.has_database else ""
-    lines = [f"restored {count} workflows ({replaced} replaced), {report.events} events{database}"]
-    for conflict in report.conflicts:
-        others = ", ".join(conflict.others)
-        lines.append(f"notice: issue {conflict.issue_number} stays with {conflict.keeper}; unfinished too: {others}")
-
-    return [*lines, *(f"notice: {adw_id} was not restored: {why}" for adw_id, why in report.unreadable.items())]
+    output.emit(report.to_json(), report_text.restore_lines(report), as_json=as_json)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,9 @@ from adws.adw_modules.db import check as checking
 from adws.adw_modules.db import opening
 from adws.adw_modules.errors import AdwError, DatabaseUnavailable
 from adws.adw_modules.json_value import JsonObject
-from adws.cli import main, output
+from adws.cli import main, output, report_text
 
 if TYPE_CHECKING:
-    from adws.adw_modules.coordination.rebuild import RebuildReport
     from adws.adw_modules.db.check import Problem
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.interfaces import PeekedState
@@ -63,7 +61,7 @@ def check(*, as_json: bool) -> int:
         problems = _lost(app) or _problems(app)
     data: JsonObject = {"ok": not problems, "problems": [asdict(problem) for problem in problems]}
 
-    output.emit(data, _problem_lines(problems), as_json=as_json)
+    output.emit(data, report_text.problem_lines(problems), as_json=as_json)
 
     return 1 if problems else 0
 
@@ -90,7 +88,7 @@ def rebuild(*, force: bool, as_json: bool) -> int:
             force=force,
         )
 
-    output.emit(report.to_json(), _rebuild_lines(report), as_json=as_json)
+    output.emit(report.to_json(), report_text.rebuild_lines(report), as_json=as_json)
 
     return 1 if report.unreadable else 0
 
@@ -135,29 +133,3 @@ def _documents(app: App) -> dict[str, PeekedState | None]:
             found[adw_id] = None
 
     return found
-
-
-def _problem_lines(problems: Iterable[Problem]) -> list[str]:
-    rows = [(problem.kind, problem.adw_id or "-", problem.text, problem.hint) for problem in problems]
-    if not rows:
-        return ["no problems found"]
-
-    return output.table(("KIND", "WORKFLOW", "PROBLEM", "WHAT HELPS"), rows)
-
-
-def _rebuild_lines(report: RebuildReport) -> list[str]:
-    counts = f"{report.workflows} workflows, {report.locks} issue locks, {report.requests} requests"
-    lines = [f"{counts}; {report.events_kept} events kept, {report.events_made} made again from documents"]
-    lines += [f"the old database had a problem: {text}" for text in report.problems]
-    kept = "the log that the lost database left" if report.was_missing else "the old database"
-    lines += [f"{kept} is kept as {report.set_aside}"] if report.set_aside else []
-    lines += [f"cannot be read, left out: {adw_id}: {why}" for adw_id, why in report.unreadable.items()]
-    lines += [f"has no document, its copy stays: {adw_id}" for adw_id in report.only_in_database]
-    lines += [f"was never written, forgotten: {adw_id}" for adw_id in report.forgotten]
-    lines += [f"freed issue {lock.issue_number}, which {lock.adw_id} had" for lock in report.freed]
-    for conflict in report.conflicts:
-        others = ", ".join(conflict.others)
-        lines.append(f"issue {conflict.issue_number} is claimed by several: {conflict.keeper} keeps it, not {others}")
-    lines += [f"only a backup may still have: {what}" for what in report.lost]
-
-    return lines

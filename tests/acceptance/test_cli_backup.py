@@ -54,7 +54,7 @@ def test_a_home_comes_back_from_its_backup(adw, home, made, tmp_path):
     (home / "state").rename(home / "lost")
 
     back = adw("restore", str(tmp_path / "b.tar.gz"))
-    assert (back.rc, back.stdout) == (0, "restored 1 workflows (0 replaced), 0 events, and the database\n")
+    assert (back.rc, back.stdout) == (0, "restored 1 workflows (0 replaced), 1 events, and the database\n")
     assert adw("status", ID, "--json").json()["state"] == "pending"
     kinds = [event["event_type"] for event in adw("events", ID, "--json").json()["events"]]
     assert kinds == ["workflow_created", "backup_restored"]
@@ -68,6 +68,15 @@ def test_without_a_path_it_is_written_here_under_the_time(adw, home, made, tmp_p
     assert report["has_database"] is True
     with tarfile.open(report["path"]) as archive:
         assert archive.getnames()[-1] == "manifest.json"
+
+
+def test_a_backup_with_another_ending_is_named_as_it_is(adw, made, tmp_path):
+    done = adw("backup", "mine.zip", cwd=tmp_path)
+
+    assert f"wrote {tmp_path}/mine.zip (a .tar.gz archive, " in done.stdout
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["mine.zip"]
+    assert adw("restore", "mine.zip", "--force", cwd=tmp_path).rc == 0
+    assert "a .tar.gz archive" not in adw("backup", "mine.tar.gz", cwd=tmp_path).stdout
 
 
 def test_an_existing_file_is_not_overwritten(adw, made, tmp_path):

@@ -548,6 +548,29 @@ def test_a_document_of_another_workflow_is_not_restored(target, archive):
     assert "corrupt" in report.unreadable[B]
 
 
+def test_an_old_document_without_an_issue_is_restored_as_what_it_is(target, archive):
+    body = json.dumps({"adw_id": A, "all_adws": ["adw_plan_iso"]}).encode()
+    pack(archive, {f"state/{A}/adw_state.json": body})
+
+    report = target.restore(archive)
+
+    assert (report.workflows, report.unreadable) == ((A,), {})
+    assert target.document(A).issue_number is None
+    assert target.document(A).current_state == "paused"
+
+
+def test_what_is_not_restored_is_named_for_what_it_is(target, archive):
+    unsealed = json.dumps({"adw_id": A, "issue_number": 1, "state_version": "3.0"}).encode()
+    pack(archive, {f"state/{A}/adw_state.json": unsealed, f"state/{B}/adw_state.json.prev": unsealed})
+
+    report = target.restore(archive)
+
+    assert report.unreadable == {
+        A: "it has no checksum: it was not written by adw",
+        B: "the backup has files of it, but no document",
+    }
+
+
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"\x1f\x8b" + b"x" * 100])
 def test_what_is_no_archive_is_refused(target, archive, content):
     archive.write_bytes(content)

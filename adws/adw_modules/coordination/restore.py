@@ -15,8 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from adws.adw_modules import backup_archive, state_text
-from adws.adw_modules.atomic_state import AtomicStateWriter
+from adws.adw_modules import backup_archive, durable_file, state_reading, state_text
 from adws.adw_modules.backup_archive import DATABASE, DOCUMENTS, EVENTS
 from adws.adw_modules.coordination.rebuild import rebuild, refuse_while_owners_live, set_old_aside
 from adws.adw_modules.coordination.rebuild_plan import LockConflict, StoredDocument, plan_rebuild
@@ -42,7 +41,7 @@ from adws.adw_modules.interfaces import (
 )
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.state_folders import StateFolders
-from adws.adw_modules.state_reading import FILE_NAME
+from adws.adw_modules.state_reading import FILE_NAME, Kind
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration
 
 logger = logging.getLogger("adw.restore")
@@ -54,7 +53,7 @@ class RestoreReport:
 
     workflows: tuple[str, ...]
     replaced: tuple[str, ...]  #: of these, those that were there before
-    events: int
+    events: int  #: that the home did not have
     has_database: bool  #: the database of the backup is in use now
     conflicts: tuple[LockConflict, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
@@ -163,18 +162,34 @@ def _read(staging: Path) -> tuple[dict[str, JsonObject], dict[str, str]]:
     unreadable: dict[str, str] = {}
     for folder in sorted((staging / DOCUMENTS).glob("*")):
         try:
-            data = AtomicStateWriter.read(folder / FILE_NAME)
+            found = _examine(folder)
         except NewerVersion as exc:
             raise BackupError(f"workflow {folder.name} of the backup: {exc}") from exc
         except StateError as exc:
             unreadable[folder.name] = str(exc)
             continue
-        if data.get("adw_id") == folder.name:
-            documents[folder.name] = data
+        if found.data is None:
+            unreadable[folder.name] = _why_unusable(found)
         else:
-            unreadable[folder.name] = f"it is the document of {data.get('adw_id')!r}"
+            documents[folder.name] = found.data
 
     return documents, unreadable
+
+
+def _examine(folder: Path) -> state_reading.Found:
+    """Return what the document in *folder* is, by the rules of the store that will read it when it is back."""
+    directory = durable_file.open_directory(str(folder), follow=False)
+    try:
+        return state_reading.examine(directory, str(folder), FILE_NAME, folder.name, max_bytes=state_text.MAX_BYTES)
+    finally:
+        durable_file.close_quietly(directory)
+
+
+def _why_unusable(found: state_reading.Found) -> str:
+    if found.kind is Kind.MISSING:
+        return "the backup has files of it, but no document"
+
+    return f"its document is corrupt: {found.reason}" if found.kind is Kind.CORRUPT else found.reason
 
 
 # --- putting it in place ---------------------------------------------------------------------------------------
@@ -213,7 +228,8 @@ def _put_in_place(
         home.reconstruction.install(str(staging / DATABASE))
     else:
         set_old_aside(home.reconstruction, salvage)
-    events = home.reconstruction.put(NewContents(events=tuple(_events(staging, documents))))
+    brought = tuple(_events(staging, documents))
+    stored = home.reconstruction.put(NewContents(events=brought))
     if home.store_kind == "files":
         conflicts = rebuild(
             store=home.store(),
@@ -229,7 +245,11 @@ def _put_in_place(
         conflicts = _put_rows(home, raised)
 
     return RestoreReport(
-        workflows=tuple(sorted(documents)), replaced=(), events=events, has_database=has_database, conflicts=conflicts
+        workflows=tuple(sorted(documents)),
+        replaced=(),
+        events=len(brought) if has_database else stored,  # the database of the backup had them already
+        has_database=has_database,
+        conflicts=conflicts,
     )
 
 

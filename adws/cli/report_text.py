@@ -1,0 +1,75 @@
+"""
+What `adw db`, `adw backup` and `adw restore` say about what they found and did, in lines of text.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from adws.cli import output
+
+if TYPE_CHECKING:
+    from adws.adw_modules.coordination.backup import BackupReport
+    from adws.adw_modules.coordination.rebuild import RebuildReport
+    from adws.adw_modules.coordination.rebuild_plan import LockConflict
+    from adws.adw_modules.coordination.restore import RestoreReport
+    from adws.adw_modules.db.check import Problem
+
+
+def problem_lines(problems: Iterable[Problem]) -> list[str]:
+    """Return what a check found as a table."""
+    rows = [(problem.kind, problem.adw_id or "-", problem.text, problem.hint) for problem in problems]
+    if not rows:
+        return ["no problems found"]
+
+    return output.table(("KIND", "WORKFLOW", "PROBLEM", "WHAT HELPS"), rows)
+
+
+def rebuild_lines(report: RebuildReport) -> list[str]:
+    """Return what was made again, what was kept, and what is lost."""
+    counts = f"{report.workflows} workflows, {report.locks} issue locks, {report.requests} requests"
+    lines = [f"{counts}; {report.events_kept} events kept, {report.events_made} made again from documents"]
+    lines += [f"the old database had a problem: {text}" for text in report.problems]
+    kept = "the log that the lost database left" if report.was_missing else "the old database"
+    lines += [f"{kept} is kept as {report.set_aside}"] if report.set_aside else []
+    lines += [f"cannot be read, left out: {adw_id}: {why}" for adw_id, why in report.unreadable.items()]
+    lines += [f"has no document, its copy stays: {adw_id}" for adw_id in report.only_in_database]
+    lines += [f"was never written, forgotten: {adw_id}" for adw_id in report.forgotten]
+    lines += [f"freed issue {lock.issue_number}, which {lock.adw_id} had" for lock in report.freed]
+    lines += [_conflict(conflict) for conflict in report.conflicts]
+    lines += [f"only a backup may still have: {what}" for what in report.lost]
+
+    return lines
+
+
+def backup_lines(report: BackupReport) -> list[str]:
+    """Return what was written, and what was left out of it."""
+    what = "and the database" if report.has_database else "without a database"
+    # Whatever it is called: who opens a .zip with a program for those should know why that fails.
+    form = "" if report.path.name.endswith((".tar.gz", ".tgz")) else "a .tar.gz archive, "
+    counts = f"{report.workflows} workflows, {report.events} events, {what}"
+    lines = [f"wrote {report.path} ({form}{report.bytes} bytes): {counts}"]
+    lines += [f"left out: {name}" for name in report.left_out]
+
+    return [*lines, f"note: {report.note}"] if report.note else lines
+
+
+def restore_lines(report: RestoreReport) -> list[str]:
+    """Return what came back, and what a person has to know about it."""
+    count, replaced = len(report.workflows), len(report.replaced)
+    database = ", and the database" if report.has_database else ""
+    lines = [f"restored {count} workflows ({replaced} replaced), {report.events} events{database}"]
+    lines += [f"notice: {_conflict(conflict)}" for conflict in report.conflicts]
+    lines += [f"notice: {adw_id} was not restored: {why}" for adw_id, why in report.unreadable.items()]
+
+    return [*lines, *(f"notice: {adw_id} is restored; an owner took it before its event" for adw_id in report.untold)]
+
+
+def _conflict(conflict: LockConflict) -> str:
+    where = f" of {conflict.repository}" if conflict.repository else ""
+    others = ", ".join(conflict.others)
+
+    return f"issue {conflict.issue_number}{where} is claimed by several: {conflict.keeper} keeps it, not {others}"
