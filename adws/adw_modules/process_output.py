@@ -95,10 +95,11 @@ class CappedFile:
             self._room -= len(payload)
             return
         if self._left_out == 0:
-            self._write(payload[: self._room].decode("utf-8", "ignore").encode())
-            payload = payload[self._room :]
-        self._left_out += len(payload)
-        self._tail.add(payload.decode("utf-8", "ignore"))
+            fitting = payload[: self._room].decode("utf-8", "ignore")  # without a letter that is cut in two
+            self._write(fitting.encode())
+            text = text[len(fitting) :]
+        self._left_out += len(text.encode("utf-8", "replace"))
+        self._tail.add(text)
 
     def close(self) -> None:
         """Say what was left out, and close the file."""
@@ -106,7 +107,9 @@ class CappedFile:
             if self._left_out:
                 shown = self._tail.text.encode()
                 hidden = max(0, self._left_out - len(shown))
-                self._write(b"\n[adw: the limit of this file is reached; %d bytes are left out]\n" % hidden)
+                self._write(
+                    b"\n[adw: the limit of this file is reached; %d bytes are left out, then comes the end]\n" % hidden
+                )
                 self._write(shown)
         finally:
             os.close(self._fd)
