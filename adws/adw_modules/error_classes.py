@@ -105,6 +105,9 @@ _TABLE = (
     _transient("database", "The database could not be used for the moment. Check that its server runs.", delay=1.0),
     _transient("failed", "The command or agent said that it failed. Read its output: adw logs ID."),
     _transient(
+        "gate", "The phase did its work, but the gate did not let it pass. Read what the gate said: adw logs ID."
+    ),
+    _transient(
         "no_effect",
         "It said that it worked, but nothing was changed. Say in the issue, or with a hint, what has to come out.",
         retries=1,

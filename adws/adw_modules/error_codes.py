@@ -49,6 +49,7 @@ SUBTYPES: Mapping[str, str] = MappingProxyType(
         "error_max_budget_usd": "budget",
         "error_max_structured_output_retries": "bad_output",
         "error_max_turns": "turns",
+        "gate_failed": "gate",
         "gousagelimiterror": "quota_window",
         "image_error": "invalid",
         "insufficient_quota": "billing",

@@ -44,12 +44,13 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.DatabaseCorrupt, errors.MigrationError, errors.StateCorrupt, errors.UnsafePath), "state"),
     ((errors.StateNotFound, errors.StateInvalid, errors.StateUnserialisable, errors.StateExists), "state"),
     ((errors.ConfigError, errors.UsageError, errors.InvalidAdwId, errors.BadWorkflowGraph), "config"),
-    (errors.PlatformUnsupported, "config"),
+    ((errors.PlatformUnsupported, errors.UnknownWorkflow, errors.RunNotFound), "config"),
+    (errors.GateFailed, "gate"),
 )
 
 #: Types of the language itself, for those that have no errno.
 BUILT_IN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
-    ((KeyboardInterrupt, SystemExit), "interrupted"),
+    (KeyboardInterrupt, "interrupted"),
     (TimeoutError, "timeout"),
     (ConnectionError, "network"),
     ((InterruptedError, BlockingIOError), "busy"),
@@ -79,7 +80,8 @@ def find(exception: BaseException) -> Finding:
     chain = list(_chain(exception))
     for error in chain:
         found = _by_structure(error)
-        if found is not None:
+        # `raise NoAnswer() from KeyError()` is how a program says what it expected, not that it is wrong.
+        if found is not None and (found.klass != "bug" or error is exception):
             return found
     for error in chain:
         name = class_of_text(text_of(error))
@@ -189,9 +191,11 @@ def _number(value: object) -> int | None:
 
 
 def _run_of(error: BaseException) -> FailedRun | None:
-    """Return the failed run in *error*: ours, or that of subprocess.CalledProcessError and its like."""
+    """Return the failed run in *error*: ours, a call of sys.exit, or subprocess.CalledProcessError and its like."""
     if isinstance(error, RunFailed):
         return error.run
+    if isinstance(error, SystemExit):
+        return FailedRun(exit_code=_number(error.code), text=_as_text(error.code))
     code = _number(_attribute(error, "returncode"))
     if code is None:
         return None

@@ -155,17 +155,17 @@ def _moment(metadata: JsonObject) -> datetime | None:
 def _delay(
     facts: ErrorFacts, policies: RetryPolicies, attempts_used: int, told: float | None, random: float | None
 ) -> float:
-    policy = policies.for_error(facts.category, facts.klass)
-    jitter = (random or 0.0) if policy.jitter else 0.0
+    backoff = policies.for_error(facts.category, facts.klass)
+    jitter = (random or 0.0) if backoff.jitter else 0.0
     if told is not None:
         margin = QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0
         return told + margin + min(told * JITTER, MAX_EXTRA_SECONDS) * jitter
 
-    delay = policy.calculate_delay(max(attempts_used - 1, 0), random)
+    delay = backoff.delay(max(attempts_used - 1, 0), random)
     if not policies.keeps_class_delay or facts.retry_delay is None:
         return delay
 
-    return min(max(delay, facts.retry_delay * (1 + JITTER * jitter)), policy.backoff_max_seconds)
+    return min(max(delay, facts.retry_delay * (1 + JITTER * jitter)), backoff.max_seconds)
 
 
 def first_line(text: str) -> str:

@@ -21,6 +21,7 @@ from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.retry_decision import AskPerson, GiveUp, Retry, RetryDecision, decide, first_line
 from adws.adw_modules.retry_policy import (
+    Backoff,
     BackoffStrategy,
     RetryPolicies,
     RetryPolicy,
@@ -31,6 +32,7 @@ from adws.adw_modules.retry_policy import (
 
 __all__ = [
     "AskPerson",
+    "Backoff",
     "BackoffStrategy",
     "CheckpointSource",
     "GiveUp",

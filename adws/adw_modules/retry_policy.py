@@ -20,17 +20,13 @@ JITTER = 0.25
 
 #: Attempts are counted up to here for a wait: 10.0 ** 300 is a float, and far beyond every cap.
 _MAX_EXPONENT = 300
-#: The longest cap is the shortest base a million times.
+#: The longest cap of a policy is its shortest base fewer than a million times.
 _MAX_FACTOR = 1_000_000
 
 HOUR = 3600.0
 DAY = 86_400.0
-
-
-def _check(name: str, value: float, lowest: float, highest: float) -> None:
-    # NaN is not within any bounds.
-    if not lowest <= value <= highest:
-        raise ConfigError(f"{name} is {value}: give a number from {lowest} to {highest}")
+#: The longest wait that a definition of a workflow may ask for, some thirty years.
+MAX_SECONDS = 1e9
 
 
 class BackoffStrategy(Enum):
@@ -39,6 +35,55 @@ class BackoffStrategy(Enum):
     FIXED = "fixed"  #: always the base
     LINEAR = "linear"  #: the base, twice the base, three times the base ...
     EXPONENTIAL = "exponential"  #: the base, multiplied again by the factor each time
+
+
+def _check(name: str, value: float, lowest: float, highest: float) -> None:
+    # NaN is not within any bounds.
+    if not lowest <= value <= highest:
+        raise ConfigError(f"{name} is {value}: give a number from {lowest} to {highest}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backoff:
+    """A row of waits, in seconds."""
+
+    base_seconds: float = 1.0  #: the first wait
+    max_seconds: float = 300.0  #: no wait is longer, jitter included
+    strategy: BackoffStrategy = BackoffStrategy.EXPONENTIAL
+    factor: float = 2.0  #: 1 to 10, for the exponential strategy
+    jitter: bool = True  #: a quarter more or less, within the cap
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a number out of its bounds."""
+        _check("base_seconds", self.base_seconds, 0.0, MAX_SECONDS)
+        _check("max_seconds", self.max_seconds, self.base_seconds, MAX_SECONDS)
+        _check("backoff_factor", self.factor, 1.0, 10.0)
+
+    def delay(self, attempt: int, random: float | None = None) -> float:
+        """
+        Return the seconds to wait after attempt number *attempt*, counting from 0.
+
+        *random*, from 0.0 up to 1.0, places the wait within its jitter; without it there is none. Raises UsageError,
+        a ValueError, for an attempt before the first one.
+        """
+        if attempt < 0:
+            raise UsageError(f"there is no attempt {attempt}: they count from 0")
+        delay = min(self._grown(attempt), self.max_seconds)
+        if not self.jitter or random is None:
+            return delay
+
+        # Between the two ends instead of clamped at the upper one: many clients at the cap must not meet there.
+        shortest, longest = delay * (1 - JITTER), min(delay * (1 + JITTER), self.max_seconds)
+        return min(shortest + (longest - shortest) * random, longest)
+
+    def _grown(self, attempt: int) -> float:
+        if self.strategy is BackoffStrategy.FIXED:
+            return self.base_seconds
+        if self.strategy is BackoffStrategy.LINEAR:
+            return self.base_seconds * (min(attempt, _MAX_FACTOR) + 1)
+
+        # Cap the exponent, not just the product: 2.0 ** 1024 raises OverflowError.
+        return self.base_seconds * float(self.factor) ** min(attempt, _MAX_EXPONENT)
 
 
 @dataclass(frozen=True)
@@ -61,41 +106,30 @@ class RetryPolicy:
         _check("backoff_max_seconds", self.backoff_max_seconds, self.backoff_base_seconds, DAY)
         _check("backoff_factor", self.backoff_factor, 1.0, 10.0)
 
+    @property
+    def backoff(self) -> Backoff:
+        """The waits of this policy."""
+        return Backoff(
+            base_seconds=self.backoff_base_seconds,
+            max_seconds=self.backoff_max_seconds,
+            strategy=self.backoff_strategy,
+            factor=self.backoff_factor,
+            jitter=self.jitter,
+        )
+
     def calculate_delay(self, attempt: int, random: float | None = None) -> float:
-        """
-        Return the seconds to wait after attempt number *attempt*, counting from 0.
-
-        *random*, from 0.0 up to 1.0, places the wait within its jitter; without it there is none. Raises UsageError,
-        a ValueError, for an attempt before the first one.
-        """
-        if attempt < 0:
-            raise UsageError(f"there is no attempt {attempt}: they count from 0")
-        delay = min(self._grown(attempt), self.backoff_max_seconds)
-        if not self.jitter or random is None:
-            return delay
-
-        # Between the two ends instead of clamped at the upper one: many clients at the cap must not meet there.
-        shortest, longest = delay * (1 - JITTER), min(delay * (1 + JITTER), self.backoff_max_seconds)
-        return min(shortest + (longest - shortest) * random, longest)
-
-    def _grown(self, attempt: int) -> float:
-        if self.backoff_strategy is BackoffStrategy.FIXED:
-            return self.backoff_base_seconds
-        if self.backoff_strategy is BackoffStrategy.LINEAR:
-            return self.backoff_base_seconds * (min(attempt, _MAX_FACTOR) + 1)
-
-        # Cap the exponent, not just the product: 2.0 ** 1024 raises OverflowError.
-        return self.backoff_base_seconds * float(self.backoff_factor) ** min(attempt, _MAX_EXPONENT)
+        """Return the seconds to wait after attempt number *attempt*, counting from 0; see `Backoff.delay`."""
+        return self.backoff.delay(attempt, random)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicies:
-    """A policy for each category that is tried again; how often is said by whoever counts the attempts."""
+    """The waits of each category that is tried again; how often is said by whoever counts the attempts."""
 
-    transient: RetryPolicy = RetryPolicy(backoff_max_seconds=60.0)
-    rate_limit: RetryPolicy = RetryPolicy(backoff_factor=3.0)
-    resource: RetryPolicy = RetryPolicy(backoff_base_seconds=2.0)
-    quota: RetryPolicy = RetryPolicy(backoff_base_seconds=HOUR / 2, backoff_max_seconds=HOUR)  #: reset not known
+    transient: Backoff = Backoff(max_seconds=60.0)
+    rate_limit: Backoff = Backoff(factor=3.0)
+    resource: Backoff = Backoff(base_seconds=2.0)
+    quota: Backoff = Backoff(base_seconds=HOUR / 2, max_seconds=HOUR)  #: for a quota whose reset is not known
     retried: AbstractSet[ErrorCategory] = field(default=RETRYABLE)  #: configuration and fatal errors never are
     max_wait_seconds: float = HOUR  #: the longest wait a server may ask for
     max_quota_wait_seconds: float = 8 * DAY  #: the same for the reset of a quota
@@ -108,8 +142,8 @@ class RetryPolicies:
         if wrong:
             raise ConfigError(f"errors of category {', '.join(wrong)} are never retried: leave them out")
 
-    def for_error(self, category: ErrorCategory, klass: str) -> RetryPolicy:
-        """Return the policy for an error of *category* and *klass*."""
+    def for_error(self, category: ErrorCategory, klass: str) -> Backoff:
+        """Return the waits for an error of *category* and *klass*."""
         if klass == "quota_window":
             return self.quota
         if category is ErrorCategory.RATE_LIMIT:
@@ -123,12 +157,12 @@ class RetryPolicies:
 
 
 def same_for_all(policy: RetryPolicy) -> RetryPolicies:
-    """Return *policy* for every category, and nothing but it: the caller has said how often and how long."""
+    """Return the waits of *policy* for every category: the caller has said how often and how long."""
     return RetryPolicies(
-        transient=policy,
-        rate_limit=policy,
-        resource=policy,
-        quota=policy,
+        transient=policy.backoff,
+        rate_limit=policy.backoff,
+        resource=policy.backoff,
+        quota=policy.backoff,
         max_quota_wait_seconds=HOUR,
         keeps_class_delay=False,
         keeps_class_retries=False,
@@ -143,12 +177,12 @@ def scaled(base_delay: float) -> RetryPolicies:
         usual,
         transient=_with_base(usual.transient, base_delay),
         rate_limit=_with_base(usual.rate_limit, base_delay),
-        resource=_with_base(usual.resource, base_delay * usual.resource.backoff_base_seconds),
+        resource=_with_base(usual.resource, base_delay * usual.resource.base_seconds),
     )
 
 
-def _with_base(policy: RetryPolicy, base: float) -> RetryPolicy:
-    return replace(policy, backoff_base_seconds=base, backoff_max_seconds=max(policy.backoff_max_seconds, base))
+def _with_base(usual: Backoff, base: float) -> Backoff:
+    return replace(usual, base_seconds=base, max_seconds=max(usual.max_seconds, base))
 
 
 def policies_of(spec: RetrySpec) -> RetryPolicies:
@@ -165,16 +199,16 @@ def policies_of(spec: RetrySpec) -> RetryPolicies:
     )
 
 
-def _changed(policy: RetryPolicy, spec: RetrySpec) -> RetryPolicy:
-    """Return *policy* with what *spec* says; a base above the usual cap, or a cap below the usual base, moves it."""
+def _changed(usual: Backoff, spec: RetrySpec) -> Backoff:
+    """Return *usual* with what *spec* says; a base above the usual cap, or a cap below the usual base, moves it."""
     base, cap = spec.base_seconds, spec.max_seconds
     if base is None:
-        base = policy.backoff_base_seconds if cap is None else min(policy.backoff_base_seconds, cap)
+        base = usual.base_seconds if cap is None else min(usual.base_seconds, cap)
     if cap is None:
-        cap = max(policy.backoff_max_seconds, base)
-    strategy = policy.backoff_strategy if spec.strategy is None else _strategy(spec.strategy)
+        cap = max(usual.max_seconds, base)
+    strategy = usual.strategy if spec.strategy is None else _strategy(spec.strategy)
 
-    return replace(policy, backoff_strategy=strategy, backoff_base_seconds=base, backoff_max_seconds=cap)
+    return replace(usual, strategy=strategy, base_seconds=base, max_seconds=cap)
 
 
 def _strategy(name: str) -> BackoffStrategy:

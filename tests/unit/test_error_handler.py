@@ -140,12 +140,29 @@ OWN = [
     (errors.DatabaseCorrupt("x", "y"), "state"),
     (errors.CommitUnknown("x", "y"), "commit_unknown"),
     (errors.SchemaMismatch("x"), "version"),
+    (errors.WorkflowInvalid("x"), "config"),
+    (errors.UnknownWorkflow("x", ["y"]), "config"),
+    (errors.RunNotFound(7), "config"),
+    (errors.GateFailed("test", "rate limit, disk full"), "gate"),
 ]
+
+#: Errors that stand for many, and say what they are by their text, their number or their evidence.
+WIDE = {"AdwError", "StateError", "OwnershipError", "DatabaseError", "BackupError", "RunFailed"}
 
 
 @pytest.mark.parametrize(("error", "klass"), OWN, ids=[type(error).__name__ for error, _ in OWN])
 def test_our_own_errors_have_their_class(error, klass):
     assert _class(error) == klass
+
+
+def test_every_error_of_ours_has_a_class_of_failure():
+    """
+    A new error in errors.py needs a line in OWN_TYPES, and one above.
+    """
+    ours = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.AdwError)}
+
+    tested = {base.__name__ for error, _ in OWN for base in type(error).__mro__}
+    assert ours - tested - WIDE == set()
 
 
 @pytest.mark.parametrize("error", [errors.Fenced("x", 1), errors.CommitUnknown("x", "y"), errors.LeaseLost()])
@@ -182,6 +199,10 @@ def test_an_owner_who_lost_the_workflow_or_does_not_know_never_just_repeats(erro
         (NotImplementedError(), "bug"),
         (RecursionError(), "bug"),
         (KeyboardInterrupt(), "interrupted"),
+        (SystemExit(), "failed"),
+        (SystemExit(1), "failed"),
+        (SystemExit(127), "missing"),
+        (SystemExit("rate limit exceeded"), "rate_limited"),
         (json.JSONDecodeError("x", "y", 0), "bad_output"),
         (type("RateLimitError", (Exception,), {})("slow"), "rate_limited"),
         (type("ReadTimeout", (type("TimeoutException", (Exception,), {}),), {})(), "timeout"),
@@ -382,6 +403,12 @@ def test_what_caused_an_error_decides_when_the_error_itself_does_not():
     assert _class(_caused(RuntimeError("rate limit"), OSError(errno.ENOSPC, "full"))) == "disk"
     assert _class(_caused(RuntimeError("the step failed"), RunFailed(FailedRun(exit_code=1)))) == "failed"
     assert _class(urllib.error.URLError(ConnectionRefusedError())) == "network"
+    assert _class(_caused(RunFailed(FailedRun(exit_code=1)), SystemExit(1))) == "failed"
+
+
+def test_a_translated_lookup_is_no_bug():
+    assert _class(_caused(RuntimeError("the answer has no field x"), KeyError("x"))) == "unknown"
+    assert _class(_caused(KeyError("x"), ConnectionResetError())) == "bug"
 
 
 def test_a_circle_of_causes_ends():

@@ -19,7 +19,7 @@ from adws.adw_modules.error_handler import (
     facts_of,
 )
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.retry_handler import AskPerson, GiveUp, Retry, RetryPolicies, RetryPolicy, decide
+from adws.adw_modules.retry_handler import AskPerson, Backoff, GiveUp, Retry, RetryPolicies, RetryPolicy, decide
 from adws.adw_modules.timestamps import to_text
 
 NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
@@ -211,7 +211,7 @@ def test_jitter_never_asks_the_server_too_early():
 
     assert _decide(told, random=0.0).delay_seconds == 100.0
     assert _decide(told, random=0.8).delay_seconds == 120.0
-    assert _decide(told, random=0.8, policy=RetryPolicies(rate_limit=RetryPolicy(jitter=False))).delay_seconds == 100.0
+    assert _decide(told, random=0.8, policy=RetryPolicies(rate_limit=Backoff(jitter=False))).delay_seconds == 100.0
 
 
 def test_those_who_wait_the_least_time_of_a_class_do_not_come_back_at_once():

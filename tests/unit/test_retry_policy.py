@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from adws.adw_modules.error_classes import ErrorCategory
 from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.retry_handler import BackoffStrategy, RetryPolicies, RetryPolicy, policies_of, same_for_all
+from adws.adw_modules.retry_handler import (
+    Backoff,
+    BackoffStrategy,
+    RetryPolicies,
+    RetryPolicy,
+    policies_of,
+    same_for_all,
+)
 from adws.adw_modules.retry_policy import scaled
 from adws.adw_modules.workflow import RetrySpec
 from adws.testing import FakeClock
@@ -181,17 +188,17 @@ def test_jitter_is_at_most_a_quarter(policy, attempt, random):
     ],
 )
 def test_each_category_has_waits_of_its_own_and_a_cap(category, delays, cap):
-    policy = RetryPolicies().for_error(category, "x")
+    backoff = RetryPolicies().for_error(category, "x")
 
-    assert [policy.calculate_delay(attempt) for attempt in range(7)] == delays
-    assert policy.calculate_delay(10**6) == cap
+    assert [backoff.delay(attempt) for attempt in range(7)] == delays
+    assert backoff.delay(10**6) == cap
 
 
 def test_a_quota_waits_for_hours_and_longer_for_its_server():
     policies = RetryPolicies()
     quota = policies.for_error(ErrorCategory.RATE_LIMIT, "quota_window")
 
-    assert [quota.calculate_delay(attempt) for attempt in range(3)] == [1800.0, 3600.0, 3600.0]
+    assert [quota.delay(attempt) for attempt in range(3)] == [1800.0, 3600.0, 3600.0]
     assert policies.longest_wait("quota_window") > 7 * 86_400
     assert policies.longest_wait("rate_limited") == 3600.0
 
@@ -203,11 +210,15 @@ def test_configuration_and_fatal_errors_cannot_be_made_retryable(category):
 
 
 def test_one_policy_may_stand_for_all():
-    policy = RetryPolicy(max_attempts=7)
+    policy = RetryPolicy(
+        backoff_strategy=BackoffStrategy.LINEAR, backoff_base_seconds=7.0, backoff_max_seconds=70.0, jitter=False
+    )
     policies = same_for_all(policy)
+    waits = Backoff(strategy=BackoffStrategy.LINEAR, base_seconds=7.0, max_seconds=70.0, jitter=False)
 
-    assert all(policies.for_error(category, "x") is policy for category in ErrorCategory)
-    assert policies.for_error(ErrorCategory.RATE_LIMIT, "quota_window") is policy
+    assert all(policies.for_error(category, "x") == waits for category in ErrorCategory)
+    assert policies.for_error(ErrorCategory.RATE_LIMIT, "quota_window") == waits
+    assert policies.longest_wait("quota_window") == 3600.0
     assert not policies.keeps_class_delay
     assert not policies.keeps_class_retries
 
@@ -215,9 +226,9 @@ def test_one_policy_may_stand_for_all():
 def test_a_base_delay_scales_every_category():
     policies = scaled(100.0)
 
-    assert policies.rate_limit.calculate_delay(1) == 300.0
-    assert policies.transient.calculate_delay(0) == 100.0
-    assert policies.resource.calculate_delay(0) == 200.0
+    assert policies.rate_limit.delay(1) == 300.0
+    assert policies.transient.delay(0) == 100.0
+    assert policies.resource.delay(0) == 200.0
 
 
 def test_a_phase_that_says_nothing_gets_what_each_category_asks_for():
@@ -227,17 +238,25 @@ def test_a_phase_that_says_nothing_gets_what_each_category_asks_for():
 def test_a_phase_may_say_how_it_waits():
     policies = policies_of(RetrySpec(strategy="fixed", base_seconds=0.5, max_seconds=9.0, categories=("transient",)))
 
-    assert policies.transient.calculate_delay(3) == policies.resource.calculate_delay(3) == 0.5
-    assert policies.rate_limit.backoff_max_seconds == 9.0
+    assert policies.transient.delay(3) == policies.resource.delay(3) == 0.5
+    assert policies.rate_limit.max_seconds == 9.0
     assert policies.retried == {ErrorCategory.TRANSIENT}
     assert not policies.keeps_class_delay
     assert policies.keeps_class_retries
 
 
 def test_a_base_above_the_usual_cap_or_a_cap_below_the_usual_base_moves_the_other():
-    assert policies_of(RetrySpec(base_seconds=600.0)).transient.backoff_max_seconds == 600.0
-    assert policies_of(RetrySpec(max_seconds=0.5)).resource.backoff_base_seconds == 0.5
+    assert policies_of(RetrySpec(base_seconds=600.0)).transient.max_seconds == 600.0
+    assert policies_of(RetrySpec(max_seconds=0.5)).resource.base_seconds == 0.5
     assert policies_of(RetrySpec(max_seconds=0.5)).keeps_class_delay
+
+
+@pytest.mark.parametrize("seconds", [0, 0.0, 1e9])
+@pytest.mark.parametrize("strategy", ["fixed", "linear", "exponential"])
+def test_a_phase_may_ask_for_no_wait_or_for_years(seconds, strategy):
+    policies = policies_of(RetrySpec(strategy=strategy, base_seconds=seconds, max_seconds=seconds))
+
+    assert [policies.transient.delay(attempt) for attempt in (0, 7, 10**6)] == [seconds] * 3
 
 
 @pytest.mark.parametrize(
@@ -249,7 +268,8 @@ def test_a_base_above_the_usual_cap_or_a_cap_below_the_usual_base_moves_the_othe
             "no error category 'odd' that is retried: use transient, rate_limit, resource",
         ),
         (RetrySpec(categories=("fatal",)), "category fatal are never retried"),
-        (RetrySpec(base_seconds=0.0), "backoff_base_seconds is 0.0"),
+        (RetrySpec(base_seconds=-1.0), "base_seconds is -1.0: give a number from 0.0"),
+        (RetrySpec(base_seconds=9.0, max_seconds=3.0), "max_seconds is 3.0: give a number from 9.0"),
     ],
 )
 def test_a_phase_with_a_policy_that_cannot_be_is_refused(spec, message):
