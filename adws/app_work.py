@@ -125,6 +125,7 @@ class WorkRoom:
             say=self._app.say,
             tell=self._app.tell,
             log_of=self._log_of,
+            redactor=app.redactor,
         )
 
     def _log_of(self, adw_id: str) -> AbstractContextManager[object]:

@@ -318,6 +318,9 @@ class Requests(Protocol):
     def open_for(self, adw_id: str) -> tuple[Request, ...]:
         """Return what is not handled yet, oldest first."""
 
+    def get(self, request_id: int) -> Request | None:
+        """Return a request, handled or not."""
+
     def handled(self, request_id: int, outcome: str) -> bool:
         """Mark it handled; False when it was already."""
 

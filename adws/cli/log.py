@@ -11,29 +11,46 @@ if TYPE_CHECKING:
     from adws.config import Settings
 
 _ROOT = "adw"
+#: Dots in the name of a workflow's logger, adw.<id>.<phase>.
+_WORKFLOW_DOTS = 2
 
 
-def install(settings: Settings) -> None:
-    """Send what adw logs from here on to standard error, in the form and from the level that the settings say."""
+def install(settings: Settings, *, with_workflows: bool = True) -> None:
+    """
+    Send what adw logs from here on to standard error, in the form and from the level that the settings say.
+
+    Without *with_workflows* what is logged of a workflow goes to its file only: the command shows it in its own way.
+    """
     logger = logging.getLogger(_ROOT)
     for handler in [handler for handler in logger.handlers if isinstance(handler, _Late)]:
         logger.removeHandler(handler)
-    logger.addHandler(_Late(settings))
+    logger.addHandler(_Late(settings, with_workflows=with_workflows))
     logger.setLevel(settings.log_level)
 
 
 class _Late(logging.Handler):
-    """Puts the real handler in its own place when there is something to log."""
+    """Puts the real handler beside itself when there is something to log, and is silent from then on."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, with_workflows: bool) -> None:
         super().__init__()
         self._settings = settings
+        self._with_workflows = with_workflows
+        if not with_workflows:
+            self.addFilter(_is_not_of_a_workflow)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Set the log up and hand *record* on."""
+        """Set the log up; the handler that comes gets *record* by itself, for it stands behind this one."""
+        del record
         from adws.adw_modules import structured_logger  # noqa: PLC0415 - views start without it
         from adws.adw_modules.redaction import Redactor  # noqa: PLC0415 - views start without it
 
-        logging.getLogger(_ROOT).removeHandler(self)
+        self.setLevel(logging.CRITICAL + 1)
         level, form = self._settings.log_level, self._settings.log_format
-        structured_logger.configure(level, form, redactor=Redactor(self._settings.secrets())).handle(record)
+        real = structured_logger.configure(level, form, redactor=Redactor(self._settings.secrets()))
+        if not self._with_workflows:
+            real.addFilter(_is_not_of_a_workflow)
+
+
+def _is_not_of_a_workflow(record: logging.LogRecord) -> bool:
+    """Say whether *record* is not from a logger `adw.<id>.<phase>`."""
+    return record.name.count(".") < _WORKFLOW_DOTS

@@ -15,6 +15,8 @@ from adws.adw_modules.interfaces import PeekedState
 if TYPE_CHECKING:
     from adws.app import App
 
+_STOPPED = frozenset({"completed", "failed", "paused", "abandoned", "rolled_back"})
+
 
 def peek(app: App, adw_id: str) -> PeekedState:
     """Return the document of a workflow; raise StateNotFound when there is none."""
@@ -22,6 +24,11 @@ def peek(app: App, adw_id: str) -> PeekedState:
         raise StateNotFound(adw_id)
 
     return app.store.peek(adw_id)
+
+
+def has_stopped(app: App, adw_id: str) -> bool:
+    """Say whether nobody will work on the workflow before a person does something."""
+    return peek(app, adw_id).data.get("current_state") in _STOPPED
 
 
 def notes(peeked: PeekedState) -> tuple[str, ...]:

@@ -52,6 +52,11 @@ def emit(data: Printable, text: str | Iterable[str], *, as_json: bool) -> None:
     _write("\n".join(clean(line) for line in lines))
 
 
+def emit_line(data: Printable, text: str, *, as_json: bool) -> None:
+    """Print one of many as they come: JSON in one line, or *text*; each reaches the reader at once."""
+    _write(json.dumps(data, sort_keys=True) if as_json else clean(text))
+
+
 def say(message: str) -> None:
     """Tell the person something on stderr, where it does not mix with the output."""
     click.echo(clean(message), err=True)

@@ -169,6 +169,15 @@ def events_lines(events: Sequence[Event], now: datetime) -> list[str]:
     return output.table(("EVENT", "TIME", "WHAT", "WHERE", "ATTEMPT", "DATA"), rows)
 
 
+def event_line(event: Event) -> str:
+    """Return one event as a line of its own."""
+    where = f" {event.node_name}" if event.node_name else ""
+    attempt = f" {event.attempt_number}" if event.attempt_number is not None else ""
+    data = f" {json.dumps(event.data, ensure_ascii=False, sort_keys=True)}" if event.data else ""
+
+    return f"{event.created_at} {event.event_type}{where}{attempt}{data}"
+
+
 # --- parts of the status ---------------------------------------------------------------------------------------
 
 

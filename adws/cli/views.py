@@ -18,6 +18,9 @@ from adws.cli import arguments, looking, main, output, view_text
 if TYPE_CHECKING:
     from adws.app import App
 
+#: Seconds between two looks for more events.
+_LOOK_SECONDS = 0.25
+
 
 @click.command()
 @arguments.adw_id_argument
@@ -62,9 +65,10 @@ def list_(
 @arguments.adw_id_argument
 @click.option("--after", metavar="EVENT", help="Only what came after this event.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Events to show.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as more happens, until the workflow stops.")
 @output.json_option
-def events(*, adw_id: str, after: str | None, limit: int, as_json: bool) -> None:
-    """Show what happened to a workflow, in order."""
+def events(*, adw_id: str, after: str | None, limit: int, follow: bool, as_json: bool) -> None:
+    """Show what happened to a workflow, in order; with -f and --json one document a line."""
     with main.open_home() as app:
         if not app.has_database():
             raise StateNotFound(adw_id)
@@ -72,7 +76,24 @@ def events(*, adw_id: str, after: str | None, limit: int, as_json: bool) -> None
         if not found and not app.store.exists(adw_id):
             raise StateNotFound(adw_id)
 
-        output.emit(view_text.events_data(found), view_text.events_lines(found, app.clock.now()), as_json=as_json)
+        if not follow:
+            output.emit(view_text.events_data(found), view_text.events_lines(found, app.clock.now()), as_json=as_json)
+            return
+        _follow(app, adw_id, after, as_json=as_json)
+
+
+def _follow(app: App, adw_id: str, after: str | None, *, as_json: bool) -> None:
+    """Print events as they come, until the workflow has stopped and there are none left."""
+    while True:
+        has_stopped = looking.has_stopped(app, adw_id)
+        found = app.events.of_workflow(adw_id, after=after)
+        for event in found:
+            after = event.event_id
+            output.emit_line(event.to_json(), view_text.event_line(event), as_json=as_json)
+        if has_stopped and not found:
+            return
+        if not found:
+            app.clock.sleep(_LOOK_SECONDS)
 
 
 def _lease_of(app: App, adw_id: str) -> tuple[LeaseRow | None, str | None]:

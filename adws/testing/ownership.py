@@ -260,6 +260,10 @@ class MemoryRequests:
         check_adw_id(adw_id)
         return tuple(r for r in self._requests if r.adw_id == adw_id and r.handled_at is None)
 
+    def get(self, request_id: int) -> Request | None:
+        """Return a request, handled or not."""
+        return self._requests[request_id - 1] if 1 <= request_id <= len(self._requests) else None
+
     def handled(self, request_id: int, outcome: str) -> bool:
         """Mark it handled; False when it was already, or never asked."""
         with self._guard:

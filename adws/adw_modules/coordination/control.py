@@ -183,9 +183,15 @@ class Control:
             session.settle()
             plan = session.plan_resume(from_phase=from_phase, grant=grant)
             session.change(lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))
+            self._overtake(adw_id)
             run = self._runs.enqueue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
+
+    def _overtake(self, adw_id: str) -> None:
+        """Answer what was asked of an owner who died over it: what is decided now is newer."""
+        for request in self._requests.open_for(adw_id):
+            self._requests.handled(request.request_id, "overtaken: the workflow was told to go on")
 
     def hint(self, adw_id: str, text: str, *, by: str) -> Asked | Applied:
         """Say what to do differently in the next attempt."""

@@ -32,6 +32,8 @@ class Start:
     model_set: str | None = None
     priority: int = 0
     asked_by: str = ""
+    max_retries: int = 3
+    max_reworks: int = 3
     max_total_attempts: int | None = None
     max_minutes: float | None = None
 
@@ -61,6 +63,8 @@ class Launcher:
                 for phase in start.spec.phases
             ],
             model_set=start.model_set,
+            max_retries=start.max_retries,
+            max_reworks=start.max_reworks,
             max_total_attempts=start.max_total_attempts,
             max_minutes=start.max_minutes,
             created_at=moment,

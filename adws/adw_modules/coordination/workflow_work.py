@@ -86,6 +86,8 @@ class RunWork:
         parts = self._parts
         run = parts.runs.begin(run)
         with parts.engine.log_of(run.adw_id), parts.keeper.charge(owned, run) as charge:
+            for request in parts.requests.open_for(run.adw_id):  # a former owner may have died over them
+                charge.note(request)
             session = WorkSession(parts.engine, owned, charge)
             outcome = self._carry_on(session, charge)
             self._answer_requests(charge, outcome)

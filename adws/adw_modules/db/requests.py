@@ -49,6 +49,13 @@ class DatabaseRequests:
 
         return tuple(rows.to_request(row) for row in found)
 
+    def get(self, request_id: int) -> Request | None:
+        """Return a request, handled or not."""
+        with self._database.read() as session:
+            row = session.one(statements.REQUEST_GET, {"request_id": request_id})
+
+        return rows.to_request(row) if row else None
+
     def handled(self, request_id: int, outcome: str) -> bool:
         """Mark it handled; False when it was already, or never asked."""
         params = {

@@ -163,6 +163,10 @@ REQUESTS_OPEN = """
 SELECT request_id, adw_id, kind, payload, asked_by, created_at, handled_at, outcome FROM requests
 WHERE adw_id = :adw_id AND handled_at IS NULL ORDER BY request_id
 """
+REQUEST_GET = """
+SELECT request_id, adw_id, kind, payload, asked_by, created_at, handled_at, outcome FROM requests
+WHERE request_id = :request_id
+"""
 REQUEST_HANDLED = """
 UPDATE requests SET handled_at = :handled_at, outcome = :outcome WHERE request_id = :request_id AND handled_at IS NULL
 """

@@ -20,9 +20,12 @@ from adws.adw_modules.attempt_rules import Trouble
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.errors import (
+    AdwError,
     DurabilityUnknown,
+    Fenced,
     GateFailed,
-    OwnershipError,
+    LeaseLost,
+    RunLost,
     StateConflict,
     StateUnserialisable,
     UsageError,
@@ -30,7 +33,7 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.interfaces import Clock, Owned
 from adws.adw_modules.interfaces_engine import Orders, PhaseContext, ProcessRecord, Runner
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RunReport, Suspended
-from adws.adw_modules.phase_choice import Chosen, limit, running_attempt
+from adws.adw_modules.phase_choice import AllPassed, Chosen, choose, limit, running_attempt
 from adws.adw_modules.resume_rules import ResumePlan, definition_of, hints_for, plan_resume
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
@@ -39,6 +42,7 @@ from adws.adw_modules.structured_logger import StructuredLogger
 if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
     from adws.adw_modules.events import Event
+    from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 
 logger = logging.getLogger("adw.engine")
@@ -46,7 +50,7 @@ logger = logging.getLogger("adw.engine")
 _Result = TypeVar("_Result")
 
 #: Not ours to handle: somebody else owns the workflow, or nobody knows what is on disk.
-_NOT_OURS = (OwnershipError, StateConflict, DurabilityUnknown)
+_NOT_OURS = (Fenced, LeaseLost, RunLost, StateConflict, DurabilityUnknown)
 
 
 class Judge(Protocol):
@@ -75,6 +79,7 @@ class EngineParts:
     say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: shows a line of a phase's output
     tell: Callable[[WorkflowDocument, Sequence[Event]], None] = lambda _document, _events: None  #: shows what is stored
     log_of: Callable[[str], AbstractContextManager[object]] = nullcontext  #: opens the log of a workflow
+    redactor: Redactor | None = None  #: keeps secrets out of the log
 
 
 class WorkSession:
@@ -159,7 +164,7 @@ class WorkSession:
 
     def _open(self) -> Chosen | Outcome:
         """Return the phase whose attempt is recorded and may run now, or what is to be done instead."""
-        over = self.settle() or _resting(self.document)
+        over = self.settle() or self._resting()
         if over is not None:
             return over
         draft = self._draft()
@@ -168,6 +173,24 @@ class WorkSession:
             self._save(draft)
 
         return self._as_stored(found) if isinstance(found, Chosen) else found
+
+    def _resting(self) -> Outcome | None:
+        """Return the outcome of a workflow that nobody may work on as it stands."""
+        document = self.document
+        state = WorkflowState(document.current_state)
+        if document.rollback is not None or state in TERMINAL_STATES:
+            return Done(state=state.value, warnings=tuple(document.warnings))
+        if state is WorkflowState.PAUSED:
+            return Paused(reason=document.pause_reason or "paused")
+        if state is WorkflowState.FAILED:
+            found = choose(self.spec, document.phases)
+            failed = None if isinstance(found, AllPassed) else document.phases[found.index]
+            message = failed.last_failure_reason if failed else None
+            return Failed(
+                phase=failed.name if failed else "", reason=document.terminal_reason or "FAILED", message=message or ""
+            )
+
+        return None
 
     def _begin(self, draft: Draft) -> Chosen | Outcome:
         found = attempt_rules.before_attempt(draft, self.spec)
@@ -184,16 +207,27 @@ class WorkSession:
         order = self._orders.current()
         if order is not None:
             return Suspended(reason=order.reason)
-        context = self._context(chosen)
         try:
-            return self._runner(phase).run(phase, context)
+            report: object = self._runner(phase).run(phase, self._context(chosen))
         except _NOT_OURS:
             raise
-        except KeyboardInterrupt:
-            self._close(chosen, Suspended(reason="interrupted from the keyboard"), lambda: False)
+        except KeyboardInterrupt as stop:
+            self._suspend(chosen, stop)
             raise
-        except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a runner raises is a failed attempt
+        except BaseException as exc:  # noqa: BLE001 - whatever a runner raises is a failed attempt
             return RunReport(ok=False, error=exc)
+        if isinstance(report, RunReport | Suspended):
+            return report
+        wrong = f"the runner {phase.runner!r} answered with {type(report).__name__}, not with a RunReport or Suspended"
+
+        return RunReport(ok=False, error=TypeError(wrong))
+
+    def _suspend(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
+        """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
+        try:
+            self._finish(chosen, Suspended(reason="interrupted from the keyboard"), None, lambda: False)
+        except AdwError as exc:
+            stop.add_note(f"the attempt could not be closed and will count as interrupted: {exc}")
 
     def _runner(self, phase: PhaseSpec) -> Runner:
         runner = self._parts.runners.get(phase.runner)
@@ -238,17 +272,19 @@ class WorkSession:
             return self._finish(chosen, report, verdict, may_go_on)
         except StateUnserialisable as exc:
             # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
-            self._machine = None
             return self._finish(chosen, RunReport(ok=False, error=exc), None, may_go_on)
 
     def _verdict(self, chosen: Chosen, report: RunReport | Suspended) -> GateVerdict | None:
-        if isinstance(report, Suspended) or not report.ok or report.wants_rework:
+        if isinstance(report, Suspended) or not _is_well(report) or report.wants_rework:
             return None
         try:
             return self._parts.gates(chosen.spec, self._context(chosen), report)
         except _NOT_OURS:
             raise
-        except Exception as exc:  # noqa: BLE001 - a gate that cannot be decided does not pass
+        except KeyboardInterrupt as stop:
+            self._suspend(chosen, stop)
+            raise
+        except BaseException as exc:  # noqa: BLE001 - a gate that cannot be decided does not pass
             return GateVerdict(passed=False, reason=f"the gate could not be decided: {exc}")
 
     def _finish(
@@ -277,54 +313,43 @@ class WorkSession:
     ) -> Outcome:
         if isinstance(report, Suspended):
             order = self._orders.current()
-            return attempt_rules.suspend(draft, chosen, kind=order.kind if order else "stop", reason=report.reason)
-        if report.ok and report.wants_rework and chosen.spec.on_rework:
+            kind, reason = (order.kind, order.reason or report.reason) if order else ("stop", report.reason)
+            return attempt_rules.suspend(draft, chosen, kind=kind, reason=reason)
+        if _is_well(report) and report.wants_rework and chosen.spec.on_rework:
             return attempt_rules.rework(draft, self.spec, chosen, report)
-        error = report.error if not report.ok else _gate_error(chosen.spec, report, verdict)
+        error = _gate_error(chosen.spec, report, verdict) if _is_well(report) else report.error
         if error is None and verdict is not None and verdict.needs_human:
             return attempt_rules.await_approval(draft, chosen, report, verdict.reason)
         if error is None and report.ok:
             return attempt_rules.succeed(draft, self.spec, chosen, report)
-        trouble = self._parts.judge(error or RuntimeError("it failed without a reason"), chosen.spec, chosen.record)
+        record = draft.phase(chosen.index)
+        trouble = self._parts.judge(error or RuntimeError("it failed without a reason"), chosen.spec, record)
 
         return attempt_rules.fail(draft, self.spec, chosen, trouble, report)
 
     # --- the document ------------------------------------------------------------------------------------------
 
     def _draft(self) -> Draft:
-        if self._machine is None:
-            self._machine = WorkflowStateMachine.of(self.document, now=self._parts.clock.now)
+        # The draft may move the machine: it comes back with the write that stores the move, and never without it.
+        machine, self._machine = self._machine, None
+        if machine is None:
+            machine = WorkflowStateMachine.of(self.document, now=self._parts.clock.now)
 
-        return Draft(self.document, self._machine, now=self._parts.clock.now)
+        return Draft(self.document, machine, now=self._parts.clock.now)
 
     def _save(self, draft: Draft) -> None:
-        try:
-            self._owned.save(draft.finished(), events=draft.events)
-        except BaseException:
-            self._machine = None  # it may have moved on without the document
-            raise
-        _log(self.document, draft.events)
+        self._owned.save(draft.finished(), events=draft.events)
+        self._machine = draft.machine
+        _log(self.document, draft.events, self._parts.redactor)
         self._parts.tell(self.document, draft.events)
 
     def _as_stored(self, chosen: Chosen) -> Chosen:
         return Chosen(spec=chosen.spec, record=self.document.phases[chosen.index], index=chosen.index)
 
 
-def _resting(document: WorkflowDocument) -> Outcome | None:
-    """Return the outcome of a workflow that nobody may work on as it stands."""
-    state = WorkflowState(document.current_state)
-    if document.rollback is not None or state in TERMINAL_STATES:
-        return Done(state=state.value, warnings=tuple(document.warnings))
-    if state is WorkflowState.PAUSED:
-        return Paused(reason=document.pause_reason or "paused")
-    if state is WorkflowState.FAILED:
-        failed = next((record for record in document.phases if record.status == "failed"), None)
-        message = failed.last_failure_reason if failed else None
-        return Failed(
-            phase=failed.name if failed else "", reason=document.terminal_reason or "FAILED", message=message or ""
-        )
-
-    return None
+def _is_well(report: RunReport) -> bool:
+    """Say whether the runner reports success, and nothing that speaks against it."""
+    return report.ok and report.error is None
 
 
 def _gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None) -> BaseException | None:
@@ -339,12 +364,12 @@ def _gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None
 _LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase_failed": "ERROR"}
 
 
-def _log(document: WorkflowDocument, events: Sequence[Event]) -> None:
+def _log(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor | None) -> None:
     """Tell the log of what is now stored, with the counters that the document has."""
     limits = {record.name: (record.attempts_used, limit(record)) for record in document.phases}
     for event in events:
-        used, allowed = limits.get(event.node_name or "", (0, 0))
-        StructuredLogger(document.adw_id, event.node_name or "workflow").log(
+        used, allowed = limits.get(event.node_name or "", (None, None))
+        StructuredLogger(document.adw_id, event.node_name or "workflow", redactor=redactor).log(
             _LEVELS.get(event.event_type, "INFO"),
             _sentence(event, used, allowed),
             event_type=event.event_type,
@@ -357,7 +382,7 @@ def _log(document: WorkflowDocument, events: Sequence[Event]) -> None:
         )
 
 
-def _sentence(event: Event, used: int, allowed: int) -> str:
+def _sentence(event: Event, used: int | None, allowed: int | None) -> str:
     words = event.event_type.replace("_", " ")
     if event.event_type == "attempt_started":
         return f"Attempt {used}/{allowed}"

@@ -1,0 +1,187 @@
+"""
+Why a workflow is not moving, what will happen next, and what to type: one paragraph.
+
+Pure: reads the plain JSON of a document, its lease and its run, so that it starts fast and works on damaged ones too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.recovery_rules import Claim
+from adws.adw_modules.runs import FINAL_RUNS, RunState
+
+_PARKED = ("paused", "failed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Situation:
+    """What is known about a workflow."""
+
+    data: JsonObject  #: its document
+    lease: Claim
+    run_state: RunState | None = None  #: of its newest run
+    run_reason: str = ""
+    not_before: str = ""  #: when that run is due
+    is_due: bool = True
+    asked: tuple[str, ...] = ()  #: kinds of requests that its owner has not answered
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """The answer."""
+
+    why: str
+    then: str  #: what happens next by itself
+    commands: tuple[str, ...] = ()  #: what to type
+
+    def paragraph(self) -> str:
+        """Return it as one paragraph."""
+        typed = f" Type: {', or '.join(self.commands)}." if self.commands else ""
+
+        return f"{self.why} {self.then}{typed}"
+
+
+def explain(found: Situation) -> Explanation:
+    """Return why the workflow stands where it stands."""
+    adw_id, state = _text(found.data, "adw_id"), _text(found.data, "current_state")
+    if found.data.get("rollback") is not None and state != "rolled_back":
+        return Explanation(
+            why=f"Workflow {adw_id} is being rolled back and is not finished.",
+            then="Nothing else is done with it until that is over.",
+            commands=(f"adw rollback {adw_id}",),
+        )
+    if found.lease.is_live:
+        return _at_work(found, adw_id, state)
+    if state == "paused":
+        return _paused(found, adw_id)
+    if state == "failed":
+        return _failed(found, adw_id)
+    if state in ("completed", "abandoned", "rolled_back"):
+        return _over(found, adw_id, state)
+
+    return _waiting(found, adw_id, state)
+
+
+def _at_work(found: Situation, adw_id: str, state: str) -> Explanation:
+    phase = _phase(found.data, "running")
+    what = f"{_text(phase, 'name')}, attempt {_attempts(phase)}" if phase else state
+    asked = f" It was asked to {' and '.join(found.asked)} and has not answered yet." if found.asked else ""
+
+    return Explanation(
+        why=f"Workflow {adw_id} is moving: {found.lease.owner} works on {what}.{asked}",
+        then="It goes on by itself.",
+        commands=(f"adw logs {adw_id} -f", f"adw events {adw_id} -f"),
+    )
+
+
+def _paused(found: Situation, adw_id: str) -> Explanation:
+    phase = _phase(found.data, "waiting")
+    if phase is not None:
+        return Explanation(
+            why=f"Workflow {adw_id} waits for a person to look at {_text(phase, 'name')}.",
+            then="Nothing happens until somebody decides.",
+            commands=(f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"),
+        )
+    reason = _text(found.data, "pause_reason") or "no reason is recorded"
+
+    return Explanation(
+        why=f"Workflow {adw_id} is paused in {_text(found.data, 'resume_state') or 'pending'}: {reason}.",
+        then="It keeps its issue and goes on only when it is told to.",
+        commands=(f"adw resume {adw_id}", f"adw abandon {adw_id}"),
+    )
+
+
+def _failed(found: Situation, adw_id: str) -> Explanation:
+    phase = _phase(found.data, "failed") or {}
+    name = _text(phase, "name") or _text(found.data, "failed_phase") or "a phase"
+    reason = _text(found.data, "terminal_reason") or _text(phase, "terminal_reason")
+    message = _text(phase, "last_failure_reason")
+    advice = _text(_last_error(phase), "advice")
+    why = (
+        f"Workflow {adw_id} failed in {name}"
+        + (f" ({reason})" if reason else "")
+        + (f": {message}." if message else ".")
+    )
+    is_spent = _number(phase, "attempts_used") >= _number(phase, "max_attempts") + _number(phase, "granted") > 0
+    again = f"adw retry {adw_id} --grant 3" if is_spent else f"adw retry {adw_id}"
+
+    return Explanation(
+        why=f"{why} {advice}".rstrip(),
+        then="It keeps its issue and is not tried again by itself.",
+        commands=(f"adw logs {adw_id}", again, f"adw resume {adw_id} --from {name}", f"adw abandon {adw_id}"),
+    )
+
+
+def _over(found: Situation, adw_id: str, state: str) -> Explanation:
+    number = found.data.get("issue_number")
+    again = (f"adw run {number}",) if isinstance(number, int) else ()
+
+    return Explanation(why=f"Workflow {adw_id} is {state}.", then="Nothing more happens to it.", commands=again)
+
+
+def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
+    phase = _phase(found.data, "retry_wait")
+    if phase is not None:
+        why = (
+            f"Workflow {adw_id} waits to try {_text(phase, 'name')} again at {_text(phase, 'retry_at')}"
+            f" (attempt {_attempts(phase)} failed: {_text(phase, 'last_failure_reason')})."
+        )
+        return Explanation(
+            why=why, then="A worker does that when it is due.", commands=("adw worker", f"adw resume {adw_id}")
+        )
+    if found.run_state is None or found.run_state in FINAL_RUNS:
+        return Explanation(
+            why=f"Workflow {adw_id} is {state}, and no run waits for it.",
+            then="The next worker, or adw recover, queues it again.",
+            commands=("adw recover", f"adw resume {adw_id}"),
+        )
+    if found.run_state is RunState.PENDING:
+        due = "" if found.is_due else f", not before {found.not_before}"
+        reason = f" ({found.run_reason})" if found.run_reason else ""
+        return Explanation(
+            why=f"Workflow {adw_id} is {state} and waits for a worker{due}{reason}.",
+            then="A worker takes it up.",
+            commands=("adw worker", f"adw resume {adw_id}"),
+        )
+
+    return Explanation(
+        why=f"Workflow {adw_id} is {state}, but whoever worked on it is gone: {found.lease.why_over()}.",
+        then="The next worker, or adw recover, makes it ready to go on.",
+        commands=("adw recover", f"adw resume {adw_id}"),
+    )
+
+
+# --- reading plain JSON ----------------------------------------------------------------------------------------
+
+
+def _phase(data: JsonObject, status: str) -> JsonObject | None:
+    phases = data.get("phases")
+    for phase in phases if isinstance(phases, list) else []:
+        if isinstance(phase, dict) and phase.get("status") == status:
+            return phase
+
+    return None
+
+
+def _last_error(phase: JsonObject) -> JsonObject:
+    attempts = phase.get("attempts")
+    last = attempts[-1] if isinstance(attempts, list) and attempts else None
+    error = last.get("error") if isinstance(last, dict) else None
+
+    return error if isinstance(error, dict) else {}
+
+
+def _attempts(phase: JsonObject) -> str:
+    return f"{_number(phase, 'attempts_used')}/{_number(phase, 'max_attempts') + _number(phase, 'granted')}"
+
+
+def _text(data: JsonObject, key: str) -> str:
+    value: JsonValue = data.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(data: JsonObject, key: str) -> int:
+    value = data.get(key)
+    return value if isinstance(value, int) else 0

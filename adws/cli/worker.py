@@ -1,0 +1,107 @@
+"""`adw worker`, `adw recover`: carrying out what waits, and finding what was left behind."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from adws.adw_modules.coordination.worker import Worker, WorkerOptions
+from adws.adw_modules.coordination.workflow_work import WorkEnd, describe
+from adws.adw_modules.recovery_rules import Action, RecoveryStep
+from adws.cli import main, output
+
+if TYPE_CHECKING:
+    from adws.adw_modules.json_value import JsonObject
+
+EXIT_FAILED = 1
+
+
+@click.command()
+@click.option("--concurrency", type=click.IntRange(1, 64), default=1, show_default=True, help="Workflows at a time.")
+@click.option("--once", is_flag=True, help="Stop when nothing is due.")
+@click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="Stop after N runs.")
+@click.option("--stop-on-first-failure", is_flag=True, help="Stop when a workflow has failed, with exit code 1.")
+@click.option(
+    "--poll-interval",
+    type=click.FloatRange(min=0.001),
+    default=0.025,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two looks at the queue.",
+)
+@output.json_option
+def worker(
+    *,
+    concurrency: int,
+    once: bool,
+    max_runs: int | None,
+    stop_on_first_failure: bool,
+    poll_interval: float,
+    as_json: bool,
+) -> int:
+    """Work on runs as they come, until SIGTERM or Ctrl-C: then what is under way is suspended and goes back."""
+    with main.open_home(role="worker") as app:
+        made = app.work.worker(
+            WorkerOptions(
+                concurrency=concurrency,
+                once=once,
+                max_runs=max_runs,
+                stop_on_first_failure=stop_on_first_failure,
+                poll_seconds=poll_interval,
+                recover_seconds=app.settings.recover_seconds,
+                ttl_seconds=app.settings.lease_ttl_seconds,
+            ),
+            on_end=_say_end if not as_json else lambda _end: None,
+        )
+        _listen(made)
+        totals = made.run()
+        data: JsonObject = {name: getattr(totals, name) for name in totals.__slots__}
+        output.emit(data, ", ".join(f"{name} {count}" for name, count in data.items()), as_json=as_json)
+
+    return EXIT_FAILED if stop_on_first_failure and totals.failed else 0
+
+
+def _listen(made: Worker) -> None:
+    asked = [0]
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del frame
+        asked[0] += 1
+        made.drain(f"asked to end by {signal.Signals(number).name}", is_urgent=asked[0] > 1)
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+
+
+def _say_end(end: WorkEnd) -> None:
+    said = describe(end.outcome) if end.outcome is not None else end.message
+    name = f"workflow {end.run.adw_id}" if end.run is not None else "a run"
+    output.say(f"{name}: {said}")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
+@click.option("--all", "show_all", is_flag=True, help="Also show the workflows that are left alone, and why.")
+@output.json_option
+def recover(*, dry_run: bool, show_all: bool, as_json: bool) -> int:
+    """Find work whose worker is gone and make it ready to go on; runs nothing itself."""
+    with main.open_home() as app:
+        if not app.has_database():
+            output.emit({"steps": []}, "there is nothing to recover", as_json=as_json)
+            return 0
+        recovery = app.work.recovery
+        steps = recovery.plan(every_document=True) if dry_run else recovery.recover(every_document=True)
+        shown = [step for step in steps if show_all or step.action is not Action.LEAVE]
+        output.emit({"steps": [step.to_json() for step in shown], "dry_run": dry_run}, _lines(shown), as_json=as_json)
+
+    return 0
+
+
+def _lines(steps: list[RecoveryStep]) -> list[str]:
+    if not steps:
+        return ["there is nothing to recover"]
+
+    return output.table(("workflow", "action", "why"), [(step.adw_id, step.action.value, step.why) for step in steps])
