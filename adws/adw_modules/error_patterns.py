@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 
-#: How much of a text is looked at, from its end: what ended a run stands there.
+from adws.adw_modules.error_classes import CLASSES
+
+#: How much of a text is looked at, from its end: what ended a run stands there. Lines without a word do not count.
 LAST_LINES = 50
 LAST_CHARACTERS = 8_000
+#: The same for a class that ends all trying: output of tests is full of such words, so they must stand at the very end.
+CLOSING_LINES = 5
 
 
 def _words(*alternatives: str) -> re.Pattern[str]:
@@ -217,9 +221,14 @@ REFINEMENTS: Mapping[str, AbstractSet[str]] = MappingProxyType(
 
 def class_of_text(text: str, allowed: AbstractSet[str] | None = None) -> str | None:
     """Return the first class of the table that the end of *text* speaks of; only one of *allowed*, when given."""
-    end = last_part(text)
+    end, closing = last_part(text), last_part(text, CLOSING_LINES)
     return next(
-        (name for name, pattern in PATTERNS if (allowed is None or name in allowed) and pattern.search(end)), None
+        (
+            name
+            for name, pattern in PATTERNS
+            if (allowed is None or name in allowed) and pattern.search(end if CLASSES[name].is_recoverable else closing)
+        ),
+        None,
     )
 
 
@@ -228,6 +237,6 @@ def refined(name: str, text: str) -> str:
     return class_of_text(text, REFINEMENTS.get(name, frozenset())) or name
 
 
-def last_part(text: str) -> str:
-    """Return the end of *text*, as far as it is looked at."""
-    return "\n".join(text[-LAST_CHARACTERS:].splitlines()[-LAST_LINES:])
+def last_part(text: str, lines: int = LAST_LINES) -> str:
+    """Return the last *lines* of *text* that say something."""
+    return "\n".join([line for line in text[-LAST_CHARACTERS:].splitlines() if line.strip()][-lines:])

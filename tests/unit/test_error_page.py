@@ -7,7 +7,7 @@ from pathlib import Path
 
 from adws.adw_modules import ambient
 from adws.adw_modules.error_classes import CLASSES, ErrorCategory
-from adws.adw_modules.error_patterns import LAST_LINES
+from adws.adw_modules.error_patterns import CLOSING_LINES, LAST_LINES
 from adws.testing import memory_parts
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
@@ -25,7 +25,9 @@ def test_the_page_lists_every_class_as_it_is():
 
     assert {row for row in rows if row[0] in CLASSES} == {_row(found) for found in CLASSES.values()}
     assert {row[0] for row in rows} >= {category.value for category in ErrorCategory}
-    assert f"the last {LAST_LINES} lines" in " ".join(PAGE.split())
+    text = " ".join(PAGE.split())
+    assert f"the last {LAST_LINES} lines" in text
+    assert f"in its last {CLOSING_LINES} lines" in text
 
 
 def test_the_example_on_the_page_runs():

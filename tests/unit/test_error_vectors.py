@@ -190,6 +190,18 @@ def test_only_the_end_of_a_text_is_read():
     assert len(last_part("x" * 100_000)) == 8_000
 
 
+def test_words_that_end_all_trying_must_stand_at_the_very_end():
+    """
+    A test that talks of permissions and passes, or fails, is no reason to ask a person for credentials.
+    """
+    output = "test_login: 401 unauthorized, permission denied: ok\n" + "test: ok\n\n" * 5
+
+    assert class_of_text(output + "2 failed, 40 passed") is None
+    assert class_of_text("401 unauthorized\n" + "\n  \n" * 90 + "1\n2\n3\n4\n") == "auth"
+    assert class_of_text("401 unauthorized\n1\n2\n3\n4\n5\n") is None
+    assert class_of_text("connection reset\n" + output) == "network"
+
+
 def test_a_long_text_is_read_in_no_time():
     """
     No pattern goes back and forth over a hostile text.

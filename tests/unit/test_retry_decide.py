@@ -186,9 +186,8 @@ def test_a_moment_that_cannot_be_read_was_not_named(text):
 def test_a_quota_is_asked_a_little_after_its_reset():
     facts = _facts("quota_window", retry_at=to_text(NOW + timedelta(days=5)))
 
-    decision = _decide(facts, random=0.5)
-
-    assert timedelta(days=5, seconds=60) <= decision.at - NOW <= timedelta(days=5, seconds=90)
+    assert _decide(facts).at - NOW == timedelta(days=5, seconds=60)
+    assert _decide(facts, random=0.5).at - NOW == timedelta(days=5, seconds=75)
 
 
 def test_a_wait_that_is_too_long_needs_a_person():
