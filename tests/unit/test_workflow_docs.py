@@ -83,3 +83,16 @@ def test_every_built_in_is_listed_with_its_phases_and_names():
     assert {alias: name for name, _, aliases in rows for alias in re.findall(r"`(\w+)`", aliases)} == {
         alias: name for alias, name in ALIASES.items() if alias.endswith("_iso")
     }
+
+
+def test_the_example_in_python_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADW_HOME", str(tmp_path))
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(code, names)
+
+    assert names["frozen"] == {
+        "name": "hello",
+        "version": "1",
+        "phases": [{"name": "build", "state": "building", "runner": "command", "command": ["make", "all"]}],
+    }

@@ -7,11 +7,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adws.adw_modules import document
 from adws.adw_modules.errors import ConfigError, UnknownWorkflow, WorkflowInvalid
 from adws.adw_modules.workflow import RUNNERS, PhaseSpec, WorkflowSpec
-from adws.adw_modules.workflow_file import PlainTable
+from adws.adw_modules.workflow_file import (
+    GATE_KEYS,
+    PHASE_KEYS,
+    RETRY_KEYS,
+    TIMEOUT_KEYS,
+    WORKFLOW_KEYS,
+    PlainTable,
+)
 from adws.adw_modules.workflow_library import built_in_names
 from adws.adw_modules.workflows import Workflows
 from adws.config_file import SettingsFile
@@ -206,6 +215,54 @@ def test_an_overlay_that_names_a_runner_needs_that_runner():
     assert refused('[phases.plan]\nprompt = "plan.md"') == [
         f"{FILE}:1: [phases.plan] there is no runner 'agent'; there are: command, python"
     ]
+
+
+KEYS = sorted({*WORKFLOW_KEYS, *PHASE_KEYS, *TIMEOUT_KEYS, *RETRY_KEYS, *GATE_KEYS, "strange"})
+SCALARS = st.sampled_from(
+    [
+        0,
+        1,
+        -1,
+        10**400,
+        0.5,
+        float("nan"),
+        float("inf"),
+        True,
+        False,
+        "",
+        "plan",
+        "build",
+        "human",
+        "command",
+        "a:b",
+        "\0",
+    ]
+)
+ANYTHING = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
+)
+PHASES = st.lists(st.dictionaries(st.sampled_from(sorted(PHASE_KEYS)), ANYTHING, max_size=6), max_size=3)
+
+
+@given(
+    workflow=ANYTHING | st.fixed_dictionaries({"phases": PHASES}),
+    phase=ANYTHING | st.dictionaries(st.sampled_from(sorted(PHASE_KEYS)), ANYTHING, max_size=4),
+)
+def test_whatever_the_file_says_is_read_or_refused(workflow, phase):
+    """
+    Never an error of another kind: a file is written by people.
+    """
+    tables = {"definitions": PlainTable(data={"mine": workflow}), "phases": PlainTable(data={"plan": phase})}
+    known, problems = None, ()
+    try:
+        known = Workflows(runners=RUNNERS, has_file=lambda _name: False, **tables)
+    except WorkflowInvalid as exc:
+        problems = exc.problems
+
+    assert all(problem.startswith("adw.toml:1: [") for problem in problems)
+    if known is not None:
+        kept = document.WorkflowRef.model_validate(known.freeze(known.get("mine")))
+        assert known.thaw(kept).phases == known.get("mine").phases
 
 
 # --- overlays and settings -------------------------------------------------------------------------------------
