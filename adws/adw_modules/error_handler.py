@@ -19,7 +19,7 @@ from adws.adw_modules.error_classes import (
     ErrorCategory,
     ErrorClass,
 )
-from adws.adw_modules.error_evidence import Finding, find, say
+from adws.adw_modules.error_evidence import MAX_CAUSES, Finding, find, say
 from adws.adw_modules.errors import AdwError, FailedRun, RunFailed, StateInvalid
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.log_values import to_plain
@@ -141,17 +141,29 @@ class ErrorClassifier:
         if isinstance(exception, WorkflowError):
             return exception
 
-        found = find(exception)
-        kind = CLASSES[found.klass]
-        error = WorkflowError(
-            say(exception) or f"{type(exception).__name__} without a message",
-            kind.category,
-            phase,
-            recoverable=kind.is_recoverable,
-            metadata=_metadata(kind, found),
-        )
+        said = _said_before(exception)
+        if said is None:
+            found = find(exception)
+            kind = CLASSES[found.klass]
+            category, recoverable, metadata = kind.category, kind.is_recoverable, _metadata(kind, found)
+        else:
+            category, recoverable, metadata = said.category, said.recoverable, said.metadata
+        message = say(exception) or f"{type(exception).__name__} without a message"
+
+        error = WorkflowError(message, category, phase, recoverable=recoverable, metadata=metadata)
         error.__cause__ = exception
         return error
+
+
+def _said_before(exception: BaseException) -> WorkflowError | None:
+    """Return the classified error that caused *exception*, if one did: what somebody has said is not guessed again."""
+    cause = exception.__cause__
+    for _ in range(MAX_CAUSES):
+        if cause is None or isinstance(cause, WorkflowError):
+            return cause
+        cause = cause.__cause__
+
+    return None
 
 
 def facts_of(error: WorkflowError) -> ErrorFacts:

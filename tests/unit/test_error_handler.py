@@ -488,6 +488,17 @@ def test_what_is_classified_stays_as_it_is():
     assert ErrorClassifier.classify(error, "ship") is error
 
 
+def test_what_was_classified_once_is_not_guessed_again_when_it_is_wrapped():
+    said = WorkflowError("x", ErrorCategory.RESOURCE, "build", recoverable=True, metadata={"retry_delay": 7})
+    wrapped = _caused(RuntimeError("401 unauthorized"), _caused(TypeError("y"), said))
+
+    error = ErrorClassifier.classify(wrapped, "ship")
+
+    assert (error.message, error.phase) == ("401 unauthorized", "ship")
+    assert (error.category, error.recoverable, error.metadata) == (ErrorCategory.RESOURCE, True, {"retry_delay": 7})
+    assert error.__cause__ is wrapped
+
+
 def test_the_fields_of_a_workflow_error_have_defaults():
     given_metadata = {"a": 1}
     error = WorkflowError("x", "transient", "build", metadata=given_metadata)
