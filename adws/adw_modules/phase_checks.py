@@ -13,12 +13,12 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from adws.adw_modules.error_classes import RETRYABLE
+from adws.adw_modules.retry_policy import MAX_SECONDS, BackoffStrategy
 from adws.adw_modules.spelling import hint
 from adws.adw_modules.workflow import (
     COMMAND,
     GATE_KINDS,
     PYTHON,
-    RETRY_STRATEGIES,
     Gate,
     KeyPath,
     PhaseSpec,
@@ -32,10 +32,10 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 NAME_RULE = "use letters, digits, '-' and '_' (at most 64), a letter first"
 #: Tiers a workflow may have.
 MAX_TIER = 1000
-#: Longest time a definition may give: thirty years.
-MAX_SECONDS = 1e9
 #: Attempts a phase may have in one round.
 MAX_ATTEMPTS = 100
+#: How the wait between attempts may grow.
+RETRY_STRATEGIES = tuple(strategy.value for strategy in BackoffStrategy)
 #: Lists and tables inside each other in `options`.
 MAX_DEPTH = 20
 

@@ -26,8 +26,6 @@ AGENT = "agent"
 RUNNERS = (COMMAND, PYTHON)
 #: What a gate may look at.
 GATE_KINDS = ("command", "artifact", "result", "human")
-#: How the wait between attempts may grow.
-RETRY_STRATEGIES = ("fixed", "linear", "exponential")
 #: The eight phases everybody knows -> the state each runs under.
 STATE_OF_PHASE: Mapping[str, str] = MappingProxyType(
     {

@@ -8,8 +8,12 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.phase_checks import check_phase, shape_problems
+from adws.adw_modules.retry_policy import policies_of
 from adws.adw_modules.workflow import Gate, PhaseSpec, RetrySpec, Timeouts
 
 BUILD = PhaseSpec(name="build", state="building", runner="command", command=("make",))
@@ -217,3 +221,26 @@ def test_a_field_of_another_type_is_named_and_nothing_else_asked(changes, words)
     assert path == tuple(changes)
     assert message.startswith(words)
     assert [problem.path for problem in shape_problems(replace(BUILD, **changes))] == [path]
+
+
+SECONDS = st.none() | st.sampled_from([0, 0.0, 1, 2.5, 1e9, 2e9, -1, float("nan"), float("inf")])
+
+
+@given(
+    st.builds(
+        RetrySpec,
+        strategy=st.none() | st.sampled_from(["fixed", "linear", "exponential", "square"]),
+        base_seconds=SECONDS,
+        max_seconds=SECONDS,
+        categories=st.none()
+        | st.lists(st.sampled_from(["transient", "rate_limit", "resource", "weather"]), max_size=2).map(tuple),
+    )
+)
+def test_a_retry_is_accepted_when_the_rules_of_retries_can_use_it(retry):
+    can_be_used = True
+    try:
+        policies_of(retry)
+    except ConfigError:
+        can_be_used = False
+
+    assert (problems(retry=retry) == []) == can_be_used
