@@ -48,7 +48,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Work": {
         "run": Entry("adws.cli.work", "run", "Start a workflow for an issue."),
         "resume": Entry("adws.cli.work", "resume", "Make a workflow that stopped go on."),
-        "retry": Entry("adws.cli.work", "retry", "Try a failed workflow again, with more attempts if you grant them."),
+        "retry": Entry("adws.cli.work", "retry", "Try a failed workflow again; --grant allows more."),
         "pause": Entry("adws.cli.control", "pause", "Park a workflow."),
         "stop": Entry("adws.cli.control", "stop", "Stop the work on a workflow."),
         "abandon": Entry("adws.cli.control", "abandon", "Give a workflow up and free its issue."),
