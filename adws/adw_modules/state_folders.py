@@ -14,7 +14,7 @@ from pathlib import Path
 from adws.adw_modules import durable_file
 from adws.adw_modules.errors import BackupError, StateWriteFailed
 from adws.adw_modules.fenced_write import TEMP_PREFIX
-from adws.adw_modules.ids import check_adw_id
+from adws.adw_modules.ids import FOREIGN, check_adw_id
 from adws.adw_modules.local_lock import LOCK_NAME
 
 #: Largest file that is copied; documents have a smaller limit of their own.
@@ -36,6 +36,14 @@ class StateFolders:
         endings = (name.removeprefix(f"{TEMP_PREFIX}.") for name in names if name.startswith(f"{TEMP_PREFIX}."))
 
         return max((int(ending) for ending in endings if ending.isascii() and ending.isdigit()), default=0)
+
+    def links(self) -> tuple[str, ...]:
+        """Return the workflows in whose place a symbolic link stands: adw does not follow it, so it sees nothing."""
+        try:
+            with os.scandir(self.root) as entries:
+                return tuple(sorted(e.name for e in entries if e.is_symlink() and FOREIGN.fullmatch(e.name)))
+        except FileNotFoundError:
+            return ()
 
     def files(self, adw_id: str) -> Iterator[str]:
         """Yield the name of every regular file, relative to the workflow's directory, in order."""

@@ -123,13 +123,14 @@ def _problems(app: App) -> tuple[Problem, ...]:
         database.close()
 
 
-def _documents(app: App) -> dict[str, PeekedState | None]:
-    """Return every document, None for one that cannot be read."""
-    found: dict[str, PeekedState | None] = {}
-    for adw_id in app.store.ids():
+def _documents(app: App) -> dict[str, PeekedState | str]:
+    """Return every document, or why it cannot be read."""
+    links = app.folders.links() if app.settings.store == "files" else ()
+    found: dict[str, PeekedState | str] = {}
+    for adw_id in (*app.store.ids(), *links):
         try:
             found[adw_id] = app.store.peek(adw_id)
-        except AdwError:
-            found[adw_id] = None
+        except AdwError as exc:
+            found[adw_id] = str(exc)
 
     return found

@@ -226,7 +226,25 @@ def test_a_document_that_cannot_be_read_is_named(adw, home):
     done = adw("db", "check", "--json")
 
     assert done.rc == 1
-    assert [problem["text"] for problem in done.json()["problems"]] == ["its document cannot be read"]
+    (problem,) = done.json()["problems"]
+    assert problem["text"].startswith("its document cannot be read: ")
+    assert "restore it from a backup" in problem["text"]
+
+
+def test_a_link_in_the_place_of_a_workflow_is_named(adw, home):
+    create_workflow(home, "files")
+    (home / "state" / FIRST).rename(home / "elsewhere")
+    (home / "state" / FIRST).symlink_to(home / "elsewhere")
+
+    done = adw("db", "check", "--json")
+
+    assert done.rc == 1
+    (problem,) = done.json()["problems"]
+    place = home / "state" / FIRST
+    assert problem["text"] == (
+        f"its document cannot be read: {place} is not a real directory: adw never follows it, move it away"
+    )
+    assert problem["adw_id"] == FIRST
 
 
 def test_a_newer_database_is_refused_in_one_sentence(adw, home):

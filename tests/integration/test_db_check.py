@@ -87,7 +87,14 @@ def test_a_document_that_cannot_be_read_is_named(look, copies):
     copies.submit(projected(3))
     copies.flush()
 
-    assert look({FIRST: None}) == [("document", FIRST, "its document cannot be read")]
+    assert look({FIRST: "it is torn"}) == [("document", FIRST, "its document cannot be read: it is torn")]
+
+
+def test_a_document_without_a_revision_is_named(look, copies):
+    copies.submit(projected(3))
+    copies.flush()
+
+    assert look({FIRST: PeekedState(data={})}) == [("document", FIRST, "its document has no revision")]
 
 
 @pytest.mark.parametrize("home", ["files", "database"])

@@ -49,15 +49,15 @@ def find_problems(
     database: Database,
     *,
     home: str,
-    documents: Callable[[], Mapping[str, PeekedState | None]],
+    documents: Callable[[], Mapping[str, PeekedState | str]],
     verdict: Callable[[OwnerRecord | None], Verdict],
     repository: str = "",
 ) -> tuple[Problem, ...]:
     """
     Return what is wrong with *database*; when it is damaged or has another schema, only that is said.
 
-    *home* is where documents live now. *documents* gives each of them, None for one that cannot be read; it is called
-    when the database is known to be usable. *repository* is that of the home, which "" stands for.
+    *home* is where documents live now. *documents* gives each of them, or why it cannot be read; it is called when the
+    database is known to be usable. *repository* is that of the home, which "" stands for.
     """
     try:
         found = database.schema_version()
@@ -113,7 +113,7 @@ def _rows(database: Database, verdict: Callable[[OwnerRecord | None], Verdict]) 
 
 
 def _document_problems(
-    known: Mapping[str, _Known], home: str, documents: Mapping[str, PeekedState | None]
+    known: Mapping[str, _Known], home: str, documents: Mapping[str, PeekedState | str]
 ) -> Iterator[Problem]:
     for adw_id, row in known.items():
         if row.home != home:
@@ -127,10 +127,18 @@ def _document_problems(
             yield _without_document(row)
     for adw_id, peeked in sorted(documents.items()):
         row_or_none = known.get(adw_id)
-        revision = peeked.data.get("revision") if peeked is not None else None
+        if isinstance(peeked, str):
+            yield Problem(
+                kind="document",
+                adw_id=adw_id,
+                text=f"its document cannot be read: {peeked}",
+                hint="put that right, or bring a backup back with adw restore",
+            )
+            continue
+        revision = peeked.data.get("revision")
         if not isinstance(revision, int):
             yield Problem(
-                kind="document", adw_id=adw_id, text="its document cannot be read", hint=f"see adw state show {adw_id}"
+                kind="document", adw_id=adw_id, text="its document has no revision", hint=f"see adw state show {adw_id}"
             )
         elif row_or_none is None:
             yield Problem(kind="copy", adw_id=adw_id, text="the database does not know it", hint="adw db rebuild")
@@ -138,11 +146,11 @@ def _document_problems(
             yield _other_revision(adw_id, row_or_none.revision, revision)
 
 
-def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedState | None]) -> Iterator[Problem]:
+def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedState | str]) -> Iterator[Problem]:
     """Yield what is wrong with files that another copy stands in for."""
     for adw_id, peeked in sorted(documents.items()):
         row = known.get(adw_id)
-        if peeked is None or (row is not None and row.is_live):
+        if isinstance(peeked, str) or (row is not None and row.is_live):
             continue
         for notice in peeked.notices:
             if notice.kind == "migrated":
@@ -156,7 +164,7 @@ def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedSt
 
 
 def _lock_problems(
-    database: Database, known: Mapping[str, _Known], documents: Mapping[str, PeekedState | None], home: str
+    database: Database, known: Mapping[str, _Known], documents: Mapping[str, PeekedState | str], home: str
 ) -> Iterator[Problem]:
     """Yield unfinished workflows that do not have their issue; *home* is the repository that "" stands for."""
     holders: dict[tuple[str, int], str] = {}
@@ -165,7 +173,7 @@ def _lock_problems(
             holders.setdefault((in_home(repository, home), number), adw_id)  # the oldest holds
     for adw_id, peeked in sorted(documents.items()):
         row = known.get(adw_id)
-        if peeked is None or row is None or row.is_live:
+        if isinstance(peeked, str) or row is None or row.is_live:
             continue  # one that the database does not know has no lock either: that is said already
         number, named = peeked.data.get("issue_number"), peeked.data.get("repository")
         if not isinstance(number, int) or is_terminal(peeked.data.get("current_state")):

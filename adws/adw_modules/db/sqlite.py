@@ -173,7 +173,7 @@ class SqliteDatabase(Database):
         """Return a fresh connection to the file, which must exist: a vanished database is not made anew in silence."""
         try:
             connection = sqlite3.connect(
-                f"file:{quote(str(self.path.absolute()))}?mode=rw",
+                f"file:{quote(str(self.path.absolute()))}?{self._access()}",
                 uri=True,
                 isolation_level=None,
                 check_same_thread=False,  # one thread at a time uses it: the list of readers and the turn see to that
@@ -188,6 +188,15 @@ class SqliteDatabase(Database):
             raise self.translated(exc) from exc
 
         return connection
+
+    def _access(self) -> str:
+        """Return how the file is opened: even readers write beside it, so where that may not be they must not try."""
+        if os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK):
+            return "mode=rw"
+        # A log belongs to somebody at work, and is read with. Without one the file is whole by itself.
+        has_log = self.path.with_name(f"{self.path.name}-wal").exists()
+
+        return "mode=ro" if has_log else "mode=ro&immutable=1"
 
     def close(self) -> None:
         self.turn.close()
