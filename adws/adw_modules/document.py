@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -178,6 +178,21 @@ class WorkflowDocument(_Part):
         """Set *fields*, of the right types, all at once: pydantic's own assignment takes them one by one, slowly."""
         self.__dict__.update(fields)
         self.__pydantic_fields_set__.update(fields)
+
+    def to_bytes(self, *, indent: int | None = 1) -> bytes:
+        """Return `to_bytes(self)`: who has a document need not import this module to write it."""
+        return to_bytes(self, indent=indent)
+
+    def __copy__(self) -> Self:
+        """Return a shallow copy, as pydantic does, but without asking the copy module how: each step makes two."""
+        made = object.__new__(type(self))
+        put = object.__setattr__
+        put(made, "__dict__", self.__dict__.copy())
+        put(made, "__pydantic_extra__", dict(self.__pydantic_extra__ or ()))
+        put(made, "__pydantic_fields_set__", self.__pydantic_fields_set__.copy())
+        put(made, "__pydantic_private__", None)  # it has no private attributes
+
+        return made
 
     def begin_rollback(self) -> None:
         """Write down that a rollback was begun, if that is not written yet."""

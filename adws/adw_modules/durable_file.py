@@ -8,7 +8,6 @@ O_EXCL and locked (flock), so at most one writer has it and one that a dead writ
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -121,12 +120,24 @@ def borrow_temp(directory: int, name: str, spare: str) -> int | None:
     except OSError:
         close_quietly(fd)
         return None
-    with contextlib.suppress(OSError):
-        if is_at(directory, name, fd) and is_at(directory, spare, fd):
-            return fd
+    if _has_names(directory, fd, name, spare):
+        return fd
     discard_temp(directory, name, fd)
 
     return None
+
+
+def _has_names(directory: int, fd: int, *names: str) -> bool:
+    """Say whether every one of *names* is the file that *fd* is open on; False also when that cannot be seen."""
+    try:
+        own = os.fstat(fd)
+        for name in names:
+            if not os.path.samestat(os.stat(name, dir_fd=directory, follow_symlinks=False), own):
+                return False
+    except OSError:
+        return False
+
+    return True
 
 
 def own_spare(directory: int, spare: str, fd: int) -> bool:
@@ -138,8 +149,7 @@ def own_spare(directory: int, spare: str, fd: int) -> bool:
     """
     if not is_at(directory, spare, fd):
         return False  # a successor has put its own predecessor there
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(spare, dir_fd=directory)
+    _unlink(directory, spare)
     found = os.fstat(fd)
 
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _is_ours_alone(fd)
@@ -229,9 +239,7 @@ def fill(fd: int, payload: bytes, *, mode: int) -> None:
 
 def settle(directory: int, fd: int) -> None:
     """Finish a replace after its rename: close the file and make the new name durable, each once."""
-    # A child that was forked meanwhile has the descriptor too: closing ours alone would leave its lock on the file.
-    with contextlib.suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_UN)
+    _unlock_quietly(fd)
     try:
         os.close(fd)
     except InterruptedError:
@@ -240,18 +248,43 @@ def settle(directory: int, fd: int) -> None:
         os.fsync(directory)
 
 
+def _unlock_quietly(fd: int) -> None:
+    # A child that was forked meanwhile has the descriptor too: closing ours alone would leave its lock on the file.
+    try:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    except OSError:
+        return
+
+
 def link_previous(directory: int, name: str, previous: str) -> None:
     """
     Make *previous* a second name of *name*, which is about to be replaced.
 
-    By a link, so that there is no moment without *name*; and the old *previous* is unlinked first, so that a writer who
-    was stopped here for long and goes on can only make it the present file, never an older one.
+    By a link, so that there is no moment without *name*; and never over an old *previous*, which is unlinked before: so
+    a writer who was stopped here for long and goes on can only make it the present file, never an older one.
     """
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(previous, dir_fd=directory)
-    # There already: a writer that was stopped at this very place did it for us.
-    with contextlib.suppress(FileExistsError):
-        os.link(name, previous, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    if _link(directory, name, previous):  # as it is when the old one was borrowed, which took its name away
+        return
+    _unlink(directory, previous)
+    _link(directory, name, previous)  # there already: a writer that was stopped at this very place did it for us
+
+
+def _link(directory: int, name: str, second: str) -> bool:
+    """Give *name* a second name; return False when that is taken."""
+    try:
+        os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileExistsError:
+        return False
+
+    return True
+
+
+def _unlink(directory: int, name: str) -> None:
+    """Remove *name*; nothing happens when it is not there."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        return
 
 
 def read_file(name: str, *, directory: int | None = None, max_bytes: int) -> tuple[bytes, os.stat_result]:
@@ -305,8 +338,10 @@ def _read_all(fd: int, max_bytes: int) -> bytes:
 
 def close_quietly(fd: int) -> None:
     """Close *fd*; an error is of no use here, because nothing unsynced depends on it."""
-    with contextlib.suppress(OSError):
+    try:
         os.close(fd)
+    except OSError:
+        return
 
 
 def _unsafe(name: str, exc: OSError) -> UnsafePath:

@@ -335,7 +335,7 @@ class FileStateStore:
 
     def _build_on(self, base: _Base, document: WorkflowDocument, fence: int, events: Sequence[Event]) -> Revision:
         confirmed = 0 if self._projection is None else self._projection.confirmed_revision(document.adw_id)
-        outbox = [entry for entry in document.outbox if state_revision.revision_of(entry) > confirmed]
+        outbox = state_revision.waiting_after(document.outbox, confirmed)
         if base.repair is not None:
             events = (*state_repair.repair_events(base.repair), *events)
 

@@ -206,12 +206,12 @@ def as_json(metadata: Mapping[str, JsonValue]) -> JsonObject:
 
 def copied(value: JsonObject) -> JsonObject:
     """Return a deep copy of *value*."""
-    return {key: _copied(item) for key, item in value.items()}
+    return {key: item if isinstance(item, str) else _copied(item) for key, item in value.items()}
 
 
 def _copied(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
-        return copied(value)
+        return copied(value) if value else {}
     if isinstance(value, list):
         return [_copied(item) for item in value]
 

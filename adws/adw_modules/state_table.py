@@ -123,13 +123,13 @@ def rank(state: WorkflowState) -> int:
 
 def is_rework(from_state: WorkflowState, to_state: WorkflowState) -> bool:
     """Say whether the move sends work back to an earlier phase, which starts a new round there."""
-    return from_state in PHASE_STATES and to_state in PHASE_STATES and rank(to_state) < rank(from_state)
+    return from_state in PHASE_STATES and to_state in PHASE_STATES and _RANK[to_state] < _RANK[from_state]
 
 
 def is_success(from_state: WorkflowState, to_state: WorkflowState) -> bool:
     """Say whether the move means that every phase under *from_state* has succeeded."""
     forward = to_state in PHASE_STATES or to_state is WorkflowState.COMPLETED
-    return from_state in PHASE_STATES and forward and rank(to_state) > rank(from_state)
+    return from_state in PHASE_STATES and forward and _RANK[to_state] > _RANK[from_state]
 
 
 def entry(table: Table) -> WorkflowState:

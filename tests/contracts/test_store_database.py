@@ -35,6 +35,6 @@ class TestDatabaseStateStoreBehindTheRegistry(TestDatabaseStateStore):
     """As it is used: the registry makes the row with the first lease, then the store fills it in."""
 
     def make(self, store, document, events=()):
-        registry = DatabaseRegistry(store._database, clock=store._clock, home="database")
+        registry = DatabaseRegistry(store._database, clock=store._database.clock, home="database")
         lease = registry.register(document, make_owner(), ttl_seconds=30.0)
         return store.create(document.model_copy(update={"fence": lease.fence}), events=events)

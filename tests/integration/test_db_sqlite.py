@@ -26,6 +26,7 @@ from adws.adw_modules.errors import (
     LockUnavailable,
     UsageError,
 )
+from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LeaseBusy, LeaseTaken, PageQuery
 from tests import forked
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
@@ -449,7 +450,7 @@ class FailingStat:
         self._stat = os.stat
 
     def __call__(self, path, **options):
-        if path == self._path and self._times:
+        if str(path) == str(self._path) and self._times:
             self._times -= 1
             raise self._error
         return self._stat(path, **options)
@@ -690,3 +691,14 @@ def test_a_workflow_can_be_listed_whatever_its_title(database_url, open_db, cloc
     assert world.catalogue.page(PageQuery()).rows[0].title == "a\ufffdb"
     assert world.store.load(SECOND).document.issue.title == "a\x00b", "the document itself is not changed"
     assert rows.plain("x \ud83d ä") == "x ? ä"
+
+
+@pytest.mark.parametrize(
+    ("value", "column"),
+    [(7, "7"), ("a\x00b", "a\ufffdb"), ("\ud83d", "?"), ("plain", "plain"), (None, None), ("", "")],
+    ids=["number", "nul", "surrogate", "plain", "none", "empty"],
+)
+def test_a_text_column_of_an_event_gets_text_whatever_an_outbox_held(value, column):
+    made = Event.from_json({"event_type": "state_changed", "adw_id": "1a2b3c4d", "node_id": value})
+
+    assert rows.event_params(made)["node_id"] == column

@@ -109,6 +109,26 @@ def test_the_history_is_kept_up_to_its_limit():
     assert all(isinstance(entry, HistoryEntry) for entry in parsed.state_history)
 
 
+def test_a_copy_has_every_field_and_extra_key_and_shares_none_with_its_original():
+    parsed = document.parse({**MINIMAL, "note": "kept", "state_version": "3.0"})
+
+    made = parsed.model_copy()
+    made.assign(revision=7)
+    made.note = "changed"
+
+    assert made.model_copy(update={"revision": 0, "note": "kept"}) == parsed
+    assert (parsed.revision, parsed.note) == (0, "kept")
+    assert "revision" in made.model_fields_set
+    assert "revision" not in parsed.model_fields_set
+
+
+def test_a_document_writes_itself():
+    parsed = document.parse({**MINIMAL, "note": "kept"})
+
+    assert parsed.to_bytes() == document.to_bytes(parsed)
+    assert parsed.to_bytes(indent=None) == document.to_bytes(parsed, indent=None)
+
+
 def test_a_rollback_is_begun_once():
     parsed = document.parse(MINIMAL)
 

@@ -18,10 +18,8 @@ class ForkGate:
 
     def __init__(self, *, patience_seconds: float) -> None:
         self._patience = patience_seconds
-        self._changed = threading.Condition()
-        self._inside: dict[int, int] = {}  #: thread -> how many transactions it is in
-        self._forking: set[int] = set()  #: threads that are making a fork; closed while there is one
         self._is_unusable = False  #: only ever in a child
+        self._start_afresh()
 
     def enter(self) -> None:
         """Go in; raise DatabaseUnavailable in a child that was forked inside a transaction."""
@@ -31,7 +29,7 @@ class ForkGate:
                 "fork outside of it, or start a new process"
             )
         me = threading.get_ident()
-        with self._changed:
+        with self._guard:
             while self._forking and me not in self._inside:
                 self._changed.wait()
             self._inside[me] = self._inside.get(me, 0) + 1
@@ -39,7 +37,7 @@ class ForkGate:
     def leave(self) -> None:
         """Go out."""
         me = threading.get_ident()
-        with self._changed:
+        with self._guard:
             left = self._inside.get(me, 0) - 1
             if left > 0:
                 self._inside[me] = left
@@ -51,20 +49,24 @@ class ForkGate:
     def close(self) -> bool:
         """Let nobody in any more, wait for those inside, and say whether nobody is left."""
         me = threading.get_ident()
-        with self._changed:
+        with self._guard:
             self._forking.add(me)
             self._changed.wait_for(lambda: not self._inside.keys() - {me}, timeout=self._patience)
             return not self._inside
 
     def open(self) -> None:
         """Let everybody in again, unless another thread forks: our fork is made, and this is the parent."""
-        with self._changed:
+        with self._guard:
             self._forking.discard(threading.get_ident())
             self._changed.notify_all()
 
     def start_in_child(self) -> None:
         """Start afresh in the child, which has no other threads; unusable when anybody was inside at the fork."""
         self._is_unusable = self._is_unusable or bool(self._inside)
-        self._changed = threading.Condition()
-        self._inside = {}
-        self._forking = set()
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._guard = threading.RLock()  # taken as it is on the usual way: Condition's own enter and exit are Python
+        self._changed = threading.Condition(self._guard)
+        self._inside: dict[int, int] = {}  #: thread -> how many transactions it is in
+        self._forking: set[int] = set()  #: threads that are making a fork; closed while there is one

@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from adws.adw_modules.db import rows, statements
@@ -41,12 +42,12 @@ class _Waiting:
     events: list[Event] = field(default_factory=list)
     whole_at: int = 0  #: the last revision handed over with its whole outbox, as far as that was looked at
 
-    def add(self, later: _Waiting) -> None:
+    def add(self, write: ProjectedWrite, events: Sequence[Event], whole_at: int) -> None:
         """Take in what came after this."""
-        self.events.extend(later.events)
-        self.whole_at = max(self.whole_at, later.whole_at)
-        if later.write.revision > self.write.revision:
-            self.write = later.write
+        self.events.extend(events)
+        self.whole_at = max(self.whole_at, whole_at)
+        if write.revision > self.write.revision:
+            self.write = write
 
 
 class DatabaseProjection:
@@ -87,12 +88,17 @@ class DatabaseProjection:
                 self._gaps[write.adw_id] = max(write.revision, self._gaps.get(write.adw_id, 0))
                 return
             whole_at = write.revision if write.adw_id in self._gaps and _has_whole_outbox(write) else 0
-            self._put(write.adw_id, _Waiting(write=write, events=list(write.events), whole_at=whole_at))
+            waiting = self._waiting.get(write.adw_id)
+            if waiting is None:
+                self._waiting[write.adw_id] = _Waiting(write=write, events=list(write.events), whole_at=whole_at)
+            else:
+                waiting.add(write, write.events, whole_at)
             self._event_count += len(write.events)
             if self._thread is None and not self._closing.is_set():
                 self._thread = threading.Thread(target=self._keep_up, name="adw-projection", daemon=True)
                 self._thread.start()
-            self._work.set()
+            if not self._work.is_set():
+                self._work.set()
 
     def flush(self) -> None:
         """Return when everything handed over so far is committed; raise what kept the database from it."""
@@ -135,11 +141,6 @@ class DatabaseProjection:
         self._event_count = 0
         self._has_failed = False
 
-    def _put(self, adw_id: str, waiting: _Waiting) -> None:
-        before = self._waiting.setdefault(adw_id, waiting)
-        if before is not waiting:
-            before.add(waiting)
-
     def _take_all(self) -> dict[str, _Waiting]:
         with self._guard:
             taken, self._waiting = self._waiting, {}
@@ -152,8 +153,10 @@ class DatabaseProjection:
         """Put what could not be committed in front of what came meanwhile."""
         with self._guard:
             newer, self._waiting = self._waiting, taken
-            for adw_id, waiting in newer.items():
-                self._put(adw_id, waiting)
+            for adw_id, later in newer.items():
+                before = taken.setdefault(adw_id, later)
+                if before is not later:
+                    before.add(later.write, later.events, later.whole_at)
             self._event_count = sum(len(waiting.events) for waiting in self._waiting.values())
 
     # --- committing --------------------------------------------------------------------------------------------

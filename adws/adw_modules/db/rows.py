@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from adws.adw_modules.db import statements
 from adws.adw_modules.db.session import Row
@@ -17,6 +18,10 @@ from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, Request, WorkflowSummary
 from adws.adw_modules.repository_name import comparable
+from adws.adw_modules.state_revision import title_of, workflow_of
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
 
 _JSON_COLUMNS = ("result", "context", "data", "meta")
 _NUMBER_COLUMNS = frozenset({"revision", "attempt_number", "iteration_index", "total_iterations", "duration"})
@@ -50,16 +55,29 @@ def _are_plain(texts: Iterable[str | None]) -> bool:
 
 def summary_params(summary: WorkflowSummary) -> dict[str, object]:
     """Return the columns of a list as parameters."""
+    return _list_params(summary, title=summary.title, workflow=summary.workflow, state=summary.state)
+
+
+def document_params(document: WorkflowDocument) -> dict[str, object]:
+    """Return the columns of a list that *document* has, without the detour of a summary: each step needs them."""
+    title, workflow = title_of(document), workflow_of(document)
+
+    return _list_params(document, title=title, workflow=workflow, state=document.current_state)
+
+
+def _list_params(
+    line: WorkflowSummary | WorkflowDocument, *, title: str, workflow: str, state: str
+) -> dict[str, object]:
     return {
-        "adw_id": summary.adw_id,
-        "repository": plain(comparable(summary.repository)),
-        "issue_number": summary.issue_number,
-        "title": plain(summary.title),
-        "workflow": plain(summary.workflow),
-        "state": summary.state,
-        "revision": summary.revision,
-        "created_at": summary.created_at,
-        "updated_at": summary.updated_at,
+        "adw_id": line.adw_id,
+        "repository": plain(comparable(line.repository)),
+        "issue_number": line.issue_number,
+        "title": plain(title),
+        "workflow": plain(workflow),
+        "state": state,
+        "revision": line.revision,
+        "created_at": line.created_at,
+        "updated_at": line.updated_at,
     }
 
 

@@ -12,15 +12,16 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 from urllib.parse import quote
 
 from adws.adw_modules.db import mounts, schema_version
 from adws.adw_modules.db.fork_gate import ForkGate
 from adws.adw_modules.db.session import _NOTHING, PATIENCE_SECONDS, Database, Params, Row, Session
-from adws.adw_modules.db.write_turn import WriteTurn
+from adws.adw_modules.db.write_turn import Turn, WriteTurn
 from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable, DurabilityUnknown
 from adws.adw_modules.interfaces import Clock
 
@@ -66,6 +67,25 @@ class SqliteSession(Session):
 
     def run_each(self, sql: str, params: Sequence[Params]) -> None:
         self._connection.executemany(sql, params)
+
+
+class _WriteBlock(AbstractContextManager[Session]):
+    """One write. A class, because every step of a workflow passes here and a generator costs three times that."""
+
+    __slots__ = ("_connection", "_database", "_turn")
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+
+    def __enter__(self) -> Session:
+        self._connection, self._turn = self._database.begin()
+
+        return SqliteSession(self._connection)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._database.end(self._connection, self._turn, error)
 
 
 class _Reader(NamedTuple):
@@ -118,23 +138,43 @@ class SqliteDatabase(Database):
         finally:
             self._gate.leave()
 
-    @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self) -> AbstractContextManager[Session]:
+        return _WriteBlock(self)
+
+    def begin(self) -> tuple[sqlite3.Connection, Turn]:
+        """Begin a write; what it returns is for `end`, which must follow."""
         self._gate.enter()
         try:
-            with self.turn.held():
+            turn = self.turn.take()
+            try:
                 connection = self._writing()
-                try:
-                    connection.execute("BEGIN IMMEDIATE")
-                    yield SqliteSession(connection)
-                except BaseException as exc:
-                    self._roll_back(connection)
-                    if isinstance(exc, sqlite3.Error):
-                        raise self.translated(exc) from exc
-                    raise
-                self._commit(connection)
-        finally:
+                connection.execute("BEGIN IMMEDIATE")
+            except BaseException:
+                self.turn.give_back(turn)
+                raise
+        except sqlite3.Error as exc:
             self._gate.leave()
+            raise self.translated(exc) from exc
+        except BaseException:
+            self._gate.leave()
+            raise
+
+        return connection, turn
+
+    def end(self, connection: sqlite3.Connection, turn: Turn, error: BaseException | None) -> None:
+        """Commit, or undo everything after an *error*; a driver's error is raised again as a sentence."""
+        try:
+            if error is None:
+                self._commit(connection)
+                return
+            self._roll_back(connection)
+            if isinstance(error, sqlite3.Error):
+                raise self.translated(error) from error
+        finally:
+            try:
+                self.turn.give_back(turn)
+            finally:
+                self._gate.leave()
 
     def schema_version(self) -> str | None:
         if not self.is_there():
@@ -273,7 +313,7 @@ class SqliteDatabase(Database):
         """Return which file has the database's name now, None when there is none."""
         while True:
             try:
-                found = os.stat(self.path)  # noqa: PTH116 - on the step path: a third of the time of Path.stat
+                found = os.stat(self.name)  # noqa: PTH116 - on the step path: a third of the time of Path.stat
             except (FileNotFoundError, NotADirectoryError):
                 return None
             except InterruptedError:

@@ -7,14 +7,11 @@ higher one and is refused in the same statement that would have written. The out
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from adws.adw_modules import events as event_words
-from adws.adw_modules import state_text, timestamps
+from adws.adw_modules import state_text
 from adws.adw_modules.db import rows, statements
 from adws.adw_modules.db.session import Database, Params, Session
 from adws.adw_modules.errors import CommitUnknown, Fenced, StateConflict, StateCorrupt, StateExists, StateNotFound
@@ -22,7 +19,7 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice, PeekedState
 from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.adw_modules.state_revision import summary_of
+from adws.adw_modules.state_revision import RevisionBuilder
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
 from adws.adw_modules.state_table import is_terminal
 
@@ -34,8 +31,7 @@ _IDS_AT_ONCE = 1000
 _HOME = {"home": "database"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Next:
+class _Next(NamedTuple):
     """The next revision, ready to be written."""
 
     document: WorkflowDocument
@@ -61,10 +57,10 @@ class DatabaseStateStore:
         scrub: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._database = database
-        self._clock = clock
         self._parse = parse
-        self._dump = dump or _default_dump
         self._scrub = scrub
+        # Its outbox stays empty: events have a table of their own.
+        self._builder = RevisionBuilder(clock=clock, parse=parse, dump=dump, scrub=scrub, max_outbox=0)
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -164,25 +160,17 @@ class DatabaseStateStore:
 
     def _next(self, document: WorkflowDocument, *, revision: int, fence: int, events: Sequence[Event]) -> _Next:
         """Return the revision that follows *document*, without its secrets."""
-        moment = timestamps.to_text(self._clock.now())
-        changes = {"revision": revision, "fence": fence, "updated_at": moment, "outbox": []}
-        stored = document.model_copy(update=changes)
-        body = self._dump(stored)
-        if self._scrub is not None:
-            clean = self._scrub(body)
-            if clean != body:
-                stored, body = self._parse(state_text.parse(clean)), clean
-        stamped = event_words.stamp(events, adw_id=document.adw_id, revision=revision, created_at=moment)
-        params = rows.summary_params(summary_of(stored))
+        stored, body, stamped = self._builder.build(document, revision=revision, fence=fence, events=events)
+        params = rows.document_params(stored)
         params.update(fence=fence, schema_version=stored.state_version, body=body.decode("utf-8"))
 
-        return _Next(document=stored, params=params, events=[self._event_params(event) for event in stamped])
+        return _Next(stored, params, [self._event_params(event) for event in stamped])
 
     def _event_params(self, event: Event) -> Params:
         params = rows.event_params(event)
         if self._scrub is None:
             return params
-        texts = "\n".join(value for value in params.values() if isinstance(value, str)).encode("utf-8")
+        texts = "\n".join(map(str, params.values())).encode("utf-8")
         if self._scrub(texts) == texts:  # the usual case, found out without writing the event as one JSON text
             return params
         text = rows.json_text(event.to_json(), f"the event {event.event_type}").encode("ascii")
@@ -258,10 +246,3 @@ def _checked(where: str, adw_id: str, *, revision: int, body: str) -> JsonObject
         raise StateCorrupt(where, f"it holds {found}, its row says revision {revision}", "adw restore brings a backup")
 
     return data
-
-
-def _default_dump(document: WorkflowDocument) -> bytes:
-    # Late: whoever has a document has loaded pydantic already, and viewers never come here.
-    body: bytes = importlib.import_module("adws.adw_modules.document").to_bytes(document)
-
-    return body

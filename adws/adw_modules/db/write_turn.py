@@ -14,8 +14,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from adws.adw_modules.errors import DatabaseUnavailable, LockUnavailable
+
+#: A turn that was taken: the lock among threads, and the descriptor of the lock among processes.
+Turn: TypeAlias = tuple[threading.Lock, int]
 
 
 class WriteTurn:
@@ -30,17 +34,32 @@ class WriteTurn:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Have the turn inside the block; raise DatabaseUnavailable after waiting long enough."""
-        threads = self._threads  # the one we took is the one we free: a child forked in here has another
+        turn = self.take()
+        try:
+            yield
+        finally:
+            self.give_back(turn)
+
+    def take(self) -> Turn:
+        """Return the turn, which must be given back; raise as `held` does."""
+        threads = self._threads
         if not threads.acquire(timeout=self._patience):
             raise self._too_long("another thread of this process")
         try:
             fd = self._open()
-            try:
-                self._lock(fd)
-                yield
-            finally:
-                if self._fd == fd:
-                    self._unlock(fd)
+            self._lock(fd)
+        except BaseException:
+            threads.release()
+            raise
+
+        return threads, fd
+
+    def give_back(self, turn: Turn) -> None:
+        """Let the next one write."""
+        threads, fd = turn  # what was taken is what is freed: a child forked meanwhile has other ones
+        try:
+            if self._fd == fd:
+                self._unlock(fd)
         finally:
             threads.release()
 
