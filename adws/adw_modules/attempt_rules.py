@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.attempt_report import add_cost, result_of, said_by, summary_of, without_traceback
 from adws.adw_modules.errors import IllegalTransition
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RetryAt, RunReport, Stopped
 from adws.adw_modules.phase_choice import (
@@ -34,12 +35,13 @@ if TYPE_CHECKING:
     from adws.adw_modules.document_draft import Draft
     from adws.adw_modules.json_value import JsonObject
 
-#: Terminal reasons.
+#: Terminal reasons; `retry_handler.decide` has further ones.
 EXHAUSTED = "MAX_ATTEMPTS_EXHAUSTED"
 REWORKS_EXHAUSTED = "MAX_REWORKS_EXHAUSTED"
 HEALTH_BUDGET = "HEALTH_BUDGET"
 NEEDS_UNMET = "NEEDS_UNMET"
 REJECTED = "REJECTED"
+ABANDONED = "ABANDONED"
 
 #: Why a workflow is paused.
 AWAITING_APPROVAL = "awaiting_approval"
@@ -87,7 +89,7 @@ def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
     from adws.adw_modules.document import AttemptRecord  # noqa: PLC0415 - viewers read these rules without pydantic
 
     phase, record = chosen.spec, draft.phase(chosen.index)
-    draft.move(WorkflowState(phase.state))
+    draft.move_on(WorkflowState(phase.state))
     last = last_attempt(record)
     attempt = AttemptRecord.model_construct(
         number=last.number + 1 if last else 1,
@@ -98,7 +100,7 @@ def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
         fence=fence,
         deadline_at=_deadline(phase, draft.at),
     )
-    draft.change_phase(
+    begun = draft.change_phase(
         chosen.index,
         status="running",
         attempts_used=record.attempts_used + 1,
@@ -106,7 +108,8 @@ def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
         retry_at=None,
         attempts=[*record.attempts, attempt],
     )
-    draft.tell("attempt_started", chosen.index, data={"round": record.round, "limit": limit(record)})
+    counters: JsonObject = {"round": begun.round, "attempts_used": begun.attempts_used, "limit": limit(begun)}
+    draft.tell("attempt_started", chosen.index, data=counters)
 
 
 def _deadline(phase: PhaseSpec, start: datetime) -> str | None:
@@ -125,21 +128,25 @@ def before_attempt(draft: Draft, spec: WorkflowSpec) -> Chosen | Outcome:
         found = choose(spec, draft.document.phases)
         if isinstance(found, AllPassed):
             return _complete(draft)
-        loss = _loss_before(draft, found)
-        if loss is None and isinstance(found, Chosen):
-            return _when_due(draft, found)
-        if loss is not None and (found.spec.is_required or loss.reason == HEALTH_BUDGET):
-            return _fail_workflow(draft, found.spec, found.index, loss)
-        if loss is not None:
-            _pass_over(draft, found.spec, found.index, loss)
+        ready = _ready(draft, found)
+        if isinstance(ready, Chosen):
+            return _when_due(draft, ready)
+        if found.spec.is_required or ready.reason == HEALTH_BUDGET:
+            return _fail_workflow(draft, found.spec, found.index, ready)
+        _pass_over(draft, found.spec, found.index, ready)
 
 
-def _loss_before(draft: Draft, found: Chosen | Blocked) -> Loss | None:
-    """Return why *found* cannot be begun any more."""
+def _ready(draft: Draft, found: Chosen | Blocked) -> Chosen | Loss:
+    """Return *found*, or why it cannot be begun any more."""
     if isinstance(found, Blocked):
         return Loss(reason=NEEDS_UNMET, message=f"{', '.join(found.missing)} is not complete")
     if is_exhausted(found.record):
         return Loss(reason=EXHAUSTED, message=found.record.last_failure_reason or "all attempts are used")
+
+    return _spent(draft) or found
+
+
+def _spent(draft: Draft) -> Loss | None:
     spent = over_budget(draft.document)
 
     return Loss(reason=HEALTH_BUDGET, message=f"its health budget is gone: {spent}") if spent else None
@@ -160,7 +167,7 @@ def _when_due(draft: Draft, chosen: Chosen) -> Chosen | Outcome:
 def succeed(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport) -> Outcome:
     """Complete the phase; every gate has passed."""
     _close_well(draft, chosen, report)
-    draft.change_phase(chosen.index, status="complete", result=report.result or None, terminal_reason=None)
+    draft.change_phase(chosen.index, status="complete", terminal_reason=None)
     draft.tell("phase_completed", chosen.index)
 
     return after_phase(draft, spec)
@@ -178,18 +185,18 @@ def after_phase(draft: Draft, spec: WorkflowSpec) -> Outcome:
 def await_approval(draft: Draft, chosen: Chosen, report: RunReport, reason: str) -> Outcome:
     """Park the workflow until a person approves what the phase did."""
     _close_well(draft, chosen, report)
-    draft.change_phase(chosen.index, status="waiting", result=report.result or None)
+    draft.change_phase(chosen.index, status="waiting")
     draft.tell("approval_asked", chosen.index, data={"reason": reason})
 
     return pause(draft, AWAITING_APPROVAL, chosen.spec.name)
 
 
 def _close_well(draft: Draft, chosen: Chosen, report: RunReport) -> None:
-    attempt = draft.end_attempt(
-        chosen.index, "succeeded", duration=_duration(draft, chosen.index), report=_said(report)
-    )
-    _add_cost(draft, chosen.spec.name, report)
-    draft.tell("attempt_succeeded", chosen.index, duration=attempt.duration, data=_summary(report))
+    index, name = chosen.index, chosen.spec.name
+    attempt = draft.end_attempt(index, "succeeded", duration=_duration(draft, index), report=said_by(report))
+    draft.change_phase(index, result=result_of(name, report))
+    add_cost(draft, name, report)
+    draft.tell("attempt_succeeded", index, status=attempt.status, duration=attempt.duration, data=summary_of(report))
 
 
 def rework(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport) -> Outcome:
@@ -200,9 +207,10 @@ def rework(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport) 
     try:
         draft.move(WorkflowState(goal.state), {"reason": "rework", "phase": chosen.spec.name})
     except IllegalTransition as exc:
-        loss = Loss(reason=REWORKS_EXHAUSTED, message=exc.why or str(exc))
-        return _fail_workflow(draft, chosen.spec, chosen.index, loss)
-    draft.tell("rework_asked", chosen.index, data={"back_to": target, **_summary(report)})
+        loss = Loss(reason=REWORKS_EXHAUSTED, message=f"it asks for rework, but {exc.why or exc}")
+        draft.change_phase(chosen.index, last_failure_reason=loss.message)
+        return _fail_phase(draft, spec, chosen.spec, chosen.index, loss)
+    draft.tell("rework_asked", chosen.index, data={"back_to": target, **summary_of(report)})
     new_round(draft, target)
 
     return Next(phase=target)
@@ -237,19 +245,23 @@ def fail(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Trouble, rep
         "failed",
         duration=_duration(draft, index),
         error=trouble.error,
-        report=_said(report) if report else None,
+        report=said_by(report) if report else None,
     )
     if report is not None:
-        _add_cost(draft, chosen.spec.name, report)
+        add_cost(draft, chosen.spec.name, report)
     draft.change_phase(index, last_failure_reason=trouble.message)
-    draft.tell("attempt_failed", index, duration=attempt.duration, data={"error": _short(trouble.error)})
+    told: JsonObject = {"error": without_traceback(trouble.error)}
+    draft.tell("attempt_failed", index, status=attempt.status, duration=attempt.duration, data=told)
     record = draft.phase(index)
-    if trouble.retry_at is not None and not is_exhausted(record):
-        return _retry_later(draft, index, trouble.retry_at, trouble.message)
+    if trouble.retry_at is None or is_exhausted(record):
+        reason = EXHAUSTED if is_exhausted(record) else trouble.terminal_reason
+        loss = Loss(reason=reason, message=trouble.message, advice=trouble.advice)
+        return _fail_phase(draft, spec, chosen.spec, index, loss)
+    spent = _spent(draft)
+    if spent is not None:  # nobody waits an hour for an attempt that may not be made
+        return _fail_workflow(draft, chosen.spec, index, spent)
 
-    reason = EXHAUSTED if is_exhausted(record) else trouble.terminal_reason
-    loss = Loss(reason=reason, message=trouble.message, advice=trouble.advice)
-    return _fail_phase(draft, spec, chosen.spec, index, loss)
+    return _retry_later(draft, index, trouble.retry_at, trouble.message)
 
 
 def _retry_later(draft: Draft, index: int, at: datetime, why: str) -> Outcome:
@@ -279,10 +291,10 @@ def _fail_workflow(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> Ou
     machine = draft.machine
     draft.change_phase(index, status="failed", terminal_reason=loss.reason, retry_at=None)
     draft.tell("phase_failed", index, data=loss.to_json())
-    before = machine.current_state
-    if before is WorkflowState.CLEANING and machine.is_merged:
+    if machine.is_merged and phase.state == WorkflowState.CLEANING.value:
+        draft.move_on(WorkflowState.CLEANING)
         machine.finish_cleaning(loss.message)
-        draft.moved(before, {"warnings": [loss.message]})
+        draft.moved(WorkflowState.CLEANING, {"warnings": [loss.message]})
         draft.document.warnings = [*draft.document.warnings, f"{phase.name} failed: {loss.message}"]
         return Done(state=machine.current_state.value, warnings=tuple(draft.document.warnings))
     draft.document.terminal_reason = loss.reason
@@ -293,15 +305,12 @@ def _fail_workflow(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> Ou
 
 def fail_waiting(draft: Draft, spec: WorkflowSpec, index: int, loss: Loss) -> Outcome:
     """Fail a phase that waited for a person."""
-    name = draft.phase(index).name
-
-    return _fail_phase(draft, spec, next(phase for phase in spec.phases if phase.name == name), index, loss)
+    return _fail_phase(draft, spec, spec.phases[index], index, loss)
 
 
 def _complete(draft: Draft) -> Outcome:
     draft.document.terminal_reason = None
-    if draft.machine.current_state is not WorkflowState.COMPLETED:
-        draft.move(WorkflowState.COMPLETED)
+    draft.move_on(WorkflowState.COMPLETED)
 
     return Done(state=WorkflowState.COMPLETED.value, warnings=tuple(draft.document.warnings))
 
@@ -314,12 +323,10 @@ def interrupt(draft: Draft, spec: WorkflowSpec, index: int, why: str) -> Outcome
     draft.end_attempt(index, "interrupted", error={"category": "interrupted", "message": why})
     draft.change_phase(index, status="interrupted", last_failure_reason=why)
     draft.tell("attempt_interrupted", index, data={"why": why})
-    record = draft.phase(index)
-    phase = next(phase for phase in spec.phases if phase.name == record.name)
-    if not is_exhausted(record):
+    if not is_exhausted(draft.phase(index)):
         return None
 
-    return _fail_phase(draft, spec, phase, index, Loss(reason=EXHAUSTED, message=why))
+    return _fail_phase(draft, spec, spec.phases[index], index, Loss(reason=EXHAUSTED, message=why))
 
 
 def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str) -> Outcome:
@@ -333,7 +340,7 @@ def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str) -> Outcome:
         return pause(draft, reason or "paused", chosen.spec.name)
     if kind in ("abandon", "rollback"):
         return abandon(draft, reason or kind)
-    if suspensions(draft.phase(index)) >= MAX_SUSPENSIONS:
+    if suspensions(draft.phase(index)) % MAX_SUSPENSIONS == 0:
         return pause(draft, TOO_MANY_STOPS, chosen.spec.name)
 
     return Stopped(reason=kind)
@@ -349,45 +356,12 @@ def pause(draft: Draft, reason: str, phase: str = "") -> Outcome:
 
 def abandon(draft: Draft, reason: str) -> Outcome:
     """Give the workflow up; what it made is kept until a rollback."""
-    draft.document.terminal_reason = "ABANDONED"
+    draft.document.terminal_reason = ABANDONED
     draft.move(WorkflowState.ABANDONED, {"reason": reason})
 
     return Done(state=WorkflowState.ABANDONED.value)
 
 
-# --- words -----------------------------------------------------------------------------------------------------
-
-
 def _duration(draft: Draft, index: int) -> float:
     started = timestamps.parse(draft.phase(index).attempts[-1].started_at)
     return max(0.0, (draft.at - started).total_seconds())
-
-
-def _said(report: RunReport) -> JsonObject | None:
-    said: JsonObject = {}
-    if report.summary:
-        said["summary"] = report.summary
-    if report.exit_code is not None:
-        said["exit_code"] = report.exit_code
-    if report.cost_usd is not None:
-        said["cost_usd"] = report.cost_usd
-    if report.output_files:
-        said["output_files"] = list(report.output_files)
-
-    return said or None
-
-
-def _summary(report: RunReport) -> JsonObject:
-    return {"summary": report.summary} if report.summary else {}
-
-
-def _short(error: JsonObject) -> JsonObject:
-    return {name: value for name, value in error.items() if name != "traceback"}
-
-
-def _add_cost(draft: Draft, phase: str, report: RunReport) -> None:
-    if report.cost_usd is None:
-        return
-    cost = draft.document.cost
-    by_phase = {**cost.by_phase, phase: cost.by_phase.get(phase, 0.0) + report.cost_usd}
-    draft.document.cost = cost.model_copy(update={"total_usd": cost.total_usd + report.cost_usd, "by_phase": by_phase})

@@ -14,6 +14,7 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.events import Event
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
+from adws.adw_modules.state_table import rank
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
@@ -28,6 +29,7 @@ class Draft:
         self.document = document.model_copy()
         self.document.phases = list(document.phases)
         self.machine = machine
+        self.now = now
         self.events: list[Event] = []
         self.at = now()  #: the one moment of this write
         self.text = timestamps.to_text(self.at)
@@ -47,6 +49,18 @@ class Draft:
             return
         self.machine.transition(state, metadata)
         self.moved(before, metadata)
+
+    def move_on(self, state: WorkflowState) -> None:
+        """
+        Move forward to *state*, through the states in between whose phases were all passed over.
+
+        The table has no move past a state: one that is left without a word would be one that nobody missed.
+        """
+        start, table = self.machine.current_state, self.machine.table
+        if state not in table[start]:
+            for passed in sorted((known for known in table if _is_between(start, known, state)), key=rank):
+                self.move(passed, {"reason": "passed_over"})
+        self.move(state)
 
     def moved(self, before: WorkflowState, metadata: Mapping[str, JsonValue] | None = None) -> None:
         """Tell of a move that the machine made since it was in *before*."""
@@ -98,3 +112,8 @@ class Draft:
         reference = self.document.workflow
         catalog = f"{reference.name}@{reference.version}" if reference else None
         self.events.append(Event(event_type=event_type, catalog_id=catalog, data=data or {}, **fields))
+
+
+def _is_between(start: WorkflowState, state: WorkflowState, end: WorkflowState) -> bool:
+    """Say whether the pipeline has *state* after *start* and before *end*."""
+    return rank(start) < rank(state) < rank(end)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
 
-#: Ordered stops in a row after which a person has to look.
+#: Ordered stops in a row after which a person has to look, and again after as many more.
 MAX_SUSPENSIONS = 20
 
 _PASSED = frozenset({"complete", "skipped"})
@@ -50,12 +51,14 @@ def choose(spec: WorkflowSpec, phases: Sequence[PhaseRecord]) -> Chosen | Blocke
     Return the first phase that is not over, in the order of the definition.
 
     That order respects tiers and needs, and a required phase that failed ends the workflow: so nothing of a later tier
-    starts after a failed one.
+    starts after a failed one. Raises StateInvalid when the document has other phases than its definition: one that was
+    left out would be one that nobody missed.
     """
+    if [record.name for record in phases] != [phase.name for phase in spec.phases]:
+        raise StateInvalid(f"the document does not have the phases of its definition {spec.catalog_id}")
     status = {record.name: record.status for record in phases}
-    for index, record in enumerate(phases):
-        found = spec.phase(record.name)
-        if found is None or is_over(found, record.status):
+    for index, (found, record) in enumerate(zip(spec.phases, phases, strict=True)):
+        if is_over(found, record.status):
             continue
         missing = tuple(name for name in found.needs if status.get(name) != "complete")
         if missing:

@@ -14,9 +14,10 @@ from enum import Enum
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import Verdict
 from adws.adw_modules.runs import LIVE_RUNS, RunState
-from adws.adw_modules.state_table import ACTIVE_STATES
+from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
 
 _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
+_ROLLED_BACK = WorkflowState.ROLLED_BACK.value
 
 
 class Action(Enum):
@@ -92,7 +93,7 @@ def plan_recovery(rows: Iterable[Evidence]) -> tuple[RecoveryStep, ...]:
 
 def _steps(row: Evidence) -> list[RecoveryStep]:
     if not row.state:
-        return [_step(row, Action.REPORT, row.problem)]
+        return [_step(row, Action.REPORT, row.problem or "its document says no state")]
     steps = []
     if row.copied_revision is not None and row.copied_revision < row.revision:
         why = f"the copy is at revision {row.copied_revision}, the document at {row.revision}"
@@ -105,7 +106,9 @@ def _steps(row: Evidence) -> list[RecoveryStep]:
 def _about_work(row: Evidence) -> list[RecoveryStep]:
     if row.lease.is_live:
         return [_step(row, Action.LEAVE, f"{row.lease.owner} works on it ({row.lease.verdict.value})")]
-    if row.state not in _ACTIVE or row.is_rolling_back:
+    if row.is_rolling_back and row.state != _ROLLED_BACK:
+        return _about_run(row) if row.run_id is not None else []  # whoever wants it finished says so
+    if row.state not in _ACTIVE:
         return _about_leftover_run(row)
     if row.open_attempt:
         why = f"{row.open_attempt} was cut off: {row.lease.why_over()}"

@@ -7,11 +7,10 @@ a draft. Resume, retry and recovery are this one path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.attempt_rules import (
-    AWAITING_APPROVAL,
     REJECTED,
     Loss,
     after_phase,
@@ -19,8 +18,9 @@ from adws.adw_modules.attempt_rules import (
     new_round,
 )
 from adws.adw_modules.errors import StateInvalid, UsageError
-from adws.adw_modules.phase_choice import AllPassed, choose, is_exhausted, limit
+from adws.adw_modules.phase_choice import AllPassed, choose, is_exhausted, limit, over_budget
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
+from adws.adw_modules.state_position import return_phase
 from adws.adw_modules.state_table import ACTIVE_STATES, TERMINAL_STATES, rank
 from adws.adw_modules.workflow import phase_to_json, thaw
 
@@ -53,8 +53,9 @@ def adopt(draft: Draft, spec: WorkflowSpec) -> None:
     from adws.adw_modules.document import PhaseRecord, WorkflowRef  # noqa: PLC0415 - only this rule makes new parts
 
     document, machine = draft.document, draft.machine
-    stands = machine.resume_state or machine.failed_phase or machine.current_state
+    _refuse_what_is_over(document, machine)
     states = [WorkflowState(phase.state) for phase in spec.phases]
+    stands = _back(machine) or machine.current_state
     if stands is not WorkflowState.PENDING and stands not in states:
         raise UsageError(f"workflow {document.adw_id} stands at {stands.value}, which {spec.name} has no phase for")
     done = rank(stands)
@@ -70,6 +71,10 @@ def adopt(draft: Draft, spec: WorkflowSpec) -> None:
         )
         for phase, state in zip(spec.phases, states, strict=True)
     ]
+    try:
+        draft.machine = WorkflowStateMachine.of(document, now=draft.now)
+    except StateInvalid as exc:
+        raise UsageError(f"{spec.name} does not fit workflow {document.adw_id}: {exc}; take another workflow") from exc
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,34 +107,57 @@ def plan_resume(
 ) -> ResumePlan:
     """Return how the workflow goes on; raise UsageError, saying what to do instead, when it cannot."""
     _refuse_what_is_over(document, machine)
-    state = machine.current_state
+    _refuse_what_is_used_up(document, machine, grant)
     if from_phase:
-        return _plan_from(document, spec, machine, from_phase)
+        return _plan_from(document, spec, machine, from_phase, grant)
     found = choose(spec, document.phases)
     if isinstance(found, AllPassed):
-        return ResumePlan(adw_id=document.adw_id, target=_back(machine), phase="")
+        return _plan(document, machine, phase="", grant=grant)
     record = document.phases[found.index]
-    if state is WorkflowState.PAUSED and record.status == "waiting":
+    if machine.current_state is WorkflowState.PAUSED and record.status == "waiting":
         raise UsageError(
             f"workflow {document.adw_id} waits for approval of {record.name}:"
             f" adw approve {document.adw_id}, or adw reject {document.adw_id} -m TEXT"
         )
-    if state is WorkflowState.FAILED and is_exhausted(record) and not grant:
+    if machine.current_state is WorkflowState.FAILED and is_exhausted(record) and not grant:
         raise UsageError(
             f"{record.name} used {record.attempts_used} of {limit(record)} attempts: allow more with"
             f" adw retry {document.adw_id} --grant N, or start it afresh with"
             f" adw resume {document.adw_id} --from {record.name}"
         )
-    if grant and state is not WorkflowState.FAILED:
-        raise UsageError(f"only a failed workflow can be granted attempts, and {document.adw_id} is {state.value}")
+
+    return _plan(document, machine, phase=record.name, grant=grant)
+
+
+def _plan(document: WorkflowDocument, machine: WorkflowStateMachine, *, phase: str, grant: int) -> ResumePlan:
+    needs_retry = machine.current_state is WorkflowState.FAILED and machine.retries_left == 0
 
     return ResumePlan(
         adw_id=document.adw_id,
         target=_back(machine),
-        phase=record.name,
+        phase=phase,
         grant=grant,
-        grants_retry=grant > 0 and machine.retries_left == 0,
+        grants_retry=grant > 0 and needs_retry,
     )
+
+
+def _refuse_what_is_used_up(document: WorkflowDocument, machine: WorkflowStateMachine, grant: int) -> None:
+    adw_id, state = document.adw_id, machine.current_state
+    if grant < 0:
+        raise UsageError(f"{grant} attempts cannot be granted: give a number from 1 up")
+    if grant and state is not WorkflowState.FAILED:
+        raise UsageError(f"only a failed workflow can be granted attempts, and {adw_id} is {state.value}")
+    spent = over_budget(document)
+    if spent:
+        raise UsageError(
+            f"the health budget of workflow {adw_id} is gone ({spent}): raise it with"
+            f" adw state set {adw_id} max_total_attempts=N, or max_minutes=N"
+        )
+    if state is WorkflowState.FAILED and machine.retries_left == 0 and not grant:
+        raise UsageError(
+            f"workflow {adw_id} used {machine.retry_count} of {machine.max_retries} retries: allow more with"
+            f" adw retry {adw_id} --grant N"
+        )
 
 
 def _refuse_what_is_over(document: WorkflowDocument, machine: WorkflowStateMachine) -> None:
@@ -141,7 +169,7 @@ def _refuse_what_is_over(document: WorkflowDocument, machine: WorkflowStateMachi
 
 
 def _plan_from(
-    document: WorkflowDocument, spec: WorkflowSpec, machine: WorkflowStateMachine, from_phase: str
+    document: WorkflowDocument, spec: WorkflowSpec, machine: WorkflowStateMachine, from_phase: str, grant: int
 ) -> ResumePlan:
     names = [record.name for record in document.phases]
     if from_phase not in names:
@@ -154,17 +182,20 @@ def _plan_from(
     current = len(names) if isinstance(found, AllPassed) else found.index
     if names.index(from_phase) > current:
         raise UsageError(f"{from_phase} comes after {names[current]}, where it stopped: no phase may be skipped")
-    state = document.phases[names.index(from_phase)].state
+    plan = _plan(document, machine, phase=from_phase, grant=grant)
+    state = WorkflowState(document.phases[names.index(from_phase)].state)
+    # A phase that was not begun yet comes after the state where it stopped: from there it is a step forward.
+    target = state if plan.target is None or rank(state) < rank(plan.target) else plan.target
 
-    return ResumePlan(adw_id=document.adw_id, target=WorkflowState(state), phase=from_phase, starts_round=True)
+    return replace(plan, target=target, starts_round=True)
 
 
 def _back(machine: WorkflowStateMachine) -> WorkflowState | None:
-    """Return where a parked workflow goes back to."""
+    """Return where a parked workflow goes back to, None for one that is not parked."""
     if machine.current_state is WorkflowState.PAUSED:
         return machine.resume_state or WorkflowState.PENDING
     if machine.current_state is WorkflowState.FAILED:
-        return machine.failed_phase
+        return return_phase(machine.position, machine.table)
 
     return None
 
@@ -173,13 +204,14 @@ def apply_resume(draft: Draft, plan: ResumePlan, *, hint: str = "", by: str = ""
     """Make the workflow ready to go on as *plan* says."""
     if hint:
         add_hint(draft, plan.phase, hint, by)
+    if plan.starts_round:
+        new_round(draft, plan.phase)
     if plan.grant:
         _grant(draft, plan, by)
-    if plan.starts_round and plan.target is not None:
-        draft.machine.resume_from(plan.target)
-        new_round(draft, plan.phase)
     _ready(draft, plan.phase)
     if plan.target is not None:
+        if plan.target is not _back(draft.machine):
+            draft.machine.resume_from(plan.target)
         draft.move(plan.target, {"reason": "resumed", "by": by})
     draft.document.pause_reason = None
     draft.document.terminal_reason = None
@@ -252,12 +284,12 @@ def reject(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") ->
     record = draft.change_phase(index, last_failure_reason=said)
     draft.document.pause_reason = None
     draft.tell("approval_refused", index, data={"by": by, "text": text})
+    draft.move(WorkflowState(record.state), {"reason": "rejected", "by": by})
     if text:
         add_hint(draft, record.name, text, by)
     if is_exhausted(record):
         return fail_waiting(draft, spec, index, Loss(reason=REJECTED, message=said))
     draft.change_phase(index, status="queued", result=None)
-    draft.move(WorkflowState(record.state), {"reason": AWAITING_APPROVAL, "by": by})
 
     return None
 

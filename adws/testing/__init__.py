@@ -20,6 +20,7 @@ from adws.testing.ownership import (
 from adws.testing.parts import MemoryParts, memory_parts
 from adws.testing.run_queue import MemoryRunQueue
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
+from adws.testing.work import MemoryOrders, ScriptedCall, ScriptedRunner
 
 __all__ = [
     "START",
@@ -31,10 +32,13 @@ __all__ = [
     "MemoryIssueLocks",
     "MemoryLeases",
     "MemoryLocalLock",
+    "MemoryOrders",
     "MemoryParts",
     "MemoryRegistry",
     "MemoryRequests",
     "MemoryRunQueue",
     "MemoryStore",
+    "ScriptedCall",
+    "ScriptedRunner",
     "memory_parts",
 ]

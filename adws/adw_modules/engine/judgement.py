@@ -16,7 +16,7 @@ from adws.adw_modules.retry_handler import Retry, decide, policies_of
 from adws.adw_modules.workflow import PhaseSpec
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import PhaseRecord
+    from adws.adw_modules.document import AttemptRecord, PhaseRecord
 
 #: Characters of a traceback that are kept with an attempt; its end says the most.
 MAX_TRACEBACK = 8000
@@ -25,7 +25,7 @@ MAX_TRACEBACK = 8000
 def judge(error: BaseException, phase: PhaseSpec, record: PhaseRecord, *, clock: Clock) -> Trouble:
     """Return why the newest attempt of *record* failed, and when the phase is tried again."""
     facts = describe(error, phase.name)
-    same = sum(1 for attempt in record.attempts if (attempt.error or {}).get("klass") == facts.klass)
+    same = sum(1 for attempt in record.attempts if _is_same(attempt, record.round, facts.klass))
     decision = decide(
         facts,
         attempts_used=record.attempts_used,
@@ -33,11 +33,18 @@ def judge(error: BaseException, phase: PhaseSpec, record: PhaseRecord, *, clock:
         policy=policies_of(phase.retry),
         now=clock.now(),
         random=clock.random(),
-        class_failures=same + 1,
+        # What a person granted is on top of what a class of errors is worth, too.
+        class_failures=max(1, same + 1 - record.granted),
     )
     kept = facts.to_json()
     kept["traceback"] = facts.traceback[-MAX_TRACEBACK:]
     if isinstance(decision, Retry):
         return Trouble(error=kept, retry_at=decision.at, needs_cleanup=decision.needs_cleanup)
 
+    kept["not_retried"] = decision.reason
+
     return Trouble(error=kept, retry_at=None, terminal_reason=decision.terminal_reason)
+
+
+def _is_same(attempt: AttemptRecord, round_number: int, klass: str) -> bool:
+    return attempt.round == round_number and (attempt.error or {}).get("klass") == klass
