@@ -205,6 +205,16 @@ def test_a_wait_that_is_too_long_needs_a_person():
     )
 
 
+@pytest.mark.parametrize(
+    ("seconds", "span"),
+    [(119, "119 seconds"), (120, "2 minutes"), (7199, "120 minutes"), (7200, "2 hours"), (90_000, "25 hours")],
+)
+def test_a_wait_is_said_as_people_say_it(seconds, span):
+    told = _facts("server", retry_delay=float(seconds), retry_delay_from="server")
+
+    assert f"in {span} only" in _decide(told, policy=RetryPolicies(max_wait_seconds=1.0)).reason
+
+
 def test_jitter_never_asks_the_server_too_early():
     told = _facts("rate_limited", retry_delay=100.0, retry_delay_from="server")
 
