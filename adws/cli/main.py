@@ -39,6 +39,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "status": Entry("adws.cli.views", "status", "Show one workflow."),
         "list": Entry("adws.cli.views", "list_", "List workflows, newest first."),
         "events": Entry("adws.cli.views", "events", "Show what happened to a workflow."),
+        "runs": Entry("adws.cli.runs", "runs", "Show what waits for a worker, and what is with one."),
         "logs": Entry("adws.cli.logs", "logs", "Show the output of an attempt, or the log of a workflow."),
         "path": Entry("adws.cli.logs", "path", "Print where a workflow works."),
         "explain": Entry("adws.cli.explain", "explain", "Say why a workflow is not moving, and what to type."),

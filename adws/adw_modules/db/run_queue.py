@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import rows, run_rows, run_statements
@@ -37,6 +38,9 @@ class DatabaseRunQueue:
         self._clock = clock
         self._sql = _Texts.of(database)
         self._is_sqlite = isinstance(database, SqliteDatabase)
+        # A reader waits for nobody, a claim for every writer before it: so one that will find nothing is not made.
+        # Where the last one found something, the next one will too.
+        self._looks_first = self._is_sqlite
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
@@ -60,20 +64,22 @@ class DatabaseRunQueue:
 
     def claim(self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None) -> Run | None:
         """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
-        params = {**self._now(), "owner": owner.to_text(), "ttl": ttl_seconds, "moment": self._moment()}
+        params = {**self._now(), "owner": _text_of(owner), "ttl": ttl_seconds, "moment": self._moment()}
         if run_id is not None:
             if not 0 < run_id <= _LAST:
                 return None
             return self._change(self._sql.claim, {**params, "run_id": run_id})
-        if self._is_sqlite and not self._is_any_due(params):
-            return None  # a reader waits for nobody; the claim itself would wait for every writer
+        if self._looks_first and not self._is_any_due(params):
+            return None
+        run = self._change(self._sql.claim_next, params)
+        self._looks_first = self._is_sqlite and run is None
 
-        return self._change(self._sql.claim_next, params)
+        return run
 
     def seconds_to_next(self) -> float | None:
         """Return in how many seconds the next waiting run is due (0 when one is), None when none waits."""
         with self._database.read() as session:
-            row = session.one(run_statements.RUN_NEXT_DUE)
+            row = session.one(self._sql.next_due)
         if row is None or row[0] is None:
             return None
         if not row[0]:
@@ -120,7 +126,9 @@ class DatabaseRunQueue:
         """
         sql = self._sql.take_back if run.seconds_left > 0.0 else self._sql.take_back_if_over
 
-        return self._change(sql, {**self._ours(run), "reason": rows.plain(reason)}, is_news=True)
+        row = self._write(sql, {**self._ours(run), "reason": rows.plain(reason)}, is_news=True)
+
+        return None if row is None else run_rows.changed(run, row)
 
     def ask_to_stop(self, run_id: int, *, reason: str = "") -> Run:
         """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
@@ -157,8 +165,8 @@ class DatabaseRunQueue:
             return self._all(self._sql.page, params)
         # Each state is one walk along its index; a condition over all of them would sort every run there ever was.
         walks = " UNION ALL ".join(
-            f"SELECT run_id FROM ({run_statements.RUNS_PAGE_OF_STATE.format(state=name)}) AS {name}"  # noqa: S608 - names made here
-            for name in wanted
+            f"SELECT run_id FROM ({self._sql.page_of(state).format(state=name)}) AS {name}"  # noqa: S608 - names made here
+            for name, state in wanted.items()
         )
         found = f"{self._sql.shown} WHERE run_id IN ({walks}) ORDER BY run_id DESC LIMIT :limit"
 
@@ -171,13 +179,18 @@ class DatabaseRunQueue:
     # --- how -----------------------------------------------------------------------------------------------------
 
     def _change_ours(self, sql: str, run: Run, *, is_news: bool = False, **more: object) -> Run:
-        changed = self._change(sql, {**self._ours(run), **more}, is_news=is_news)
-        if changed is None:
+        row = self._write(sql, {**self._ours(run), **more}, is_news=is_news)
+        if row is None:
             raise RunLost(run.run_id)
 
-        return changed
+        return run_rows.changed(run, row)
 
     def _change(self, sql: str, params: Mapping[str, object], *, is_news: bool = False) -> Run | None:
+        row = self._write(sql, params, is_news=is_news)
+
+        return None if row is None else run_rows.to_run(row)
+
+    def _write(self, sql: str, params: Mapping[str, object], *, is_news: bool = False) -> Row | None:
         """Return the row that *sql* changed; *is_news* when other workers want to hear of it."""
 
         def work(session: Session) -> Row | None:
@@ -186,9 +199,7 @@ class DatabaseRunQueue:
                 self._tell(session)
             return row
 
-        row = self._database.transact(work)
-
-        return None if row is None else run_rows.to_run(row)
+        return self._database.transact(work)
 
     def _tell(self, session: Session) -> None:
         """Wake those who watch, at the commit; SQLite shows every commit by itself."""
@@ -197,7 +208,7 @@ class DatabaseRunQueue:
 
     def _is_any_due(self, params: Mapping[str, object]) -> bool:
         with self._database.read() as session:
-            return session.one(run_statements.RUN_IS_DUE, params) is not None
+            return session.one(self._sql.is_due, params) is not None
 
     def _all(self, sql: str, params: Mapping[str, object]) -> tuple[Run, ...]:
         with self._database.read() as session:
@@ -229,6 +240,8 @@ class _Texts:
     unfinished: str
     claim: str
     claim_next: str
+    is_due: str
+    next_due: str
     begin: str
     renew: str
     requeue: str
@@ -239,22 +252,38 @@ class _Texts:
     get: str
     of_workflow: str
     page: str
+    page_of_pending: str
     live: str
     shown: str
 
+    def page_of(self, state: str) -> str:
+        """Return the query for the ids on a page of *state*; `{state}` is where the name of its parameter goes."""
+        if state == RunState.PENDING.value:
+            return self.page_of_pending
+        if state == RunState.COMPLETED.value:
+            return run_statements.PAGE_OF_COMPLETED
+
+        return run_statements.PAGE_OF_STATE
+
     @classmethod
     def of(cls, database: Database) -> _Texts:
-        # Without this a second claim would wait for the first one to commit, and then find its row taken.
-        skip_locked = "FOR UPDATE SKIP LOCKED" if database.dialect == "postgresql" else ""
+        if database.dialect == "postgresql":
+            # Without it a second claim would wait for the first one to commit, and then find its row taken.
+            waiting, skip_locked = "runs", "FOR UPDATE SKIP LOCKED"
+        else:
+            # Told, because SQLite without statistics takes the index of states and sorts all that waits.
+            waiting, skip_locked = "runs INDEXED BY ix_runs_waiting", ""
 
         def spell(sql: str) -> str:
-            return database.spell(sql).replace("{skip_locked}", skip_locked)
+            return database.spell(sql).replace("{waiting}", waiting).replace("{skip_locked}", skip_locked)
 
         return cls(
             enqueue=spell(run_statements.RUN_ENQUEUE),
             unfinished=spell(run_statements.RUN_UNFINISHED),
             claim=spell(run_statements.RUN_CLAIM),
             claim_next=spell(run_statements.RUN_CLAIM_NEXT),
+            is_due=spell(run_statements.RUN_IS_DUE),
+            next_due=spell(run_statements.RUN_NEXT_DUE),
             begin=spell(run_statements.RUN_BEGIN),
             renew=spell(run_statements.RUN_RENEW),
             requeue=spell(run_statements.RUN_REQUEUE),
@@ -265,9 +294,16 @@ class _Texts:
             get=spell(run_statements.RUN_GET),
             of_workflow=spell(run_statements.RUNS_OF_WORKFLOW),
             page=spell(run_statements.RUNS_PAGE),
+            page_of_pending=spell(run_statements.PAGE_OF_PENDING),
             live=spell(run_statements.RUNS_LIVE),
             shown=spell(run_statements.RUNS_SHOWN),
         )
+
+
+@lru_cache(maxsize=64)
+def _text_of(owner: OwnerRecord) -> str:
+    """Return the record as text; a worker claims all its life under the same one."""
+    return owner.to_text()
 
 
 def _checked(limit: int) -> int:

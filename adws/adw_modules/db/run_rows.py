@@ -7,6 +7,7 @@ What is asked for is checked before it is stored: a moment in another spelling w
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from adws.adw_modules.db import rows
 from adws.adw_modules.db.session import Row
@@ -35,6 +36,23 @@ def to_run(row: Row) -> Run:
         updated_at=row[14],
         started_at=row[15],
         finished_at=row[16],
+    )
+
+
+def changed(run: Run, row: Row) -> Run:
+    """Return *run* as it stands in a row of `run_statements.CHANGED`."""
+    state, not_before, owner, seconds_left, reason, updated_at, started_at, finished_at = row
+
+    return replace(
+        run,
+        state=RunState(state),
+        not_before=not_before,
+        owner=owner,
+        seconds_left=float(seconds_left),
+        reason=reason,
+        updated_at=updated_at,
+        started_at=started_at,
+        finished_at=finished_at,
     )
 
 

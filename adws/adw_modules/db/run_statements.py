@@ -2,8 +2,9 @@
 """
 Every query about runs, by name.
 
-As in `statements`; `{skip_locked}` is what keeps two claims from waiting for the same row, spelled by
-`DatabaseRunQueue`. A claim is over when it belongs to another start of the machine or when its time is up.
+As in `statements`; two more words are spelled by `DatabaseRunQueue`: `{waiting}` is the table, to be walked in the
+order of the queue, and `{skip_locked}` keeps two claims from waiting for the same row. A claim is over when it belongs
+to another start of the machine or when its time is up.
 """
 
 from __future__ import annotations
@@ -36,11 +37,20 @@ CASE WHEN owner = '' THEN 0 WHEN claim_boot = :boot THEN claim_until - {now} ELS
 reason, payload, asked_by, created_at, updated_at, started_at, finished_at
 """
 
+#: What can be another than in the claim that is reported on; `run_rows.changed` reads it.
+CHANGED = """
+state, not_before, owner, CASE WHEN owner = '' THEN 0 WHEN claim_boot = :boot THEN claim_until - {now} ELSE -1 END,
+reason, updated_at, started_at, finished_at
+"""
+
 _RETURNING = f" RETURNING {SHOWN}"
+_RETURNING_CHANGED = f" RETURNING {CHANGED}"
 RUNS_SHOWN = f"SELECT {SHOWN} FROM runs "
 
 #: A worker has it.
 _IS_LIVE = "state IN ('claimed', 'running', 'stopping')"
+#: What the index of states has; SQLite uses it only for queries that say so.
+_IS_INDEXED = "state NOT IN ('pending', 'completed')"
 #: The worker that asks has it: the number of the claim alone would do, unless the table was made again since.
 _IS_OURS = f"WHERE run_id = :run_id AND token = :token AND owner = :owner AND {_IS_LIVE}"
 _NOBODY = "owner = '', claim_until = 0, claim_boot = '', updated_at = :moment"
@@ -59,8 +69,8 @@ RUNS_UNFINISHED = RUNS_SHOWN + "WHERE finished_at IS NULL ORDER BY run_id"
 
 _IS_DUE = "state = 'pending' AND not_before <= :moment"
 #: Looked at before a claim where claiming means waiting for every other writer.
-RUN_IS_DUE = f"SELECT 1 FROM runs WHERE {_IS_DUE} LIMIT 1"
-RUN_NEXT_DUE = "SELECT min(not_before) FROM runs WHERE state = 'pending'"
+RUN_IS_DUE = f"SELECT 1 FROM {{waiting}} WHERE {_IS_DUE} LIMIT 1"
+RUN_NEXT_DUE = "SELECT min(not_before) FROM {waiting} WHERE state = 'pending'"
 
 _CLAIM = """
 UPDATE runs
@@ -69,8 +79,8 @@ SET state = 'claimed', attempts = attempts + 1, token = token + 1, owner = :owne
 """
 #: The place in the queue is (rank, run_id), and no requeue changes either.
 RUN_CLAIM_NEXT = (
-    f"{_CLAIM} WHERE run_id = (SELECT run_id FROM runs WHERE {_IS_DUE} ORDER BY rank, run_id LIMIT 1 {{skip_locked}})"
-    f"{_RETURNING}"
+    f"{_CLAIM} WHERE run_id = (SELECT run_id FROM {{waiting}} WHERE {_IS_DUE} ORDER BY rank, run_id LIMIT 1"
+    f" {{skip_locked}}) {_RETURNING}"
 )
 RUN_CLAIM = f"{_CLAIM} WHERE run_id = :run_id AND state = 'pending' {_RETURNING}"
 
@@ -80,9 +90,9 @@ RUN_BEGIN = f"""
 UPDATE runs
 SET state = CASE state WHEN 'claimed' THEN 'running' ELSE state END, started_at = coalesce(started_at, :moment),
     updated_at = :moment
-{_IS_OURS} {_RETURNING}
+{_IS_OURS} {_RETURNING_CHANGED}
 """
-RUN_RENEW = f"UPDATE runs SET claim_until = {{now}} + :ttl, claim_boot = :boot {_IS_OURS} {_RETURNING}"
+RUN_RENEW = f"UPDATE runs SET claim_until = {{now}} + :ttl, claim_boot = :boot {_IS_OURS} {_RETURNING_CHANGED}"
 
 #: What somebody stops does not wait again.
 _GIVE_BACK = f"""
@@ -91,16 +101,18 @@ SET state = CASE state WHEN 'stopping' THEN 'stopped' ELSE 'pending' END,
     finished_at = CASE state WHEN 'stopping' THEN :moment END,
     reason = CASE WHEN state = 'stopping' AND reason <> '' THEN reason ELSE :reason END, {_NOBODY}
 """
-RUN_REQUEUE = f"{_GIVE_BACK}, not_before = :not_before {_IS_OURS} {_RETURNING}"
-RUN_TAKE_BACK = f"{_GIVE_BACK} {_IS_OURS} {_RETURNING}"
+RUN_REQUEUE = f"{_GIVE_BACK}, not_before = :not_before {_IS_OURS} {_RETURNING_CHANGED}"
+RUN_TAKE_BACK = f"{_GIVE_BACK} {_IS_OURS} {_RETURNING_CHANGED}"
 #: The same for a claim that was found over: its worker may have renewed it since.
-RUN_TAKE_BACK_IF_OVER = f"{_GIVE_BACK} {_IS_OURS} AND (claim_boot <> :boot OR claim_until <= {{now}}) {_RETURNING}"
+RUN_TAKE_BACK_IF_OVER = (
+    f"{_GIVE_BACK} {_IS_OURS} AND (claim_boot <> :boot OR claim_until <= {{now}}) {_RETURNING_CHANGED}"
+)
 
 RUN_FINISH = f"""
 UPDATE runs
 SET state = :state, finished_at = :moment,
     reason = CASE WHEN :state = 'stopped' AND :reason = '' THEN reason ELSE :reason END, {_NOBODY}
-{_IS_OURS} {_RETURNING}
+{_IS_OURS} {_RETURNING_CHANGED}
 """
 
 # --- for everybody ---------------------------------------------------------------------------------------------
@@ -113,12 +125,14 @@ WHERE run_id = :run_id AND state IN ('pending', 'claimed', 'running') {_RETURNIN
 """
 RUN_GET = RUNS_SHOWN + "WHERE run_id = :run_id"
 RUNS_OF_WORKFLOW = RUNS_SHOWN + "WHERE adw_id = :adw_id ORDER BY run_id DESC LIMIT :limit"
-RUNS_LIVE = RUNS_SHOWN + f"WHERE {_IS_LIVE} ORDER BY run_id"
+RUNS_LIVE = RUNS_SHOWN + f"WHERE {_IS_LIVE} AND {_IS_INDEXED} ORDER BY run_id"
 RUNS_PAGE = RUNS_SHOWN + "WHERE run_id < :before ORDER BY run_id DESC LIMIT :limit"
-#: One walk along the index of states for each state; `{state}` is the name of its parameter.
-RUNS_PAGE_OF_STATE = (
-    "SELECT run_id FROM runs WHERE state = :{state} AND run_id < :before ORDER BY run_id DESC LIMIT :limit"
-)
+_PAGE_END = "AND run_id < :before ORDER BY run_id DESC LIMIT :limit"
+#: The ids on a page of one state, by the index that has it. Those that went well are found among all there are.
+PAGE_OF_PENDING = f"SELECT run_id FROM {{waiting}} WHERE state = 'pending' {_PAGE_END}"
+PAGE_OF_COMPLETED = f"SELECT run_id FROM runs WHERE state = 'completed' {_PAGE_END}"
+#: `{state}` is the name of the parameter.
+PAGE_OF_STATE = f"SELECT run_id FROM runs WHERE state = :{{state}} AND {_IS_INDEXED} {_PAGE_END}"
 RUNS_OF_WORKFLOW_DELETE = "DELETE FROM runs WHERE adw_id = :adw_id"
 
 # --- telling others --------------------------------------------------------------------------------------------

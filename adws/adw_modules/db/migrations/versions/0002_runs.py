@@ -41,7 +41,7 @@ def upgrade() -> None:
     )
     _partial_index("ix_runs_waiting", ["rank", "run_id", "not_before"], "state = 'pending'")
     _partial_index("uq_runs_unfinished", ["adw_id"], "finished_at IS NULL", unique=True)
-    op.create_index("ix_runs_state", "runs", ["state", "run_id"])
+    _partial_index("ix_runs_state", ["state", "run_id"], "state NOT IN ('pending', 'completed')")
     op.create_index("ix_runs_workflow", "runs", ["adw_id", "run_id"])
 
 

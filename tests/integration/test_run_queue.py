@@ -1,0 +1,493 @@
+"""The run queue on real databases: competing processes, killed claimers, restarts, watches, and which index is used."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.db import models, run_statements
+from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.registry import DatabaseRegistry
+from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.db.session import Database
+from adws.adw_modules.errors import RunLost
+from adws.adw_modules.interfaces import LeaseBusy
+from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.process import SystemProcesses
+from adws.adw_modules.runs import LIVE_RUNS, NewRun, RunState
+from adws.testing import FakeClock, MemoryRunQueue
+from tests import forked
+from tests.contracts.run_queue_contract import is_told
+from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
+from tests.integration import run_queue_worker
+
+TTL = 30.0
+
+
+def queue_on(database, clock) -> DatabaseRunQueue:
+    return DatabaseRunQueue(database, clock=clock)
+
+
+# --- processes -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(database_url):
+    """Start a worker process; whatever still runs at the end is ended."""
+    running = []
+
+    def run(mode: str = "work") -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, run_queue_worker.__file__, database_url, mode],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        running.append(process)
+        return process
+
+    yield run
+    for process in running:
+        with process:
+            process.kill()
+
+
+@pytest.fixture
+def open_real():
+    """Open a database by the time of this machine, which worker processes have too; closed after the test."""
+    opened = []
+
+    def open_it(url: str) -> Database:
+        clock = SystemClock()
+        opened.append(open_database(url, clock=clock, boot_id=SystemProcesses(clock=clock).boot_id))
+        return opened[-1]
+
+    yield open_it
+    for database in opened:
+        database.close()
+
+
+def go(*workers: subprocess.Popen[str]) -> None:
+    """Let *workers* begin at the same moment."""
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+
+
+def said(worker: subprocess.Popen[str], word: str) -> list[tuple[int, int]]:
+    """Return the numbers after *word* in all that *worker* says until its end."""
+    output = worker.stdout.read()
+    return [tuple(map(int, line.split()[1:])) for line in output.splitlines() if line.startswith(word)]
+
+
+def test_processes_that_compete_never_get_the_same_run(database, clock, start):
+    queue = queue_on(database, clock)
+    ids = [queue.enqueue(NewRun(adw_id=f"{number:08x}")).run_id for number in range(120)]
+    workers = [start() for _ in range(4)]
+    go(*workers)
+
+    claimed = [said(worker, "claimed") for worker in workers]
+
+    assert sorted(run_id for found in claimed for run_id, _ in found) == ids
+    assert all(token == 1 for found in claimed for _, token in found)
+    for found in claimed:
+        assert found == sorted(found), "each of them went from the oldest to the newest"
+    assert {run.state for run in queue.page(limit=200)} == {RunState.COMPLETED}
+
+
+def test_processes_that_ask_for_the_same_workflows_get_the_same_runs(database, clock, start):
+    askers = [start("ask") for _ in range(4)]
+    go(*askers)
+
+    got = {tuple(said(asker, "got")) for asker in askers}
+
+    assert len(got) == 1, "every process got the same run for the same workflow"
+    assert len(queue_on(database, clock).page(limit=200)) == 40
+
+
+def test_a_claimer_killed_at_any_moment_loses_no_run_and_doubles_none(database_url, open_real, start, seed, repeat):
+    """
+    Every run ends exactly once, whatever was killed in between; what a dead worker had is taken back and done again.
+    """
+    rng, kills = random.Random(seed), repeat(6, 100)
+    processes = SystemProcesses(clock=SystemClock())
+    queue = queue_on(open_real(database_url), SystemClock())
+    count = 15 * kills
+    ids = [queue.enqueue(NewRun(adw_id=f"{number:08x}")).run_id for number in range(count)]
+    finished = Counter[int]()
+    for _ in range(kills):
+        victim = start()
+        go(victim)
+        for _ in range(rng.randrange(1, 25)):
+            victim.stdout.readline()
+        victim.kill()
+        finished.update(run_id for run_id, _ in said(victim, "finished"))
+        victim.wait()
+        for run in queue.live():
+            assert processes.verdict(OwnerRecord.from_text(run.owner)) is Verdict.DEAD
+            back = queue.take_back(run, reason="its worker died")
+            assert back.state is RunState.PENDING
+            with pytest.raises(RunLost):
+                queue.finish(run, RunState.COMPLETED)
+    last = start()
+    go(last)
+    said(last, "finished")
+
+    runs = queue.page(limit=count + 1)
+    assert [run.run_id for run in reversed(runs)] == ids
+    assert {run.state for run in runs} == {RunState.COMPLETED}
+    assert max(finished.values(), default=1) == 1, "no run was finished twice"
+    assert all(run.token == run.attempts >= 1 for run in runs)
+    assert sum(run.attempts - 1 for run in runs) <= kills, "only what a dead worker had was claimed again"
+
+
+# --- order, by chance ------------------------------------------------------------------------------------------
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Whatever happens in whatever order: the queue on SQLite, the twin in memory and a plain list agree."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.clock = FakeClock(seed=1)
+        self.database = open_database(f"sqlite:///{self.new_file()}", clock=self.clock, boot_id="boot-1")
+        self.real, self.twin = queue_on(self.database, self.clock), MemoryRunQueue(self.clock)
+        self.held: dict[int, tuple] = {}  #: what workers have: run id -> the claim in both queues
+        self.number = 0
+
+    @rule(priority=st.integers(-1, 1), not_before=st.sampled_from(["", "", "", "2100-01-01"]))
+    def enqueue(self, priority: int, not_before: str) -> None:
+        self.number += 1
+        new = NewRun(adw_id=f"{self.number:08x}", priority=priority, not_before=not_before)
+        assert self.real.enqueue(new) == self.twin.enqueue(new)
+
+    @rule(name=st.sampled_from("abc"))
+    def claim(self, name: str) -> None:
+        waiting = [r for r in self.twin.page(states=[RunState.PENDING], limit=1000) if not r.not_before]
+        first = min(waiting, key=lambda r: (-r.priority, r.run_id), default=None)
+        real = self.real.claim(make_owner(name), ttl_seconds=TTL)
+        twin = self.twin.claim(make_owner(name), ttl_seconds=TTL)
+        assert (real and real.run_id) == (first and first.run_id), "the highest priority, then the oldest"
+        if real is None:
+            assert twin is None
+            return
+        assert real.run_id not in self.held, "somebody has it already"
+        self.held[real.run_id] = (real, twin)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), end=st.sampled_from(["finish", "requeue", "take_back", "lose", "stop"]))
+    def report(self, data: st.DataObject, end: str) -> None:
+        run_id = data.draw(st.sampled_from(sorted(self.held)))
+        real, twin = self.held[run_id]
+        if end == "stop":
+            assert same(self.real.ask_to_stop(run_id, reason="stop"), self.twin.ask_to_stop(run_id, reason="stop"))
+            return
+        del self.held[run_id]
+        if end == "finish":
+            assert same(self.real.finish(real, RunState.FAILED), self.twin.finish(twin, RunState.FAILED))
+        elif end == "requeue":
+            assert same(self.real.requeue(real, reason="again"), self.twin.requeue(twin, reason="again"))
+        else:
+            assert same(self.real.take_back(real, reason="gone"), self.twin.take_back(twin, reason="gone"))
+        if end == "lose":
+            with pytest.raises(RunLost):
+                self.real.renew(real, ttl_seconds=TTL)
+
+    @rule(seconds=st.floats(0.1, 40.0))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @invariant()
+    def both_say_the_same(self) -> None:
+        if not hasattr(self, "real"):
+            return
+        assert all(map(same, self.real.page(limit=1000), self.twin.page(limit=1000)))
+        assert {run.run_id for run in self.real.live()} == set(self.held)
+        assert all(run.state in LIVE_RUNS for run in self.real.live())
+
+    def teardown(self) -> None:
+        if hasattr(self, "database"):
+            self.database.close()
+
+
+def same(one, other) -> bool:
+    """Say whether two runs are the same, but for rounding of the time that is left."""
+    assert one.seconds_left == pytest.approx(other.seconds_left, abs=0.001)
+    assert {n: getattr(one, n) for n in one.__slots__ if n != "seconds_left"} == {
+        n: getattr(other, n) for n in other.__slots__ if n != "seconds_left"
+    }
+    return True
+
+
+def test_whatever_happens_each_run_has_one_worker_and_the_order_is_kept(sqlite_url, tmp_path):
+    numbers = itertools.count()
+
+    class Machine(QueueMachine):
+        def new_file(self) -> Path:
+            return Path(shutil.copy(tmp_path / "adw.db", tmp_path / f"{next(numbers)}.db"))
+
+    run_state_machine_as_test(Machine, settings=settings(max_examples=30, stateful_step_count=30, deadline=None))
+
+
+# --- time ------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_of_an_earlier_start_of_the_machine_is_over(sqlite_url, open_db, clock):
+    before = queue_on(open_db(sqlite_url, boot_id="boot-1"), clock)
+    before.enqueue(NewRun(adw_id=FIRST))
+    claimed = before.claim(make_owner(), ttl_seconds=1e9)
+    after = queue_on(open_db(sqlite_url, boot_id="boot-2"), clock)
+
+    (found,) = after.live()
+
+    assert found.seconds_left < 0
+    assert after.take_back(found, reason="the machine was started anew").state is RunState.PENDING
+    assert before.get(claimed.run_id).state is RunState.PENDING
+
+
+def test_turning_the_wall_clock_ends_no_claim(database, clock):
+    queue = queue_on(database, clock)
+    queue.enqueue(NewRun(adw_id=FIRST))
+    queue.claim(make_owner(), ttl_seconds=TTL)
+    clock.set(clock.now().replace(year=2031))
+
+    assert queue.live()[0].seconds_left == pytest.approx(TTL, abs=1.0)
+
+
+# --- one transaction -------------------------------------------------------------------------------------------
+
+
+def test_a_run_exists_when_the_transaction_around_it_is_committed(database, clock):
+    queue = queue_on(database, clock)
+
+    def work(session) -> None:
+        queue.enqueue_in(session, NewRun(adw_id=FIRST))
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        database.transact(work)
+
+    assert queue.page() == ()
+    assert database.transact(lambda session: queue.enqueue_in(session, NewRun(adw_id=FIRST))) == queue.page()[0]
+
+
+def test_a_registrar_killed_before_its_commit_leaves_neither_workflow_nor_run(sqlite_url, open_db, clock):
+    database = open_db(sqlite_url)
+    world = database_world(database, clock)
+
+    def register_and_die() -> None:
+        registry = DatabaseRegistry(database, clock=clock, home="database")
+        registry._queue.enqueue_in = lambda session, run: os.kill(os.getpid(), 9)
+        registry.register(make_document(FIRST), make_owner(), ttl_seconds=TTL, run=NewRun(adw_id=FIRST))
+
+    assert not forked.is_well(forked.start(register_and_die))
+    assert world.leases.read(FIRST) is None
+    assert world.locks.all() == ()
+    assert world.runs.page() == ()
+
+
+def test_a_run_of_a_workflow_that_is_being_created_waits_for_its_creator(database, clock):
+    """
+    The run is there before the document is: a worker that is faster finds the workflow busy, not missing.
+    """
+    world = database_world(database, clock)
+    world.registry.register(make_document(FIRST), make_owner("creator"), ttl_seconds=TTL, run=NewRun(adw_id=FIRST))
+    claimed = world.runs.claim(make_owner("worker"), ttl_seconds=TTL)
+
+    assert isinstance(world.leases.take(FIRST, make_owner("worker"), ttl_seconds=TTL), LeaseBusy)
+    assert world.runs.requeue(claimed).state is RunState.PENDING
+
+
+# --- indexes ---------------------------------------------------------------------------------------------------
+
+
+def test_queries_name_every_column_of_the_table():
+    assert tuple(column.name for column in models.runs.columns) == run_statements.RUN_COLUMNS
+    for name in run_statements.RUN_COLUMNS:
+        assert name in run_statements.SHOWN
+
+
+WALKS = {
+    "claim_next": "ix_runs_waiting",
+    "is_due": "ix_runs_waiting",
+    "next_due": "ix_runs_waiting",
+    "live": "ix_runs_state",
+    "page": "PRIMARY KEY",
+    "page_of_pending": "ix_runs_waiting",
+    "of_workflow": "ix_runs_workflow",
+    "unfinished": "uq_runs_unfinished",
+}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_query_walks_its_index(sqlite_url, open_db, clock, name):
+    database = open_db(sqlite_url)
+    sql = getattr(queue_on(database, clock)._sql, name)
+
+    assert WALKS[name] in plan(database, sql)
+
+
+def test_a_page_of_one_state_walks_its_index(sqlite_url, open_db):
+    database = open_db(sqlite_url)
+
+    assert "ix_runs_state (state=? AND run_id<?)" in plan(database, run_statements.PAGE_OF_STATE.format(state="state"))
+    assert "PRIMARY KEY (rowid<?)" in plan(database, run_statements.PAGE_OF_COMPLETED)
+
+
+def test_the_order_of_the_queue_is_not_sorted_but_walked(sqlite_url, open_db, clock):
+    database = open_db(sqlite_url)
+
+    assert "TEMP B-TREE" not in plan(database, queue_on(database, clock)._sql.claim_next)
+
+
+def plan(database, sql: str) -> str:
+    params = dict.fromkeys(re.findall(r":(\w+)", sql), 1)
+    with database.read() as session:
+        return " ".join(str(row[3]) for row in session.all(f"EXPLAIN QUERY PLAN {sql}", params))
+
+
+# --- watching --------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_sees_what_this_and_another_process_commit(database, database_url, clock):
+    queue = queue_on(database, clock)
+    watch = queue.watch()
+    watch.has_changed()
+
+    queue.enqueue(NewRun(adw_id=FIRST))
+    assert is_told(watch)
+
+    child = forked.start(lambda: queue_on(database, clock).enqueue(NewRun(adw_id=SECOND)))
+    assert forked.is_well(child)
+    assert is_told(watch)
+    watch.close()
+
+
+def test_a_watch_goes_on_in_both_processes_after_a_fork(database, clock):
+    queue = queue_on(database, clock)
+    watch = queue.watch()
+    watch.has_changed()
+
+    def look() -> None:
+        assert watch.has_changed() is True, "the first look of this process"
+        assert watch.has_changed() is False
+        queue.enqueue(NewRun(adw_id=FIRST))
+        assert is_told(watch)
+
+    assert forked.is_well(forked.start(look))
+    assert is_told(watch)
+    queue.enqueue(NewRun(adw_id=SECOND))
+    assert is_told(watch)
+    assert database.integrity_problems() == []
+    watch.close()
+
+
+def test_a_watch_sees_a_database_that_was_put_in_the_place_of_the_old_one(sqlite_url, open_db, clock, tmp_path):
+    queue = queue_on(open_db(sqlite_url), clock)
+    watch = queue.watch()
+    watch.has_changed()
+    open_db(sqlite_url).copy_to(tmp_path / "copy.db")
+    watch.has_changed()
+    assert watch.has_changed() is False
+
+    (tmp_path / "copy.db").replace(tmp_path / "adw.db")
+
+    assert watch.has_changed() is True
+    assert watch.has_changed() is False
+    queue.enqueue(NewRun(adw_id=FIRST))
+    assert watch.has_changed() is True, "it looks at the new one"
+
+
+def test_a_watch_that_cannot_look_says_that_there_may_be_something(sqlite_url, open_db, clock, tmp_path):
+    watch = queue_on(open_db(sqlite_url), clock).watch()
+    watch.has_changed()
+    (tmp_path / "adw.db").rename(tmp_path / "away.db")
+
+    assert [watch.has_changed(), watch.has_changed()] == [True, True]
+
+    (tmp_path / "away.db").rename(tmp_path / "adw.db")
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+
+
+@pytest.mark.postgres
+def test_a_notification_that_never_comes_delays_a_run_by_seconds_only(pg_url, open_db, clock):
+    watch = queue_on(open_db(pg_url), clock).watch()
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+
+    clock.advance(4.9)
+    assert watch.has_changed() is False
+    clock.advance(0.2)
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+    watch.close()
+
+
+@pytest.mark.postgres
+def test_a_watch_whose_server_hung_up_listens_again(pg_url, open_db, clock):
+    database = open_db(pg_url)
+    queue = queue_on(database, clock)
+    watch = queue.watch()
+    watch.has_changed()
+    with database.write() as session:
+        session.all(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE 'LISTEN%'"
+        )
+
+    assert is_told(watch), "it noticed"
+    assert is_told(watch), "and listens again, which is a first look"
+    assert watch.has_changed() is False
+    queue.enqueue(NewRun(adw_id=FIRST))
+    assert is_told(watch)
+    watch.close()
+
+
+def test_a_thread_is_woken_by_a_run(database, clock):
+    queue = queue_on(database, clock)
+    watch, got = queue.watch(), []
+    watch.has_changed()
+
+    def wait() -> None:
+        if is_told(watch):
+            got.append(queue.claim(make_owner(), ttl_seconds=TTL))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    queue.enqueue(NewRun(adw_id=FIRST))
+    waiting.join()
+
+    assert [run.adw_id for run in got] == [FIRST]
+    watch.close()
+
+
+def test_an_idle_claim_does_not_wait_for_writers(sqlite_url, open_db, clock):
+    """
+    A worker without work must not stand in the queue of those who write.
+    """
+    database, other = open_db(sqlite_url, patience_seconds=0.2), open_db(sqlite_url)
+    with other.write() as session:
+        session.run("DELETE FROM requests")
+        assert queue_on(database, clock).claim(make_owner(), ttl_seconds=TTL) is None
