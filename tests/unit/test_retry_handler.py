@@ -254,6 +254,11 @@ def test_retries_come_on_top_of_the_first_attempt(clock):
     assert len(clock.slept) == 3
 
 
+def test_a_strategy_retries_three_times_from_one_second_on():
+    assert (RetryStrategy().max_retries, RetryStrategy().base_delay) == (3, 1.0)
+    assert RetryStrategy(99).max_retries == 99
+
+
 def test_no_retries_is_one_attempt(clock):
     task = Task(ConnectionResetError())
 
