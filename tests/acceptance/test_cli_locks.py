@@ -189,6 +189,16 @@ def test_a_document_that_cannot_be_read_keeps_its_lock_unless_forced(adw, make, 
     assert adw("locks", "release", "42", "--force", "--json").json()["event"] is False
 
 
+def test_a_release_tells_what_stands_in_for_a_damaged_document(adw, make, home):
+    make()
+    (home / "state" / ID / "adw_state.json").write_text("{torn")
+
+    done = adw("locks", "release", "42")
+
+    assert done.rc == 0, done.stderr
+    assert "revision 1 was used, because" in done.stderr
+
+
 def test_listing_starts_without_the_slow_libraries(home, make):
     make()
     script = (
