@@ -22,6 +22,8 @@ PROC = Path("/proc")
 MACHINE_FILE = Path("/etc/machine-id")
 #: Places among the fields after the command name, whose first is field 3 of all, counted from 1.
 _PARENT, _GROUP, _SESSION, _START_TICKS = 4 - 3, 5 - 3, 6 - 3, 22 - 3
+#: More than a stat line has.
+_STAT_BYTES = 4096
 #: States of a process that has ended and only waits to be collected.
 _ENDED = frozenset("ZXx")
 
@@ -112,7 +114,8 @@ class SystemProcesses:
         """Return every process that can be seen, by pid; nothing when /proc is missing or shows another namespace."""
         if not self._pid_namespace():
             return {}
-        found = (self.stat(int(entry)) for entry in os.listdir(self._root) if entry.isdigit())  # noqa: PTH208 - Path.iterdir would build a path for each process
+        root = str(self._root)
+        found = (_stat_at(f"{root}/{entry}/stat") for entry in os.listdir(root) if entry.isdigit())  # noqa: PTH208 - names are enough
 
         return {stat.pid: stat for stat in found if stat}
 
@@ -171,6 +174,20 @@ class SystemProcesses:
             return str((self._root / "self/ns/pid").readlink())
         except OSError:
             return ""
+
+
+def _stat_at(path: str) -> ProcessStat | None:
+    """Return what the stat file at *path* says; by plain calls, because all processes are read after every command."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return parse_stat(os.read(fd, _STAT_BYTES).decode(errors="replace"))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
 
 
 def _read(path: Path) -> str:

@@ -232,6 +232,9 @@ class _Watch:
         self._ended_at: float | None = None
         self._kill_at: float | None = None  #: set once it was asked to end
         self._has_asked_all = False
+        self._is_all_gone = False  #: the leader has ended and nothing else was found
+        self._status: os.waitid_result | None = None  #: how the leader ended
+        self._is_lost = False  #: it was collected by somebody else
         self._timed_out: str | None = None
         self._ordered: Order | None = None
         self._leftovers: tuple[ProcessStat, ...] = ()
@@ -269,8 +272,11 @@ class _Watch:
 
     def clear(self) -> None:
         """Kill what is left and collect the child."""
-        self._survivors = self._tree.kill()
+        self._has_ended()
+        # Looking for them costs more than all the rest of a short command: not twice.
+        self._survivors = () if self._is_all_gone and self._tree.is_visible else self._tree.kill()
         if all(member.pid != self._child.pid for member in self._survivors):
+            self._has_ended(wait=True)
             self._child.wait()
 
     def read_rest(self) -> None:
@@ -288,11 +294,12 @@ class _Watch:
         self._selector.close()
 
     def end(self) -> ProcessEnd:
-        code = self._child.returncode if self._has_run else None
+        status = self._status if self._has_run else None
+        has_exited = status is not None and status.si_code == os.CLD_EXITED
 
         return ProcessEnd(
-            exit_code=code if code is not None and code >= 0 else None,
-            signal=-code if code is not None and code < 0 else None,
+            exit_code=status.si_status if status and has_exited else None,
+            signal=status.si_status if status and not has_exited else None,
             timed_out=self._timed_out,
             ordered=self._ordered,
             duration=self._clock.monotonic() - self._started_at,
@@ -331,9 +338,20 @@ class _Watch:
         self._output.streams[key.data].feed(chunk)
         return True
 
-    def _has_ended(self) -> bool:
-        """Say whether the leader has ended, without collecting it: as long as it is not, its number is ours."""
-        return os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    def _has_ended(self, *, wait: bool = False) -> bool:
+        """Say whether the leader has ended, without collecting it: until then its number is nobody else's."""
+        if self._status or self._is_lost:
+            return True
+        try:
+            options = os.WEXITED | os.WNOWAIT | (0 if wait else os.WNOHANG)
+            self._status = os.waitid(os.P_PID, self._child.pid, options)
+        except ChildProcessError:
+            # Somebody else collected it, or the system did because our parent had us ignore SIGCHLD. How it ended is
+            # not known, so it did not end well; and its number may be anybody's by now.
+            self._is_lost = True
+            self._tree.leader_is_lost()
+
+        return self._is_lost or self._status is not None
 
     # --- deciding
 
@@ -349,7 +367,8 @@ class _Watch:
         # It has ended by itself: whatever is ordered from here on, its result stands.
         self._leftovers = self._tree.members()
         self._kill_at = now + self._command.grace_seconds
-        return not self._leftovers
+        self._is_all_gone = not self._leftovers
+        return self._is_all_gone
 
     def _look_at_clocks(self, now: float) -> None:
         """Ask it to end when that is ordered or one of its clocks ran out."""
@@ -358,8 +377,7 @@ class _Watch:
         self._ordered = self._ordered or self._orders.current()
         self._timed_out = None if self._ordered else self._clock_that_ran_out(now)
         if self._ordered or self._timed_out:
-            is_urgent = self._ordered is not None and self._ordered.is_urgent
-            self._kill_at = now if is_urgent else now + self._command.grace_seconds
+            self._kill_at = now + self._command.grace_seconds
             self._tree.ask_group()
 
     def _clock_that_ran_out(self, now: float) -> str | None:
@@ -391,4 +409,5 @@ class _Watch:
             self._has_asked_all = True
             self._leftovers = self._leftovers or left
             self._tree.ask(left)
-        return not left
+        self._is_all_gone = not left
+        return self._is_all_gone

@@ -57,6 +57,11 @@ class ProcessTree:
         self._known = {identity.pid: identity.start_ticks}  #: seen to be ours, with the start time
         self._can_signal = bool(identity.start_ticks) and _has_pidfds()
 
+    @property
+    def is_visible(self) -> bool:
+        """Whether its members can be told at all."""
+        return self._can_signal and bool(self._processes.observe(self._leader.pid).pid_namespace)
+
     def look(self) -> None:
         """Remember the present descendants, so that they are known when they leave session, parent and environment."""
         waiting = [pid for pid, ticks in self._known.items() if self._is_still(pid, ticks)]
@@ -81,6 +86,10 @@ class ProcessTree:
 
         return tuple(sorted(running, key=lambda s: (s.start_ticks, s.pid)))
 
+    def leader_is_lost(self) -> None:
+        """Stop signalling the group: the leader was collected, so its number proves nothing any more."""
+        self._is_child = False
+
     def ask_group(self) -> None:
         """Ask the leader and its group to end; whatever else there is, is the leader's to end."""
         self.members()  # remembered now: when the leader has ended, nothing may say any more whose they were
@@ -99,9 +108,12 @@ class ProcessTree:
         left = self.members()  # before the leader is killed, for the same reason as above
         if self._is_child:
             self._signal_group(signal.SIGKILL)
+        were_none = False
         for _ in range(_KILL_ROUNDS):
-            if not left:
+            # Twice none: one that starts another and ends while we look can hide both of them.
+            if were_none and not left:
                 break
+            were_none = not left
             for member in left:
                 self._send(member, signal.SIGKILL)
             self.wait(left, TICK_SECONDS)

@@ -144,10 +144,13 @@ def test_a_workflow_without_an_issue_can_be_worked_on(world):
     assert json.loads(world.file("issue.json").read_text())["number"] is None
 
 
-def test_a_command_runs_where_the_work_is(world):
-    world.run("pwd")
+def test_a_command_runs_where_the_work_is_under_the_name_that_it_has_for_us(world, tmp_path):
+    (tmp_path / "link").symlink_to(world.cwd)
+    world.context = replace(world.context, cwd=tmp_path / "link")
 
-    assert world.said == [str(world.cwd)]
+    world.run('pwd -P; echo "$PWD"')
+
+    assert world.said == [str(world.cwd.resolve()), str(tmp_path / "link")]
 
 
 # --- what its end is taken for ---------------------------------------------------------------------------------
@@ -193,9 +196,11 @@ def test_a_command_that_is_killed_too_late_to_fail_is_still_late(world):
     It ends with 0 when it is asked to: that is no success.
     """
     world.on_say = lambda: world.clock.advance(601)
-    script = "import os, signal; signal.signal(signal.SIGTERM, lambda *_: os._exit(0)); print(1, flush=True)"
+    script = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit(0)); os.write(1, b'1\\n')"
 
-    report = world.run(command=(sys.executable, "-c", f"{script}; signal.pause()"), timeouts=Timeouts(wall=600))
+    report = world.run(
+        command=(sys.executable, "-c", f"{script}\nwhile True: time.sleep(0.02)"), timeouts=Timeouts(wall=600)
+    )
 
     assert (report.ok, report.exit_code, report.error.run.timed_out) == (False, 0, "wall")
 

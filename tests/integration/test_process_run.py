@@ -27,13 +27,13 @@ URGENT = Order(kind="stop", reason="now", is_urgent=True)
 
 #: Says that it is ready, does *act* when it is asked to end, and goes on.
 ON_TERM = """
-import os, signal
+import os, signal, time
 def on_term(number, frame):
     {act}
 signal.signal(signal.SIGTERM, on_term)
-print("ready", flush=True)
+os.write(1, b"ready\\n")
 while True:
-    signal.pause()
+    time.sleep(0.02)  # signal.pause() would miss one that comes right before it
 """
 #: Starts a process in a session of its own whose parent is gone, waits until it is there, and says its pid.
 DAEMON = """
@@ -196,6 +196,22 @@ def test_running_leaves_no_descriptor_and_no_zombie_behind(lab):
         os.waitid(os.P_PID, lab.records[-1].identity.pid, os.WEXITED | os.WNOHANG)
 
 
+@pytest.mark.parametrize("script", ["exit 0", "exit 3", "sleep 1000 & echo x; exit 0"])
+def test_an_end_that_cannot_be_learnt_is_no_success(lab, script):
+    """
+    Under a parent that ignores SIGCHLD the system collects children by itself, and nobody learns their exit code.
+    """
+    old = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        lab.advance_at_every_look(1)
+        end = lab.sh(script)
+    finally:
+        signal.signal(signal.SIGCHLD, old)
+
+    assert (end.exit_code, end.signal, end.survivors) == (None, None, ())
+    assert is_over(end)
+
+
 # --- commands that cannot be started ---------------------------------------------------------------------------
 
 
@@ -294,7 +310,7 @@ def test_without_a_result_the_after_result_clock_does_not_run(lab):
 def test_an_order_lets_a_command_end_in_its_own_way(lab):
     lab.on_line = give(lab, STOP)
 
-    end = lab.python(ON_TERM.format(act="print('cleaning', flush=True); os._exit(3)"))
+    end = lab.python(ON_TERM.format(act=r"os.write(1, b'cleaning\n'); os._exit(3)"))
 
     assert (end.ordered, end.exit_code) == (STOP, 3)
     assert lab.said == ["ready", "cleaning"]
@@ -346,11 +362,16 @@ def test_an_order_after_the_end_does_not_take_the_result_away(lab):
     """
     The command is done; only what it left holds the pipes.
     """
-    lab.on_line = give(lab, STOP)
 
-    end = lab.sh("sleep 1000 & echo done; kill -9 $$")
+    def on_look():
+        if not is_alive(lab.records[0].identity.pid):
+            lab.orders.order = STOP
 
-    assert end.signal == signal.SIGKILL
+    lab.orders.on_look = on_look
+
+    end = lab.sh("sleep 1000 & echo done; exit 4")
+
+    assert (end.exit_code, end.ordered) == (4, None)
     assert is_over(end)
 
 
@@ -461,7 +482,7 @@ def test_leftovers_are_asked_before_they_are_killed(lab):
                 lab.advance_at_every_look(1)  # the time for the pipes goes by
 
         lab.on_line = on_line
-        (lab.place / "left.py").write_text(ON_TERM.format(act="print('asked', flush=True); os._exit(0)"))
+        (lab.place / "left.py").write_text(ON_TERM.format(act=r"os.write(1, b'asked\n'); os._exit(0)"))
         end = lab.sh(f"{sys.executable} left.py & read -r x < go; exit 0", grace_seconds=LONG)
 
     assert lab.said == ["ready", "asked"]
@@ -499,13 +520,20 @@ def test_without_proc_the_group_of_our_own_child_is_ended(lab, tmp_path):
     empty = tmp_path / "proc"
     empty.mkdir()
     lab.processes = SystemProcesses(clock=SystemClock(), root=empty)
-    lab.on_line = give(lab, STOP)
+    watched = []
+
+    def on_line(line):
+        watched.append(os.pidfd_open(int(line)))
+        lab.orders.order = STOP
+
+    lab.on_line = on_line
     lab.advance_at_every_look(20)
 
     end = lab.sh("trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000")
 
     assert end.ordered == STOP
-    assert not is_alive(int(lab.said[0]))
+    assert select.select(watched, [], [], 30)[0] == watched, "its child goes on"
+    os.close(watched[0])
     assert lab.records[0].identity.start_ticks == 0
 
 
@@ -522,6 +550,32 @@ def test_output_without_end_stops_at_the_limit_of_its_file_and_says_so(lab):
     assert 100_000 <= len(text) < 120_000
     assert "[adw: the limit of this file is reached;" in text
     assert text.endswith("the same line again\n")
+
+
+def test_the_last_words_before_a_kill_are_kept(lab):
+    """
+    They are said while the urgent order comes, so they are still in the pipe when all has ended.
+    """
+    act = r"open('go').readline(); os.write(1, b'late\n'); os.write(os.open('said', os.O_RDWR), b'x')"
+    os.mkfifo(lab.place / "said")
+    said = os.open(lab.place / "said", os.O_RDWR)
+    looks = []
+
+    def on_look():
+        looks.extend([1] if lab.orders.order else [])
+        if len(looks) == 2:  # it was asked at the first
+            release()
+            select.select([said], [], [], 30)
+            lab.orders.order = URGENT
+
+    lab.on_line = give(lab, STOP)
+    lab.orders.on_look = on_look
+    with lab.gate("go") as release:
+        end = lab.python(ON_TERM.format(act=act))
+    os.close(said)
+
+    assert end.signal == signal.SIGKILL
+    assert lab.said == ["ready", "late"]
 
 
 def test_a_secret_that_comes_in_two_pieces_is_not_kept(lab):

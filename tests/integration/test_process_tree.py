@@ -73,6 +73,12 @@ class Crashed:
     def line(self) -> str:
         return self.children[-1].stdout.readline().strip()
 
+    def echo(self, text: str) -> str:
+        """Return what the last process, a `cat`, makes of *text*: a signal that was sent before ends it first."""
+        self.children[-1].stdin.write(f"{text}\n")
+        self.children[-1].stdin.flush()
+        return self.line()
+
     def end(self, record: ProcessRecord, **changes) -> Ending:
         parts = {"clock": FakeClock(), "processes": self.processes, **changes}
         return end_recorded(record, **parts)
@@ -147,6 +153,38 @@ def test_a_reused_pid_is_never_signalled(crashed):
 
     assert ending.ended == ()
     assert is_alive(record.identity.pid)
+
+
+def test_a_number_that_changed_hands_after_the_look_is_not_signalled(crashed):
+    """
+    Between the look and the signal a process may end and its number be given away: the start time is looked at again.
+    """
+    record = crashed.start("cat")
+    tree = ProcessTree(crashed.processes, record.identity, token=record.token)
+    (member,) = tree.members()
+
+    tree.ask([replace(member, start_ticks=member.start_ticks + 1)])
+    assert crashed.echo("still here") == "still here"
+
+    tree.ask([member])
+    assert crashed.children[0].wait() == -signal.SIGTERM
+
+
+def test_a_leader_that_somebody_else_collected_is_not_signalled_by_its_group(crashed):
+    record = crashed.start("cat")
+    tree = ProcessTree(crashed.processes, record.identity, token=record.token, is_child=True)
+
+    tree.leader_is_lost()
+    tree.ask_group()
+
+    assert crashed.echo("still here") == "still here"
+
+
+def test_who_was_there_before_the_leader_does_not_belong_to_it(crashed):
+    record = crashed.start("sleep", "1000")
+    later = replace(record.identity, pid=record.identity.pid + 1, start_ticks=record.identity.start_ticks + 1)
+
+    assert ProcessTree(crashed.processes, later, token=record.token).members() == ()
 
 
 def test_the_session_of_a_leader_that_is_gone_proves_nothing(crashed):
