@@ -38,6 +38,7 @@ def rebuild_lines(report: RebuildReport) -> list[str]:
     lines += [f"cannot be read, left out: {adw_id}: {why}" for adw_id, why in report.unreadable.items()]
     lines += [f"has no document, its copy stays: {adw_id}" for adw_id in report.only_in_database]
     lines += [f"was never written, forgotten: {adw_id}" for adw_id in report.forgotten]
+    lines += [f"was to go on and had no run, waits for a worker again: {adw_id}" for adw_id in report.runs_made]
     lines += [f"freed issue {lock.issue_number}, which {lock.adw_id} had" for lock in report.freed]
     lines += [_conflict(conflict) for conflict in report.conflicts]
     lines += [f"only a backup may still have: {what}" for what in report.lost]

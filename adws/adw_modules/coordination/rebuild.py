@@ -44,6 +44,7 @@ class RebuildReport:
     events_kept: int  #: that the database had
     events_made: int  #: that came from the documents
     requests: int  #: open ones that were kept
+    runs_made: tuple[str, ...]  #: workflows that were to go on and had no run
     only_in_database: tuple[str, ...]  #: workflows whose document is missing; their copy stays
     forgotten: tuple[str, ...]  #: workflows that were registered and never written
     unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
@@ -60,6 +61,7 @@ class RebuildReport:
         return (
             "events that were in no document any more (moves between states were made again from the histories)",
             "requests that could not be read from the old database",
+            "runs that had ended, and starts that had no document yet",
         )
 
     def to_json(self) -> JsonObject:
@@ -75,6 +77,7 @@ class RebuildReport:
             "events_kept": self.events_kept,
             "events_made": self.events_made,
             "requests": self.requests,
+            "runs_made": list(self.runs_made),
             "only_in_database": list(self.only_in_database),
             "forgotten": list(self.forgotten),
             "unreadable": dict(self.unreadable),
@@ -125,6 +128,7 @@ def rebuild(
         events_kept=_events_kept(salvage),
         events_made=stored - len(salvage.events),
         requests=len(salvage.requests),
+        runs_made=plan.runs_made,
         only_in_database=plan.only_in_database,
         forgotten=plan.contents.forget,
         unreadable=unreadable,

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import (
     IssueLock,
@@ -22,7 +23,8 @@ from adws.adw_modules.interfaces import (
 )
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.repository_name import in_home
-from adws.adw_modules.state_table import is_terminal
+from adws.adw_modules.runs import NewRun, Run, check_due
+from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState, is_terminal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +62,11 @@ class RebuildPlan:
     freed: tuple[IssueLock, ...] = ()
     conflicts: tuple[LockConflict, ...] = ()
     only_in_database: tuple[str, ...] = ()
+    runs_made: tuple[str, ...] = ()  #: workflows that are to go on and had no run
+
+
+#: The states in which a workflow is to go on, as a document has them.
+_ACTIVE_NAMES = frozenset(state.value for state in ACTIVE_STATES)
 
 
 def plan_rebuild(
@@ -75,6 +82,7 @@ def plan_rebuild(
     kept_for = set(unreadable) | _lost_documents(known, on_disk)
     locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=kept_for, repository=repository)
     is_new = salvage.is_missing or bool(salvage.problems)
+    made = _plan_runs(documents, salvage.runs)
     kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, however it is spelled
 
     return RebuildPlan(
@@ -83,11 +91,14 @@ def plan_rebuild(
             locks=locks,
             events=salvage.events,
             requests=salvage.requests if is_new else (),
+            # Those of before come first: they waited longer.
+            runs=(*map(_again, salvage.runs if is_new else ()), *made),
             forget=tuple(sorted(w.adw_id for w in known.values() if w.revision == 0 and w.adw_id not in on_disk)),
         ),
         freed=tuple(k for k in salvage.locks if (k.issue_number, k.adw_id) not in kept),
         conflicts=conflicts,
         only_in_database=tuple(sorted(_lost_documents(known, on_disk))),
+        runs_made=tuple(run.adw_id for run in made),
     )
 
 
@@ -133,6 +144,49 @@ def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Even
         )
         for index, entry in enumerate(_objects(data.get("state_history")))
         if _text(entry, "timestamp") < first
+    )
+
+
+def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run]) -> tuple[NewRun, ...]:
+    """Return a run for each workflow that is to go on and has none, in the order the workflows were created."""
+    has_run = {run.adw_id for run in unfinished}
+    going_on = [
+        document.data
+        for document in documents
+        if _text(document.data, "current_state") in _ACTIVE_NAMES and _text(document.data, "adw_id") not in has_run
+    ]
+    going_on.sort(key=lambda data: (_text(data, "created_at"), _text(data, "adw_id")))
+
+    return tuple(
+        NewRun(
+            adw_id=_text(data, "adw_id"),
+            kind="start" if data.get("current_state") == WorkflowState.PENDING.value else "resume",
+            not_before=_retry_time(data),
+            asked_by="rebuild",
+        )
+        for data in going_on
+    )
+
+
+def _retry_time(data: JsonObject) -> str:
+    """Return when the phase that waits for its next attempt may have it, "" when none waits."""
+    waiting = [
+        _text(phase, "retry_at") for phase in _objects(data.get("phases")) if phase.get("status") == "retry_wait"
+    ]
+    try:
+        return max(map(check_due, waiting), default="")
+    except UsageError:
+        return ""  # not a moment that we wrote: the phase itself decides when the run comes
+
+
+def _again(run: Run) -> NewRun:
+    return NewRun(
+        adw_id=run.adw_id,
+        kind=run.kind,
+        priority=run.priority,
+        not_before=run.not_before,
+        payload=run.payload,
+        asked_by=run.asked_by,
     )
 
 

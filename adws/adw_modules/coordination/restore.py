@@ -279,7 +279,8 @@ def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflic
     beside = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in others]
     plan = plan_rebuild([*stored, *beside], home.reconstruction.salvage(), repository=home.repository)
     rows = tuple(row for row in plan.contents.rows if row.adw_id in documents)
-    home.reconstruction.put(NewContents(home="database", rows=rows, locks=plan.contents.locks))
+    runs = tuple(run for run in plan.contents.runs if run.adw_id in documents)
+    home.reconstruction.put(NewContents(home="database", rows=rows, locks=plan.contents.locks, runs=runs))
 
     return plan.conflicts
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from adws.adw_modules.db import schema_version, statements
+from adws.adw_modules.db import run_rows, run_statements, schema_version, statements
 from adws.adw_modules.db.session import Database, Row
 from adws.adw_modules.errors import DatabaseCorrupt
 from adws.adw_modules.interfaces import PeekedState
@@ -22,7 +22,7 @@ from adws.adw_modules.state_table import is_terminal
 class Problem:
     """Something that does not fit, and what helps."""
 
-    kind: str  #: storage | schema | document | copy | lock | request | owner
+    kind: str  #: storage | schema | document | copy | lock | request | owner | run
     text: str
     hint: str
     adw_id: str = ""  #: the workflow it is about, "" when it is about the database
@@ -78,6 +78,7 @@ def find_problems(
         *_file_problems(known, found_documents),
         *_lock_problems(database, known, found_documents, repository),
         *_owner_problems(known),
+        *_run_problems(database, verdict),
         *_loose_ends(database),
     )
 
@@ -230,6 +231,30 @@ def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Problem]:
                 text=f"its owner {row.owner.describe()} is dead and did not give it back",
                 hint="the next command that works on it takes it over",
             )
+
+
+def _run_problems(database: Database, verdict: Callable[[OwnerRecord | None], Verdict]) -> Iterator[Problem]:
+    """Yield runs whose worker is gone, and those of workflows that are."""
+    with database.read() as session:
+        live = session.all(database.spell(run_statements.RUNS_LIVE), database.lease_clock())
+        orphans = session.all(run_statements.CHECK_RUNS)
+    for run in map(run_rows.to_run, live):
+        owner = OwnerRecord.from_text(run.owner)
+        name = owner.describe() if owner else "whose record cannot be read"
+        if verdict(owner) is Verdict.DEAD:
+            text = f"run {run.run_id}: its worker {name} is dead and did not give it back"
+        elif run.seconds_left <= 0.0:
+            text = f"run {run.run_id}: the claim of its worker {name} is over and was not renewed"
+        else:
+            continue
+        yield Problem(kind="run", adw_id=run.adw_id, text=text, hint="adw recover gives it to another worker")
+    for run_id, adw_id in orphans:
+        yield Problem(
+            kind="run",
+            adw_id=adw_id,
+            text=f"run {run_id} is of a workflow that is gone",
+            hint="the next worker ends it: adw worker --once",
+        )
 
 
 def _loose_ends(database: Database) -> Iterator[Problem]:

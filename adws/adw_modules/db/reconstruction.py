@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from adws.adw_modules import durable_file
-from adws.adw_modules.db import opening, rows, statements
+from adws.adw_modules.db import opening, rows, run_rows, run_statements, statements
+from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock, KnownWorkflow, NewContents, ProjectedWrite, Request, Salvage
 from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.runs import Run
 from adws.adw_modules.state_schema import CURRENT_VERSION
 
 #: Events read in one go.
@@ -58,6 +60,7 @@ class DatabaseReconstruction:
             workflows=self._part("workflows", self._workflows, problems),
             locks=self._part("locks", lambda: map(rows.to_lock, self._all(statements.LOCKS_ALL)), problems),
             requests=self._part("requests", self._requests, problems),
+            runs=self._part("runs", self._runs, problems),
             events=events,
             problems=tuple(problems),
         )
@@ -115,6 +118,11 @@ class DatabaseReconstruction:
 
     def _requests(self) -> Iterator[Request]:
         return map(rows.to_request, self._all(statements.SALVAGE_REQUESTS))
+
+    def _runs(self) -> Iterator[Run]:
+        database = self._open()
+
+        return map(run_rows.to_run, self._all(database.spell(run_statements.RUNS_UNFINISHED), database.lease_clock()))
 
     def _all(self, sql: str, params: Params | None = None) -> list[Row]:
         with self._open().read() as session:
@@ -193,6 +201,7 @@ class DatabaseReconstruction:
 
     def put(self, contents: NewContents) -> int:
         """Write *contents* in one transaction, making the database when it is missing; return how many events came."""
+        queue = DatabaseRunQueue(self._open(), clock=self._clock)
 
         def work(session: Session) -> int:
             before = session.one(statements.EVENTS_COUNT) or (0,)
@@ -205,6 +214,8 @@ class DatabaseReconstruction:
             session.run_each(statements.EVENT_INSERT, [rows.event_params(event) for event in events])
             for request in contents.requests:
                 session.one(statements.REQUEST_ASK, _request_params(request))
+            for run in contents.runs:
+                queue.enqueue_in(session, run)
             after = session.one(statements.EVENTS_COUNT) or (0,)
 
             return int(after[0]) - int(before[0])

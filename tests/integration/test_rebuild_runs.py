@@ -1,0 +1,226 @@
+"""Runs in a database that is checked, made again and restored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adws import app as wiring
+from adws import config
+from adws.adw_modules.coordination.rebuild import RebuildReport, rebuild
+from adws.adw_modules.coordination.rebuild_plan import StoredDocument, plan_rebuild
+from adws.adw_modules.db import check
+from adws.adw_modules.db.reconstruction import DatabaseReconstruction
+from adws.adw_modules.interfaces import NewContents, PeekedState, Salvage
+from adws.adw_modules.runs import NewRun, RunState
+from adws.testing import FakeClock, FakeProcesses, MemoryRunQueue
+from tests.contracts.worlds import FIRST, SECOND, THIRD, database_world, make_document
+
+DUE = "2100-01-31T09:00:00.000000Z"
+TTL = 30.0
+
+
+def stored(adw_id: str, state: str, **more: object) -> StoredDocument:
+    data = {"adw_id": adw_id, "current_state": state, "created_at": f"2026-01-01T{adw_id[0]}", "revision": 1, **more}
+    return StoredDocument(data=data, highest_fence=1)
+
+
+# --- the plan --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [("pending", "start"), ("planning", "resume"), ("cleaning", "resume")],
+)
+def test_a_workflow_that_is_to_go_on_gets_a_run(state, kind):
+    plan = plan_rebuild([stored(FIRST, state)], Salvage(is_missing=True))
+
+    assert plan.contents.runs == (NewRun(adw_id=FIRST, kind=kind, asked_by="rebuild"),)
+    assert plan.runs_made == (FIRST,)
+
+
+@pytest.mark.parametrize("state", ["paused", "failed", "completed", "abandoned", "rolled_back", "unheard of"])
+def test_a_workflow_that_waits_for_a_person_or_has_ended_gets_none(state):
+    plan = plan_rebuild([stored(FIRST, state)], Salvage(is_missing=True))
+
+    assert plan.contents.runs == plan.runs_made == ()
+
+
+def test_a_workflow_that_waits_for_a_retry_gets_a_run_at_that_time():
+    phases = [
+        {"name": "plan", "status": "complete", "retry_at": "2090-01-01"},
+        {"name": "build", "status": "retry_wait", "retry_at": "2100-01-31T10:00:00+01:00"},
+    ]
+
+    plan = plan_rebuild([stored(FIRST, "building", phases=phases)], Salvage(is_missing=True))
+
+    assert plan.contents.runs[0].not_before == DUE
+
+
+@pytest.mark.parametrize("moment", ["soon", None, 7])
+def test_a_retry_time_that_cannot_be_read_means_at_once(moment):
+    phases = [{"name": "build", "status": "retry_wait", "retry_at": moment}]
+
+    plan = plan_rebuild([stored(FIRST, "building", phases=phases)], Salvage(is_missing=True))
+
+    assert plan.contents.runs[0].not_before == ""
+
+
+def test_the_older_workflow_comes_first():
+    plan = plan_rebuild([stored("9c0d1e2f", "planning"), stored("1a2b3c4d", "building")], Salvage(is_missing=True))
+
+    assert [run.adw_id for run in plan.contents.runs] == ["1a2b3c4d", "9c0d1e2f"]
+
+
+@pytest.mark.parametrize("salvage", [Salvage(), Salvage(problems=("torn",))])
+def test_what_could_be_read_of_the_old_queue_comes_first_and_is_not_made_twice(salvage):
+    queue = MemoryRunQueue(FakeClock())
+    old = queue.enqueue(
+        NewRun(adw_id=FIRST, kind="retry", priority=3, not_before=DUE, payload={"a": 1}, asked_by="ada")
+    )
+
+    plan = plan_rebuild([stored(FIRST, "building"), stored(SECOND, "planning")], replace(salvage, runs=(old,)))
+
+    made = NewRun(adw_id=SECOND, kind="resume", asked_by="rebuild")
+    kept = NewRun(adw_id=FIRST, kind="retry", priority=3, not_before=DUE, payload={"a": 1}, asked_by="ada")
+    assert plan.contents.runs == ((kept, made) if salvage.problems else (made,)), "a good database still has it"
+    assert plan.runs_made == (SECOND,)
+
+
+# --- the database ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reconstruction(database_url, clock):
+    made = DatabaseReconstruction(database_url, clock=clock, boot_id="boot-1")
+    yield made
+    made.close()
+
+
+def test_unfinished_runs_are_salvaged_in_their_order(reconstruction, database, clock):
+    queue = database_world(database, clock).runs
+    for adw_id in (FIRST, SECOND, THIRD):
+        queue.enqueue(NewRun(adw_id=adw_id, payload={"of": adw_id}))
+    queue.finish(queue.claim(FakeProcesses(clock.token).me("worker"), ttl_seconds=TTL), RunState.COMPLETED)
+
+    assert [(run.adw_id, run.payload["of"]) for run in reconstruction.salvage().runs] == [(SECOND,) * 2, (THIRD,) * 2]
+
+
+def test_a_run_is_put_where_a_workflow_has_none(reconstruction, database, clock):
+    queue = database_world(database, clock).runs
+    before = queue.enqueue(NewRun(adw_id=FIRST, priority=9))
+
+    reconstruction.put(NewContents(runs=(NewRun(adw_id=FIRST), NewRun(adw_id=SECOND, kind="resume"))))
+
+    assert queue.of_workflow(FIRST) == (before,)
+    assert [run.kind for run in queue.of_workflow(SECOND)] == ["resume"]
+
+
+def open_home(path: Path) -> wiring.App:
+    return wiring.open_app(config.load(env={"ADW_HOME": str(path)}, cwd=path), role="worker")
+
+
+def rebuilt(path: Path) -> RebuildReport:
+    with open_home(path) as app:
+        return rebuild(
+            store=app.store,
+            fences=app.folders,
+            reconstruction=app.reconstruction,
+            local_lock=app.local_lock,
+            processes=app.processes,
+        )
+
+
+def test_a_lost_database_gets_the_runs_of_workflows_that_were_to_go_on(home):
+    with open_home(home) as app:
+        for adw_id, state in ((FIRST, "planning"), (SECOND, "paused"), (THIRD, "pending")):
+            with app.ownership.create(make_document(adw_id, issue_number=int(adw_id[0]), current_state=state)):
+                pass
+    for file in (home / "state").glob("adw.db*"):
+        file.unlink()
+
+    report = rebuilt(home)
+
+    assert set(report.runs_made) == {FIRST, THIRD}
+    assert report.to_json()["runs_made"] == list(report.runs_made)
+    assert any("starts that had no document yet" in text for text in report.lost)
+    with open_home(home) as app:
+        assert {(run.adw_id, run.kind, run.state) for run in app.runs.page()} == {
+            (FIRST, "resume", RunState.PENDING),
+            (THIRD, "start", RunState.PENDING),
+        }
+    assert rebuilt(home).runs_made == (), "doing it again makes none"
+
+
+def test_a_good_database_keeps_the_runs_it_has(home):
+    with open_home(home) as app:
+        with app.ownership.create(make_document(FIRST, current_state="planning")):
+            pass
+        before = app.runs.enqueue(NewRun(adw_id=FIRST, priority=4))
+
+    assert rebuilt(home).runs_made == ()
+    with open_home(home) as app:
+        assert app.runs.page() == (before,)
+
+
+# --- the check -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def found(database, clock):
+    """`found()` returns (workflow, text) of each problem with a run."""
+    processes = FakeProcesses(clock.token)
+
+    def find() -> list[tuple[str, str]]:
+        problems = check.find_problems(
+            database,
+            home="database",
+            documents=lambda: {FIRST: PeekedState(data={"revision": 0})},
+            verdict=processes.verdict,
+        )
+        assert all(problem.hint for problem in problems)
+        return [(problem.adw_id, problem.text) for problem in problems if problem.kind == "run"]
+
+    find.processes = processes
+    return find
+
+
+def test_runs_that_wait_or_are_with_a_live_worker_are_no_problem(database, clock, found):
+    world = database_world(database, clock)
+    world.add_row(FIRST)
+    world.runs.enqueue(NewRun(adw_id=FIRST, kind="resume"))
+    assert found() == []
+
+    world.runs.claim(found.processes.me("worker"), ttl_seconds=TTL)
+
+    assert found() == []
+
+
+def test_a_run_whose_worker_is_dead_or_silent_is_named(database, clock, found):
+    world = database_world(database, clock)
+    world.add_row(FIRST)
+    run = world.runs.enqueue(NewRun(adw_id=FIRST))
+    worker = found.processes.me("worker")
+    world.runs.claim(worker, ttl_seconds=TTL)
+
+    world.let_pass(2 * TTL)
+    assert found() == [
+        (FIRST, f"run {run.run_id}: the claim of its worker {worker.describe()} is over and was not renewed")
+    ]
+
+    found.processes.kill(worker)
+    assert found() == [(FIRST, f"run {run.run_id}: its worker {worker.describe()} is dead and did not give it back")]
+
+
+def test_a_run_of_a_workflow_that_is_gone_is_named_but_a_start_makes_its_own(database, clock, found):
+    world = database_world(database, clock)
+    world.add_row(FIRST)
+    run = world.runs.enqueue(NewRun(adw_id=SECOND, kind="resume"))
+    world.runs.enqueue(NewRun(adw_id=THIRD, kind="start"))
+
+    assert found() == [(SECOND, f"run {run.run_id} is of a workflow that is gone")]
+
+    world.runs.ask_to_stop(run.run_id)
+    assert found() == []
