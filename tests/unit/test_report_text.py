@@ -52,6 +52,7 @@ def test_a_rebuild_tells_what_was_kept_and_what_is_lost(was_missing, problems, k
         events_kept=5,
         events_made=4,
         requests=1,
+        runs_made=(A,),
         only_in_database=(A,),
         forgotten=(B,),
         unreadable={C: "torn"},
@@ -68,13 +69,14 @@ def test_a_rebuild_tells_what_was_kept_and_what_is_lost(was_missing, problems, k
         f"cannot be read, left out: {C}: torn",
         f"has no document, its copy stays: {A}",
         f"was never written, forgotten: {B}",
+        f"was to go on and had no run, waits for a worker again: {A}",
         f"freed issue 7, which {C} had",
         f"issue 42 of acme/web is claimed by several: {A} keeps it, not {B}, {C}",
         *(f"the old database had a problem: {text}" for text in problems),
         *(f"only a backup may still have: {text}" for text in report.lost),
     ):
         assert line in lines
-    assert len(lines) == 7 + len(problems) + len(report.lost)
+    assert len(lines) == 8 + len(problems) + len(report.lost)
 
 
 @pytest.mark.parametrize(
