@@ -199,7 +199,7 @@ def test_a_quota_waits_for_hours_and_longer_for_its_server():
     quota = policies.for_error(ErrorCategory.RATE_LIMIT, "quota_window")
 
     assert [quota.delay(attempt) for attempt in range(3)] == [1800.0, 3600.0, 3600.0]
-    assert policies.longest_wait("quota_window") > 7 * 86_400
+    assert policies.longest_wait("quota_window") == 8 * 86_400
     assert policies.longest_wait("rate_limited") == 3600.0
 
 
@@ -249,6 +249,14 @@ def test_a_base_above_the_usual_cap_or_a_cap_below_the_usual_base_moves_the_othe
     assert policies_of(RetrySpec(base_seconds=600.0)).transient.max_seconds == 600.0
     assert policies_of(RetrySpec(max_seconds=0.5)).resource.base_seconds == 0.5
     assert policies_of(RetrySpec(max_seconds=0.5)).keeps_class_delay
+
+
+@pytest.mark.parametrize(
+    "values", [{"factor": 10.1}, {"factor": 0.9}, {"max_seconds": 1e9 + 1}, {"base_seconds": 1e9 + 1}]
+)
+def test_waits_without_end_are_refused(values):
+    with pytest.raises(ConfigError, match="give a number from"):
+        Backoff(**values)
 
 
 @pytest.mark.parametrize("seconds", [0, 0.0, 1e9])
