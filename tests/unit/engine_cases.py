@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from adws.adw_modules import resume_rules, timestamps, workflow
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument, WorkflowRef
 from adws.adw_modules.document_draft import Draft
@@ -119,16 +117,26 @@ class World:
 
     def crash(self) -> None:
         """Begin an attempt and die in the middle of it: nobody closes anything."""
+        assert self.die(), "there was no attempt to begin"
+
+    def die(self) -> bool:
+        """Die while owning the workflow, in the middle of an attempt if one could be begun; say whether it could."""
         owning = self.parts.ownership.own(ADW_ID)
         self._dropped.append(owning)  # kept, because a block that is collected would be left in good order
         owned = owning.__enter__()
         # To the document, work that ends like this and a process that is gone are the same: nothing is written.
         dying = ScriptedRunner({item.name: [LeaseLost("its process died")] for item in self.spec.phases})
         session = WorkSession(replace(self.engine, runners={"scripted": dying}), owned, self.orders)
-        with pytest.raises(LeaseLost):
+        try:
             session.attempt()
+        except LeaseLost:
+            has_begun = True
+        else:
+            has_begun = False
         self.parts.processes.kill(owned.lease.owner)
         self.parts.local_lock.let_go(ADW_ID)
+
+        return has_begun
 
     def change(self, rule: Callable):
         with self.session() as session:

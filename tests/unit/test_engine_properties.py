@@ -1,0 +1,212 @@
+"""Whatever comes in whatever order, crashes and full disks included: the counters hold, and nobody disagrees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from adws.adw_modules import attempt_rules, resume_rules
+from adws.adw_modules.errors import FailedRun, RunFailed, StateWriteFailed, UsageError
+from adws.adw_modules.interfaces_engine import Order
+from adws.adw_modules.outcome import Next, RunReport, Suspended
+from adws.adw_modules.phase_choice import Chosen, choose, is_exhausted, limit, running_attempt
+from adws.adw_modules.state_machine import WorkflowStateMachine
+from adws.adw_modules.state_table import ACTIVE_STATES
+from adws.testing import FakeClock, memory_parts
+from tests.unit.engine_cases import BROKEN, HUMAN, World, phase, spec_of
+from tests.unit.test_engine_attempt import FailingStore
+
+SPEC = spec_of(
+    phase("plan", max_attempts=2),
+    phase("build", max_attempts=3),
+    phase("lint", max_attempts=1, is_required=False),
+    phase("test", max_attempts=2, is_required=False, needs=("lint",), on_rework="build"),
+    phase("review", max_attempts=2, on_rework="build"),
+    phase("sign", state="reviewing", max_attempts=2, gates=HUMAN),
+    phase("ship", max_attempts=2),
+)
+NAMES = [item.name for item in SPEC.phases]
+ENDS = {"attempt_succeeded", "attempt_failed", "attempt_interrupted", "attempt_suspended"}
+_ACTIVE = {state.value for state in ACTIVE_STATES}
+
+
+class Engine(RuleBasedStateMachine):
+    """A workflow to which everything happens that can happen."""
+
+    @initialize(
+        max_reworks=st.integers(0, 2),
+        max_retries=st.integers(0, 3),
+        max_total_attempts=st.one_of(st.none(), st.integers(1, 25)),
+    )
+    def start(self, **fields) -> None:
+        clock = FakeClock()
+        self.store = FailingStore(clock=clock)
+        self.world = World(SPEC, parts=memory_parts(clock=clock, store=self.store), **fields)
+        self.seen: dict[str, int] = {}
+
+    # --- what happens ------------------------------------------------------------------------------------------
+
+    def work(self, count: int) -> None:
+        """Make *count* attempts in one session, going on at once where that is possible."""
+        with self.world.session() as session:
+            for _ in range(count):
+                session.attempt(may_go_on=lambda: True)
+                self.world.clock.advance(1.0)
+            while session.has_begun:  # as every worker does: what is begun is run
+                session.attempt()
+
+    @rule(count=st.integers(1, 4))
+    def all_goes_well(self, count) -> None:
+        self.work(count)
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        entry=st.sampled_from(
+            [
+                BROKEN,
+                RunFailed(FailedRun(exit_code=2)),
+                UsageError("no such prompt"),
+                SystemExit(1),
+                RunReport(ok=False),
+                RunReport(ok=True, wants_rework=True),
+                RunReport(ok=True, result={"x": object()}),
+                Suspended(reason="of its own"),
+            ]
+        ),
+        count=st.integers(1, 3),
+    )
+    def the_next_attempt_of_a_phase_goes_wrong(self, name, entry, count) -> None:
+        self.world.runner.add(name, entry)
+        self.work(count)
+
+    @rule(name=st.sampled_from(NAMES), kind=st.sampled_from(["drain", "drain", "lost_lease", "pause", "stop"]))
+    def it_is_ordered_to_stop(self, name, kind) -> None:
+        def stopped(_context):
+            self.world.orders.give(Order(kind=kind, reason="ordered"))
+            return Suspended(reason=kind)
+
+        self.world.runner.add(name, stopped)
+        self.work(1)
+        self.world.orders.clear()
+
+    @rule()
+    def its_process_dies(self) -> None:
+        self.world.die()
+
+    @rule(skipped=st.integers(0, 2))
+    def a_write_fails(self, skipped) -> None:
+        self.store.trouble = [None] * skipped + [StateWriteFailed("state", OSError(28, "No space left on device"))]
+        try:
+            self.work(1)
+        except StateWriteFailed:
+            self.world.clock.advance(31.0)  # whoever failed to take it over lives, and keeps the lease until it ends
+        self.store.trouble = []
+
+    @rule(seconds=st.integers(1, 4000))
+    def time_passes(self, seconds) -> None:
+        self.world.clock.advance(float(seconds))
+
+    # --- what people do ----------------------------------------------------------------------------------------
+
+    @rule(grant=st.sampled_from([0, 0, 1, 3]), from_phase=st.sampled_from(["", "", *NAMES]))
+    def somebody_resumes_it(self, grant, from_phase) -> None:
+        with suppress(UsageError):
+            self.world.resume(grant=grant, from_phase=from_phase)
+
+    @rule(is_fine=st.booleans())
+    def somebody_decides(self, is_fine) -> None:
+        judge = resume_rules.approve if is_fine else resume_rules.reject
+        with suppress(UsageError):
+            self.world.change(lambda draft: judge(draft, SPEC, text="because", by="someone"))
+
+    @precondition(lambda self: self.world.state in _ACTIVE)
+    @rule()
+    def somebody_pauses_it(self) -> None:
+        with self.world.session() as session:
+            session.settle()
+            if session.document.current_state in _ACTIVE:
+                session.change(lambda draft: attempt_rules.pause(draft, "wait"))
+
+    # --- what holds --------------------------------------------------------------------------------------------
+
+    @invariant()
+    def all_of_it_holds(self) -> None:
+        document, events = self.world.document, self.world.events()
+        no_phase_has_more_attempts_than_it_may(document)
+        the_state_came_about_by_moves_of_the_table(document)
+        the_document_counts_what_the_events_say(document, events)
+        every_attempt_has_one_end(document, events)
+        exhausted_is_never_left_waiting(document)
+        the_end_says_why_and_success_is_earned(document)
+        self.seen = totals_only_grow(document, self.seen)
+
+
+def no_phase_has_more_attempts_than_it_may(document) -> None:
+    for record in document.phases:
+        assert 0 <= record.attempts_used <= limit(record)
+
+
+def the_state_came_about_by_moves_of_the_table(document) -> None:
+    assert document.current_state in {state.value for state in WorkflowStateMachine.of(document).table}
+
+
+def totals_only_grow(document, seen) -> dict[str, int]:
+    totals = {f"attempts of {record.name}": len(record.attempts) for record in document.phases}
+    totals |= {f"round of {record.name}": record.round for record in document.phases}
+    totals |= {"moves": len(document.state_history), "reworks": document.reworks, "revision": document.revision}
+    for name, total in totals.items():
+        assert total >= seen.get(name, 0), name
+    return totals
+
+
+def the_document_counts_what_the_events_say(document, events) -> None:
+    for record in document.phases:
+        ours = [event for event in events if event.node_name == record.name]
+        started = [event for event in ours if event.event_type == "attempt_started"]
+        assert [event.attempt_number for event in started] == list(range(1, len(record.attempts) + 1))
+        in_round = {event.attempt_number for event in started if event.data["round"] == record.round}
+        suspended = {event.attempt_number for event in ours if event.event_type == "attempt_suspended"}
+        assert record.attempts_used == len(in_round - suspended)
+
+
+def every_attempt_has_one_end(document, events) -> None:
+    ends = Counter((event.node_name, event.attempt_number) for event in events if event.event_type in ENDS)
+    assert set(ends.values()) <= {1}
+    open_now = [record.name for record in document.phases if running_attempt(record)]
+    assert len(open_now) <= 1
+    assert sum(len(record.attempts) for record in document.phases) == len(ends) + len(open_now)
+
+
+def exhausted_is_never_left_waiting(document) -> None:
+    found = choose(SPEC, document.phases)
+    if document.current_state in _ACTIVE and isinstance(found, Chosen) and not running_attempt(found.record):
+        assert not is_exhausted(found.record)
+
+
+def the_end_says_why_and_success_is_earned(document) -> None:
+    if document.current_state == "failed":
+        assert document.terminal_reason
+    if document.current_state == "completed":
+        wanted = {item.name for item in SPEC.phases if item.is_required}
+        assert wanted <= {record.name for record in document.phases if record.status == "complete"}
+
+
+TestEngine = Engine.TestCase
+# The soak has twenty times as many.
+TestEngine.settings = settings(max_examples=settings().max_examples // 4, stateful_step_count=20)
+
+
+def test_a_well_behaved_workflow_of_this_shape_completes():
+    world = World(SPEC)
+
+    while isinstance(world.attempt(), Next):
+        pass
+    world.change(lambda draft: resume_rules.approve(draft, SPEC))
+    while isinstance(world.attempt(), Next):
+        pass
+
+    assert world.state == "completed"
