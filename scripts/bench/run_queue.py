@@ -314,7 +314,7 @@ def count_queries(app: wiring.App) -> list[str]:
         return noted
 
     database.read = noting("read", database.read)  # type: ignore[assignment,method-assign]  # to count, here only
-    database.write = noting("write", database.write)  # type: ignore[assignment,method-assign]  # same
+    database.write = noting("write", database.write)  # type: ignore[assignment,method-assign]  # to count, here only
 
     return begun
 

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db import models, run_statements
 from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.reconstruction import DatabaseReconstruction
 from adws.adw_modules.db.registry import DatabaseRegistry
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database
@@ -414,7 +415,9 @@ def test_a_watch_sees_a_database_that_was_put_in_the_place_of_the_old_one(sqlite
     watch.has_changed()
     assert watch.has_changed() is False
 
-    (tmp_path / "copy.db").replace(tmp_path / "adw.db")
+    restore = DatabaseReconstruction(sqlite_url, clock=clock, boot_id="boot-1")
+    restore.install(str(tmp_path / "copy.db"))
+    restore.close()
 
     assert watch.has_changed() is True
     assert watch.has_changed() is False
