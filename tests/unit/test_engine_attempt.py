@@ -1022,3 +1022,50 @@ def test_a_document_of_an_older_version_is_worked_on_with_the_definition_it_was_
         session.forget_table()
         assert session.attempt() == Next(phase="build")
         assert session.attempt() == Done(state="completed")  # no lint, no test: the table is that of the definition
+
+
+# --- a long run ------------------------------------------------------------------------------------------------
+
+
+def test_fifteen_phases_in_three_tiers_run_in_order_through_failures_and_a_crash_after_each_tier():
+    tiers = {0: "planning", 1: "building", 2: "testing"}
+    phases = [phase(f"p{n:02}", tier=n // 5, state=tiers[n // 5], max_attempts=3) for n in range(15)]
+    world = World(spec_of(*phases), {"p03": [BROKEN], "p08": [BROKEN, BROKEN], "p14": [BROKEN]})
+
+    outcome = None
+    while not isinstance(outcome, Done):
+        done = sum(record.status == "complete" for record in world.document.phases)
+        if done in (5, 10) and not world.document.phases[done].attempts:
+            world.crash()
+        outcome = world.attempt()
+        world.clock.advance(600.0)
+
+    assert [r.attempts_used for r in world.document.phases] == [1, 1, 1, 2, 1, 2, 1, 1, 3, 1, 2, 1, 1, 1, 2]
+    started = [event.node_name for event in world.events("attempt_started")]
+    assert started == sorted(started)
+    assert [move.to_state for move in world.document.state_history] == ["planning", "building", "testing", "completed"]
+
+
+def test_no_phase_of_a_later_tier_starts_after_one_that_used_up_its_attempts():
+    world = World(
+        spec_of(phase("plan", max_attempts=2), phase("build", tier=1), phase("test", tier=1)), {"plan": [BROKEN] * 2}
+    )
+    while isinstance(outcome := world.attempt(), RetryAt):
+        world.clock.set(outcome.at)
+
+    assert isinstance(outcome, Failed)
+    assert [record.status for record in world.document.phases] == ["failed", "queued", "queued"]
+    assert {call.phase for call in world.runner.calls} == {"plan"}
+
+
+def test_a_phase_of_a_document_without_counters_has_those_of_a_new_one():
+    world = World(spec_of("plan"), phases=[{"name": "plan", "state": "planning"}])
+    world.runner.add("plan", *[BROKEN] * 4)
+
+    numbers = []
+    while isinstance(outcome := world.attempt(), RetryAt):
+        numbers.append(world.record("plan").attempts_used)
+        world.clock.set(outcome.at)
+
+    assert (numbers, outcome) == ([1, 2, 3, 4], Done(state="completed"))
+    assert (world.record("plan").attempts_used, world.record("plan").max_attempts) == (5, 5)

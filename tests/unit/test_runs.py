@@ -1,183 +1,84 @@
-"""What a run may be, and how `adw runs` shows it."""
+"""A run that is asked for is checked once, where it comes in."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
-from adws.adw_modules import runs
-from adws.adw_modules.errors import InvalidAdwId, RunLost, RunNotFound, UsageError
-from adws.adw_modules.owner_record import OwnerRecord, Verdict
-from adws.adw_modules.runs import NewRun, Run, RunState
-from adws.cli import run_text
-from adws.testing import FakeClock, MemoryRunQueue, memory_parts
-
-NOW = datetime(2026, 1, 31, 9, tzinfo=UTC)
-OWNER = OwnerRecord(
-    token="t", host="box", machine="m", boot_id="b", pid_namespace="n", pid=12, start_ticks=3, role="worker"
-)
-RUN = Run(
-    run_id=7,
-    adw_id="1a2b3c4d",
-    kind="start",
-    state=RunState.PENDING,
-    priority=2,
-    not_before="",
-    attempts=0,
-    token=0,
-    owner="",
-    seconds_left=0.0,
-    reason="",
-    payload={"issue": 42},
-    asked_by="ada",
-    created_at="2026-01-31T08:55:00.000000Z",
-    updated_at="2026-01-31T08:55:00.000000Z",
+from adws.adw_modules.errors import InvalidAdwId, UsageError
+from adws.adw_modules.runs import (
+    FINAL_RUNS,
+    LIVE_RUNS,
+    MAX_PRIORITY,
+    RUN_KINDS,
+    NewRun,
+    RunState,
+    check_due,
+    check_final,
+    check_new_run,
+    check_run_of,
 )
 
-
-# --- words -----------------------------------------------------------------------------------------------------
-
-
-def test_every_state_is_waiting_live_or_final():
-    assert {RunState.PENDING} | runs.LIVE_RUNS | runs.FINAL_RUNS == set(RunState)
-    assert not runs.LIVE_RUNS & runs.FINAL_RUNS
+RUN = NewRun(adw_id="1a2b3c4d")
 
 
-def test_a_good_run_is_returned_as_it_is():
-    run = NewRun(adw_id="1a2b3c4d", not_before="2026-01-31T09:00:00.000000Z")
+def test_every_state_is_waiting_with_a_worker_or_final():
+    assert {RunState.PENDING} | LIVE_RUNS | FINAL_RUNS == set(RunState)
+    assert not LIVE_RUNS & FINAL_RUNS
 
-    assert runs.check_new_run(run) is run
+
+@pytest.mark.parametrize("kind", RUN_KINDS)
+@pytest.mark.parametrize("priority", [-MAX_PRIORITY, 0, MAX_PRIORITY])
+def test_a_sound_run_is_returned_as_it_is(kind, priority):
+    run = NewRun(adw_id="1a2b3c4d", kind=kind, priority=priority)
+
+    assert check_new_run(run) is run
 
 
-def test_the_moment_of_a_run_is_spelled_so_that_it_sorts():
-    run = runs.check_new_run(NewRun(adw_id="1a2b3c4d", not_before="2026-01-31T10:00+01:00"))
+def test_the_moment_of_a_run_gets_the_one_spelling_that_sorts():
+    run = check_new_run(NewRun(adw_id="1a2b3c4d", not_before="2026-01-31T10:00:00+01:00", priority=3))
 
-    assert run.not_before == "2026-01-31T09:00:00.000000Z"
+    assert (run.not_before, run.priority) == ("2026-01-31T09:00:00.000000Z", 3)
 
 
 @pytest.mark.parametrize(
-    ("fields", "error", "words"),
+    ("fields", "said"),
     [
-        ({"adw_id": "a b"}, InvalidAdwId, "a b"),
-        ({"kind": "dance"}, UsageError, "'dance' is no kind of run; use one of start, resume"),
-        ({"priority": 1_000_001}, UsageError, "from -1000000 to 1000000, not 1000001"),
-        ({"priority": -1_000_001}, UsageError, "not -1000001"),
-        ({"not_before": "soon"}, UsageError, "'soon' is no moment; write it like 2026"),
-        ({"not_before": "0001-01-01T00:00:00+23:00"}, UsageError, "is no moment"),
+        ({"kind": "dance"}, "'dance' is no kind of run; use one of start, resume"),
+        ({"priority": MAX_PRIORITY + 1}, "a priority is a number from -1000000 to 1000000, not 1000001"),
+        ({"priority": -MAX_PRIORITY - 1}, "not -1000001"),
+        ({"not_before": "tomorrow"}, "'tomorrow' is no moment; write it like 2026-01-31T09:00:00Z"),
+        ({"not_before": "0001-01-01T00:00:00+14:00"}, "is no moment"),
     ],
 )
-def test_what_cannot_be_a_run_is_refused_in_words(fields, error, words):
-    with pytest.raises(error, match=words):
-        runs.check_new_run(NewRun(**{"adw_id": "1a2b3c4d", **fields}))
+def test_a_run_that_cannot_be_is_refused_in_a_sentence(fields, said):
+    with pytest.raises(UsageError, match=said):
+        check_new_run(NewRun(**{"adw_id": "1a2b3c4d", **fields}))
 
 
-def test_the_first_run_of_a_workflow_is_its_own():
-    runs.check_run_of("1a2b3c4d", None)
-    runs.check_run_of("1a2b3c4d", NewRun(adw_id="1a2b3c4d"))
-    with pytest.raises(UsageError, match="a run of 5e6f7a8b cannot be enqueued with workflow 1a2b3c4d"):
-        runs.check_run_of("1a2b3c4d", NewRun(adw_id="5e6f7a8b"))
-    with pytest.raises(UsageError, match="no kind of run"):
-        runs.check_run_of("1a2b3c4d", NewRun(adw_id="1a2b3c4d", kind="dance"))
+def test_a_run_of_no_workflow_is_refused():
+    with pytest.raises(InvalidAdwId):
+        check_new_run(NewRun(adw_id="../elsewhere"))
 
 
-@pytest.mark.parametrize("state", list(RunState))
-def test_a_run_ends_in_final_states_only(state):
-    if state in runs.FINAL_RUNS:
-        assert runs.check_final(state) is state
-        return
-    with pytest.raises(UsageError, match=rf"cannot end as {state.value}; it ends as one of completed, failed, stopped"):
-        runs.check_final(state)
+def test_a_run_without_a_moment_is_due_at_once():
+    assert check_due("") == ""
 
 
-def test_the_errors_say_which_run_and_where_to_look():
-    assert str(RunLost(7)) == "run 7 is not yours any more: adw runs shows who has it"
-    assert str(RunNotFound(8)) == "there is no run 8: adw runs shows those there are"
+def test_a_workflow_comes_with_a_run_of_its_own_or_none():
+    check_run_of("1a2b3c4d", None)
+    check_run_of("1a2b3c4d", RUN)
+    with pytest.raises(UsageError, match="a run of 1a2b3c4d cannot be enqueued with workflow 2b3c4d5e"):
+        check_run_of("2b3c4d5e", RUN)
+    with pytest.raises(UsageError, match="is no kind of run"):
+        check_run_of("1a2b3c4d", NewRun(adw_id="1a2b3c4d", kind="dance"))
 
 
-# --- the twin --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("state", sorted(FINAL_RUNS, key=str))
+def test_a_run_ends_in_a_final_state(state):
+    assert check_final(state) is state
 
 
-def test_what_is_read_from_the_twin_cannot_change_it():
-    queue = MemoryRunQueue(FakeClock())
-    run = queue.enqueue(NewRun(adw_id="1a2b3c4d", payload={"list": [1]}))
-    run.payload["list"].append(2)
-
-    assert queue.get(run.run_id).payload == {"list": [1]}
-
-
-def test_the_parts_in_memory_have_a_queue_that_registering_fills():
-    parts = memory_parts()
-    parts.runs.enqueue(NewRun(adw_id="1a2b3c4d"))
-
-    assert [run.adw_id for run in parts.runs.page()] == ["1a2b3c4d"]
-    assert parts.registry._runs is parts.runs
-
-
-# --- how it is shown -------------------------------------------------------------------------------------------
-
-
-def shown(run: Run, verdict: Verdict = Verdict.UNKNOWN, **more) -> str:
-    data = run_text.run_data(run, verdict=verdict, now=NOW)
-    return run_text.run_lines([data], next_page=None, **more)[-1]
-
-
-def test_a_waiting_run_is_due_now_or_at_a_time():
-    assert shown(RUN) == "7    1a2b3c4d  start  pending  5 min ago  -       now"
-    later = replace(RUN, not_before="2026-01-31T09:00:01.000000Z", reason="rate limit")
-    assert shown(later).endswith("2026-01-31 09:00:01 UTC  rate limit")
-    assert run_text.run_data(replace(RUN, not_before="2026-01-31T09:00:00.000000Z"), verdict=Verdict.UNKNOWN, now=NOW)[
-        "is_due"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("left", "verdict", "words"),
-    [
-        (12.4, Verdict.ALIVE, "worker 12@box, alive, claim 12 s left"),
-        (-3.0, Verdict.DEAD, "worker 12@box, dead, claim over"),
-        (0.0, Verdict.UNKNOWN, "worker 12@box, unknown, claim over"),
-    ],
-)
-def test_a_run_with_a_worker_shows_whose_it_is_and_whether_that_lives(left, verdict, words):
-    run = replace(RUN, state=RunState.RUNNING, owner=OWNER.to_text(), seconds_left=left)
-
-    line = shown(run, verdict)
-
-    assert words in line
-    assert "  now" not in line
-
-
-def test_a_worker_whose_record_cannot_be_read_is_said_so():
-    data = run_text.run_data(replace(RUN, state=RunState.CLAIMED, owner="?"), verdict=Verdict.UNKNOWN, now=NOW)
-
-    assert data["owner"] == "a worker whose record cannot be read"
-    assert data["liveness"] == "unknown"
-
-
-def test_the_data_has_every_field_of_a_run_but_its_token():
-    data = run_text.run_data(RUN, verdict=Verdict.UNKNOWN, now=NOW)
-
-    assert {name for name in Run.__slots__ if name not in data} == {"token", "seconds_left"}
-    assert (data["age_seconds"], data["payload"], data["not_before"], data["owner"]) == (
-        300.0,
-        {"issue": 42},
-        None,
-        None,
-    )
-    assert (data["liveness"], data["claim_seconds_left"]) == ("none", None)
-
-
-def test_a_long_reason_is_cut_in_the_table_only():
-    run = replace(RUN, reason="x" * 100)
-
-    assert shown(run).endswith("x" * 57 + "...")
-    assert run_text.run_data(run, verdict=Verdict.UNKNOWN, now=NOW)["reason"] == "x" * 100
-
-
-def test_no_runs_is_said_and_a_full_page_says_how_to_go_on():
-    data = run_text.run_data(RUN, verdict=Verdict.UNKNOWN, now=NOW + timedelta(days=2))
-
-    assert run_text.run_lines([], next_page=None) == ["no runs"]
-    assert run_text.run_lines([data], next_page=7)[-1] == "older ones: adw runs --before 7"
+@pytest.mark.parametrize("state", sorted(set(RunState) - FINAL_RUNS, key=str))
+def test_a_run_ends_in_no_other_state(state):
+    with pytest.raises(UsageError, match=f"cannot end as {state.value}; it ends as one of completed, failed, stopped"):
+        check_final(state)
