@@ -18,7 +18,8 @@ from adws.adw_modules.coordination.workflow_work import WorkEnd
 from adws.adw_modules.errors import WorkflowBusy
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Done, Failed, Paused, RetryAt
-from adws.adw_modules.runs import FINAL_RUNS, Run
+from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.runs import FINAL_RUNS, Run, RunState
 from adws.adw_modules.state_table import is_terminal
 from adws.cli import log, output, progress
 
@@ -54,7 +55,10 @@ class Foreground:
         while True:
             run = self._app.runs.claim(me, ttl_seconds=self._app.settings.lease_ttl_seconds, run_id=run_id)
             if run is None:
-                return self._follow(run_id, owning)
+                if (end := self._follow(run_id, owning)) is not None:
+                    return end
+                owning = None
+                continue
             end = self._app.work.run_work.work(run, owning=owning)
             owning = None
             if not isinstance(end.outcome, RetryAt):
@@ -66,8 +70,8 @@ class Foreground:
         while not self._interrupts and (left := (outcome.at - self._app.clock.now()).total_seconds()) > 0.0:
             self._app.clock.sleep(min(left, _LOOK_SECONDS))
 
-    def _follow(self, run_id: int, owning: AbstractContextManager[Owned] | None) -> WorkEnd:
-        """Show what whoever has the run does, until it is done with it."""
+    def _follow(self, run_id: int, owning: AbstractContextManager[Owned] | None) -> WorkEnd | None:
+        """Wait while somebody else has the run; None when that one is gone and it is ours to go on."""
         if owning is not None:
             with owning:
                 pass  # a worker was first: give the workflow to it
@@ -75,7 +79,17 @@ class Foreground:
             run = self._app.runs.get(run_id)
             if run is None or run.state in FINAL_RUNS or self._interrupts:
                 return WorkEnd(run=run, outcome=None, message=run.reason if run else "the run is gone")
+            if run.state is RunState.PENDING:
+                return None
+            if self._is_left_behind(run):
+                self._app.work.recovery.recover()
             self._app.clock.sleep(_LOOK_SECONDS)
+
+    def _is_left_behind(self, run: Run) -> bool:
+        owner = OwnerRecord.from_text(run.owner)
+        is_dead = owner is not None and self._app.processes.verdict(owner) is Verdict.DEAD
+
+        return is_dead or run.seconds_left <= 0.0
 
     # --- signals -----------------------------------------------------------------------------------------------
 
