@@ -13,16 +13,15 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from typing import TypedDict
 
 STEPS = 9
 
 
 def langgraph(directory: str) -> tuple[str, Callable[[int], None]]:
     """A graph of nine nodes with the SQLite checkpointer, durability sync."""
-    from typing import TypedDict
-
-    from langgraph.checkpoint.sqlite import SqliteSaver
-    from langgraph.graph import END, START, StateGraph
+    from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 - each engine is only there for itself
+    from langgraph.graph import END, START, StateGraph  # noqa: PLC0415 - each engine is only there for itself
 
     class State(TypedDict):
         count: int
@@ -49,7 +48,7 @@ def langgraph(directory: str) -> tuple[str, Callable[[int], None]]:
 
 def dbos(directory: str) -> tuple[str, Callable[[int], None]]:
     """A DBOS workflow of nine steps on SQLite, called directly: its queue only adds polling."""
-    from dbos import DBOS
+    from dbos import DBOS  # noqa: PLC0415 - each engine is only there for itself
 
     url = f"sqlite:///{directory}/dbos.sqlite"
     DBOS(config={"name": "adw-bench", "system_database_url": url, "run_admin_server": False})
@@ -77,7 +76,7 @@ def dbos(directory: str) -> tuple[str, Callable[[int], None]]:
 def prefect(directory: str) -> tuple[str, Callable[[int], None]]:
     """A Prefect flow of nine tasks on its own temporary server."""
     os.environ.update(PREFECT_HOME=directory, PREFECT_LOGGING_LEVEL="CRITICAL", PREFECT_SERVER_ANALYTICS_ENABLED="0")
-    from prefect import flow, task
+    from prefect import flow, task  # noqa: PLC0415 - each engine is only there for itself
 
     @task
     def step(number: int) -> int:
@@ -99,7 +98,7 @@ def prefect(directory: str) -> tuple[str, Callable[[int], None]]:
 
 def luigi(directory: str) -> tuple[str, Callable[[int], None]]:
     """A chain of nine Luigi tasks, each with a file as its target."""
-    import luigi as library
+    import luigi as library  # noqa: PLC0415 - each engine is only there for itself
 
     class Step(library.Task):
         workflow = library.IntParameter()

@@ -8,7 +8,6 @@ modules loaded: a kill costs milliseconds. Prints one JSON object; `problems` is
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
 import os
@@ -262,8 +261,7 @@ def main() -> int:
     given = parser.parse_args()
     logging.getLogger("adw").addHandler(logging.NullHandler())
     action = {"kills": kills, "suspensions": suspensions}[given.command]
-    with contextlib.suppress(BrokenPipeError):
-        print(json.dumps(action(given.home, given.store, given.count, given.seed)))
+    sys.stdout.write(json.dumps(action(given.home, given.store, given.count, given.seed)) + "\n")
 
     return 0
 
