@@ -28,6 +28,8 @@ TOO_DEEP, CYCLE = "[too deep]", "[cycle]"
 
 #: What hides a secret can, next to other text, look like the start of another: so many times it is looked again.
 _ROUNDS = 8
+#: Texts up to this length are remembered, at most so many.
+_SHORT, _MOST_SEEN = 64, 4096
 #: Terminal codes inside a token would hide it from the patterns.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|[@-Z\\-_])")
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
@@ -44,11 +46,12 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")
 class Redactor:
     """Hides secrets in texts, JSON values and bytes; built once, never changed, safe to share between threads."""
 
-    __slots__ = ("_keys", "_values")
+    __slots__ = ("_keys", "_seen", "_values")
 
     def __init__(self, known_values: Iterable[str] = (), *, extra_keys: Iterable[str] = ()) -> None:
         self._keys = KeyNet(extra_keys)
         self._values = ValueNet(known_values)
+        self._seen: dict[str, str] = {}  #: short text -> what is left of it
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str], *, extra_keys: Iterable[str] = ()) -> Redactor:
@@ -63,7 +66,16 @@ class Redactor:
 
     def redact_text(self, text: str) -> str:
         """Return *text* with every secret found replaced by `[redacted]`."""
-        return _hide_all(text, self.find)
+        if len(text) > _SHORT:
+            return _hide_all(text, self.find)
+        # The same few words come again and again in a log: names, states, kinds of events.
+        known = self._seen.get(text)
+        if known is None:
+            if len(self._seen) >= _MOST_SEEN:
+                self._seen.clear()
+            known = self._seen[text] = _hide_all(text, self.find)
+
+        return known
 
     def redact(self, value: JsonValue) -> JsonValue:
         """Return a copy of *value* without secrets, in keys too; never raises, whatever *value* holds."""

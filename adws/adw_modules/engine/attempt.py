@@ -361,6 +361,8 @@ def _gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None
     return GateFailed(phase.name, verdict.reason)
 
 
+#: Said by the line before or after already.
+_UNLOGGED = frozenset({"phase_completed", "state_changed"})
 _LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase_failed": "ERROR"}
 
 
@@ -368,6 +370,8 @@ def _log(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor
     """Tell the log of what is now stored, with the counters that the document has."""
     limits = {record.name: (record.attempts_used, limit(record)) for record in document.phases}
     for event in events:
+        if event.event_type in _UNLOGGED:
+            continue
         used, allowed = limits.get(event.node_name or "", (None, None))
         StructuredLogger(document.adw_id, event.node_name or "workflow", redactor=redactor).log(
             _LEVELS.get(event.event_type, "INFO"),
