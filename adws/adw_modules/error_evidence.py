@@ -23,7 +23,8 @@ from adws.adw_modules.error_codes import (
     TYPE_NAMES,
 )
 from adws.adw_modules.error_patterns import class_of_text, last_part, refined
-from adws.adw_modules.errors import FailedRun, RunFailed
+from adws.adw_modules.errors import RunFailed
+from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.server_wait import NOT_SAID, ServerWait
 

@@ -20,7 +20,8 @@ from adws.adw_modules.error_classes import (
     ErrorClass,
 )
 from adws.adw_modules.error_evidence import MAX_CAUSES, Finding, find, say
-from adws.adw_modules.errors import AdwError, FailedRun, RunFailed, StateInvalid
+from adws.adw_modules.errors import AdwError, RunFailed, StateInvalid
+from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.log_values import to_plain
 from adws.adw_modules.timestamps import to_text

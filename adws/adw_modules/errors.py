@@ -1,14 +1,17 @@
 """
 Every error adw raises on purpose, in one tree.
 
-Imports none of ours. The docstring is the default message. Each class also subclasses the built-in a caller of the
-plain library would expect, so `except ValueError` and `except FileNotFoundError` keep working.
+Imports none of ours at run time. The docstring is the default message. Each class also subclasses the built-in a caller
+of the plain library would expect, so `except ValueError` and `except FileNotFoundError` keep working.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adws.adw_modules.failed_run import FailedRun
 
 
 class AdwError(Exception):
@@ -279,32 +282,6 @@ class LockUnavailable(OwnershipError, OSError):
 
 
 # --- failed runs -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailedRun:
-    """What is known about a process or an agent that failed; None and "" stand for: nobody said."""
-
-    exit_code: int | None = None
-    signal: int | None = None  #: number of the signal that ended it
-    timed_out: str | None = None  #: which of our clocks ran out: wall | idle | after_result
-    text: str = ""  #: the end of its error output, or what its result said
-    subtype: str = ""  #: the name the agent or a gate gave to the failure, such as error_max_turns or no_effect
-    http_status: int | None = None  #: of the answer that ended it
-    retry_after_seconds: float | None = None  #: how long the server said to wait, from now on
-    tool: str = ""  #: name of the program, where its exit codes have a meaning of their own (gemini)
-
-    @property
-    def summary(self) -> str:
-        """How it ended, in a few words."""
-        if self.timed_out is not None:
-            return f"was stopped because its time was over ({self.timed_out})"
-        if self.signal is not None:
-            return f"was ended by signal {self.signal}"
-        if self.exit_code is not None:
-            return f"ended with exit code {self.exit_code}"
-
-        return f"failed ({self.subtype})" if self.subtype else "failed"
 
 
 class RunFailed(AdwError):

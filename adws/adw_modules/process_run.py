@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.errors import FailedRun, RunFailed
+from adws.adw_modules.errors import RunFailed
+from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import Order, Orders, ProcessRecord
 from adws.adw_modules.owner_record import OwnerRecord

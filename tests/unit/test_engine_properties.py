@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adws.adw_modules import attempt_rules, resume_rules
-from adws.adw_modules.errors import FailedRun, RunFailed, StateWriteFailed, UsageError
+from adws.adw_modules.errors import RunFailed, StateWriteFailed, UsageError
+from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Next, RunReport, Suspended
 from adws.adw_modules.phase_choice import Chosen, choose, is_exhausted, limit, running_attempt

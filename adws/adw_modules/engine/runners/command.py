@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.engine.runners.phase_result import MAX_RESULT_BYTES, bad_result, parse_result, report_of
-from adws.adw_modules.errors import FailedRun, RunFailed, UnsafePath
+from adws.adw_modules.errors import RunFailed, UnsafePath
+from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.json_value import JsonObject

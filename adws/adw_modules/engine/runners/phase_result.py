@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import NoReturn
 
-from adws.adw_modules.errors import FailedRun, RunFailed
+from adws.adw_modules.errors import RunFailed
+from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.outcome import RunReport
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adws.adw_modules.engine.runners.phase_result import check_result, report_of
-from adws.adw_modules.errors import ConfigError, FailedRun, RunFailed
+from adws.adw_modules.errors import ConfigError, RunFailed
+from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.outcome import RunReport, Suspended
 from adws.adw_modules.workflow import PhaseSpec
