@@ -2,7 +2,8 @@
 One frozen document for each version and each kind of file found in the wild, with its frozen result beside it.
 
 The `*.expected.json` files were read by a person. A change of a migration that changes one of them changes what happens
-to files that are out there: write a new step instead.
+to files that are out there: write a new step instead. Only a field that the model got since, and that is empty for an
+old document, is added to them.
 """
 
 from __future__ import annotations

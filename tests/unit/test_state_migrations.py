@@ -339,6 +339,17 @@ def test_an_old_key_with_the_name_of_a_new_field_is_set_aside_under_a_free_name(
     assert "legacy_phases" not in result
 
 
+@pytest.mark.parametrize("base", [V1, V2], ids=["1.0", "2.0"])
+def test_limits_reasons_and_hints_of_another_tool_are_set_aside(base):
+    result = migrated(base, max_total_attempts="many", max_minutes=5, pause_reason="lunch", hints=None)
+
+    assert (result["max_total_attempts"], result["legacy_max_total_attempts"]) == (None, "many")
+    assert (result["max_minutes"], result["legacy_max_minutes"]) == (None, 5)
+    assert (result["pause_reason"], result["legacy_pause_reason"]) == (None, "lunch")
+    assert result["hints"] == []
+    assert "legacy_hints" not in result
+
+
 def test_a_history_that_is_no_list_is_set_aside():
     result = migrated(V2, state_history="long", current_state="pending")
 
