@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules.phase_choice import limit
-from adws.cli.output import clean, shorten
+from adws.cli.output import clean, say, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -82,7 +82,7 @@ class PlainLines:
         """Show what was just stored."""
         for line in sentences(document, events):
             with suppress(OSError, ValueError):
-                print(line, file=sys.stderr, flush=True)  # noqa: T201 - the one place where progress is printed
+                say(line)
 
     def say(self, adw_id: str, line: str) -> None:
         """Leave output where it is."""
