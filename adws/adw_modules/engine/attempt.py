@@ -36,7 +36,7 @@ from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RunRep
 from adws.adw_modules.phase_choice import AllPassed, Chosen, choose, limit, running_attempt
 from adws.adw_modules.resume_rules import ResumePlan, definition_of, hints_for, plan_resume
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
-from adws.adw_modules.state_table import TERMINAL_STATES
+from adws.adw_modules.state_table import PHASE_STATES, TERMINAL_STATES
 from adws.adw_modules.structured_logger import StructuredLogger
 
 if TYPE_CHECKING:
@@ -361,8 +361,8 @@ def _gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None
     return GateFailed(phase.name, verdict.reason)
 
 
-#: Said by the line before or after already.
-_UNLOGGED = frozenset({"phase_completed", "state_changed"})
+#: States whose entry is said by the line before or after already; that work was parked or is over is not.
+_UNLOGGED_STATES = frozenset(state.value for state in PHASE_STATES)
 _LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase_failed": "ERROR"}
 
 
@@ -370,7 +370,7 @@ def _log(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor
     """Tell the log of what is now stored, with the counters that the document has."""
     limits = {record.name: (record.attempts_used, limit(record)) for record in document.phases}
     for event in events:
-        if event.event_type in _UNLOGGED:
+        if _is_said_already(event):
             continue
         used, allowed = limits.get(event.node_name or "", (None, None))
         StructuredLogger(document.adw_id, event.node_name or "workflow", redactor=redactor).log(
@@ -384,6 +384,11 @@ def _log(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor
             revision=document.revision,
             details=event.data,
         )
+
+
+def _is_said_already(event: Event) -> bool:
+    is_entry = event.event_type == "state_changed" and event.status in _UNLOGGED_STATES
+    return is_entry or event.event_type == "phase_completed"
 
 
 def _sentence(event: Event, used: int | None, allowed: int | None) -> str:
