@@ -14,7 +14,7 @@ from enum import Enum
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import Verdict
 from adws.adw_modules.runs import LIVE_RUNS, RunState
-from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
+from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState, is_terminal
 
 _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 _ROLLED_BACK = WorkflowState.ROLLED_BACK.value
@@ -30,6 +30,8 @@ class Action(Enum):
     REQUEUE = "requeue"  #: its run goes back to the queue
     ENQUEUE = "enqueue"  #: it should be worked on, and no run says so
     END_RUN = "end_run"  #: it is parked or over, and a run still waits
+    FREE_ISSUE = "free_issue"  #: it is over, and still has its issue
+    FORGET = "forget"  #: it was registered, and its creator died before there was a document
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +64,8 @@ class Evidence:
     adw_id: str
     state: str = ""  #: of its document, "" when that cannot be read
     problem: str = ""  #: why it cannot
+    is_unwritten: bool = False  #: it is registered and has no document
+    has_issue: bool = False  #: an issue lock names it
     is_rolling_back: bool = False
     open_attempt: str = ""  #: the phase whose attempt is recorded as running
     revision: int = 0
@@ -92,8 +96,10 @@ def plan_recovery(rows: Iterable[Evidence]) -> tuple[RecoveryStep, ...]:
 
 
 def _steps(row: Evidence) -> list[RecoveryStep]:
+    if row.is_unwritten:
+        return [_about_unwritten(row)]
     if not row.state:
-        return [_step(row, Action.REPORT, row.problem or "its document says no state")]
+        return [_step(row, Action.REPORT, row.problem or "its document says no state"), *_about_lost_run(row)]
     steps = []
     if row.copied_revision is not None and row.copied_revision < row.revision:
         why = f"the copy is at revision {row.copied_revision}, the document at {row.revision}"
@@ -109,12 +115,28 @@ def _about_work(row: Evidence) -> list[RecoveryStep]:
     if row.is_rolling_back and row.state != _ROLLED_BACK:
         return _about_run(row) if row.run_id is not None else []  # whoever wants it finished says so
     if row.state not in _ACTIVE:
-        return _about_leftover_run(row)
+        return [*_about_leftover_run(row), *_about_leftover_issue(row)]
     if row.open_attempt:
         why = f"{row.open_attempt} was cut off: {row.lease.why_over()}"
         return [_step(row, Action.INTERRUPT, why), *_about_run(row)]
 
     return _about_run(row)
+
+
+def _about_unwritten(row: Evidence) -> RecoveryStep:
+    if row.lease.is_live:
+        return _step(row, Action.LEAVE, f"{row.lease.owner} is creating it")
+
+    return _step(row, Action.FORGET, f"it has no document, and {row.lease.why_over()}")
+
+
+def _about_lost_run(row: Evidence) -> list[RecoveryStep]:
+    """Return what to do about the run of a document that nobody can read: a worker ends it, and says why."""
+    has_worker = row.run_state in LIVE_RUNS
+    if not has_worker or row.run_claim.is_live or row.lease.is_live:
+        return []
+
+    return [_step(row, Action.REQUEUE, f"run {row.run_id}: {row.run_claim.why_over()}")]
 
 
 def _about_run(row: Evidence) -> list[RecoveryStep]:
@@ -133,6 +155,13 @@ def _about_leftover_run(row: Evidence) -> list[RecoveryStep]:
         return []
 
     return [_step(row, Action.END_RUN, f"it is {row.state}, but run {row.run_id} still waits")]
+
+
+def _about_leftover_issue(row: Evidence) -> list[RecoveryStep]:
+    if not row.has_issue or not is_terminal(row.state):
+        return []
+
+    return [_step(row, Action.FREE_ISSUE, f"it is {row.state}, and still has its issue")]
 
 
 def _step(row: Evidence, action: Action, why: str) -> RecoveryStep:

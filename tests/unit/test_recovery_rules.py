@@ -140,3 +140,29 @@ def test_rows_are_planned_in_the_order_given_and_shown_as_json():
         "why": "dead",
         "run_id": 3,
     }
+
+
+@pytest.mark.parametrize(("claim", "expected"), [(DEAD, ["report", "requeue"]), (ALIVE, ["report"])])
+def test_the_run_of_a_document_that_nobody_can_read_goes_back_when_its_worker_is_gone(claim, expected):
+    facts = {"state": "", "problem": "it is torn", "run_id": 3}
+
+    assert actions(**facts, run_state=RunState.RUNNING, run_claim=claim) == expected
+    assert actions(**facts, run_state=RunState.PENDING) == ["report"]
+    assert actions(**facts, run_state=RunState.RUNNING, run_claim=claim, lease=ALIVE) == ["report"]
+
+
+def test_a_workflow_that_was_never_written_is_forgotten_only_when_its_creator_is_gone():
+    assert plan(state="", is_unwritten=True, lease=ALIVE) == [("leave", "worker 7@here is creating it")]
+    assert plan(state="", is_unwritten=True, lease=DEAD) == [
+        ("forget", "it has no document, and its owner worker 7@here is dead")
+    ]
+
+
+@pytest.mark.parametrize("state", ["completed", "abandoned", "rolled_back"])
+def test_a_workflow_that_is_over_gives_its_issue_back(state):
+    assert plan(state=state, has_issue=True) == [("free_issue", f"it is {state}, and still has its issue")]
+
+
+@pytest.mark.parametrize("state", ["paused", "failed"])
+def test_a_parked_workflow_keeps_its_issue(state):
+    assert actions(state=state, has_issue=True) == ["leave"]
