@@ -305,6 +305,57 @@ class GateFailed(AdwError):
         self.phase, self.why = phase, why
 
 
+# --- the outside world -----------------------------------------------------------------------------------------
+
+
+class NotOurs(AdwError):
+    """Something is not, or not any more, what adw made: it is left alone."""
+
+
+class GitError(AdwError):
+    """git could not do what was asked."""
+
+
+class PortsExhausted(AdwError):
+    """No port is free in the range: free some with adw gc, or widen the range."""
+
+
+class QuotaExceeded(AdwError):
+    """A quota is used up."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class ForgeError(AdwError):
+    """The forge did not do what was asked."""
+
+
+class ForgeNotFound(ForgeError, LookupError):
+    """The forge has no such thing."""
+
+
+class ForgeRefused(ForgeError):
+    """The forge said no."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"the forge refused ({status}): {message}")
+        self.status = status
+
+
+class ForgeUnavailable(ForgeError):
+    """The forge did not answer, or with an error of its own: whether anything was done is not known."""
+
+
+class ForgeBusy(ForgeError):
+    """The forge wants to be asked later."""
+
+    def __init__(self, seconds: float, message: str = "") -> None:
+        super().__init__(f"the forge wants to be asked again in {seconds:.0f} s{f': {message}' if message else ''}")
+        self.seconds = seconds
+
+
 # --- database --------------------------------------------------------------------------------------------------
 
 

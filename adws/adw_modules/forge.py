@@ -1,0 +1,139 @@
+"""
+Where issues and pull requests are: the nouns, and what adw asks of such a place.
+
+Creating is find-or-create by a marker, never tried again blindly: after a lost answer whoever asked looks first. A
+forge knows nothing of workflows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Issue:
+    """An issue as the forge has it."""
+
+    number: int
+    title: str
+    body: str = ""
+    author: str = ""
+    url: str = ""
+    state: str = "open"  #: open | closed
+    labels: tuple[str, ...] = ()
+    assignees: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comment:
+    """A comment on an issue or a pull request."""
+
+    comment_id: int
+    body: str
+    author: str = ""
+    url: str = ""
+    created_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PullRequest:
+    """A pull request."""
+
+    number: int
+    title: str
+    body: str
+    head: str  #: branch
+    head_sha: str
+    base: str  #: branch
+    state: str  #: open | closed
+    is_draft: bool = False
+    is_merged: bool = False
+    author: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewPullRequest:
+    """A pull request to be opened."""
+
+    title: str
+    body: str
+    head: str
+    base: str
+    is_draft: bool = True
+
+
+class Forge(Protocol):
+    """
+    A place with issues and pull requests, for one repository.
+
+    Raises ForgeNotFound, ForgeRefused (with the HTTP status), ForgeUnavailable (nothing is known about the effect) and
+    ForgeBusy (with the time to come again). Look-ups may be repeated; nothing that creates is.
+    """
+
+    @property
+    def repository(self) -> str:
+        """owner/name."""
+
+    def login(self) -> str:
+        """Return who we are to the forge."""
+
+    def default_branch(self) -> str:
+        """Return the branch that pull requests go to."""
+
+    def permission(self, login: str) -> str:
+        """Return what *login* may do: admin | maintain | write | triage | read | none."""
+
+    # --- issues ------------------------------------------------------------------------------------------------
+
+    def issue(self, number: int) -> Issue:
+        """Return an issue."""
+
+    def issues(self, *, label: str = "", state: str = "open", limit: int = 100) -> tuple[Issue, ...]:
+        """Return issues, newest first."""
+
+    def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
+        """Put labels on an issue or pull request; those it has stay. May be repeated."""
+
+    def remove_label(self, number: int, label: str) -> None:
+        """Take a label off; one that is not there is fine. May be repeated."""
+
+    # --- comments ----------------------------------------------------------------------------------------------
+
+    def comments(self, number: int, *, since: str = "") -> tuple[Comment, ...]:
+        """Return the comments of an issue or pull request, oldest first."""
+
+    def create_comment(self, number: int, body: str) -> Comment:
+        """Post a comment. Not repeated."""
+
+    def edit_comment(self, comment_id: int, body: str) -> Comment:
+        """Replace a comment's text. May be repeated."""
+
+    def delete_comment(self, comment_id: int) -> None:
+        """Delete a comment; one that is gone is fine."""
+
+    # --- pull requests -----------------------------------------------------------------------------------------
+
+    def pull_request(self, number: int) -> PullRequest:
+        """Return a pull request."""
+
+    def pull_requests_of(self, head: str, *, state: str = "all") -> tuple[PullRequest, ...]:
+        """Return the pull requests from branch *head*, newest first."""
+
+    def create_pull_request(self, new: NewPullRequest) -> PullRequest:
+        """Open a pull request. Not repeated."""
+
+    def edit_pull_request(
+        self, number: int, *, title: str | None = None, body: str | None = None, is_draft: bool | None = None
+    ) -> PullRequest:
+        """Change a pull request. May be repeated."""
+
+    def close_pull_request(self, number: int) -> PullRequest:
+        """Close it; one that is closed already is fine."""
+
+    def merge_pull_request(self, number: int, *, sha: str, method: str = "squash") -> PullRequest:
+        """Merge it if its head is *sha*; one that is merged already is fine."""
+
+    def remote_url(self) -> str:
+        """Return where git pushes to, without a secret in it."""
