@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import attempt_rules, resume_rules
+from adws.adw_modules.coordination.request_desk import NOTED, note_hint
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
 from adws.adw_modules.errors import UsageError, WorkflowBusy
@@ -20,7 +22,7 @@ from adws.adw_modules.interfaces import Ownership, Request, Requests
 from adws.adw_modules.interfaces_engine import Order, RunQueue
 from adws.adw_modules.outcome import Outcome
 from adws.adw_modules.resume_rules import ResumePlan
-from adws.adw_modules.runs import FINAL_RUNS, NewRun, Run
+from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, NewRun, Run, RunState
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
 from adws.adw_modules.workflow import WorkflowSpec
@@ -145,8 +147,27 @@ class Control:
             with self._session(adw_id) as session:
                 session.settle()
                 return change(session)
-        except WorkflowBusy as exc:
+        except WorkflowBusy:
             request = self._requests.ask(adw_id, kind, payload={"reason": why, "is_urgent": is_urgent}, asked_by=by)
+
+        return self._serve(request, change)
+
+    def _serve(self, request: Request, change: Callable[[WorkSession], Applied]) -> Asked | Applied:
+        """Obey our own request if its owner left before it could see it; he looks once more after he left."""
+        try:
+            with self._session(request.adw_id) as session:
+                asked = self._requests.get(request.request_id)
+                if asked is not None and asked.handled_at is not None:
+                    return Applied(state=session.document.current_state, message=asked.outcome or "answered")
+                session.settle()
+                try:
+                    applied = change(session)
+                except UsageError as exc:
+                    self._requests.handled(request.request_id, str(exc))
+                    raise
+                self._requests.handled(request.request_id, applied.message)
+                return applied
+        except WorkflowBusy as exc:
             return Asked(request=request, owner=exc.owner)
 
     # --- going on ----------------------------------------------------------------------------------------------
@@ -183,43 +204,77 @@ class Control:
             session.settle()
             plan = session.plan_resume(from_phase=from_phase, grant=grant)
             session.change(lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))
-            self._overtake(adw_id)
-            run = self._runs.enqueue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))
+            self._overtake(session)
+            run = self._queue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
 
-    def _overtake(self, adw_id: str) -> None:
-        """Answer what was asked of an owner who died over it: what is decided now is newer."""
-        for request in self._requests.open_for(adw_id):
-            self._requests.handled(request.request_id, "overtaken: the workflow was told to go on")
+    def _overtake(self, session: WorkSession) -> None:
+        """Answer what was asked of an owner who died over it: what is decided now is newer, but a hint still holds."""
+        for request in self._requests.open_for(session.document.adw_id):
+            answer = "overtaken: the workflow was told to go on"
+            if request.kind == "hint":
+                session.change(partial(note_hint, request))
+                answer = NOTED
+            self._requests.handled(request.request_id, answer)
+
+    def _queue(self, wanted: NewRun) -> Run:
+        """
+        Return a run that is due now; one that waits for its time is replaced.
+
+        Called by the owner of the workflow: a run that somebody else still has is of a worker who is gone, or who will
+        find the workflow owned.
+        """
+        run = self._runs.enqueue(wanted)
+        if run.state in LIVE_RUNS:
+            self._runs.take_back(run, reason=f"{wanted.kind} asked by {wanted.asked_by or 'somebody'}")
+            run = self._runs.enqueue(wanted)
+        if run.state is not RunState.PENDING or not run.not_before:
+            return run
+        self._runs.ask_to_stop(run.run_id, reason=f"{wanted.kind} asked by {wanted.asked_by or 'somebody'}")
+
+        return self._runs.enqueue(replace(wanted, priority=run.priority))
 
     def hint(self, adw_id: str, text: str, *, by: str) -> Asked | Applied:
         """Say what to do differently in the next attempt."""
         try:
             with self._session(adw_id) as session:
-                session.change(lambda draft: resume_rules.add_hint(draft, "", text, by))
-                return Applied(state=session.document.current_state, message="noted for the next attempt")
-        except WorkflowBusy as exc:
+                return self._note_hint(session, text, by)
+        except WorkflowBusy:
             request = self._requests.ask(adw_id, "hint", payload={"text": text}, asked_by=by)
-            return Asked(request=request, owner=exc.owner)
+
+        return self._serve(request, lambda session: self._note_hint(session, text, by))
+
+    def _note_hint(self, session: WorkSession, text: str, by: str) -> Applied:
+        state = WorkflowState(session.document.current_state)
+        if state in TERMINAL_STATES:
+            raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is no next attempt")
+        session.change(lambda draft: resume_rules.add_hint(draft, "", text, by))
+
+        return Applied(state=state.value, message=NOTED)
 
     # --- approval ----------------------------------------------------------------------------------------------
 
     def approve(self, adw_id: str, *, by: str, text: str = "") -> Applied:
         """Let the phase that waits pass, and queue the workflow."""
-        return self._judge(adw_id, lambda session, draft: resume_rules.approve(draft, session.spec, text=text, by=by))
+        return self._judge(
+            adw_id, by, lambda session, draft: resume_rules.approve(draft, session.spec, text=text, by=by)
+        )
 
     def reject(self, adw_id: str, *, by: str, text: str = "") -> Applied:
         """Send the phase that waits back to work, with *text* as a hint, and queue the workflow."""
-        return self._judge(adw_id, lambda session, draft: resume_rules.reject(draft, session.spec, text=text, by=by))
+        return self._judge(
+            adw_id, by, lambda session, draft: resume_rules.reject(draft, session.spec, text=text, by=by)
+        )
 
-    def _judge(self, adw_id: str, rule: Callable[[WorkSession, Draft], Outcome | None]) -> Applied:
+    def _judge(self, adw_id: str, by: str, rule: Callable[[WorkSession, Draft], Outcome | None]) -> Applied:
         with self._session(adw_id) as session:
             phase = session.document.phases[resume_rules.waiting_phase(session.document)].name
             session.change(lambda draft: rule(session, draft))
             state = WorkflowState(session.document.current_state)
             is_over = state in TERMINAL_STATES or state is WorkflowState.FAILED
-            run = None if is_over else self._runs.enqueue(NewRun(adw_id=adw_id, kind="resume"))
+            self._overtake(session)
+            run = None if is_over else self._queue(NewRun(adw_id=adw_id, kind="resume", asked_by=by))
 
             return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
 

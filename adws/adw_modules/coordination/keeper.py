@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,6 +22,8 @@ logger = logging.getLogger("adw.keeper")
 
 #: Requests that end the attempt under way; others wait until it has ended.
 ENDING_REQUESTS = frozenset({"pause", "stop", "abandon", "rollback"})
+#: Seconds after which somebody who waits for an order looks again.
+SLICE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,26 +37,60 @@ class KeeperTimes:
 
 
 class Charge:
-    """A workflow in the keeper's care: the orders for it, and the requests nobody has answered yet."""
+    """
+    A workflow in the keeper's care: the orders for it, and the requests nobody has answered yet.
 
-    def __init__(self, owned: Owned, run: Run | None, *, now: float) -> None:
+    Whether the lease is still good is looked at by who asks for orders, not only by the keeper's thread: that one may
+    itself hang in a database that does not answer.
+    """
+
+    def __init__(
+        self,
+        owned: Owned,
+        run: Run | None,
+        *,
+        clock: Clock,
+        give_up_seconds: float,
+        standing: Callable[[], Order | None] = lambda: None,
+    ) -> None:
+        """*standing* tells the order that everything in this process has."""
         self.owned = owned
         self.run = run
-        self.renewed_at = now
+        self.renewed_at = clock.boottime()
+        self._clock = clock
+        self._give_up_seconds = give_up_seconds
+        self._standing = standing
         self._order: Order | None = None
         self._given = threading.Event()
         self._lock = threading.Lock()
         self._requests: dict[int, Request] = {}
+        self._answered: set[int] = set()
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the lease was renewed."""
+        return self._clock.boottime() - self.renewed_at
 
     def current(self) -> Order | None:
         """Return the order to obey, None while the work may go on."""
-        return self._order
+        if self.silent_seconds >= self._give_up_seconds:
+            reason = f"the lease could not be renewed for {self.silent_seconds:.0f} s"
+            self.give(Order(kind="lost_lease", reason=reason, is_urgent=True))
+        order, standing = self._order, self._standing()
+        if order is None or standing is None:
+            return order or standing
+
+        return standing if standing.is_urgent and not order.is_urgent else order
 
     def wait(self, seconds: float) -> Order | None:
         """Wait for an order, at most that long."""
-        self._given.wait(seconds)
+        left = seconds
+        while (order := self.current()) is None and left > 0.0:
+            # In slices: an order to everything is given by a signal handler, which may not touch any lock.
+            self._given.wait(min(left, SLICE_SECONDS))
+            left -= SLICE_SECONDS
 
-        return self._order
+        return order
 
     def give(self, order: Order) -> None:
         """Give an order; only a more urgent one replaces what was ordered before."""
@@ -66,13 +102,15 @@ class Charge:
     def note(self, request: Request) -> None:
         """Keep a request until it is answered; one that ends the attempt becomes an order."""
         with self._lock:
-            is_new = request.request_id not in self._requests
-            self._requests[request.request_id] = request
+            # Who looked before an answer was stored may bring the request after it.
+            is_new = request.request_id not in self._requests and request.request_id not in self._answered
+            if is_new:
+                self._requests[request.request_id] = request
         if is_new and request.kind in ENDING_REQUESTS:
             self.give(
                 Order(
                     kind=request.kind,
-                    reason=str(request.payload.get("reason") or f"{request.kind} asked by {request.asked_by}"),
+                    reason=reason_of(request),
                     asked_by=request.asked_by,
                     request_id=request.request_id,
                     is_urgent=bool(request.payload.get("is_urgent")),
@@ -88,10 +126,16 @@ class Charge:
         """Forget a request."""
         with self._lock:
             self._requests.pop(request_id, None)
+            self._answered.add(request_id)
 
     def has_business(self) -> bool:
         """Say whether something waits that has to be looked at between two phases."""
-        return self._order is not None or bool(self._requests)
+        return self.current() is not None or bool(self._requests)
+
+
+def reason_of(request: Request) -> str:
+    """Return why something is asked, in words."""
+    return str(request.payload.get("reason") or f"{request.kind} asked by {request.asked_by}")
 
 
 class Keeper:
@@ -112,13 +156,16 @@ class Keeper:
     @contextmanager
     def charge(self, owned: Owned, run: Run | None = None) -> Iterator[Charge]:
         """Look after *owned* (and the claim of *run*) inside the block."""
-        charge = Charge(owned, run, now=self._clock.boottime())
+        charge = Charge(
+            owned,
+            run,
+            clock=self._clock,
+            give_up_seconds=self._times.give_up,
+            standing=lambda: self._standing,
+        )
         with self._lock:
             self._charges.add(charge)
-            standing = self._standing
             self._start()
-        if standing is not None:
-            charge.give(standing)
         try:
             yield charge
         finally:
@@ -126,12 +173,14 @@ class Keeper:
                 self._charges.discard(charge)
 
     def order_all(self, order: Order) -> None:
-        """Give an order to everything there is and will be: a drain."""
-        with self._lock:
+        """
+        Give an order to everything there is and will be: a drain.
+
+        Signal handlers call this in the middle of anything, also of our own code: so it takes no lock and wakes nobody.
+        """
+        standing = self._standing
+        if standing is None or (order.is_urgent and not standing.is_urgent):
             self._standing = order
-            charges = tuple(self._charges)
-        for charge in charges:
-            charge.give(order)
 
     def close(self) -> None:
         """End the thread."""
@@ -151,7 +200,11 @@ class Keeper:
 
     def _keep(self) -> None:
         while not self._wake.wait(self._times.look):
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                # A bug, and everything this process owns hangs on this thread.
+                logger.exception("The keeper failed", extra={"action": "keeper_failed"})
 
     def look(self) -> None:
         """Do one round: renew what is due, bring what was asked. Trouble is logged and tried again."""
@@ -179,7 +232,7 @@ class Keeper:
         charge.renewed_at = now
 
     def _give_up_if_late(self, charge: Charge, cause: Exception) -> None:
-        silent = self._clock.boottime() - charge.renewed_at
+        silent = charge.silent_seconds
         logger.warning(
             "Could not look after a workflow",
             extra={"action": "keeper_trouble", "workflow": charge.owned.lease.adw_id, "silent_seconds": silent},

@@ -7,19 +7,21 @@ Waiting costs next to nothing: the queue says cheaply whether anything changed, 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, WorkParts
-from adws.adw_modules.errors import AdwError, DatabaseError, DatabaseUnavailable
-from adws.adw_modules.interfaces_engine import Order
+from adws.adw_modules.errors import AdwError, DatabaseCorrupt, DatabaseError, DatabaseUnavailable, SchemaMismatch
+from adws.adw_modules.interfaces_engine import Order, QueueWatch
 from adws.adw_modules.outcome import Failed
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import Run, RunState
 
 logger = logging.getLogger("adw.worker")
+
+#: Seconds between two tries while the database does not answer.
+TROUBLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,70 +68,108 @@ class Worker:
         self._recover = recover
         self._on_end = on_end
         self._work = RunWork(parts)
-        self._draining = threading.Event()
+        self._is_draining = False
+        self._taken = 0  #: runs that count for `max_runs`
         self._trouble_since: float | None = None
+        self._recovered_at = float("-inf")
         self.totals = WorkerTotals()
 
     def drain(self, reason: str = "the worker was told to stop", *, is_urgent: bool = False) -> None:
-        """Claim nothing more and end what is under way: attempts are suspended, runs go back to the queue."""
-        self._draining.set()
+        """
+        Claim nothing more and end what is under way: attempts are suspended, runs go back to the queue.
+
+        Signal handlers call this: it takes no lock.
+        """
+        self._is_draining = True
         self._parts.keeper.order_all(Order(kind="drain", reason=reason, is_urgent=is_urgent))
 
     def run(self) -> WorkerTotals:
-        """Work until drained, or until there is nothing left that the options ask for."""
+        """
+        Work until drained, or until there is nothing left that the options ask for.
+
+        Raises DatabaseError when the database is gone for good; what is under way is suspended first.
+        """
         watch = self._parts.runs.watch()
-        recovered_at = float("-inf")
         running: set[Future[WorkEnd]] = set()
         try:
             with ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="adw-run") as pool:
-                while not self._draining.is_set():
-                    running = self._collect(running)
-                    if self._parts.clock.monotonic() - recovered_at >= self._options.recover_seconds:
-                        recovered_at = self._parts.clock.monotonic()
-                        self._guarded(self._recover)
-                    run = self._next(len(running))
-                    if run is not None:
-                        running.add(pool.submit(self._work.work, run))
-                    elif not running and self._is_over():
-                        break
-                    else:
-                        self._rest(running, watch.has_changed)
+                try:
+                    running = self._loop(pool, watch)
+                except BaseException:
+                    self.drain("the worker failed")  # else leaving this block would wait for the end of all work
+                    raise
                 self._collect(running, wait_for_all=True)
         finally:
             watch.close()
 
         return self.totals
 
+    def _loop(self, pool: ThreadPoolExecutor, watch: QueueWatch) -> set[Future[WorkEnd]]:
+        """Claim and hand out until it is time to end; return what is under way then."""
+        running: set[Future[WorkEnd]] = set()
+        while not self._is_draining:
+            running = self._collect(running)
+            self._recover_if_due()
+            run = self._next(len(running))
+            if run is not None:
+                running.add(pool.submit(self._work_on, run))
+            elif not running and self._is_over():
+                break
+            elif self._trouble_since is None:  # else it was waited for already
+                self._rest(running, watch)
+
+        return running
+
+    def _work_on(self, run: Run) -> WorkEnd:
+        try:
+            return self._work.work(run)
+        except (AdwError, OSError):
+            raise
+        except Exception as exc:  # noqa: BLE001 - a bug: logged there, and a person looks before it is run again
+            return self._work.give_up(run, exc)
+
+    def _recover_if_due(self) -> None:
+        if self._is_draining or self._parts.clock.monotonic() - self._recovered_at < self._options.recover_seconds:
+            return
+        self._recovered_at = self._parts.clock.monotonic()
+        try:
+            self._recover()
+        except DatabaseError as exc:
+            self._note_trouble(exc)
+        except (AdwError, OSError):
+            logger.exception("Could not recover", extra={"action": "recovery_failed"})
+
     # --- claiming ----------------------------------------------------------------------------------------------
 
     def _next(self, busy: int) -> Run | None:
         if busy >= self._options.concurrency or self._has_claimed_enough():
+            self._trouble_since = None  # nothing is wanted of the database
             return None
-        run = self._guarded(lambda: self._parts.runs.claim(self._me, ttl_seconds=self._options.ttl_seconds))
-        if run is not None:
-            self.totals.claimed += 1
-
-        return run
-
-    def _has_claimed_enough(self) -> bool:
-        return self._options.max_runs is not None and self.totals.claimed >= self._options.max_runs
-
-    def _is_over(self) -> bool:
-        """Say whether there is nothing left to wait for; asked when nothing runs and nothing is due."""
-        return self._options.once or self._has_claimed_enough()
-
-    def _guarded(self, action: Callable[[], object]) -> Run | None:
-        """Do *action*; a database that is gone is waited for, but not for ever."""
         try:
-            answer = action()
+            run = self._parts.runs.claim(self._me, ttl_seconds=self._options.ttl_seconds)
         except DatabaseError as exc:
             self._note_trouble(exc)
             return None
         self._trouble_since = None
+        if run is not None:
+            self.totals.claimed += 1
+            self._taken += 1
 
-        return answer if isinstance(answer, Run) else None
+        return run
+
+    def _has_claimed_enough(self) -> bool:
+        return self._options.max_runs is not None and self._taken >= self._options.max_runs
+
+    def _is_over(self) -> bool:
+        """Say whether there is nothing left to wait for; asked when nothing runs and nothing is due."""
+        is_sure = self._trouble_since is None  # who could not look does not know that nothing is due
+
+        return (self._options.once and is_sure) or self._has_claimed_enough()
 
     def _note_trouble(self, cause: DatabaseError) -> None:
+        """Wait a little for a database that is gone; raise when that does not help, or has not helped for long."""
+        if isinstance(cause, DatabaseCorrupt | SchemaMismatch):
+            raise cause
         now = self._parts.clock.monotonic()
         self._trouble_since = self._trouble_since if self._trouble_since is not None else now
         silent = now - self._trouble_since
@@ -138,36 +178,45 @@ class Worker:
             raise DatabaseUnavailable(
                 f"the database has not answered for {silent:.0f} s, so this worker stops: {cause}"
             ) from cause
-        self._draining.wait(min(1.0, self._options.patience_seconds))
+        self._pause(min(TROUBLE_SECONDS, self._options.patience_seconds))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, unless we are to end: a signal handler can only leave a mark, so look for it often."""
+        until = self._parts.clock.monotonic() + seconds
+        while not self._is_draining and (left := until - self._parts.clock.monotonic()) > 0.0:
+            self._parts.clock.sleep(min(left, self._options.poll_seconds))
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
-    def _rest(self, running: set[Future[WorkEnd]], has_changed: Callable[[], bool]) -> None:
+    def _rest(self, running: set[Future[WorkEnd]], watch: QueueWatch) -> None:
         """Wait until something may have happened: a run ended, the queue changed, the next one is due."""
-        limit = self._seconds_to_rest()
+        may_claim = len(running) < self._options.concurrency and not self._has_claimed_enough()
+        limit = self._seconds_to_rest() if may_claim else self._options.recover_seconds
         started = self._parts.clock.monotonic()
-        while not self._draining.is_set() and self._parts.clock.monotonic() - started < limit:
-            if running and wait(running, timeout=self._options.poll_seconds, return_when=FIRST_COMPLETED).done:
-                return
+        while not self._is_draining and self._parts.clock.monotonic() - started < limit:
             if not running:
-                self._draining.wait(self._options.poll_seconds)
-            if self._look(has_changed):
+                self._parts.clock.sleep(self._options.poll_seconds)
+            elif wait(running, timeout=self._options.poll_seconds, return_when=FIRST_COMPLETED).done:
+                return
+            if may_claim and self._has_changed(watch):
                 return
 
-    def _look(self, has_changed: Callable[[], bool]) -> bool:
+    def _has_changed(self, watch: QueueWatch) -> bool:
         try:
-            return has_changed()
+            return watch.has_changed()
         except DatabaseError as exc:
             self._note_trouble(exc)
-            return False
+            return True
 
     def _seconds_to_rest(self) -> float:
+        """Return how long nothing becomes due by itself: no run, and no recovery."""
         try:
             due = self._parts.runs.seconds_to_next()
         except DatabaseError as exc:
             self._note_trouble(exc)
             due = None
-        longest = self._options.recover_seconds
+        until_recovery = self._recovered_at + self._options.recover_seconds - self._parts.clock.monotonic()
+        longest = max(self._options.poll_seconds, until_recovery)
 
         return longest if due is None else min(longest, max(self._options.poll_seconds, due))
 
@@ -191,6 +240,8 @@ class Worker:
         name = {RunState.COMPLETED: "completed", RunState.FAILED: "failed", RunState.STOPPED: "stopped"}
         field = "lost" if state is None else name.get(state, "requeued")
         setattr(self.totals, field, getattr(self.totals, field) + 1)
+        if end.outcome is None and field == "requeued":
+            self._taken -= 1  # somebody else had its workflow, or the disk was full: nothing was done
         self._on_end(end)
         if self._options.stop_on_first_failure and (state is RunState.FAILED or isinstance(end.outcome, Failed)):
             self.drain("a workflow failed, and the worker was asked to stop then")

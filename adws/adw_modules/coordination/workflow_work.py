@@ -8,34 +8,36 @@ crash in between leaves a run whose worker is gone, and recovery finds both.
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 from adws.adw_modules import attempt_rules, timestamps
 from adws.adw_modules.coordination.keeper import Charge, Keeper
-from adws.adw_modules.document_draft import Draft
+from adws.adw_modules.coordination.request_desk import RequestDesk
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
 from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,
+    Fenced,
     OwnershipError,
     RunLost,
     StateConflict,
+    StateError,
     StateWriteFailed,
     WorkflowBusy,
 )
-from adws.adw_modules.interfaces import Clock, Owned, Ownership, Request, Requests
-from adws.adw_modules.interfaces_engine import RunQueue
+from adws.adw_modules.interfaces import Clock, Owned, Ownership, Requests
+from adws.adw_modules.interfaces_engine import Order, RunQueue
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RetryAt, Stopped
-from adws.adw_modules.resume_rules import add_hint
-from adws.adw_modules.runs import Run, RunState
+from adws.adw_modules.runs import FINAL_RUNS, Run, RunState
+from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
 
 logger = logging.getLogger("adw.worker")
 
-#: Seconds until a run is tried again whose workflow somebody else is working on.
+#: Most seconds until a run is tried again whose workflow somebody else is working on, and those of the first time.
 BUSY_SECONDS = 2.0
+FIRST_BUSY_SECONDS = 0.05
 #: Seconds until a run is tried again that a full disk or a lost database stopped.
 TROUBLE_SECONDS = 30.0
 
@@ -71,63 +73,72 @@ class RunWork:
         """Work on *run* until it waits, is parked or over; *owning* is the ownership of who owns it already."""
         try:
             with owning or self._parts.ownership.own(run.adw_id) as owned:
-                return self._with(owned, run)
+                end = self._with(owned, run)
         except WorkflowBusy as exc:
-            return self._later(run, str(exc))
-        except (RunLost, StateConflict, OwnershipError) as exc:
+            return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
+        except (RunLost, StateConflict, Fenced, OwnershipError) as exc:
             logger.warning("Run lost", extra={"action": "run_lost", "run_id": run.run_id, "workflow": run.adw_id})
-            return WorkEnd(run=None, outcome=None, message=str(exc))
+            return self._let_go(run, str(exc))
         except (StateWriteFailed, DatabaseError) as exc:
             return self._later(run, str(exc), seconds=TROUBLE_SECONDS)
         except AdwError as exc:
-            return self._give_up(run, exc)
+            return self.give_up(run, exc)
+        self._answer_latecomers(end)
+
+        return end
 
     def _with(self, owned: Owned, run: Run) -> WorkEnd:
         parts = self._parts
         run = parts.runs.begin(run)
         with parts.engine.log_of(run.adw_id), parts.keeper.charge(owned, run) as charge:
-            for request in parts.requests.open_for(run.adw_id):  # a former owner may have died over them
-                charge.note(request)
+            if run.state is RunState.STOPPING:
+                charge.give(Order(kind="stop", reason=run.reason or "asked to stop"))
             session = WorkSession(parts.engine, owned, charge)
-            outcome = self._carry_on(session, charge)
-            self._answer_requests(charge, outcome)
+            outcome = self._carry_on(session, charge, RequestDesk(parts.requests, session, charge))
         ended = self._act(run, outcome)
 
         return WorkEnd(run=ended, outcome=outcome)
 
-    def _carry_on(self, session: WorkSession, charge: Charge) -> Outcome:
+    def _carry_on(self, session: WorkSession, charge: Charge, desk: RequestDesk) -> Outcome:
         """Make attempts until the workflow does not simply go on."""
+        desk.fetch()
         while True:
-            early = self._obey(session, charge)
-            if early is not None:
+            if session.has_begun:
+                desk.note_hints()
+            elif (early := desk.obey()) is not None:
                 return early
             outcome = session.attempt(may_go_on=lambda: not charge.has_business())
             if not isinstance(outcome, Next):
-                return outcome
+                return desk.conclude(outcome)
 
-    def _obey(self, session: WorkSession, charge: Charge) -> Outcome | None:
-        """Answer what was asked while no attempt is under way; return the outcome when that ends the work."""
-        for request in charge.open_requests():
-            if request.kind == "hint":
-                session.change(partial(_note_hint, request))
-                self._handled(charge, request.request_id, "noted")
-        order = charge.current()
-        if order is None or session.has_begun:
-            return None
-        if order.kind in ("drain", "lost_lease"):
-            return Stopped(reason=order.kind)
-        if order.kind in ("pause", "stop"):
-            return session.change(lambda draft: attempt_rules.pause(draft, order.reason))
+    def _answer_latecomers(self, end: WorkEnd) -> None:
+        """
+        Answer what was asked after our last look and before the workflow was free.
 
-        return session.change(lambda draft: attempt_rules.abandon(draft, order.reason))
+        Who asks later finds it free and does it himself; and where a run waits, the next owner answers.
+        """
+        run = end.run
+        if run is None or run.state not in FINAL_RUNS:
+            return
+        try:
+            if self._parts.requests.open_for(run.adw_id):
+                self._answer(run.adw_id)
+        except WorkflowBusy:
+            return  # the next owner does it
+        except AdwError:
+            said = {"action": "requests_not_answered", "workflow": run.adw_id}
+            logger.warning("Requests wait for the next owner", extra=said, exc_info=True)
 
-    def _answer_requests(self, charge: Charge, outcome: Outcome) -> None:
-        for request in charge.open_requests():
-            self._handled(charge, request.request_id, describe(outcome))
-
-    def _handled(self, charge: Charge, request_id: int, answer: str) -> None:
-        self._parts.requests.handled(request_id, answer)
-        charge.answered(request_id)
+    def _answer(self, adw_id: str) -> None:
+        parts = self._parts
+        with (
+            parts.ownership.own(adw_id) as owned,
+            parts.engine.log_of(adw_id),
+            parts.keeper.charge(owned) as charge,
+        ):
+            desk = RequestDesk(parts.requests, WorkSession(parts.engine, owned, charge), charge)
+            desk.fetch()
+            desk.obey()
 
     # --- acting ------------------------------------------------------------------------------------------------
 
@@ -137,26 +148,69 @@ class RunWork:
             return runs.requeue(run, not_before=timestamps.to_text(outcome.at), reason=describe(outcome))
         if isinstance(outcome, Stopped):
             return runs.requeue(run, reason=describe(outcome))
-        states = {Done: RunState.COMPLETED, Paused: RunState.STOPPED, Failed: RunState.FAILED}
 
-        return runs.finish(run, states[type(outcome)], reason=describe(outcome))
+        return runs.finish(run, final_state(run, outcome), reason=describe(outcome))
 
-    def _later(self, run: Run, why: str, *, seconds: float = BUSY_SECONDS) -> WorkEnd:
+    def _later(self, run: Run, why: str, *, seconds: float) -> WorkEnd:
         due = self._parts.clock.now() + timedelta(seconds=seconds)
         again = self._parts.runs.requeue(run, not_before=timestamps.to_text(due), reason=why)
 
         return WorkEnd(run=again, outcome=None, message=why)
 
-    def _give_up(self, run: Run, cause: AdwError) -> WorkEnd:
-        """End a run that cannot be worked on: its document is missing, damaged, or nobody knows what is on disk."""
+    def _let_go(self, run: Run, why: str) -> WorkEnd:
+        """Give a run back that we may not work on any more, if it is still ours to give."""
+        try:
+            return self._later(run, why, seconds=busy_seconds(run.attempts))
+        except (RunLost, DatabaseError):
+            return WorkEnd(run=None, outcome=None, message=why)
+
+    def give_up(self, run: Run, cause: Exception) -> WorkEnd:
+        """
+        End a run that cannot be worked on, and park its workflow for a person.
+
+        Its document is missing, damaged or makes no sense to us, or nobody knows what is on the disk. A workflow that
+        stayed as it is would be queued again by the next recovery, for ever.
+        """
         logger.error(
             "Run cannot be worked on",
             extra={"action": "run_failed", "run_id": run.run_id, "workflow": run.adw_id},
             exc_info=cause,
         )
-        ended = self._parts.runs.finish(run, RunState.FAILED, reason=str(cause))
+        why = str(cause) if isinstance(cause, AdwError) else f"a bug in adw: {type(cause).__name__}: {cause}"
+        self._park(run, why)
+        ended = self._parts.runs.finish(run, RunState.FAILED, reason=why)
 
-        return WorkEnd(run=ended, outcome=None, message=str(cause))
+        return WorkEnd(run=ended, outcome=None, message=why)
+
+    def _park(self, run: Run, why: str) -> None:
+        parts = self._parts
+        try:
+            with parts.ownership.own(run.adw_id) as owned, parts.keeper.charge(owned) as charge:
+                session = WorkSession(parts.engine, owned, charge)
+                with suppress(StateError):  # without a definition nobody can say what an open attempt means
+                    session.settle()
+                if WorkflowState(session.document.current_state) in ACTIVE_STATES:
+                    session.change(lambda draft: attempt_rules.pause(draft, why))
+        except AdwError:
+            # The run says why; recovery names a document that cannot be read.
+            said = {"action": "workflow_not_parked", "workflow": run.adw_id}
+            logger.warning("The workflow could not be parked", extra=said, exc_info=True)
+
+
+def busy_seconds(claims: int) -> float:
+    """Return how long to leave a busy workflow alone: who creates or resumes one has it for a moment only."""
+    return min(BUSY_SECONDS, FIRST_BUSY_SECONDS * 2.0 ** min(max(claims - 1, 0), 16))
+
+
+def final_state(run: Run, outcome: Outcome) -> RunState:
+    """Return how a run ends with an outcome that nothing follows."""
+    if isinstance(outcome, Failed):
+        return RunState.FAILED
+    if not isinstance(outcome, Done):
+        return RunState.STOPPED
+    wanted = WorkflowState.ROLLED_BACK if run.kind == "rollback" else WorkflowState.COMPLETED
+
+    return RunState.COMPLETED if outcome.state == wanted.value else RunState.STOPPED
 
 
 def describe(outcome: Outcome) -> str:
@@ -173,8 +227,3 @@ def describe(outcome: Outcome) -> str:
         return f"stopped: {outcome.reason}"
 
     return f"goes on with {outcome.phase}"
-
-
-def _note_hint(request: Request, draft: Draft) -> None:
-    payload = request.payload
-    add_hint(draft, str(payload.get("phase") or ""), str(payload.get("text") or ""), request.asked_by)

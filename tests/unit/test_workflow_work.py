@@ -1,0 +1,488 @@
+"""Working on a run: every outcome leads to the right run, every request is obeyed before it is answered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.coordination.workflow_work import busy_seconds, describe, final_state
+from adws.adw_modules.errors import (
+    DatabaseUnavailable,
+    DurabilityUnknown,
+    StateCorrupt,
+    StateWriteFailed,
+)
+from adws.adw_modules.interfaces_engine import Order
+from adws.adw_modules.outcome import Done, Failed, Next, Paused, RetryAt, RunReport, Stopped
+from adws.adw_modules.runs import NewRun, RunState
+from adws.testing import START
+from tests.unit.conduct_cases import ADW_ID, BROKEN, WELL, Home, always, obedient
+from tests.unit.engine_cases import HUMAN, phase, spec_of
+
+
+@pytest.fixture
+def home():
+    made = Home()
+    yield made
+    made.keeper.close()
+
+
+def asks(home, kind, then=obedient, **payload):
+    """An attempt in the middle of which somebody asks the owner for something."""
+
+    def attempt(context):
+        home.requests.ask(ADW_ID, kind, payload=payload, asked_by="kim")
+        home.keeper.look()
+        if callable(then):
+            return then(context)
+        if isinstance(then, BaseException):
+            raise then
+        return then
+
+    return attempt
+
+
+# --- outcomes --------------------------------------------------------------------------------------------------
+
+
+def test_a_workflow_that_completes_ends_its_run(home):
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome == Done(state="completed")
+    assert (home.state(), home.run().state, home.run().reason) == ("completed", RunState.COMPLETED, "completed")
+    assert [call.phase for call in home.runner.calls] == ["plan", "build"]
+    assert home.parts.leases.read(ADW_ID).owner is None
+    assert home.parts.locks.all() == ()
+
+
+def test_a_failed_attempt_goes_back_to_the_queue_until_it_is_due(home):
+    home.runner.add("plan", BROKEN)
+    home.create()
+
+    end = home.work()
+
+    run, record = home.run(), home.record("plan")
+    assert isinstance(end.outcome, RetryAt)
+    assert (run.state, run.not_before) == (RunState.PENDING, record.retry_at)
+    assert "connection reset by peer" in run.reason
+    assert home.runs.claim(home.parts.processes.me("worker"), ttl_seconds=30.0) is None, "it is not due yet"
+
+
+def test_a_workflow_that_failed_ends_its_run_as_failed(home):
+    home.runner.add("plan", BROKEN)
+    home.create(spec=spec_of(phase("plan", max_attempts=1)))
+
+    end = home.work()
+
+    assert isinstance(end.outcome, Failed)
+    assert (home.state(), home.run().state) == ("failed", RunState.FAILED)
+    assert home.run().reason == "plan failed (MAX_ATTEMPTS_EXHAUSTED): connection reset by peer"
+
+
+def test_a_workflow_that_waits_for_a_person_stops_its_run(home):
+    home.create(spec=spec_of(phase("plan", gates=HUMAN)))
+
+    end = home.work()
+
+    assert isinstance(end.outcome, Paused)
+    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
+    assert home.run().reason == "paused: awaiting_approval"
+
+
+def test_a_drain_gives_the_run_back_and_burns_no_attempt(home):
+    def drained(context):
+        home.keeper.order_all(Order(kind="drain", reason="SIGTERM"))
+        return obedient(context)
+
+    home.runner.add("plan", drained)
+    home.create()
+
+    end = home.work()
+
+    run, record = home.run(), home.record("plan")
+    assert end.outcome == Stopped(reason="drain")
+    assert (run.state, run.not_before, run.owner) == (RunState.PENDING, "", "")
+    assert (record.status, record.attempts_used, record.attempts[-1].status) == ("suspended", 0, "suspended")
+
+
+def test_nothing_is_begun_after_a_drain(home):
+    home.keeper.order_all(Order(kind="drain", reason="SIGTERM"))
+    home.create()
+
+    assert home.work().outcome == Stopped(reason="drain")
+    assert home.runner.calls == []
+    assert home.run().state is RunState.PENDING
+
+
+def test_a_drain_between_two_phases_suspends_what_was_begun_at_once(home):
+    """The end of the first and the beginning of the second phase are one write."""
+    home.runner.add("plan", WELL)
+    home.runner.add("build", obedient)
+    home.create()
+
+    def drain_at_build(document, _events):
+        if document.current_state == "building":
+            home.keeper.order_all(Order(kind="drain", reason="SIGTERM"))
+
+    home.engine_changes["tell"] = drain_at_build
+
+    assert home.work().outcome == Stopped(reason="drain")
+    assert home.record("build").attempts[-1].status == "suspended"
+    assert home.runner.numbers("build") == [], "an order is looked at before anything runs"
+
+
+def test_work_goes_on_where_it_was_given_back(home):
+    home.runner.add("plan", lambda context: home.keeper.order_all(Order(kind="drain")) or obedient(context))
+    home.create()
+    home.work()
+    home.keeper._standing = None  # another worker
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.runner.numbers("plan") == [1, 2]
+    assert home.run().state is RunState.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "state"),
+    [
+        ("start", Done(state="completed"), RunState.COMPLETED),
+        ("start", Done(state="abandoned"), RunState.STOPPED),
+        ("resume", Done(state="rolled_back"), RunState.STOPPED),
+        ("rollback", Done(state="rolled_back"), RunState.COMPLETED),
+        ("start", Paused(reason="lunch"), RunState.STOPPED),
+        ("start", Failed(phase="plan", reason="FATAL"), RunState.FAILED),
+    ],
+)
+def test_a_run_is_completed_only_by_what_it_was_for(home, kind, outcome, state):
+    run = home.runs.enqueue(NewRun(adw_id=ADW_ID, kind=kind))
+
+    assert final_state(run, outcome) is state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (Done(state="completed"), "completed"),
+        (RetryAt(phase="plan", at=START, reason="busy"), "plan is tried again at 2026-01-31T09:00:00.000000Z: busy"),
+        (Paused(reason="lunch"), "paused: lunch"),
+        (Failed(phase="plan", reason="FATAL", message="no"), "plan failed (FATAL): no"),
+        (Stopped(reason="drain"), "stopped: drain"),
+        (Next(phase="build"), "goes on with build"),
+    ],
+)
+def test_an_outcome_is_described_in_a_few_words(outcome, text):
+    assert describe(outcome) == text
+
+
+# --- requests --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["pause", "stop"])
+def test_a_pause_in_the_middle_of_an_attempt_loses_nothing(home, kind):
+    home.runner.add("plan", asks(home, kind, reason="lunch"))
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome == Paused(reason="lunch")
+    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
+    assert home.record("plan").attempts_used == 0
+    assert home.answers() == ["paused: lunch"]
+
+
+@pytest.mark.parametrize("kind", ["abandon", "rollback"])
+def test_an_abandon_in_the_middle_of_an_attempt_frees_the_issue(home, kind):
+    home.runner.add("plan", asks(home, kind))
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome == Done(state="abandoned")
+    assert (home.state(), home.run().state) == ("abandoned", RunState.STOPPED)
+    assert home.parts.locks.all() == ()
+    assert home.answers() == ["abandoned"]
+
+
+def test_a_pause_is_obeyed_also_when_the_attempt_fails_by_itself(home):
+    home.runner.add("plan", asks(home, "pause", then=BROKEN, reason="lunch"))
+    home.create()
+
+    assert home.work().outcome == Paused(reason="lunch")
+    assert (home.state(), home.run().state, home.answers()) == ("paused", RunState.STOPPED, ["paused: lunch"])
+
+
+def test_a_pause_is_obeyed_between_two_phases(home):
+    home.runner.add("plan", asks(home, "pause", then=WELL, reason="lunch"))
+    home.create()
+
+    assert home.work().outcome == Paused(reason="lunch")
+    assert home.record("plan").status == "complete"
+    assert [call.phase for call in home.runner.calls] == ["plan"]
+
+
+def test_an_abandon_is_obeyed_also_when_the_workflow_fails_by_itself(home):
+    home.runner.add("plan", asks(home, "abandon", then=BROKEN))
+    home.create(spec=spec_of(phase("plan", max_attempts=1)))
+
+    assert home.work().outcome == Done(state="abandoned")
+    assert (home.state(), home.answers()) == ("abandoned", ["abandoned"])
+
+
+def test_a_pause_that_comes_with_the_end_is_told_that_it_is_too_late(home):
+    home.runner.add("plan", asks(home, "pause", then=WELL))
+    home.create(spec=spec_of("plan"))
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.answers() == ["completed"]
+
+
+def test_a_pause_of_a_worker_that_drains_is_not_forgotten(home):
+    def drained(context):
+        home.keeper.order_all(Order(kind="drain", reason="SIGTERM"))
+        home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+        home.keeper.look()
+        return obedient(context)
+
+    home.runner.add("plan", drained)
+    home.create()
+
+    assert home.work().outcome == Paused(reason="lunch")
+    assert (home.state(), home.answers()) == ("paused", ["paused: lunch"])
+
+
+def test_a_pause_and_an_abandon_are_both_answered(home):
+    home.runner.add("plan", asks(home, "pause", then=asks(home, "abandon", reason="no use")))
+    home.create()
+
+    assert home.work().outcome == Done(state="abandoned")
+    assert home.answers() == ["paused: pause asked by kim", "abandoned"]
+
+
+def test_a_hint_reaches_the_next_attempt(home):
+    home.runner.add("plan", asks(home, "hint", then=BROKEN, text="use the cache"))
+    home.create()
+    home.work()
+    home.clock.advance(3600.0)
+
+    home.work()
+
+    assert home.runner.calls[1].context.hints == ("use the cache",)
+    assert home.answers() == ["noted for the next attempt"]
+
+
+def test_a_hint_reaches_the_next_phase_of_the_same_run(home):
+    home.runner.add("plan", asks(home, "hint", then=WELL, text="use the cache"))
+    home.create()
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.runner.calls[1].context.hints == ("use the cache",)
+    assert [hint["text"] for hint in home.document().hints] == ["use the cache"]
+
+
+def test_a_hint_that_comes_with_the_end_is_told_that_it_is_too_late(home):
+    home.runner.add("plan", asks(home, "hint", then=WELL, text="use the cache"))
+    home.create(spec=spec_of("plan"))
+    home.work()
+
+    assert home.answers() == ["too late: the workflow is completed"]
+    assert home.document().hints == []
+
+
+def test_a_request_that_nobody_knows_is_answered(home):
+    home.runner.add("plan", asks(home, "dance", then=WELL))
+    home.create()
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.answers() == ["dance is nothing that this owner can do"]
+
+
+def test_what_was_asked_of_an_owner_who_died_is_obeyed_by_the_next(home):
+    home.create()
+    home.crash()
+    home.requests.ask(ADW_ID, "hint", payload={"text": "use the cache"})
+    home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+    home.runs.take_back(home.run(), reason="its worker is dead")
+
+    end = home.work()
+
+    assert end.outcome == Paused(reason="lunch")
+    assert home.runner.calls == [], "nothing is run before it"
+    assert home.record("plan").attempts[-1].status == "interrupted", "a parked workflow has no open attempt"
+    assert home.answers() == ["noted for the next attempt", "paused: lunch"]
+    assert home.document().hints[0]["text"] == "use the cache"
+
+
+def test_what_is_asked_after_the_last_look_is_answered_when_the_workflow_is_free(home, monkeypatch):
+    finish = home.runs.finish
+
+    def asked_meanwhile(run, state, *, reason=""):
+        home.requests.ask(ADW_ID, "abandon", payload={"reason": "no use"})
+        return finish(run, state, reason=reason)
+
+    monkeypatch.setattr(home.runs, "finish", asked_meanwhile)
+    home.create(spec=spec_of(phase("plan", gates=HUMAN)))
+
+    home.work()
+
+    assert (home.state(), home.answers()) == ("abandoned", ["abandoned"])
+
+
+def test_a_run_that_shall_stop_is_not_begun(home):
+    home.create()
+    run = home.claim()
+    home.runs.ask_to_stop(run.run_id, reason="no longer wanted")
+
+    end = home.work(run)
+
+    assert end.outcome == Paused(reason="no longer wanted")
+    assert home.runner.calls == []
+    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
+
+
+# --- losing it -------------------------------------------------------------------------------------------------
+
+
+def test_work_whose_lease_was_taken_over_cannot_write_any_more(home):
+    """Its process was stopped for longer than its lease; meanwhile somebody parked the workflow."""
+
+    def stopped_meanwhile(_context):
+        home.clock.advance(31.0)
+        home.control.pause(ADW_ID, by="kim", reason="lunch")
+        return WELL
+
+    home.runner.add("plan", stopped_meanwhile)
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome is None
+    assert home.state() == "paused"
+    assert home.record("plan").status == "interrupted", "the late result is not in the document"
+    assert home.run().state is RunState.STOPPED
+
+
+def test_work_that_could_not_renew_stops_and_leaves_requests_to_the_next_owner(home, monkeypatch):
+    def cut_off(context):
+        home.requests.ask(ADW_ID, "pause")
+        home.clock.advance(20.0)
+        return obedient(context)
+
+    monkeypatch.setattr(home.parts.leases, "renew", always(DatabaseUnavailable("it is away")))
+    home.runner.add("plan", cut_off)
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome == Stopped(reason="lost_lease")
+    assert home.record("plan").attempts[-1].status == "suspended"
+    assert home.record("plan").attempts_used == 0
+    assert (home.run().state, home.answers()) == (RunState.PENDING, [None])
+
+
+def test_a_run_that_another_worker_has_is_left_to_it(home):
+    def taken_meanwhile(_context):
+        home.clock.advance(31.0)
+        home.runs.take_back(home.run(), reason="its worker was thought dead")
+        return WELL
+
+    home.runner.add("plan", taken_meanwhile)
+    home.create(spec=spec_of("plan"))
+    mine = home.claim()
+
+    end = home.work(mine)
+
+    assert end.run is None
+    assert "is not yours any more" in end.message
+    assert home.run().state is RunState.PENDING
+
+
+def test_a_busy_workflow_is_tried_again_soon(home):
+    home.create()
+    home.hold()
+
+    end = home.work()
+
+    assert end.outcome is None
+    assert "is being worked on by" in end.message
+    assert home.run().state is RunState.PENDING
+    assert home.runs.seconds_to_next() == pytest.approx(0.05)
+
+
+def test_a_workflow_that_stays_busy_is_asked_for_less_and_less_often():
+    assert [busy_seconds(claims) for claims in (0, 1, 2, 3, 6, 7, 5000)] == [0.05, 0.05, 0.1, 0.2, 1.6, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "error", [StateWriteFailed("adw_state.json", OSError(28, "No space left on device")), DatabaseUnavailable("gone")]
+)
+def test_a_full_disk_or_a_lost_database_burns_no_attempt(home, monkeypatch, error):
+    home.create()
+    for _ in range(10):
+        with monkeypatch.context() as patch:
+            patch.setattr(home.store, "save", always(error))
+            end = home.work()
+        assert (end.outcome, home.run().state) == (None, RunState.PENDING)
+        assert home.runs.seconds_to_next() == pytest.approx(30.0)
+        home.clock.advance(30.0)
+    assert home.runner.calls == []
+    assert home.record("plan").attempts_used == 0
+
+    assert home.work().outcome == Done(state="completed")
+
+
+def test_a_corrupt_document_ends_its_run_with_the_reason(home, monkeypatch):
+    home.create()
+    monkeypatch.setattr(home.store, "load", always(StateCorrupt("adw_state.json", "it is torn")))
+
+    end = home.work()
+
+    assert (end.run.state, end.outcome) == (RunState.FAILED, None)
+    assert home.run().reason == "adw_state.json is corrupt: it is torn"
+
+
+def test_a_workflow_without_a_definition_is_parked_and_not_queued_for_ever(home):
+    home.create(workflow=None, phases=[])
+
+    end = home.work()
+
+    assert end.run.state is RunState.FAILED
+    assert home.state() == "paused"
+    assert "--workflow NAME gives it one" in home.document().pause_reason
+    assert home.recovery().recover() == ()
+
+
+def test_a_write_that_may_not_be_durable_parks_the_workflow(home, monkeypatch):
+    def unsynced(_context):
+        with monkeypatch.context() as failing:
+            failing.setattr(home.store, "save", always(DurabilityUnknown("adw_state.json", OSError(5, "I/O error"))))
+            home.store.save()
+        return WELL
+
+    home.runner.add("plan", unsynced)
+    home.create()
+
+    end = home.work()
+
+    assert end.run.state is RunState.FAILED
+    assert home.state() == "paused"
+    assert "could not be synced (I/O error)" in home.document().pause_reason
+    assert home.record("plan").attempts[-1].status == "interrupted"
+
+
+def test_the_moment_of_a_requeue_is_the_clock_of_the_home(home):
+    home.create()
+    home.hold()
+    home.work()
+
+    assert home.run().not_before == timestamps.to_text(START + timedelta(seconds=0.05))
+
+
+def test_a_report_with_an_error_is_a_failed_attempt(home):
+    home.runner.add("plan", RunReport(ok=False, error=BROKEN))
+    home.create()
+
+    assert isinstance(home.work().outcome, RetryAt)
