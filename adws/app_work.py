@@ -26,21 +26,24 @@ from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
 from adws.adw_modules.engine.runners.python_call import PythonRunner
 from adws.adw_modules.process_tree import end_recorded, recorded
 from adws.adw_modules.structured_logger import open_log
+from adws.adw_modules.workflow import Gate
 
 if TYPE_CHECKING:
+    from adws.adw_modules.coordination.ownership import WorkflowOwnership
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
     from adws.adw_modules.interfaces import (
         Catalogue,
         Clock,
+        IssueLocks,
         LeaseBook,
-        Ownership,
         Requests,
         StateStore,
     )
-    from adws.adw_modules.interfaces_engine import RunQueue
+    from adws.adw_modules.interfaces_engine import PhaseContext, RunQueue
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
+    from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
 
 
@@ -63,7 +66,9 @@ class HomeParts(Protocol):
     @property
     def leases(self) -> LeaseBook: ...
     @property
-    def ownership(self) -> Ownership: ...
+    def locks(self) -> IssueLocks: ...
+    @property
+    def ownership(self) -> WorkflowOwnership: ...
     @property
     def requests(self) -> Requests: ...
     @property
@@ -125,8 +130,16 @@ class WorkRoom:
             say=self._app.say,
             tell=self._app.tell,
             log_of=self._log_of,
+            clean_up=self._clean_up,
             redactor=app.redactor,
         )
+
+    def _clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
+        """Run the home's clean-up command before a phase is tried again that something was short for."""
+        command = self._app.settings.cleanup_command
+        if command:
+            end = self.commands.run_gate(phase, Gate(kind="command", shell=command), context, 0)
+            context.say(f"clean-up ended with exit code {end.exit_code}")
 
     def _log_of(self, adw_id: str) -> AbstractContextManager[object]:
         settings = self._app.settings
@@ -225,21 +238,25 @@ class WorkRoom:
                 store=app.store,
                 catalogue=app.catalogue,
                 leases=app.leases,
+                locks=app.locks,
                 runs=app.runs,
                 processes=app.processes,
                 ownership=app.ownership,
+                left=app.ownership,
                 engine=self.engine,
+                keeper=self.keeper,
                 bring_up=app.bring_up if app.settings.store == "files" else None,
             )
         )
 
     def worker(self, options: WorkerOptions, *, on_end: Callable[[WorkEnd], None] = lambda _end: None) -> Worker:
         """Return a worker of this home."""
-        first = [True]
+        is_compared = False
 
         def recover() -> None:
-            is_first, first[0] = first[0], False
-            self.recovery.recover(every_document=is_first)
+            nonlocal is_compared
+            self.recovery.recover(every_document=not is_compared)
+            is_compared = True
 
         return Worker(
             self.parts,

@@ -74,6 +74,7 @@ class Settings:
     max_minutes: float
     grace_seconds: float
     max_output_bytes: int
+    cleanup_command: str | None
     recover_seconds: float
     recovery_mode: str
     recovery_threshold_seconds: float

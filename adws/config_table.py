@@ -220,6 +220,14 @@ SETTINGS: tuple[Setting, ...] = (
         values="bytes, or a number with KiB, MiB or GiB",
     ),
     Setting(
+        "cleanup_command",
+        "",
+        config_values.shell,
+        "Command that frees disk, memory or ports before a phase is tried again that something was short for.",
+        "worker.cleanup_command",
+        values="one line for the shell",
+    ),
+    Setting(
         "recover_seconds",
         "60",
         config_values.seconds,

@@ -121,6 +121,14 @@ def name(text: str, _home: Path) -> str:
     return text
 
 
+def shell(text: str, _home: Path) -> str:
+    """Return one line for the shell."""
+    if not text.isprintable():
+        raise ValueError("must be one line for the shell")
+
+    return text
+
+
 def remote(text: str, _home: Path) -> str:
     """Return the name of a git remote; one that git would read as an option is refused."""
     if re.fullmatch(r"[A-Za-z0-9_][\w./-]*", text) is None or ".." in text:

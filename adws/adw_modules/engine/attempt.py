@@ -80,6 +80,7 @@ class EngineParts:
     tell: Callable[[WorkflowDocument, Sequence[Event]], None] = lambda _document, _events: None  #: shows what is stored
     log_of: Callable[[str], AbstractContextManager[object]] = nullcontext  #: opens the log of a workflow
     redactor: Redactor | None = None  #: keeps secrets out of the log
+    clean_up: Callable[[PhaseSpec, PhaseContext], None] = lambda _phase, _context: None  #: frees what was short
 
 
 class WorkSession:
@@ -208,7 +209,10 @@ class WorkSession:
         if order is not None:
             return Suspended(reason=order.reason)
         try:
-            report: object = self._runner(phase).run(phase, self._context(chosen))
+            context = self._context(chosen)
+            if _needs_cleanup(chosen.record):
+                self._parts.clean_up(phase, context)
+            report: object = self._runner(phase).run(phase, context)
         except _NOT_OURS:
             raise
         except KeyboardInterrupt as stop:
@@ -350,6 +354,14 @@ class WorkSession:
 def _is_well(report: RunReport) -> bool:
     """Say whether the runner reports success, and nothing that speaks against it."""
     return report.ok and report.error is None
+
+
+def _needs_cleanup(record: PhaseRecord) -> bool:
+    """Say whether the attempt before the one that begins failed for want of something that can be freed."""
+    before = record.attempts[-2] if len(record.attempts) > 1 else None
+    metadata = (before.error or {}).get("metadata") if before is not None else None
+
+    return isinstance(metadata, dict) and metadata.get("requires_cleanup") is True
 
 
 def _gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None) -> BaseException | None:
