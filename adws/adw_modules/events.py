@@ -105,6 +105,12 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "hint_given": "A person said what to do differently in the next attempt.",
         "grant_given": "A person allowed more attempts or retries; `data` has how many.",
         "resumed": "A stopped workflow goes on; `data` has from where.",
+        "effect_intended": "An effect on the outside world is about to be made; `data` has its key and kind.",
+        "effect_settled": "What came of an effect: made, adopted, failed, undone, kept or gone.",
+        "effect_observed": "Something appeared during a phase that adw did not make itself, such as a ref.",
+        "rollback_begun": "A rollback was begun; `data` has the reason and the steps.",
+        "rollback_step": "A step of a rollback is over; `data` has what came of it.",
+        "rolled_back": "Nothing is left of the workflow but what was kept on request.",
         "recovered": "A workflow whose owner was gone was made ready to go on; `data` has the evidence.",
     }
 )

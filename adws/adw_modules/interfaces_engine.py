@@ -83,6 +83,29 @@ class PhaseContext:
     results: Mapping[str, JsonObject] = field(default_factory=dict)  #: of the phases before, by name
     hints: tuple[str, ...] = ()  #: what a person said to do differently
     env: Mapping[str, str] = field(default_factory=dict)  #: variables for its process, besides the allowed ones
+    effects: EffectMaker | None = None  #: makes effects on the outside world, each in the ledger first
+
+
+class EffectMaker(Protocol):
+    """Makes effects on the outside world so that a crash neither loses nor doubles one (`engine.ledger.Ledger`)."""
+
+    def facts(self, key: str) -> JsonObject | None:
+        """Return what is known about an effect that is there, None when it is not."""
+
+    def make(
+        self,
+        key: str,
+        kind: str,
+        *,
+        undo: JsonObject,
+        find: Callable[[], JsonObject | None],
+        act: Callable[[], JsonObject],
+        fields: Callable[[JsonObject], JsonObject] = ...,
+    ) -> JsonObject:
+        """Return the facts of an effect, made unless it is there."""
+
+    def undone(self, key: str, outcome: str = "undone", facts: JsonObject | None = None) -> None:
+        """Write down that an effect is not there any more."""
 
 
 class Runner(Protocol):
