@@ -6,6 +6,7 @@ Apart from `app` because only commands that work need it; each part is built on 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
@@ -24,12 +25,14 @@ from adws.adw_modules.engine.gates import check_gates
 from adws.adw_modules.engine.judgement import judge
 from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
 from adws.adw_modules.engine.runners.python_call import PythonRunner
-from adws.adw_modules.process_tree import end_recorded, recorded
+from adws.adw_modules.errors import WorkflowBusy
+from adws.adw_modules.phase_choice import running_attempt
+from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
 
 if TYPE_CHECKING:
-    from adws.adw_modules.coordination.ownership import WorkflowOwnership
+    from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
     from adws.adw_modules.interfaces import (
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
 
+
+logger = logging.getLogger("adw.work")
 
 #: The log of a workflow, in its own directory.
 LOG_NAME = "adw.log"
@@ -158,20 +163,30 @@ class WorkRoom:
         return Path(document.worktree_path) if document.worktree_path else self._app.settings.home
 
     def end_process(self, data: Mapping[str, object]) -> str:
-        """End what is left of a recorded process, and say what was found."""
+        """End what is left of a recorded process, and say what was found, also when that proves nothing."""
+        return _said(self._end(data, grace_seconds=self._app.settings.grace_seconds))
+
+    def end_former(self, takeover: Takeover) -> None:
+        """End what the former owner of a workflow left running; raise WorkflowBusy when that cannot be ended."""
+        settings, adw_id = self._app.settings, takeover.document.adw_id
+        # Nobody renews our lease meanwhile: the takeover has to be written well before its end.
+        grace_seconds = min(settings.grace_seconds, settings.lease_ttl_seconds / 3)
+        for attempt in filter(None, map(running_attempt, takeover.document.phases)):
+            if not attempt.process:
+                continue
+            ending = self._end(attempt.process, grace_seconds=grace_seconds)
+            said = {"action": "former_processes_ended", "workflow": adw_id, "found": _said(ending)}
+            logger.warning("Looked for what a former owner left running", extra=said)
+            if ending.left:
+                what = f"processes that its former owner left and that cannot be ended ({', '.join(ending.left)})"
+                raise WorkflowBusy(adw_id, what)
+
+    def _end(self, data: Mapping[str, object], *, grace_seconds: float) -> Ending:
         record = recorded(data)
         if record is None:
-            return ""
-        ending = end_recorded(
-            record,
-            clock=self._app.clock,
-            processes=self._app.processes,
-            grace_seconds=self._app.settings.grace_seconds,
-        )
-        ended = f", ended {', '.join(ending.ended)}" if ending.ended else ""
-        left = f", still there: {', '.join(ending.left)}" if ending.left else ""
+            return Ending(evidence="its record cannot be read, so nothing was signalled")
 
-        return f"{ending.evidence}{ended}{left}"
+        return end_recorded(record, clock=self._app.clock, processes=self._app.processes, grace_seconds=grace_seconds)
 
     @cached_property
     def keeper(self) -> Keeper:
@@ -265,3 +280,12 @@ class WorkRoom:
             recover=recover,
             on_end=on_end,
         )
+
+
+def _said(ending: Ending) -> str:
+    """Return what came of ending processes, in one sentence; it never sounds more certain than it is."""
+    doubt = "" if ending.is_certain else "what it had started could not be confirmed dead: "
+    ended = f", ended {', '.join(ending.ended)}" if ending.ended else ""
+    left = f", still there: {', '.join(ending.left)}" if ending.left else ""
+
+    return f"{doubt}{ending.evidence}{ended}{left}"

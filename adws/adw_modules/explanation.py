@@ -12,8 +12,6 @@ from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.recovery_rules import Claim
 from adws.adw_modules.runs import FINAL_RUNS, RunState
 
-_PARKED = ("paused", "failed")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Situation:
@@ -85,33 +83,42 @@ def _paused(found: Situation, adw_id: str) -> Explanation:
             commands=(f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"),
         )
     reason = _text(found.data, "pause_reason") or "no reason is recorded"
+    place = _text(found.data, "resume_state") or "pending"
+    named = "" if _has_definition(found.data) else " --workflow NAME"
 
     return Explanation(
-        why=f"Workflow {adw_id} is paused in {_text(found.data, 'resume_state') or 'pending'}: {reason}.",
+        why=_sentence(f"Workflow {adw_id} is paused in {place}: {reason}"),
         then="It keeps its issue and goes on only when it is told to.",
-        commands=(f"adw resume {adw_id}", f"adw abandon {adw_id}"),
+        commands=(f"adw resume {adw_id}{named}", f"adw abandon {adw_id}"),
     )
 
 
 def _failed(found: Situation, adw_id: str) -> Explanation:
     phase = _phase(found.data, "failed") or {}
-    name = _text(phase, "name") or _text(found.data, "failed_phase") or "a phase"
+    name = _text(phase, "name") or _text(found.data, "failed_phase")
     reason = _text(found.data, "terminal_reason") or _text(phase, "terminal_reason")
     message = _text(phase, "last_failure_reason")
     advice = _text(_last_error(phase), "advice")
-    why = (
-        f"Workflow {adw_id} failed in {name}"
-        + (f" ({reason})" if reason else "")
-        + (f": {message}." if message else ".")
-    )
-    is_spent = _number(phase, "attempts_used") >= _number(phase, "max_attempts") + _number(phase, "granted") > 0
-    again = f"adw retry {adw_id} --grant 3" if is_spent else f"adw retry {adw_id}"
+    why = f"Workflow {adw_id} failed in {name or 'a phase'}" + (f" ({reason})" if reason else "")
 
     return Explanation(
-        why=f"{why} {advice}".rstrip(),
+        why=f"{_sentence(f'{why}: {message}' if message else why)} {advice}".rstrip(),
         then="It keeps its issue and is not tried again by itself.",
-        commands=(f"adw logs {adw_id}", again, f"adw resume {adw_id} --from {name}", f"adw abandon {adw_id}"),
+        commands=_ways_on(found.data, adw_id, phase, name),
     )
+
+
+def _ways_on(data: JsonObject, adw_id: str, phase: JsonObject, name: str) -> tuple[str, ...]:
+    """Return the commands that a failed workflow does not refuse."""
+    if not _has_definition(data):
+        return (f"adw resume {adw_id} --workflow NAME", f"adw abandon {adw_id}")
+    allowed = _number(phase, "max_attempts") + _number(phase, "granted")
+    is_spent = _number(phase, "attempts_used") >= allowed > 0
+    is_out_of_retries = _number(data, "retry_count") >= _number(data, "max_retries")
+    again = f"adw retry {adw_id} --grant 3" if is_spent or is_out_of_retries else f"adw retry {adw_id}"
+    afresh = () if not name or is_out_of_retries else (f"adw resume {adw_id} --from {name}",)
+
+    return (f"adw logs {adw_id}", again, *afresh, f"adw abandon {adw_id}")
 
 
 def _over(found: Situation, adw_id: str, state: str) -> Explanation:
@@ -122,15 +129,6 @@ def _over(found: Situation, adw_id: str, state: str) -> Explanation:
 
 
 def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
-    phase = _phase(found.data, "retry_wait")
-    if phase is not None:
-        why = (
-            f"Workflow {adw_id} waits to try {_text(phase, 'name')} again at {_text(phase, 'retry_at')}"
-            f" (attempt {_attempts(phase)} failed: {_text(phase, 'last_failure_reason')})."
-        )
-        return Explanation(
-            why=why, then="A worker does that when it is due.", commands=("adw worker", f"adw resume {adw_id}")
-        )
     if found.run_state is None or found.run_state in FINAL_RUNS:
         return Explanation(
             why=f"Workflow {adw_id} is {state}, and no run waits for it.",
@@ -138,18 +136,32 @@ def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
             commands=("adw recover", f"adw resume {adw_id}"),
         )
     if found.run_state is RunState.PENDING:
-        due = "" if found.is_due else f", not before {found.not_before}"
-        reason = f" ({found.run_reason})" if found.run_reason else ""
-        return Explanation(
-            why=f"Workflow {adw_id} is {state} and waits for a worker{due}{reason}.",
-            then="A worker takes it up.",
-            commands=("adw worker", f"adw resume {adw_id}"),
-        )
+        return _queued(found, adw_id, state)
 
     return Explanation(
         why=f"Workflow {adw_id} is {state}, but whoever worked on it is gone: {found.lease.why_over()}.",
         then="The next worker, or adw recover, makes it ready to go on.",
         commands=("adw recover", f"adw resume {adw_id}"),
+    )
+
+
+def _queued(found: Situation, adw_id: str, state: str) -> Explanation:
+    phase = _phase(found.data, "retry_wait")
+    if phase is not None:
+        waits = f"Workflow {adw_id} waits to try {_text(phase, 'name')} again at {_text(phase, 'retry_at')}"
+        failed = f"attempt {_attempts(phase)} failed: {_text(phase, 'last_failure_reason')}"
+        return Explanation(
+            why=f"{waits} ({failed}).",
+            then="A worker does that when it is due.",
+            commands=("adw worker", f"adw resume {adw_id}"),
+        )
+    due = "" if found.is_due else f", not before {found.not_before}"
+    reason = f" ({found.run_reason})" if found.run_reason else ""
+
+    return Explanation(
+        why=f"Workflow {adw_id} is {state} and waits for a worker{due}{reason}.",
+        then="A worker takes it up.",
+        commands=("adw worker", f"adw resume {adw_id}"),
     )
 
 
@@ -163,6 +175,13 @@ def _phase(data: JsonObject, status: str) -> JsonObject | None:
             return phase
 
     return None
+
+
+def _has_definition(data: JsonObject) -> bool:
+    """Say whether a definition is frozen in it; documents of older versions have none."""
+    workflow = data.get("workflow")
+
+    return isinstance(workflow, dict) and bool(workflow.get("phases"))
 
 
 def _last_error(phase: JsonObject) -> JsonObject:
@@ -185,3 +204,7 @@ def _text(data: JsonObject, key: str) -> str:
 def _number(data: JsonObject, key: str) -> int:
     value = data.get(key)
     return value if isinstance(value, int) else 0
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

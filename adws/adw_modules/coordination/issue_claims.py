@@ -59,6 +59,31 @@ class IssueClaims:
         """
         return tuple(lock for lock in self._locks.all() if self._release_if_over(lock, take))
 
+    def release_if_finished(self, adw_id: str) -> bool:
+        """Free the issue of *adw_id* if that has ended, and say whether there was one to free."""
+        if not is_terminal(self._store.peek(adw_id).data.get("current_state")):
+            return False
+
+        return self._release_all(adw_id)
+
+    def forget_unwritten(self, adw_id: str, take: Callable[[str], LeaseTaken]) -> bool:
+        """
+        Take a workflow away that was registered and never written, its issue and its runs with it.
+
+        Returns False when it is written after all, or gone already; raises WorkflowBusy while its creator may live.
+        """
+        try:
+            taken = take(adw_id)
+        except StateNotFound:
+            return self._release_all(adw_id)
+        # Its creator may be stopped right before its first write: shut out before we look, it cannot write after.
+        self._store.fence_out(adw_id, fence=taken.lease.fence - 1)
+        if self._store.exists(adw_id):
+            return False  # written at the last moment; our lease ends by itself, and its next owner takes over
+        self._registry.unregister(taken.lease)
+
+        return True
+
     def _release_if_over(self, lock: IssueLock, take: Callable[[str], LeaseTaken]) -> bool:
         try:
             document = self._store.peek(lock.adw_id).data
@@ -73,18 +98,16 @@ class IssueClaims:
 
     def _release_unwritten(self, lock: IssueLock, take: Callable[[str], LeaseTaken]) -> bool:
         try:
-            taken = take(lock.adw_id)
+            is_forgotten = self.forget_unwritten(lock.adw_id, take)
         except WorkflowBusy:
             return False  # it is being created right now
-        except StateNotFound:
-            return self._release(lock)
-        # Its creator may be stopped right before its first write: shut out before we look, it cannot write after.
-        self._store.fence_out(lock.adw_id, fence=taken.lease.fence - 1)
-        if self._store.exists(lock.adw_id):
-            return False  # written at the last moment; our lease ends by itself, and its next owner takes over
-        self._registry.unregister(taken.lease)
 
-        return not self._locks.verify(lock.issue_number, lock.adw_id, lock.repository)
+        return is_forgotten and not self._locks.verify(lock.issue_number, lock.adw_id, lock.repository)
+
+    def _release_all(self, adw_id: str) -> bool:
+        freed = [self._release(lock) for lock in self._locks.all() if lock.adw_id == adw_id]
+
+        return any(freed)
 
     def _release(self, lock: IssueLock) -> bool:
         return self._locks.release(lock.issue_number, lock.adw_id, lock.repository)

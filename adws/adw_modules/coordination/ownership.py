@@ -322,6 +322,14 @@ class WorkflowOwnership:
         """Free every issue whose workflow has ended, or was never written, and return those locks."""
         return self._claims().release_finished(self._take)
 
+    def release_if_finished(self, adw_id: str) -> bool:
+        """Free the issue of a workflow that has ended, and say whether it still had one."""
+        return self._claims().release_if_finished(adw_id)
+
+    def forget_unwritten(self, adw_id: str) -> bool:
+        """Take a workflow away whose creator died before its first write; raise WorkflowBusy while he may live."""
+        return self._claims().forget_unwritten(adw_id, self._take)
+
     def _claims(self) -> IssueClaims:
         if self._locks is None:
             raise UsageError("this ownership was built without issue locks: pass locks=")
