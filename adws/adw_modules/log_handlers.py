@@ -85,7 +85,9 @@ class LogFile(QuietHandler):
         super().__init__()
         self.path, self.max_bytes, self.backups, self.adw_id = path, max_bytes, backups, adw_id
         self.target = f"the log {path}"
+        self._name = os.fspath(path)  #: on the way of every line: a Path would be turned into a text each time
         self._file = self._lock_file = -1
+        self._opened = (0, 0)  #: device and inode of the file that is open
         self._owner = 0  #: pid that opened the files: a child opens its own, a lock belongs to one opening
         self._is_torn = False
 
@@ -111,9 +113,9 @@ class LogFile(QuietHandler):
     def write_line(self, line: str) -> None:
         """Append one line, in the file that has the name now."""
         data = (line + "\n").encode("utf-8", "backslashreplace")
-        self._follow_name()
-        if os.fstat(self._file).st_size + len(data) > self.max_bytes:
-            self._rotate(len(data))
+        if self._append_if_room(data):
+            return
+        self._rotate(len(data))
         with self._locked(fcntl.LOCK_SH):
             self._follow_name()
             self._append(data)
@@ -123,6 +125,19 @@ class LogFile(QuietHandler):
         self._close_files()
         super().close()
 
+    def _append_if_room(self, data: bytes) -> bool:
+        """Append *data* unless the file is too full for it: the way of nearly every line, with as few calls as go."""
+        is_locked = self._try_lock(fcntl.LOCK_SH)
+        try:
+            if self._follow_name() + len(data) > self.max_bytes:
+                return False
+            self._append(data)
+        finally:
+            if is_locked:
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+        return True
+
     def _append(self, data: bytes) -> None:
         """Write in one call. After a write that was cut short the next line starts on a line of its own."""
         prefix = b"\n" if self._is_torn else b""
@@ -131,28 +146,31 @@ class LogFile(QuietHandler):
         if self._is_torn:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _follow_name(self) -> None:
-        """Open the file anew when another process moved it aside, or when we are a child of who opened it."""
-        if self._owner != os.getpid():
-            self._close_files()
-        if self._file >= 0 and not self._has_name():
+    def _follow_name(self) -> int:
+        """Open the file anew when another process moved it aside or deleted it; return its size."""
+        if self._file >= 0:
+            named = self._named()
+            if named is not None and (named.st_dev, named.st_ino) == self._opened:
+                return named.st_size
             os.close(self._file)
             self._file = -1
-        if self._file < 0:
-            self._owner = os.getpid()
-            self._file = os.open(self.path, _FLAGS, 0o600)
+        self._file = os.open(self._name, _FLAGS, 0o600)
+        found = os.fstat(self._file)
+        self._opened = (found.st_dev, found.st_ino)
 
-    def _has_name(self) -> bool:
+        return found.st_size
+
+    def _named(self) -> os.stat_result | None:
+        """Return what has our name now."""
         try:
-            return os.path.samestat(os.fstat(self._file), self.path.lstat())
+            return os.lstat(self._name)
         except FileNotFoundError:
-            return False
+            return None
 
     def _rotate(self, needed: int) -> None:
         """Move the files on by one number, unless somebody else just did."""
         with self._locked(fcntl.LOCK_EX) as is_ours:
-            self._follow_name()
-            size = os.fstat(self._file).st_size
+            size = self._follow_name()
             if not is_ours or size == 0 or size + needed <= self.max_bytes:
                 return
             for number in range(self.backups - 1, 0, -1):
@@ -167,17 +185,25 @@ class LogFile(QuietHandler):
     @contextmanager
     def _locked(self, kind: int) -> Iterator[bool]:
         """Hold the lock inside the block if it is free; say whether it was."""
+        is_locked = self._try_lock(kind)
+        try:
+            yield is_locked
+        finally:
+            if is_locked:
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    def _try_lock(self, kind: int) -> bool:
+        if self._owner != os.getpid():
+            self._close_files()
         if self._lock_file < 0:
-            self._lock_file = os.open(self.path.with_name(f"{self.path.name}.lock"), _FLAGS, 0o600)
+            self._owner = os.getpid()
+            self._lock_file = os.open(f"{self._name}.lock", _FLAGS, 0o600)
         try:
             fcntl.flock(self._lock_file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+            return False
+
+        return True
 
     def _close_files(self) -> None:
         for descriptor in (self._file, self._lock_file):

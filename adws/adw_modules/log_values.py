@@ -55,6 +55,10 @@ class _Converter:
         """Return *value* as JSON; *inside* has the containers around it."""
         if value is None or isinstance(value, bool):
             return value
+        if type(value) is str:  # most values are plain texts and numbers: those are asked nothing else
+            return cut(value)
+        if type(value) is int:
+            return _number(value)
         if isinstance(value, Enum):
             return self.convert(value.value, inside=inside)
         if isinstance(value, str):
@@ -68,7 +72,7 @@ class _Converter:
             return say(value)
 
     def _convert_object(self, value: object, inside: tuple[int, ...]) -> JsonValue:
-        text = _text_of(value)
+        text = None if type(value) is dict else _text_of(value)
         if text is not None:
             return text
         if id(value) in inside:
@@ -93,7 +97,7 @@ class _Converter:
             if not self._may_take():
                 result["[cut]"] = f"{len(value) - len(result)} more"
                 break
-            name = say(key.value if isinstance(key, Enum) else key)
+            name = cut(key) if type(key) is str else say(key.value if isinstance(key, Enum) else key)
             while name in result:  # 1 and "1" are two keys here and one in JSON
                 name += "'"
             result[name] = self.convert(item, inside=inside)

@@ -233,6 +233,15 @@ class ValueNet:
                     start, end = each.back(start, end)  # noqa: PLW2901 - one step down each time
                 yield Match(start, start, end)
 
+    def has_any(self, text: str) -> bool:
+        """Say whether `find` finds something in *text*."""
+        if (
+            not self._words and len(text) < SHORTEST_PIECE
+        ):  # most numbers of a log line, and nothing that short is a piece
+            return False
+
+        return next(self.find(text), None) is not None
+
     def _find_in(self, view: str) -> Iterator[tuple[int, int]]:
         for needle in self._needles:
             at = view.find(needle)

@@ -126,7 +126,7 @@ class StructuredLogger:
 
         redactor = self._redactor or _Setup.redactor
         exception = _take_exception(fields)
-        path, line, function, _ = self.logger.findCaller(stacklevel=3)
+        path, line, function = self._caller()
         record = self.logger.makeRecord(
             self.name, level, path, line, redactor.redact_text(say(message)), (), None, function
         )
@@ -138,6 +138,25 @@ class StructuredLogger:
             adw_id=self.adw_id, phase=redactor.redact_text(say(self.phase)), fields=clean, is_redacted=True
         )
         self.logger.handle(record)
+
+    def _caller(self) -> tuple[str, int, str]:
+        """Return where the log call stands, if anybody may show it: our own handlers do not, and finding it is slow."""
+        if not _reaches_strangers(self.logger):
+            return "", 0, ""
+        path, line, function, _ = self.logger.findCaller(stacklevel=4)
+
+        return path, line, function
+
+
+def _reaches_strangers(logger: logging.Logger) -> bool:
+    """Say whether a record of *logger* comes to a handler that is not one of ours."""
+    each: logging.Logger | None = logger
+    while each is not None:
+        if not all(isinstance(handler, QuietHandler) for handler in each.handlers):
+            return True
+        each = each.parent if each.propagate else None
+
+    return False
 
 
 def configure(
@@ -214,7 +233,7 @@ class JsonLineFormatter(JsonFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line without its line break."""
-        return self.serialize_log_record(self.process_log_record(entry_of(record)))
+        return self.jsonify_log_record(entry_of(record))
 
     def jsonify_log_record(self, log_data: JsonObject) -> str:
         """Return *log_data* as JSON, at most MAX_LINE_BYTES long with the line break."""
@@ -277,6 +296,8 @@ def _clean_fields(fields: Mapping[str, object], redactor: Redactor) -> JsonObjec
     """Return *fields* plain and redacted; names that are taken get `extra_` in front, so nothing is lost."""
     clean = redactor.redact(to_plain(fields))
     named = clean if isinstance(clean, dict) else {}
+    if RESERVED_FIELDS.isdisjoint(named):
+        return named
     result: JsonObject = {}
     for name, value in named.items():
         free = f"extra_{name}" if name in RESERVED_FIELDS else name
@@ -327,8 +348,8 @@ def _is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def _dump(entry: Mapping[str, JsonValue]) -> str:
-    return json.dumps(entry, ensure_ascii=True, allow_nan=False, separators=(", ", ": "))
+#: Made once: json.dumps builds a new encoder for every call that does not use its defaults.
+_dump = json.JSONEncoder(ensure_ascii=True, allow_nan=False).encode
 
 
 def _shortened(entry: JsonObject) -> JsonObject:
