@@ -39,6 +39,20 @@ _WELL_KNOWN_WORDS = (
     "anthropic openai localhost development production testing username administrator anonymous"
 )
 _TRIVIAL = EMPTY_VALUES.union(_WELL_KNOWN_WORDS.split())
+#: What documents are made of: a password that somebody set to one of these words, or a part of one, must not make all
+#: documents unreadable. Without those that are a part of another.
+_WORDS_OF_DOCUMENTS = (
+    "abandoned adopted adw_id after_result all_adws allowed_paths artifact attempts_used author backend_port "
+    "base_seconds blocked_by branch_name building by_phase categories cleaning command completed created_at "
+    "current_state deadline_at description documenting duration ended_at failed_phase from_state frontend_port "
+    "furthest_failed history_dropped intended interrupted is_required issue_class issue_number labels "
+    "last_attempt_timestamp last_failure_reason linting max_attempts max_minutes max_retries max_reworks max_seconds "
+    "max_total_attempts message metadata model_set on_rework options outbox outcome pause_reason paused pending phases "
+    "plan_file planning pr_merged pr_number process prompt python queued report repository resources resume_state "
+    "retries_granted retry_at retry_count retry_marks retry_wait reviewing revision rollback rolled_back runner "
+    "running shipping skipped started_at state_history state_version status strategy suspended terminal_reason testing "
+    "timeout_seconds timeouts to_state total_usd updated_at waiting warnings workflow worktree_path"
+)
 _SHORTEST_FROM_ENVIRONMENT = 6
 _PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")
 
@@ -54,11 +68,14 @@ class Redactor:
         self._seen: dict[str, str] = {}  #: short text -> what is left of it
 
     @classmethod
-    def from_environment(cls, env: Mapping[str, str], *, extra_keys: Iterable[str] = ()) -> Redactor:
-        """Return a redactor that knows the values of the variables of *env* that are named like secrets."""
+    def from_environment(
+        cls, env: Mapping[str, str], *, known_values: Iterable[str] = (), extra_keys: Iterable[str] = ()
+    ) -> Redactor:
+        """Return a redactor that knows *known_values*, and those in *env* whose variable is named like a secret."""
         extra = tuple(extra_keys)
         keys = KeyNet(extra)
-        known = {value for name, value in env.items() if keys.is_secret(name) and not _is_trivial(value)}
+        known = set(known_values)
+        known.update(value for name, value in env.items() if keys.is_secret(name) and not _is_trivial(value))
         for value in env.values():
             known.update(part for part in parts_of(value) if part != value and not _is_trivial(part))
 
@@ -125,7 +142,7 @@ class Redactor:
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, int | float):
-            return self._redact_number(value)
+            return MASK if self._values.has_any(_say(value)) else value  # what a number looks like says nothing
         if isinstance(value, bytes | bytearray):
             return self.redact_text(bytes(value).decode("utf-8", "backslashreplace"))
         if not isinstance(value, dict | list | tuple):
@@ -146,20 +163,15 @@ class Redactor:
             return self._redact_dict(value, depth=depth + 1, inside=inside)
         return self._redact_list(list(value), depth=depth + 1, inside=inside)
 
-    def _redact_number(self, value: float) -> JsonValue:
-        """Hide a number that is a known secret; what a number looks like says nothing."""
-        text = _say(value)
-
-        return MASK if any(True for _ in self._values.find(text)) else value
-
     def _redact_dict(self, value: dict[object, object], *, depth: int, inside: tuple[int, ...]) -> JsonValue:
         result: dict[str, JsonValue] = {}
-        named = _name_in(value)
+        is_secret = self._keys.is_secret
         for key, item in value.items():
             name = key if isinstance(key, str) else _say(key)
-            is_secret = self._keys.is_secret(name) or (name == "value" and self._keys.is_secret(named))
-            clean = self._hide_value(item) if is_secret else self._redact(item, depth=depth, inside=inside)
-            result[_free_name(self.redact_text(name), result)] = clean
+            is_hidden = is_secret(name) or (name == "value" and is_secret(_name_in(value)))
+            clean = self._hide_value(item) if is_hidden else self._redact(item, depth=depth, inside=inside)
+            shown = self.redact_text(name)
+            result[shown if shown not in result else _free_name(shown, result)] = clean
 
         return result
 
@@ -339,10 +351,7 @@ def _name_in(value: dict[object, object]) -> str:
 
 
 def _free_name(name: str, taken: dict[str, JsonValue]) -> str:
-    """Return *name*, numbered when it is taken: two secrets as keys must not become one entry."""
-    if name not in taken:
-        return name
-
+    """Return *name*, which is taken, with a number: two secrets as keys must not become one entry."""
     number = 2
     while f"{name}#{number}" in taken:
         number += 1
@@ -356,7 +365,7 @@ def _is_option(item: object) -> bool:
 def _is_trivial(value: str) -> bool:
     """Say whether *value*, though named like a secret, is none: a switch, a small number, a path, a well-known word."""
     text = value.strip()
-    if len(text) < _SHORTEST_FROM_ENVIRONMENT or text.lower() in _TRIVIAL:
+    if len(text) < _SHORTEST_FROM_ENVIRONMENT or text.lower() in _TRIVIAL or text in _WORDS_OF_DOCUMENTS:
         return True
     if text.replace(".", "").isdigit() and len(text) < 8:
         return True

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import adws
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.redaction import Redactor
+from adws.app_redaction import make_redactor
 from adws.cli import output
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def report(error: BaseException, settings: Settings | None) -> None:
     """Write the traceback of *error* to a log file and say in one sentence where it is."""
-    text = Redactor(settings.secrets() if settings else ()).redact_text(_text(error))
+    text = make_redactor(settings).redact_text(_text(error))
     path = _written(text, settings)
     output.fail(f"this is a bug in adw ({type(error).__name__}); {_where(path)}")
     if path is None:

@@ -42,11 +42,11 @@ class _Late(logging.Handler):
         """Set the log up; the handler that comes gets *record* by itself, for it stands behind this one."""
         del record
         from adws.adw_modules import structured_logger  # noqa: PLC0415 - views start without it
-        from adws.adw_modules.redaction import Redactor  # noqa: PLC0415 - views start without it
+        from adws.app_redaction import make_redactor  # noqa: PLC0415 - views start without it
 
         self.setLevel(logging.CRITICAL + 1)
         level, form = self._settings.log_level, self._settings.log_format
-        real = structured_logger.configure(level, form, redactor=Redactor(self._settings.secrets()))
+        real = structured_logger.configure(level, form, redactor=make_redactor(self._settings))
         if not self._with_workflows:
             real.addFilter(_is_not_of_a_workflow)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from urllib.parse import quote
 
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adws.adw_modules import redaction, redaction_patterns
+from adws.adw_modules import document, redaction, redaction_patterns
 from adws.adw_modules.redaction import MASK, Redactor, StreamRedactor
 from adws.adw_modules.redaction_keys import is_secret_name
 from adws.adw_modules.redaction_values import parts_of
+from adws.adw_modules.state_machine import WorkflowState
+from adws.adw_modules.workflow import RUNNERS, Gate, PhaseSpec, RetrySpec, Timeouts
 
 SECRET = "Zk3!vQ9x/Lm2+Tt7pR5w=Yb8"
 PLAIN_SECRET = "Zk3vQ9xLm2Tt7pR5wYb8HnJ4"
@@ -603,6 +606,31 @@ def test_the_environment_gives_its_secrets_and_not_its_switches_numbers_and_path
         f"postgresql://adw:{MASK}@db.example:5432/adw /home/someone {MASK}"
     )
     assert redactor.redact_text("dbpass-4711") == MASK
+
+
+def test_values_that_are_known_anyway_are_hidden_whatever_the_environment_says():
+    redactor = Redactor.from_environment({"NPM_TOKEN": PLAIN_SECRET}, known_values=["dbpass-4711"])
+
+    assert redactor.redact_text(f"{PLAIN_SECRET} dbpass-4711") == f"{MASK} {MASK}"
+
+
+def test_a_password_that_is_a_word_of_documents_does_not_make_them_unreadable():
+    """
+    Somebody's DB_PASSWORD may be `building`; a document whose state is `[redacted]` could not be worked on.
+    """
+    words = {name for part in _parts_of_documents() for name in part.model_fields}
+    words |= {field.alias for part in _parts_of_documents() for field in part.model_fields.values() if field.alias}
+    words |= {item.name for noun in (PhaseSpec, Gate, Timeouts, RetrySpec) for item in dataclasses.fields(noun)}
+    words |= {state.value for state in WorkflowState} | set(RUNNERS)
+    words |= {"queued", "running", "retry_wait", "waiting", "complete", "failed", "skipped", "interrupted", "suspended"}
+    env = {f"SECRET_{number}": word for number, word in enumerate(sorted(words))}
+    payload = json.dumps(sorted(words)).encode()
+
+    assert Redactor.from_environment(env).scrub_bytes(payload) == payload
+
+
+def _parts_of_documents(base=document._Part):
+    return [base, *(part for one in base.__subclasses__() for part in _parts_of_documents(one))]
 
 
 # --- streams ---------------------------------------------------------------------------------------------------
