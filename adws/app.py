@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from adws.adw_modules.coordination.ownership import WorkflowOwnership
+    from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
     from adws.adw_modules.db.reconstruction import DatabaseReconstruction
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.document import WorkflowDocument
@@ -139,9 +139,9 @@ class App:
     @cached_property
     def redactor(self) -> Redactor:
         """What keeps the secrets we know out of everything that is written."""
-        from adws.adw_modules.redaction import Redactor
+        from adws.app_redaction import make_redactor
 
-        return Redactor(self.settings.secrets())
+        return make_redactor(self.settings)
 
     def _scrub(self, payload: bytes) -> bytes:
         return self.redactor.scrub_bytes(payload)
@@ -337,7 +337,11 @@ class App:
             locks=self.locks,
             ttl_seconds=self.settings.lease_ttl_seconds,
             role=self._role,
+            on_takeover=self._end_former,
         )
+
+    def _end_former(self, takeover: Takeover) -> None:
+        self.work.end_former(takeover)
 
 
 @runtime_checkable
