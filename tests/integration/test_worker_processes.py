@@ -1,0 +1,419 @@
+"""Real workers on real files: drained, killed, asked by other processes, recovered."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from adws import app as wiring
+from adws import config
+from adws.adw_modules.coordination.launch import Start
+from adws.adw_modules.coordination.worker import WorkerOptions
+from adws.adw_modules.errors import DatabaseError
+from adws.adw_modules.runs import RunState
+from adws.testing import FakeClock, FakeProcesses
+from tests.integration.ownership_worker import OffsetClock
+from tests.integration.process_lab import is_alive
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
+#: Far more than anything here takes; nobody waits for it unless something is broken.
+PATIENCE = 60.0
+
+#: A command that says who it is, starts a child in a group of its own, and then sleeps longer than any test.
+LONG = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"], start_new_session=True)
+with open(os.environ["ADW_ID"] + ".pids.tmp", "w") as told:
+    told.write(f"{os.getpid()} {child.pid}")
+os.rename(os.environ["ADW_ID"] + ".pids.tmp", os.environ["ADW_ID"] + ".pids")
+time.sleep(120)
+"""
+#: Ends when the other one is there too.
+MEET = """
+import os, pathlib, sys, time
+pathlib.Path(os.environ["ADW_ID"] + ".here").touch()
+end = time.monotonic() + 60
+while len(list(pathlib.Path().glob("*.here"))) < 2:
+    if time.monotonic() > end:
+        sys.exit("nobody came")
+    time.sleep(0.01)
+"""
+
+
+def toml(**shells: str) -> str:
+    """Definitions of one phase each; the name of a workflow is the name of its script."""
+    return "\n".join(
+        f'[[workflows.{name}.phases]]\nname = "build"\nrunner = "command"\n'
+        f"command = {json.dumps([sys.executable, f'{name}.py'])}\n"
+        for name in shells
+    )
+
+
+@pytest.fixture
+def home(home: Path) -> Path:
+    scripts = {"long": LONG, "meet": MEET, "quick": "print('done')", "broken": "import sys; sys.exit('no')"}
+    for name, script in scripts.items():
+        (home / f"{name}.py").write_text(script)
+    (home / "adw.toml").write_text(toml(**scripts) + "\n[worker]\ngrace_seconds = 2.0\n")
+    return home
+
+
+@contextmanager
+def opened(home: Path, *, offset: float = 0.0) -> Iterator[wiring.App]:
+    settings = config.load(env={"ADW_HOME": str(home)}, cwd=home)
+    with wiring.open_app(settings, role="cli", wrap_clock=lambda _clock: OffsetClock(offset)) as app:
+        yield app
+
+
+@pytest.fixture
+def app(home):
+    with opened(home) as app:
+        yield app
+
+
+def start(app: wiring.App, name: str, issue: int) -> str:
+    return app.work.launcher.start(Start(issue_number=issue, spec=app.workflows.get(name))).adw_id
+
+
+@pytest.fixture
+def worker(home: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a worker as a person would; at the end it is drained, with what it runs."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*args: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [ADW, "worker", *args],
+            cwd=home,
+            env={**os.environ, "ADW_HOME": str(home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.terminate()
+        if process.stdout is not None and not process.stdout.closed:
+            process.communicate(timeout=PATIENCE)
+
+
+def until(what: Callable[[], object], why: str) -> object:
+    """Return what *what* answers, as soon as that is something; a broken worker ends this with *why*."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(why)
+
+
+def pids_of(home: Path, adw_id: str) -> list[int]:
+    file = home / f"{adw_id}.pids"
+    until(file.exists, "its command has not begun")
+    return [int(pid) for pid in file.read_text().split()]
+
+
+def attempts(app: wiring.App, adw_id: str) -> list[str]:
+    record = app.store.load(adw_id).document.phases[0]
+    return [attempt.status for attempt in record.attempts]
+
+
+def about_work(steps: list[dict[str, str]]) -> list[str]:
+    """Return the actions without those that bring the copy of a document up: a killed worker leaves it behind."""
+    return [step["action"] for step in steps if step["action"] != "project"]
+
+
+def run_of(app: wiring.App, adw_id: str):
+    return app.runs.of_workflow(adw_id)[0]
+
+
+# --- drain and death -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_told_to_end_leaves_nothing_running_and_burns_nothing(app, home, worker, number):
+    adw_id = start(app, "long", 1)
+    process = worker()
+    pids = pids_of(home, adw_id)
+
+    process.send_signal(number)
+    _, complaints = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0, complaints
+    assert attempts(app, adw_id) == ["suspended"]
+    assert app.store.load(adw_id).document.phases[0].attempts_used == 0
+    assert run_of(app, adw_id).state is RunState.PENDING
+    assert [pid for pid in pids if is_alive(pid)] == []
+    assert app.leases.read(adw_id).owner is None
+
+
+def test_an_idle_worker_ends_at_once_when_it_is_told_to(app, worker):
+    process = worker()
+    until(lambda: is_listening(process.pid), "it does not listen for signals")
+
+    process.terminate()
+
+    assert process.wait(timeout=PATIENCE) == 0
+
+
+def is_listening(pid: int) -> bool:
+    """Say whether the process catches SIGTERM."""
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1))
+
+
+def test_the_command_of_a_killed_worker_is_ended_before_anything_else(app, adw, home, worker):
+    adw_id = start(app, "long", 1)
+    process = worker()
+    pids = pids_of(home, adw_id)
+    process.kill()
+    process.wait(timeout=PATIENCE)
+    assert all(map(is_alive, pids)), "nobody has told it to end"
+
+    planned = adw("recover", "--dry-run", "--json").json()["steps"]
+    assert about_work(planned) == ["interrupt", "requeue"]
+    assert all(map(is_alive, pids)), "a dry run changes nothing"
+    assert attempts(app, adw_id) == ["running"]
+
+    done = adw("recover", "--json")
+
+    assert about_work(done.json()["steps"]) == ["interrupt", "requeue"], done.stderr
+    assert [pid for pid in pids if is_alive(pid)] == []
+    assert attempts(app, adw_id) == ["interrupted"]
+    assert run_of(app, adw_id).state is RunState.PENDING
+    assert adw("recover").stdout == "there is nothing to recover\n"
+
+
+def test_a_new_worker_goes_on_where_a_killed_one_was(app, home, worker):
+    adw_id = start(app, "long", 1)
+    first = worker()
+    pids = pids_of(home, adw_id)
+    first.kill()
+    first.wait(timeout=PATIENCE)
+    (home / "long.py").write_text("print('quick now')")
+
+    second = worker("--once")
+    second.communicate(timeout=PATIENCE)
+
+    assert second.returncode == 0
+    assert attempts(app, adw_id) == ["interrupted", "succeeded"]
+    assert run_of(app, adw_id).state is RunState.COMPLETED
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+def test_a_worker_on_another_machine_is_given_its_lease_and_no_more(app, home, worker, monkeypatch):
+    adw_id = start(app, "long", 1)
+    worker()
+    pids_of(home, adw_id)
+    nobody_is_known = FakeProcesses(app.clock.token).verdict
+
+    with opened(home) as near, opened(home, offset=31.0) as later:
+        monkeypatch.setattr(near.processes, "verdict", nobody_is_known)
+        monkeypatch.setattr(later.processes, "verdict", nobody_is_known)
+        assert near.work.recovery.recover(every_document=True) == ()
+        steps = later.work.recovery.plan()
+
+    assert about_work([step.to_json() for step in steps]) == ["interrupt", "requeue"]
+
+
+def test_the_late_write_of_a_worker_that_lost_its_lease_is_refused(app, home, worker):
+    """It was stopped for longer than its lease; meanwhile somebody parked the workflow."""
+    adw_id = start(app, "long", 1)
+    process = worker("--max-runs", "1")
+    pids = pids_of(home, adw_id)
+    os.kill(process.pid, signal.SIGSTOP)
+    with opened(home, offset=31.0) as later:
+        later.work.control.pause(adw_id, by="kim", reason="lunch")
+    assert [pid for pid in pids if is_alive(pid)] == [], "what it ran is ended before the workflow is parked"
+    parked = app.store.load(adw_id).document
+
+    os.kill(process.pid, signal.SIGCONT)
+    _, complaints = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0, complaints
+    assert run_of(app, adw_id).state is RunState.STOPPED
+    assert app.store.load(adw_id).document == parked
+    assert attempts(app, adw_id) == ["interrupted"]
+
+
+# --- asked by other processes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked", [("paused", "pause", "-m", "lunch"), ("paused", "stop", "--now"), ("abandoned", "abandon")]
+)
+def test_a_live_owner_obeys_another_process_and_answers(app, adw, home, worker, asked):
+    state, *command = asked
+    adw_id = start(app, "long", 1)
+    process = worker("--max-runs", "1")
+    pids = pids_of(home, adw_id)
+
+    asked_at = time.monotonic()
+    done = adw(command[0], adw_id, *command[1:], "--json")
+    took = time.monotonic() - asked_at
+
+    assert done.rc == 0, done.stdout + done.stderr
+    assert done.json()["state"] == state
+    assert took < 20.0, "obeyed at the next look, not when the lease is renewed"
+    process.communicate(timeout=PATIENCE)
+    assert app.store.load(adw_id).document.current_state == state
+    assert attempts(app, adw_id) == ["suspended"]
+    assert run_of(app, adw_id).state is RunState.STOPPED
+    assert [pid for pid in pids if is_alive(pid)] == []
+    assert app.requests.open_for(adw_id) == ()
+
+
+def test_a_pause_that_its_owner_died_over_is_obeyed_by_the_next_worker(app, home, worker):
+    adw_id = start(app, "long", 1)
+    process = worker()
+    pids_of(home, adw_id)
+    os.kill(process.pid, signal.SIGSTOP)
+    asked = app.work.control.pause(adw_id, by="kim", reason="lunch")
+    process.kill()
+    process.wait(timeout=PATIENCE)
+
+    worker("--once").communicate(timeout=PATIENCE)
+
+    document = app.store.load(adw_id).document
+    assert (document.current_state, document.pause_reason) == ("paused", "lunch")
+    assert attempts(app, adw_id) == ["interrupted"]
+    assert app.requests.get(asked.request.request_id).outcome == "paused: lunch"
+
+
+# --- several -----------------------------------------------------------------------------------------------------
+
+
+def test_two_workflows_really_run_at_the_same_time(app, worker):
+    ids = [start(app, "meet", issue) for issue in (1, 2)]
+
+    process = worker("--concurrency", "2", "--once", "--json")
+    said, complaints = process.communicate(timeout=PATIENCE)
+
+    assert json.loads(said)["completed"] == 2, complaints
+    assert {app.store.load(adw_id).document.current_state for adw_id in ids} == {"completed"}
+
+
+def test_two_workers_do_each_workflow_once(app, worker):
+    ids = [start(app, "quick", issue) for issue in range(1, 7)]
+
+    both = [worker("--once", "--json") for _ in range(2)]
+    totals = [json.loads(process.communicate(timeout=PATIENCE)[0]) for process in both]
+
+    assert sum(each["completed"] for each in totals) == len(ids)
+    assert [attempts(app, adw_id) for adw_id in ids] == [["succeeded"]] * len(ids)
+
+
+def test_two_recoveries_at_once_close_one_attempt_once(app, home, worker):
+    adw_id = start(app, "long", 1)
+    process = worker()
+    pids_of(home, adw_id)
+    process.kill()
+    process.wait(timeout=PATIENCE)
+
+    command = [ADW, "recover", "--json"]
+    environment = {**os.environ, "ADW_HOME": str(home)}
+    both = [subprocess.Popen(command, cwd=home, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    steps = [json.loads(each.communicate(timeout=PATIENCE)[0])["steps"] for each in both]
+
+    assert sorted(about_work([*steps[0], *steps[1]])) == ["interrupt", "requeue"]
+    assert attempts(app, adw_id) == ["interrupted"]
+    told = [event.event_type for event in app.events.of_workflow(adw_id)]
+    assert told.count("recovered") == 1
+
+
+def test_the_first_failure_ends_the_worker_with_exit_code_one(app, home, worker):
+    (home / "adw.toml").write_text((home / "adw.toml").read_text().replace('"build"\n', '"build"\nmax_attempts = 1\n'))
+    with opened(home) as fresh:
+        failing = start(fresh, "broken", 1)
+        waiting = start(fresh, "quick", 2)
+
+    process = worker("--stop-on-first-failure")
+    process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 1
+    assert run_of(app, failing).state is RunState.FAILED
+    assert run_of(app, waiting).state is RunState.PENDING
+
+
+def test_a_workflow_whose_creator_was_killed_before_its_first_write_is_taken_away(app, adw, home):
+    script = (
+        "import os, signal\n"
+        "from adws import app as wiring, config\n"
+        "from adws.adw_modules.coordination.launch import Start\n"
+        f"app = wiring.open_app(config.load(env={{'ADW_HOME': {str(home)!r}}}, cwd={str(home)!r}))\n"
+        "app.store.create = lambda *_args, **_kw: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "app.work.launcher.start(Start(issue_number=9, spec=app.workflows.get('quick')))\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script], cwd=home, capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (lock,) = app.locks.all()
+
+    steps = adw("recover", "--json").json()["steps"]
+
+    assert [(step["adw_id"], step["action"]) for step in steps] == [(lock.adw_id, "forget")]
+    assert app.locks.all() == ()
+    assert app.runs.page() == ()
+    start(app, "quick", 9)
+    assert adw("recover").stdout == "there is nothing to recover\n"
+
+
+# --- the database ------------------------------------------------------------------------------------------------
+
+
+class CountingClock(FakeClock):
+    """A clock whose waits take no time, and that drains a worker after a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drain: Callable[[], None] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.monotonic() >= 1059.0:
+            self.drain()
+
+
+def test_a_minute_without_work_costs_a_handful_of_queries(home, monkeypatch):
+    settings = config.load(env={"ADW_HOME": str(home)}, cwd=home)
+    clock = CountingClock()
+    asked: list[str] = []
+    with wiring.open_app(settings, wrap_clock=lambda _clock: clock) as app:
+        made = app.work.worker(WorkerOptions(recover_seconds=600.0))
+        clock.drain = made.drain
+        for name in ("read", "transact"):
+            plain = getattr(app.database, name)
+            monkeypatch.setattr(
+                app.database, name, lambda *args, name=name, plain=plain: (asked.append(name), plain(*args))[1]
+            )
+        made._recovered_at = clock.monotonic()  # counted without the recovery of the start
+
+        made.run()
+
+    assert len(clock.slept) > 2000, "it looked at the watch forty times a second"
+    assert len(asked) <= 6, asked
+    assert "transact" not in asked
+
+
+def test_a_worker_whose_database_is_gone_for_good_says_so(app, home):
+    start(app, "quick", 1)
+    app.projection.flush()
+    for file in (home / "state").glob("adw.db*"):
+        file.rename(home / f"away-{file.name}")
+
+    with pytest.raises(DatabaseError):
+        app.work.worker(WorkerOptions(patience_seconds=0.2, poll_seconds=0.01)).run()
