@@ -128,6 +128,8 @@ def totals(record: PhaseRecord) -> AttemptTotals:
 
 def over_budget(document: WorkflowDocument) -> str:
     """Return how the workflow's health budget is used up, "" while there is some left."""
+    if document.max_total_attempts is None and document.max_minutes is None:
+        return ""
     everything = [totals(record) for record in document.phases]
     attempts = sum(item.counted for item in everything)
     if document.max_total_attempts is not None and attempts >= document.max_total_attempts:

@@ -71,6 +71,7 @@ class SystemProcesses:
         self._host = host or os.uname().nodename
         self._root = root
         self._machine_file = machine_file
+        self._self: tuple[int, Observation] | None = None  #: our own pid, and what was seen of it
 
     @property
     def boot_id(self) -> str:
@@ -80,7 +81,7 @@ class SystemProcesses:
     def me(self, role: str) -> OwnerRecord:
         """Return a fresh owner record of this process; parts that cannot be read are left empty."""
         pid = os.getpid()
-        seen = self.observe(pid)
+        seen = self._observe_self(pid)
 
         return OwnerRecord(
             token=self._clock.token(),
@@ -92,6 +93,16 @@ class SystemProcesses:
             start_ticks=seen.start_ticks,
             role=role,
         )
+
+    def _observe_self(self, pid: int) -> Observation:
+        """Return what this machine says about ourselves: looked at once, for none of it changes while we live."""
+        if self._self is not None and self._self[0] == pid:  # a forked child has another
+            return self._self[1]
+        seen = self.observe(pid)
+        if seen.start_ticks:  # what could not be read now may be read the next time
+            self._self = (pid, seen)
+
+        return seen
 
     def observe(self, pid: int) -> Observation:
         """Return what this machine says now about *pid*."""

@@ -57,6 +57,7 @@ class Workflows:
         *max_attempts* is for phases that do not say how many they have. *has_file* says whether a prompt is there.
         """
         self._runners = tuple(runners)
+        self._found_sound: WorkflowSpec | None = None  #: the last definition that was ready to be started
         self._has_file = has_file
         self._max_attempts = max_attempts
         self._own: dict[str, WorkflowSpec] = {}
@@ -119,7 +120,10 @@ class Workflows:
                 f"the phases {', '.join(idle)} of {spec.name} have no runner: give each a command in adw.toml under "
                 f"{tables}"
             )
-        self._refuse(spec)
+        # Every start asks, mostly for the same definition. A prompt's file may be gone since; nothing else can change.
+        if spec is not self._found_sound:
+            self._refuse(spec)
+            self._found_sound = None if any(phase.prompt for phase in spec.phases) else spec
 
     def freeze(self, spec: WorkflowSpec) -> JsonObject:
         """Return *spec* as the document of a starting workflow keeps it; raise WorkflowInvalid like `check_ready`."""

@@ -86,6 +86,33 @@ def test_every_record_has_a_token_of_its_own(system):
     assert system.me("cli").token != system.me("cli").token
 
 
+def test_a_forked_child_is_another_owner_than_its_parent(system):
+    parent = system.me("cli")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, system.me("cli").to_text().encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        found = OwnerRecord.from_text(answer.read())
+    os.waitpid(child, 0)
+
+    assert found is not None
+    assert (found.pid, found.boot_id, found.machine) == (child, parent.boot_id, parent.machine)
+    assert found.start_ticks >= parent.start_ticks
+
+
+def test_what_could_not_be_read_of_ourselves_is_looked_for_again(proc):
+    processes = proc.processes()
+    (proc.root / str(os.getpid()) / "stat").write_text("")
+    assert processes.me("cli").start_ticks == 0
+
+    proc.process(os.getpid(), start_ticks=77)
+
+    assert [processes.me("cli").start_ticks, processes.me("cli").start_ticks] == [77, 77]
+
+
 def test_a_killed_process_is_dead_before_and_after_it_is_collected(system):
     child = subprocess.Popen([sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip

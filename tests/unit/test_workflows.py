@@ -313,6 +313,23 @@ def test_with_an_agent_every_built_in_can_be_started():
         known.check_ready(spec)
 
 
+def test_a_definition_that_was_ready_is_checked_again_as_far_as_it_can_change():
+    files = {"plan.md"}
+    known = Workflows(runners=("claude", "command"), has_file=files.__contains__)
+    prompted = WorkflowSpec(
+        name="asks", phases=(PhaseSpec(name="plan", state="planning", runner="claude", prompt="plan.md"),)
+    )
+    known.check_ready(HELLO)
+    known.check_ready(HELLO)
+    known.check_ready(prompted)
+
+    files.clear()
+    with pytest.raises(WorkflowInvalid, match=r"no prompt file plan\.md"):
+        known.check_ready(prompted)
+    with pytest.raises(WorkflowInvalid, match="runner"):
+        known.check_ready(WorkflowSpec(name="x", phases=(PhaseSpec(name="x", state="building", runner="nothing"),)))
+
+
 def test_what_is_frozen_comes_back_from_the_document():
     known = make(MINE)
     spec = known.get("mine")

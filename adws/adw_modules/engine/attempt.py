@@ -9,10 +9,11 @@ is to be done, and whoever called does it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from adws.adw_modules import attempt_rules
@@ -31,7 +32,7 @@ from adws.adw_modules.errors import (
     UsageError,
 )
 from adws.adw_modules.interfaces import Clock, Owned
-from adws.adw_modules.interfaces_engine import Orders, PhaseContext, ProcessRecord, Runner
+from adws.adw_modules.interfaces_engine import EffectMaker, Orders, PhaseContext, ProcessRecord, Runner
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RunReport, Suspended
 from adws.adw_modules.phase_choice import AllPassed, Chosen, choose, limit, running_attempt
 from adws.adw_modules.resume_rules import ResumePlan, definition_of, hints_for, plan_resume
@@ -65,6 +66,19 @@ class GateKeeper(Protocol):
     def __call__(self, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> GateVerdict: ...
 
 
+class Conclusion(Protocol):
+    """Secures what a phase did after its own success and before its gates; what it raises is a failed attempt."""
+
+    def __call__(
+        self, session: WorkSession, phase: PhaseSpec, context: PhaseContext, report: RunReport
+    ) -> RunReport: ...
+
+
+@contextmanager
+def _alone(_document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
+    yield {}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineParts:
     """What the engine works with."""
@@ -81,6 +95,12 @@ class EngineParts:
     log_of: Callable[[str], AbstractContextManager[object]] = nullcontext  #: opens the log of a workflow
     redactor: Redactor | None = None  #: keeps secrets out of the log
     clean_up: Callable[[PhaseSpec, PhaseContext], None] = lambda _phase, _context: None  #: frees what was short
+    prepare: Callable[[WorkSession], None] = lambda _session: None  #: makes the place an attempt works in
+    #: Hands things over to the processes of a phase inside the block; gives the variables that say what.
+    around: Callable[[WorkflowDocument], AbstractContextManager[Mapping[str, str]]] = _alone
+    conclude: Conclusion = lambda _session, _phase, _context, report: report
+    effects_of: Callable[[WorkSession], EffectMaker | None] = lambda _session: None  #: the ledger, for runners
+    release: Callable[[WorkSession], None] = lambda _session: None  #: gives back what only work at hand may hold
 
 
 class WorkSession:
@@ -93,6 +113,7 @@ class WorkSession:
         self._thawed: WorkflowSpec | None = None
         self._machine: WorkflowStateMachine | None = None
         self._ready: Chosen | None = None  #: begun by our last write and not run yet
+        self._context_made: tuple[Chosen, PhaseContext] | None = None  #: of the attempt that runs
 
     @property
     def document(self) -> WorkflowDocument:
@@ -209,10 +230,7 @@ class WorkSession:
         if order is not None:
             return Suspended(reason=order.reason)
         try:
-            context = self._context(chosen)
-            if _needs_cleanup(chosen.record):
-                self._parts.clean_up(phase, context)
-            report: object = self._runner(phase).run(phase, context)
+            report: object = self._work(chosen)
         except _NOT_OURS:
             raise
         except KeyboardInterrupt as stop:
@@ -220,11 +238,34 @@ class WorkSession:
             raise
         except BaseException as exc:  # noqa: BLE001 - whatever a runner raises is a failed attempt
             return RunReport(ok=False, error=exc)
-        if isinstance(report, RunReport | Suspended):
+        if isinstance(report, Suspended) or (isinstance(report, RunReport) and not _is_well(report)):
             return report
+        if isinstance(report, RunReport):
+            return self._conclude(chosen, report)
         wrong = f"the runner {phase.runner!r} answered with {type(report).__name__}, not with a RunReport or Suspended"
 
         return RunReport(ok=False, error=TypeError(wrong))
+
+    def _work(self, chosen: Chosen) -> object:
+        phase = chosen.spec
+        self._parts.prepare(self)
+        with self._parts.around(self.document) as env:
+            context = self._context(chosen, env)
+            if _needs_cleanup(chosen.record):
+                self._parts.clean_up(phase, context)
+
+            return self._runner(phase).run(phase, context)
+
+    def _conclude(self, chosen: Chosen, report: RunReport) -> RunReport:
+        try:
+            return self._parts.conclude(self, chosen.spec, self._context(chosen), report)
+        except _NOT_OURS:
+            raise
+        except KeyboardInterrupt as stop:
+            self._suspend(chosen, stop)
+            raise
+        except BaseException as exc:  # noqa: BLE001 - work that could not be secured is no success
+            return replace(report, ok=False, error=exc)
 
     def _suspend(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
         """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
@@ -241,7 +282,15 @@ class WorkSession:
 
         return runner
 
-    def _context(self, chosen: Chosen) -> PhaseContext:
+    def _context(self, chosen: Chosen, env: Mapping[str, str] = MappingProxyType({})) -> PhaseContext:
+        """Return what runner and gates may know: one context for the whole attempt."""
+        made = self._context_made
+        if made is None or made[0] is not chosen:
+            made = self._context_made = (chosen, self._new_context(chosen, env))
+
+        return made[1]
+
+    def _new_context(self, chosen: Chosen, env: Mapping[str, str]) -> PhaseContext:
         document = self.document
         record = document.phases[chosen.index]
 
@@ -257,6 +306,8 @@ class WorkSession:
             say=lambda line: self._parts.say(document.adw_id, line),
             results={phase.name: phase.result for phase in document.phases if phase.result is not None},
             hints=hints_for(document, record.name),
+            env=env,
+            effects=self._parts.effects_of(self),
         )
 
     def _record_process(self, index: int, process: ProcessRecord) -> None:
@@ -282,7 +333,8 @@ class WorkSession:
         if isinstance(report, Suspended) or not _is_well(report) or report.wants_rework:
             return None
         try:
-            return self._parts.gates(chosen.spec, self._context(chosen), report)
+            with self._parts.around(self.document):
+                return self._parts.gates(chosen.spec, self._context(chosen), report)
         except _NOT_OURS:
             raise
         except KeyboardInterrupt as stop:
@@ -380,11 +432,11 @@ _LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase
 
 def _log(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor | None) -> None:
     """Tell the log of what is now stored, with the counters that the document has."""
-    limits = {record.name: (record.attempts_used, limit(record)) for record in document.phases}
     for event in events:
         if _is_said_already(event):
             continue
-        used, allowed = limits.get(event.node_name or "", (None, None))
+        record = next((phase for phase in document.phases if phase.name == event.node_name), None)
+        used, allowed = (record.attempts_used, limit(record)) if record else (None, None)
         StructuredLogger(document.adw_id, event.node_name or "workflow", redactor=redactor).log(
             _LEVELS.get(event.event_type, "INFO"),
             _sentence(event, used, allowed),
