@@ -19,7 +19,7 @@ from adws.adw_modules.owner_record import OwnerRecord, Verdict
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
-    from adws.adw_modules.runs import NewRun, Run
+    from adws.adw_modules.runs import NewRun
 
 
 class Clock(Protocol):
@@ -214,6 +214,7 @@ class LeaseTaken:
     lease: Lease
     previous: OwnerRecord | None = None  #: set when a former owner had not released it
     previous_fence: int = 0
+    run: Run | None = None  #: as it was begun with the lease
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,15 +228,29 @@ class LeaseBook(Protocol):
     """Leases of workflows: owner, fence and end are columns of the workflow's own row."""
 
     def take(
-        self, adw_id: str, owner: OwnerRecord, *, ttl_seconds: float, dead_fence: int | None = None
+        self,
+        adw_id: str,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float,
+        dead_fence: int | None = None,
+        run: Run | None = None,
     ) -> LeaseTaken | LeaseBusy:
-        """Take a free or ended lease, or the one with *dead_fence* whose owner is proven dead. Raises StateNotFound."""
+        """
+        Take a free or ended lease, or the one with *dead_fence* whose owner is proven dead.
+
+        With *run*, which a worker has claimed, the work on that is begun in the same transaction. Raises StateNotFound,
+        or RunLost, and then nothing is taken.
+        """
 
     def renew(self, lease: Lease, *, ttl_seconds: float) -> None:
         """Push the end out; raise LeaseLost when it is no longer ours or has ended."""
 
     def release(self, lease: Lease) -> bool:
         """Give the lease back; False when it was not ours any more."""
+
+    def end_run(self, lease: Lease, run: Run, end: RunEnd) -> Run:
+        """End *run* and give the lease back, in one transaction; raise RunLost, and then neither is done."""
 
     def read(self, adw_id: str) -> LeaseRow | None:
         """Return the row as it stands."""
@@ -353,6 +368,7 @@ class Owned(Protocol):
 
     lease: Lease
     document: WorkflowDocument
+    run: Run | None  #: the run that was begun with it
 
     def save(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
         """Store the next revision and keep it as `document`."""
@@ -360,87 +376,29 @@ class Owned(Protocol):
     def renew(self) -> None:
         """Push the lease's end out; raise LeaseLost."""
 
+    def end_run(self, run: Run, end: RunEnd) -> Run:
+        """End *run* and give the workflow back with that: nothing can be written any more. Raises RunLost."""
+
 
 class Ownership(Protocol):
     """Taking and giving back workflows."""
 
-    def own(self, adw_id: str) -> AbstractContextManager[Owned]:
-        """Own a workflow inside the block; raise WorkflowBusy when a live owner has it."""
+    def own(self, adw_id: str, *, run: Run | None = None) -> AbstractContextManager[Owned]:
+        """
+        Own a workflow inside the block, and begin *run*, which we have claimed.
+
+        Raises WorkflowBusy when a live owner has it, RunLost when somebody else has the run.
+        """
 
     def create(
         self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
     ) -> AbstractContextManager[Owned]:
         """Create a workflow, with its first run, and own it inside the block; raise IssueLocked or StateExists."""
 
-
-# --- making the database again ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KnownWorkflow:
-    """What a database says about a workflow, whatever its document says."""
-
-    adw_id: str
-    home: str  #: files | database
-    revision: int  #: 0: registered, its document was never written
-    fence: int
-    owner: OwnerRecord | None = None
-    seconds_left: float = 0.0  #: of its lease; negative when over
-    events: int = 0  #: how many the database has
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Salvage:
-    """What could be read of a database."""
-
-    is_missing: bool = False
-    problems: tuple[str, ...] = ()  #: why it cannot go on being used; then everything below is what was left of it
-    workflows: tuple[KnownWorkflow, ...] = ()
-    locks: tuple[IssueLock, ...] = ()
-    requests: tuple[Request, ...] = ()  #: not handled yet
-    runs: tuple[Run, ...] = ()  #: not finished yet, in their order
-    events: tuple[Event, ...] = ()  #: read only when there are problems: else they stay where they are
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewContents:
-    """What a database is to hold about workflows; events, requests and runs it has stay."""
-
-    home: str = "files"
-    rows: tuple[ProjectedWrite, ...] = ()  #: each replaces the row of its workflow; the owner stays, its lease is over
-    locks: tuple[IssueLock, ...] | None = None  #: all there are to be; None: those there are stay
-    events: tuple[Event, ...] = ()
-    requests: tuple[Request, ...] = ()
-    runs: tuple[NewRun, ...] = ()  #: each for a workflow that has no unfinished run: else that one stays
-    forget: tuple[str, ...] = ()  #: workflows that were registered and never written
-
-
-class Reconstruction(Protocol):
-    """A database that is read for what it has, perhaps set aside, and filled again."""
-
-    def salvage(self) -> Salvage:
-        """Return what the database says, as far as it can be read; change nothing but an old schema."""
-
-    def set_aside(self) -> str | None:
-        """Move the database's file away and return where to, None when it has no file of its own."""
-
-    def set_aside_left_overs(self) -> str | None:
-        """Move what a lost database left away and return where to; None when nothing is left, or it is there."""
-
-    def may_install(self, path: str) -> bool:
-        """Say whether the file *path* can become the database; raise DatabaseError when it is damaged or too new."""
-
-    def install(self, path: str) -> None:
-        """Use the file *path* as the database; the one there is is kept aside."""
-
-    def put(self, contents: NewContents) -> int:
-        """Write *contents* in one transaction, making the database when it is missing; return how many events came."""
-
-    def all_events(self) -> Iterator[Event]:
-        """Yield every event, in the order they were stored."""
-
-    def copy_to(self, path: str) -> bool:
-        """Write a whole copy of the database to the new file *path*; False for one that only its server copies."""
+    def leave(
+        self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
+    ) -> WorkflowDocument:
+        """Create a workflow, with its first run, for a worker to come; raise IssueLocked or StateExists."""
 
 
 class Parts(Protocol):

@@ -24,7 +24,8 @@ from adws.adw_modules.db.requests import DatabaseRequests
 from adws.adw_modules.db.state_store import DatabaseStateStore
 from adws.adw_modules.errors import Fenced, OwnershipError, UsageError
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import IssueLock, PageQuery, Salvage
+from adws.adw_modules.interfaces import IssueLock, PageQuery
+from adws.adw_modules.interfaces_rebuild import Salvage
 from adws.adw_modules.local_lock import FileLocalLock
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.state_files import FileStateStore

@@ -13,7 +13,8 @@ from adws.adw_modules.coordination.rebuild import RebuildReport, rebuild
 from adws.adw_modules.coordination.rebuild_plan import StoredDocument, plan_rebuild
 from adws.adw_modules.db import check
 from adws.adw_modules.db.reconstruction import DatabaseReconstruction
-from adws.adw_modules.interfaces import NewContents, PeekedState, Salvage
+from adws.adw_modules.interfaces import PeekedState
+from adws.adw_modules.interfaces_rebuild import NewContents, Salvage
 from adws.adw_modules.runs import NewRun, RunState
 from adws.testing import FakeClock, FakeProcesses, MemoryRunQueue
 from tests.contracts.worlds import FIRST, SECOND, THIRD, database_world, make_document

@@ -16,7 +16,8 @@ from pathlib import Path
 from adws.adw_modules import state_text, timestamps
 from adws.adw_modules.backup_archive import DATABASE, DOCUMENTS, EVENTS, ArchiveWriter, checked_name, write_archive
 from adws.adw_modules.errors import BackupError
-from adws.adw_modules.interfaces import Clock, Reconstruction, StateStore
+from adws.adw_modules.interfaces import Clock, StateStore
+from adws.adw_modules.interfaces_rebuild import Reconstruction
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.state_folders import StateFolders
 from adws.adw_modules.state_reading import FILE_NAME

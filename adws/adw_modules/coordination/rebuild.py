@@ -13,15 +13,8 @@ from typing import Protocol
 
 from adws.adw_modules.coordination.rebuild_plan import LockConflict, StoredDocument, plan_rebuild
 from adws.adw_modules.errors import AdwError, OwnershipError, StateNotFound, UsageError
-from adws.adw_modules.interfaces import (
-    IssueLock,
-    KnownWorkflow,
-    LocalLock,
-    Processes,
-    Reconstruction,
-    Salvage,
-    StateStore,
-)
+from adws.adw_modules.interfaces import IssueLock, LocalLock, Processes, StateStore
+from adws.adw_modules.interfaces_rebuild import KnownWorkflow, Reconstruction, Salvage
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import Verdict
 

@@ -13,14 +13,8 @@ from dataclasses import dataclass, replace
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import (
-    IssueLock,
-    KnownWorkflow,
-    NewContents,
-    ProjectedWrite,
-    Salvage,
-    WorkflowSummary,
-)
+from adws.adw_modules.interfaces import IssueLock, ProjectedWrite, WorkflowSummary
+from adws.adw_modules.interfaces_rebuild import KnownWorkflow, NewContents, Salvage
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.repository_name import in_home
 from adws.adw_modules.runs import NewRun, Run, check_due

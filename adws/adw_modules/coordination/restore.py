@@ -29,16 +29,8 @@ from adws.adw_modules.errors import (
     WorkflowBusy,
 )
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import (
-    Clock,
-    LocalLock,
-    NewContents,
-    Ownership,
-    Processes,
-    Reconstruction,
-    Salvage,
-    StateStore,
-)
+from adws.adw_modules.interfaces import Clock, LocalLock, Ownership, Processes, StateStore
+from adws.adw_modules.interfaces_rebuild import NewContents, Reconstruction, Salvage
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.state_folders import StateFolders
 from adws.adw_modules.state_reading import FILE_NAME, Kind

@@ -18,7 +18,8 @@ from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import Clock, KnownWorkflow, NewContents, ProjectedWrite, Request, Salvage
+from adws.adw_modules.interfaces import Clock, ProjectedWrite, Request
+from adws.adw_modules.interfaces_rebuild import KnownWorkflow, NewContents, Salvage
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import Run
 from adws.adw_modules.state_schema import CURRENT_VERSION
