@@ -149,7 +149,7 @@ def test_looking_at_a_broken_document_makes_no_database(adw, home):
 
 def take_away(database):
     for path in database.parent.glob("adw.db*"):
-        if not path.name.endswith(".write-lock"):
+        if not path.name.endswith((".write-lock", ".has-documents")):  # those are not the database
             path.unlink()
 
 
