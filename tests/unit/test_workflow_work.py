@@ -215,6 +215,42 @@ def test_a_pause_is_obeyed_also_when_the_attempt_fails_by_itself(home):
     assert (home.state(), home.run().state, home.answers()) == ("paused", RunState.STOPPED, ["paused: lunch"])
 
 
+def test_a_pause_that_nobody_brought_yet_is_found_at_the_end_of_the_attempt(home):
+    def asked_unseen(_context):
+        home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+        raise BROKEN
+
+    home.runner.add("plan", asked_unseen)
+    home.create()
+
+    assert home.work().outcome == Paused(reason="lunch")
+    assert home.answers() == ["paused: lunch"]
+
+
+def test_ctrl_c_parks_the_workflow_also_when_the_attempt_fails_by_itself(home):
+    def interrupted(_context):
+        home.keeper.order_all(Order(kind="pause", reason="Ctrl-C"))
+        raise BROKEN
+
+    home.runner.add("plan", interrupted)
+    home.create()
+
+    assert home.work().outcome == Paused(reason="Ctrl-C")
+    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
+
+
+def test_a_drain_keeps_the_time_of_a_retry(home):
+    def drained(_context):
+        home.keeper.order_all(Order(kind="drain", reason="SIGTERM"))
+        raise BROKEN
+
+    home.runner.add("plan", drained)
+    home.create()
+
+    assert isinstance(home.work().outcome, RetryAt)
+    assert home.run().not_before == home.record("plan").retry_at
+
+
 def test_a_pause_is_obeyed_between_two_phases(home):
     home.runner.add("plan", asks(home, "pause", then=WELL, reason="lunch"))
     home.create()
