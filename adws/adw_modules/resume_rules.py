@@ -92,7 +92,7 @@ class ResumePlan:
         """Return the plan in a sentence."""
         where = f"goes on with {self.phase}" if self.phase else "is finished"
         afresh = ", from its beginning" if self.starts_round else ""
-        more = f", with {self.grant} more attempts" if self.grant else ""
+        more = f", with {self.grant} more attempt{'s' if self.grant > 1 else ''}" if self.grant else ""
 
         return f"workflow {self.adw_id} {where}{afresh}{more}"
 

@@ -2,88 +2,142 @@
 Working on a workflow in the terminal it was asked for: through its retries, until it is over or parked.
 
 Ctrl-C suspends: the attempt under way is ended in order and does not count, the workflow is paused. A second one ends
-its processes at once.
+its processes at once. SIGTERM suspends too, but leaves the workflow to the next worker.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from datetime import datetime
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Self
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.coordination.workflow_work import WorkEnd
-from adws.adw_modules.errors import WorkflowBusy
+from adws.adw_modules.coordination.workflow_work import BUSY_SECONDS
+from adws.adw_modules.errors import AdwError, WorkflowBusy
 from adws.adw_modules.interfaces_engine import Order
-from adws.adw_modules.outcome import Done, Failed, Paused, RetryAt
+from adws.adw_modules.outcome import RetryAt, Stopped
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
-from adws.adw_modules.runs import FINAL_RUNS, Run, RunState
-from adws.adw_modules.state_table import is_terminal
-from adws.cli import log, output, progress
+from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, Run, RunState
+from adws.cli import log, looking, progress
+from adws.cli.ending_text import EXIT_INTERRUPTED, EXIT_TERMINATED, Ending
 
 if TYPE_CHECKING:
-    from adws.adw_modules.interfaces import Owned
+    from adws.adw_modules.coordination.workflow_work import WorkEnd
     from adws.app import App
 
-EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
-#: Seconds between two looks at a run that somebody else works on.
-_LOOK_SECONDS = 0.5
+CTRL_C = "Ctrl-C"
+#: Seconds between two looks at a run that somebody else works on, or at the time of a retry.
+_LOOK_SECONDS = 0.25
 
 
 class Foreground:
-    """The work of one command on one workflow."""
+    """The work of one command on one workflow; made before anything else, so that all of it is shown."""
 
-    def __init__(self, app: App, *, is_quiet: bool) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
-        log.install(app.settings, with_workflows=False)
-        self._progress = progress.make(app.clock, is_quiet=is_quiet)
+        log.install_for_people(app.settings)
+        self._progress = progress.make(app.clock)
         app.say, app.tell = self._progress.say, self._progress.tell
+        self._signal: int | None = None  #: the last one that came
         self._interrupts = 0
+        self._seen: str | None = None  #: the last event of somebody else's work that was shown
 
-    def carry(self, run_id: int, *, owning: AbstractContextManager[Owned] | None = None) -> WorkEnd:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._progress.close()
+
+    def carry(self, run: Run) -> Ending:
         """Work on a run until it is over or parked, waiting for its retries; follow it when a worker was first."""
-        try:
-            with self._signals():
-                return self._carry(run_id, owning)
-        finally:
-            self._progress.close()
+        with self._signals():
+            ended, message = self._carry(run)
+        self._progress.close()
+        state = looking.peek(self._app, run.adw_id).data
 
-    def _carry(self, run_id: int, owning: AbstractContextManager[Owned] | None) -> WorkEnd:
-        me = self._app.processes.me("cli")
+        return Ending(
+            data=state,
+            message=message,
+            has_worker=ended is not None and ended.state in LIVE_RUNS,
+            signal_exit=EXIT_TERMINATED if self._signal == signal.SIGTERM else self._signal and EXIT_INTERRUPTED,
+        )
+
+    def _carry(self, run: Run) -> tuple[Run | None, str]:
+        """Return the run as it stands in the end, and what is to be said about it."""
+        me, ttl_seconds = self._app.processes.me("cli"), self._app.settings.lease_ttl_seconds
         while True:
-            run = self._app.runs.claim(me, ttl_seconds=self._app.settings.lease_ttl_seconds, run_id=run_id)
-            if run is None:
-                if (end := self._follow(run_id, owning)) is not None:
-                    return end
-                owning = None
+            claimed = self._app.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run.run_id)
+            if claimed is None:
+                found = self._follow(run)
+                if found is None or found.state in FINAL_RUNS or self._interrupts:
+                    return self._left(found, run)
                 continue
-            end = self._app.work.run_work.work(run, owning=owning)
-            owning = None
-            if not isinstance(end.outcome, RetryAt):
-                return end
-            self._wait_until(end.outcome)
+            end = self._app.work.run_work.work(claimed)
+            due = self._is_tried_again_at(end)
+            if due is None:
+                return end.run, _said(end, self._signal)
+            if self._wait(run, due):
+                return self._left(self._app.runs.get(run.run_id), run)
 
-    def _wait_until(self, outcome: RetryAt) -> None:
-        """Wait for a retry; Ctrl-C while waiting ends the wait, and the next attempt is never begun."""
-        while not self._interrupts and (left := (outcome.at - self._app.clock.now()).total_seconds()) > 0.0:
+    def _is_tried_again_at(self, end: WorkEnd) -> datetime | None:
+        """Return when to go on with work that only waits, None when there is nothing for us to wait for."""
+        if isinstance(end.outcome, RetryAt):
+            return end.outcome.at
+        if end.outcome is not None or end.run is None or end.run.state is not RunState.PENDING:
+            return None
+        due = timestamps.parse(end.run.not_before) if end.run.not_before else self._app.clock.now()
+        # Somebody had the workflow for a moment; trouble with disk or database is not sat out in a terminal.
+        return due if (due - self._app.clock.now()).total_seconds() <= BUSY_SECONDS else None
+
+    def _wait(self, run: Run, due: datetime) -> bool:
+        """Wait until *due*; say whether that was cut short, by a signal or by somebody who dealt with the run."""
+        while (left := (due - self._app.clock.now()).total_seconds()) > 0.0:
+            found = self._app.runs.get(run.run_id)
+            if self._interrupts or found is None or found.state is not RunState.PENDING:
+                return True
             self._app.clock.sleep(min(left, _LOOK_SECONDS))
 
-    def _follow(self, run_id: int, owning: AbstractContextManager[Owned] | None) -> WorkEnd | None:
-        """Wait while somebody else has the run; None when that one is gone and it is ours to go on."""
-        if owning is not None:
-            with owning:
-                pass  # a worker was first: give the workflow to it
+        return False
+
+    def _left(self, found: Run | None, run: Run) -> tuple[Run | None, str]:
+        """Leave a run that waits, or that somebody else has; Ctrl-C parks what nobody has."""
+        if self._signal != signal.SIGINT or found is None or found.state is not RunState.PENDING:
+            return found, "" if found is None or found.state in LIVE_RUNS else found.reason
+        try:
+            self._app.work.control.pause(run.adw_id, by="", reason=CTRL_C)
+        except AdwError as exc:
+            return found, str(exc)
+
+        return self._app.runs.get(run.run_id), ""
+
+    # --- somebody else's work ----------------------------------------------------------------------------------
+
+    def _follow(self, run: Run) -> Run | None:
+        """Show what somebody else does with the run; return it when it is over, free again, or we are to end."""
         while True:
-            run = self._app.runs.get(run_id)
-            if run is None or run.state in FINAL_RUNS or self._interrupts:
-                return WorkEnd(run=run, outcome=None, message=run.reason if run else "the run is gone")
-            if run.state is RunState.PENDING:
-                return None
-            if self._is_left_behind(run):
+            found = self._app.runs.get(run.run_id)
+            self._show_events(run.adw_id)
+            if found is None or found.state in FINAL_RUNS or self._interrupts:
+                return found
+            if found.state is RunState.PENDING:
+                is_due = found.not_before <= timestamps.to_text(self._app.clock.now())
+                if is_due or self._wait(run, timestamps.parse(found.not_before)):
+                    return self._app.runs.get(run.run_id)
+                continue
+            if self._is_left_behind(found):
                 self._app.work.recovery.recover()
             self._app.clock.sleep(_LOOK_SECONDS)
+
+    def _show_events(self, adw_id: str) -> None:
+        found = self._app.events.of_workflow(adw_id, after=self._seen)
+        if found:
+            self._seen = found[-1].event_id
+            self._progress.tell(self._app.store.load(adw_id).document, found)
 
     def _is_left_behind(self, run: Run) -> bool:
         owner = OwnerRecord.from_text(run.owner)
@@ -103,59 +157,32 @@ class Foreground:
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Leave marks only: this may run in the middle of anything, also of our own output."""
         del frame
         self._interrupts += 1
+        self._signal = number
         is_urgent = self._interrupts > 1
-        kind = "pause" if number == signal.SIGINT else "drain"
-        reason = "Ctrl-C" if number == signal.SIGINT else "asked to end by SIGTERM"
-        self._app.work.keeper.order_all(Order(kind=kind, reason=reason, is_urgent=is_urgent))
-        if number == signal.SIGINT and not is_urgent:
-            output.say("adw: suspending; Ctrl-C again ends its processes at once")
+        is_ours = number == signal.SIGINT
+        order = Order(
+            kind="pause" if is_ours else "drain",
+            reason=CTRL_C if is_ours else "asked to end by SIGTERM",
+            is_urgent=is_urgent,
+        )
+        self._app.work.keeper.order_all(order)
+        again = "; Ctrl-C again ends its processes at once" if is_ours else ""
+        self._progress.interject("adw: ending its processes now" if is_urgent else f"adw: suspending{again}")
 
 
-def exit_code(app: App, adw_id: str, end: WorkEnd) -> int:
-    """Return what the shell is told: 0 done or waiting for a person, 1 failed, 130 after Ctrl-C."""
-    if isinstance(end.outcome, Paused) and end.outcome.reason == "Ctrl-C":
-        return EXIT_INTERRUPTED
-    if isinstance(end.outcome, Failed):
-        return EXIT_FAILED
-    if isinstance(end.outcome, Done):
-        return EXIT_DONE if end.outcome.state == "completed" else EXIT_FAILED
-    if end.outcome is None:
-        state = str(app.store.peek(adw_id).data.get("current_state"))
-        return EXIT_DONE if state in ("completed", "paused") or not (is_terminal(state) or state == "failed") else 1
+def _said(end: WorkEnd, number: int | None) -> str:
+    if isinstance(end.outcome, Stopped):
+        return "asked to end by SIGTERM" if number == signal.SIGTERM else end.outcome.reason.replace("_", " ")
 
-    return EXIT_DONE
-
-
-def ending(app: App, adw_id: str, end: WorkEnd) -> tuple[dict[str, output.Printable], list[str]]:
-    """Return how it ended, for programs and for people."""
-    data = app.store.peek(adw_id).data
-    state = str(data.get("current_state"))
-    told: dict[str, output.Printable] = {"adw_id": adw_id, "state": state, "reason": end.message}
-    lines = [f"workflow {adw_id} is {state}"]
-    outcome = end.outcome
-    if isinstance(outcome, Failed):
-        told.update(reason=outcome.reason, phase=outcome.phase, message=outcome.message, advice=outcome.advice)
-        lines = [f"workflow {adw_id} failed in {outcome.phase} ({outcome.reason}): {outcome.message}"]
-        lines += [outcome.advice] if outcome.advice else []
-        lines.append(f"next: adw logs {adw_id}, adw explain {adw_id}")
-    elif isinstance(outcome, Paused):
-        told["reason"] = outcome.reason
-        lines = [f"workflow {adw_id} is paused: {outcome.reason}", f"next: adw explain {adw_id}"]
-    elif isinstance(outcome, Done) and outcome.warnings:
-        told["warnings"] = list(outcome.warnings)
-        lines += [f"warning: {warning}" for warning in outcome.warnings]
-    elif end.message:
-        lines.append(end.message)
-
-    return told, lines
+    return end.message
 
 
 def run_of(app: App, adw_id: str) -> Run:
-    """Return the unfinished run of a workflow; raise WorkflowBusy when it has none any more."""
+    """Return the newest run of a workflow; raise WorkflowBusy when it has none any more."""
     for run in app.runs.of_workflow(adw_id, limit=1):
-        if run.state not in FINAL_RUNS:
-            return run
+        return run
 
-    raise WorkflowBusy(adw_id, f"somebody who ended its run at {timestamps.to_text(app.clock.now())}")
+    raise WorkflowBusy(adw_id, f"somebody who took its run away at {timestamps.to_text(app.clock.now())}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import AdwError, StateNotFound
 from adws.adw_modules.interfaces import PeekedState
+from adws.adw_modules.json_value import JsonObject
 
 if TYPE_CHECKING:
     from adws.app import App
@@ -29,6 +30,16 @@ def peek(app: App, adw_id: str) -> PeekedState:
 def has_stopped(app: App, adw_id: str) -> bool:
     """Say whether nobody will work on the workflow before a person does something."""
     return peek(app, adw_id).data.get("current_state") in _STOPPED
+
+
+def waiting_phase(data: JsonObject) -> str:
+    """Return the phase that waits for a person, "" when none does."""
+    phases = data.get("phases")
+    if data.get("current_state") != "paused" or not isinstance(phases, list):
+        return ""
+    names = (phase.get("name") for phase in phases if isinstance(phase, dict) and phase.get("status") == "waiting")
+
+    return str(next(names, ""))
 
 
 def notes(peeked: PeekedState) -> tuple[str, ...]:

@@ -117,6 +117,21 @@ def age(seconds: float) -> str:
     return "now"
 
 
+def span(seconds: float) -> str:
+    """Return how long something takes, such as `0.04 s`, `4.2 s`, `12 s`, `2 min 5 s` or `1 h 3 min`."""
+    if seconds < 1.0:
+        return f"{seconds:.2f} s"
+    if seconds < 10.0:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def shorten(text: str, width: int) -> str:
     """Return *text* cut to *width* characters, the cut shown as three dots."""
     return text if len(text) <= width else text[: width - 3].rstrip() + "..."

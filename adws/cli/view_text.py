@@ -16,7 +16,7 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LeaseRow, Page, PeekedState
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
-from adws.cli import output
+from adws.cli import looking, output, phase_text
 
 #: Fields of a document that the status shows under their own name.
 _AS_THEY_ARE = (
@@ -27,6 +27,7 @@ _AS_THEY_ARE = (
     "resume_state",
     "failed_phase",
     "terminal_reason",
+    "pause_reason",
     "retry_count",
     "max_retries",
     "reworks",
@@ -40,17 +41,7 @@ _AS_THEY_ARE = (
 )
 #: Those of them that may not be known, of a document that came from another set-up.
 _MOMENTS = ("created_at", "updated_at")
-_OF_A_PHASE = (
-    "name",
-    "state",
-    "status",
-    "round",
-    "attempts_used",
-    "last_failure_reason",
-    "terminal_reason",
-    "retry_at",
-)
-#: Columns for a title or a reason in a list.
+#: Columns for a title in a list.
 _TITLE_WIDTH = 60
 
 
@@ -66,7 +57,8 @@ def status_data(
     data["title"] = _object(document.get("issue")).get("title") or ""
     data["workflow"] = _object(document.get("workflow")).get("name")
     data["cost_usd"] = _object(document.get("cost")).get("total_usd")
-    data["phases"] = [_phase(_object(phase)) for phase in _list(document.get("phases"))]
+    data["phases"] = [phase_text.phase_data(_object(phase)) for phase in _list(document.get("phases"))]
+    data["hints"] = [phase_text.hint_data(_object(hint)) for hint in _list(document.get("hints"))]
     data["rollback"] = _rollback(document.get("rollback"))
     data["owner"] = _owner(lease, verdict)
     data["database_problem"] = database_problem
@@ -77,6 +69,8 @@ def status_data(
 
 def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
     """Return the status as text."""
+    phases = [_object(phase) for phase in _list(data["phases"])]
+    hints = [_object(hint) for hint in _list(data["hints"])]
     lines = output.facts(
         [
             ("id", _said(data["adw_id"])),
@@ -85,8 +79,10 @@ def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
             ("title", _said(data["title"])),
             ("workflow", _said(data["workflow"])),
             ("revision", _said(data["revision"])),
-            ("failed phase", _said(data["failed_phase"])),
+            ("failed phase", _failed_phase(data, phases)),
             ("reason", _said(data["terminal_reason"])),
+            ("why paused", _why_paused(data)),
+            ("last failure", phase_text.newest_failure(phases)),
             ("retries", _used(data["retry_count"], data["max_retries"])),
             ("reworks", _used(data["reworks"], data["max_reworks"]) if data["reworks"] else ""),
             ("owner", _owner_line(data)),
@@ -99,7 +95,13 @@ def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
         ]
     )
 
-    return [*lines, *_phase_lines(data, now), *_notice_lines(data), *_note_lines(data)]
+    return [
+        *lines,
+        *phase_text.phase_lines(phases, now),
+        *phase_text.hint_lines(hints, now),
+        *_notice_lines(data),
+        *_note_lines(data),
+    ]
 
 
 def list_data(page: Page) -> JsonObject:
@@ -161,31 +163,42 @@ def events_lines(events: Sequence[Event], now: datetime) -> list[str]:
             event.event_type,
             event.node_name or "-",
             "-" if event.attempt_number is None else str(event.attempt_number),
-            json.dumps(event.data, ensure_ascii=False, sort_keys=True) if event.data else "",
+            _event_facts(event),
         )
         for event in events
     ]
 
-    return output.table(("EVENT", "TIME", "WHAT", "WHERE", "ATTEMPT", "DATA"), rows)
+    return output.table(("EVENT", "TIME", "WHAT", "WHERE", "ATTEMPT", "FACTS"), rows)
 
 
 def event_line(event: Event) -> str:
     """Return one event as a line of its own."""
     where = f" {event.node_name}" if event.node_name else ""
     attempt = f" {event.attempt_number}" if event.attempt_number is not None else ""
-    data = f" {json.dumps(event.data, ensure_ascii=False, sort_keys=True)}" if event.data else ""
+    facts = f" {told}" if (told := _event_facts(event)) else ""
 
-    return f"{event.created_at} {event.event_type}{where}{attempt}{data}"
+    return f"{event.created_at} {event.event_type}{where}{attempt}{facts}"
+
+
+def _event_facts(event: Event) -> str:
+    """Return the facts of an event in few words; --json has them whole."""
+    facts = [f"{name}={_fact(value)}" for name, value in sorted(event.data.items()) if value not in (None, "")]
+    if event.duration is not None:
+        facts.append(f"duration={event.duration:.3f}")
+
+    return " ".join(facts)
+
+
+def _fact(value: JsonValue) -> str:
+    """Return one fact: of a classified error what it says, a text with blanks in quotes."""
+    if isinstance(value, dict) and "message" in value:
+        value = value["message"]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) and (" " in text or not text) else text
 
 
 # --- parts of the status ---------------------------------------------------------------------------------------
-
-
-def _phase(phase: JsonObject) -> JsonObject:
-    data: JsonObject = {name: phase.get(name) for name in _OF_A_PHASE}
-    data["max_attempts"] = _number(phase.get("max_attempts")) + _number(phase.get("granted"))
-
-    return data
 
 
 def _rollback(record: JsonValue) -> JsonObject | None:
@@ -229,21 +242,20 @@ def _owner_name(text: str) -> str | None:
     return record.describe() if record else None
 
 
-def _phase_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
-    rows = [
-        (
-            _said(phase["name"]),
-            _said(phase["status"]),
-            f"{_said(phase['attempts_used'])}/{_said(phase['max_attempts'])}",
-            _moment(phase["retry_at"], now) or "-",
-            output.shorten(_said(phase["terminal_reason"] or phase["last_failure_reason"]), _TITLE_WIDTH) or "-",
-        )
-        for phase in (_object(item) for item in _list(data["phases"]))
-    ]
-    if not rows:
-        return []
+def _failed_phase(data: Mapping[str, JsonValue], phases: list[JsonObject]) -> str:
+    """Return the name of the phase that a failed workflow failed in; the document itself only keeps its state."""
+    if data["state"] != "failed":
+        return ""
 
-    return ["", *output.table(("PHASE", "STATUS", "ATTEMPTS", "NEXT TRY", "LAST FAILURE"), rows)]
+    return _said(phase_text.failed_phase(phases).get("name") or data["failed_phase"])
+
+
+def _why_paused(data: Mapping[str, JsonValue]) -> str:
+    if data["state"] != "paused":
+        return ""
+    waiting = looking.waiting_phase({"current_state": "paused", "phases": data["phases"]})
+
+    return f"waits for approval of {waiting}" if waiting else _said(data["pause_reason"])
 
 
 def _notice_lines(data: Mapping[str, JsonValue]) -> list[str]:
@@ -287,10 +299,6 @@ def _object(value: JsonValue) -> JsonObject:
 
 def _list(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
-
-
-def _number(value: JsonValue) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def _said(value: JsonValue) -> str:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import getpass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from adws.adw_modules.document import FrozenIssue
+from adws.adw_modules.errors import UsageError, WorkflowBusy
 from adws.adw_modules.locks import check_issue_number
-from adws.cli import arguments, foreground, main, output
+from adws.cli import answers, arguments, ending_text, foreground, looking, main, output
 
 if TYPE_CHECKING:
     from adws.adw_modules.coordination.control import Applied
     from adws.adw_modules.coordination.launch import Start
     from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
     from adws.app import App
-
-
-def who() -> str:
-    """Return the name of the person at the terminal."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "somebody"
+    from adws.cli.ending_text import Ending
 
 
 @click.command(name="run")
@@ -61,7 +55,7 @@ def run(
             repository=repository or settings.repository or "",
             issue=FrozenIssue(title=title, body=body),
             priority=priority,
-            asked_by=who(),
+            asked_by=answers.who(),
             max_retries=settings.max_retries,
             max_reworks=settings.max_reworks,
             max_total_attempts=settings.max_total_attempts,
@@ -71,7 +65,10 @@ def run(
             return _show_plan(app, start, as_json=as_json)
         if detach:
             document = app.work.launcher.start(start)
-            text = f"workflow {document.adw_id} is accepted; adw worker works on it, adw status {document.adw_id}"
+            text = [
+                f"workflow {document.adw_id} waits for a worker",
+                f"next: adw worker, or adw status {document.adw_id}",
+            ]
             output.emit({"adw_id": document.adw_id, "state": document.current_state}, text, as_json=as_json)
             return 0
 
@@ -84,7 +81,7 @@ def _show_plan(app: App, start: Start, *, as_json: bool) -> int:
     phases = [_phase_data(phase) for phase in spec.phases]
     lines = [f"issue {document.issue_number} would go through {spec.name} ({spec.source}):"]
     lines += output.table(
-        ("phase", "state", "runner", "attempts", "what"),
+        ("PHASE", "STATE", "RUNNER", "ATTEMPTS", "RUNS"),
         [(p.name, p.state, p.runner, str(p.max_attempts), what(p)) for p in spec.phases],
     )
     output.emit(
@@ -110,17 +107,19 @@ def what(phase: PhaseSpec) -> str:
 
 
 def _start_here(app: App, start: Start, *, as_json: bool) -> int:
-    here = foreground.Foreground(app, is_quiet=as_json)
-    document = app.work.launcher.document(start)
-    if not as_json:
+    with foreground.Foreground(app) as here:
+        document = app.work.launcher.document(start)
+        with app.work.launcher.create(document, start):
+            pass  # stored: the work is taken up like any other run, so that a worker may be first
         output.say(f"workflow {document.adw_id}: {start.spec.name} for issue {document.issue_number}")
-    with app.work.launcher.create(document, start):
-        pass
-    end = here.carry(foreground.run_of(app, document.adw_id).run_id)
-    told, lines = foreground.ending(app, document.adw_id, end)
-    output.emit(told, lines, as_json=as_json)
 
-    return foreground.exit_code(app, document.adw_id, end)
+        return _end(here.carry(foreground.run_of(app, document.adw_id)), as_json=as_json)
+
+
+def _end(end: Ending, *, as_json: bool) -> int:
+    output.emit(ending_text.told(end), ending_text.lines(end), as_json=as_json)
+
+    return ending_text.exit_code(end)
 
 
 @click.command()
@@ -134,44 +133,68 @@ def _start_here(app: App, start: Start, *, as_json: bool) -> int:
 def resume(
     *, adw_id: str, from_phase: str, hint: str, workflow: str | None, dry_run: bool, detach: bool, as_json: bool
 ) -> int:
-    """Make a workflow that stopped go on where it was."""
+    """
+    Make a workflow that stopped go on where it was.
+
+    While somebody works on it, -m alone leaves the hint for its next attempt.
+    """
     with main.open_home() as app:
+        looking.peek(app, adw_id)  # a wrong id makes no database
         if dry_run:
             plan = app.work.control.plan(adw_id, from_phase=from_phase)
-            output.emit(
-                {"adw_id": adw_id, "plan": plan.describe(), "phase": plan.phase}, plan.describe(), as_json=as_json
-            )
+            data: dict[str, output.Printable] = {"adw_id": adw_id, "plan": plan.describe(), "phase": plan.phase}
+            output.emit(data, plan.describe(), as_json=as_json)
             return 0
         spec: WorkflowSpec | None = app.workflows.get(workflow) if workflow else None
-        applied = app.work.control.resume(adw_id, by=who(), from_phase=from_phase, hint=hint, spec=spec)
 
-        return _go_on(app, adw_id, applied, detach=detach, as_json=as_json)
+        return _go_on(
+            app,
+            adw_id,
+            lambda: app.work.control.resume(adw_id, by=answers.who(), from_phase=from_phase, hint=hint, spec=spec),
+            hint="" if from_phase else hint,
+            detach=detach,
+            as_json=as_json,
+        )
 
 
 @click.command()
 @arguments.adw_id_argument
-@click.option("--grant", type=click.IntRange(1, 100), default=0, metavar="N", help="Allow N more attempts.")
+@click.option("--grant", type=click.IntRange(1, 100), metavar="N", help="Allow N more attempts.")
 @click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
 @click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
 @output.json_option
-def retry(*, adw_id: str, grant: int, hint: str, detach: bool, as_json: bool) -> int:
+def retry(*, adw_id: str, grant: int | None, hint: str, detach: bool, as_json: bool) -> int:
     """Try a failed workflow again; with --grant also when its attempts are used up."""
     with main.open_home() as app:
-        applied = app.work.control.resume(adw_id, by=who(), hint=hint, grant=grant)
+        state = looking.peek(app, adw_id).data.get("current_state")
+        if state != "failed":
+            raise UsageError(f"workflow {adw_id} is {state}, not failed: adw resume {adw_id} makes it go on")
 
-        return _go_on(app, adw_id, applied, detach=detach, as_json=as_json)
-
-
-def _go_on(app: App, adw_id: str, applied: Applied, *, detach: bool, as_json: bool) -> int:
-    if detach or applied.run is None:
-        output.emit(
-            {"adw_id": adw_id, "state": applied.state, "plan": applied.message}, applied.message, as_json=as_json
+        return _go_on(
+            app,
+            adw_id,
+            lambda: app.work.control.resume(adw_id, by=answers.who(), hint=hint, grant=grant or 0),
+            hint="",
+            detach=detach,
+            as_json=as_json,
         )
-        return 0
-    if not as_json:
-        output.say(applied.message)
-    end = foreground.Foreground(app, is_quiet=as_json).carry(applied.run.run_id)
-    told, lines = foreground.ending(app, adw_id, end)
-    output.emit(told, lines, as_json=as_json)
 
-    return foreground.exit_code(app, adw_id, end)
+
+def _go_on(app: App, adw_id: str, ask: Callable[[], Applied], *, hint: str, detach: bool, as_json: bool) -> int:
+    """Have the change made, and work on what it queued; *hint* is left to whoever is at work already."""
+    with foreground.Foreground(app) as here:
+        try:
+            applied = ask()
+        except WorkflowBusy:
+            if not hint:
+                raise
+            return answers.tell(
+                app, app.work.control.hint(adw_id, hint, by=answers.who()), adw_id, 0.0, as_json=as_json
+            )
+        if detach or applied.run is None:
+            data: dict[str, output.Printable] = {"adw_id": adw_id, "state": applied.state, "plan": applied.message}
+            output.emit(data, applied.message, as_json=as_json)
+            return 0
+        output.say(applied.message)
+
+        return _end(here.carry(applied.run), as_json=as_json)

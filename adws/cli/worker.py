@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -11,10 +12,11 @@ import click
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import WorkEnd, describe
 from adws.adw_modules.recovery_rules import Action, RecoveryStep
-from adws.cli import main, output
+from adws.cli import log, main, output, progress
 
 if TYPE_CHECKING:
     from adws.adw_modules.json_value import JsonObject
+    from adws.app import App
 
 EXIT_FAILED = 1
 
@@ -44,6 +46,7 @@ def worker(
 ) -> int:
     """Work on runs as they come, until SIGTERM or Ctrl-C: then what is under way is suspended and goes back."""
     with main.open_home(role="worker") as app:
+        _show_work(app)
         made = app.work.worker(
             WorkerOptions(
                 concurrency=concurrency,
@@ -54,32 +57,47 @@ def worker(
                 recover_seconds=app.settings.recover_seconds,
                 ttl_seconds=app.settings.lease_ttl_seconds,
             ),
-            on_end=_say_end if not as_json else lambda _end: None,
+            on_end=_say_end,
         )
-        _listen(made)
+        asked = _listen(made)
+        if not once:
+            output.say("worker is ready; Ctrl-C suspends what is under way and ends it")
         totals = made.run()
         data: JsonObject = {name: getattr(totals, name) for name in totals.__slots__}
         output.emit(data, ", ".join(f"{name} {count}" for name, count in data.items()), as_json=as_json)
+    if signal.SIGINT in asked:
+        return main.EXIT_INTERRUPTED
 
     return EXIT_FAILED if stop_on_first_failure and totals.failed else 0
 
 
-def _listen(made: Worker) -> None:
-    asked = [0]
+def _show_work(app: App) -> None:
+    """Show what happens as plain lines, or leave that to the log where it is to be JSON."""
+    if app.settings.log_format == "json":
+        return
+    log.install_for_people(app.settings, least=logging.WARNING)
+    lines = progress.PlainLines(with_ids=True)
+    app.say, app.tell = lines.say, lines.tell
+
+
+def _listen(made: Worker) -> list[int]:
+    """Drain on a signal, and without mercy on a second one; return where the signals are noted."""
+    asked: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del frame
-        asked[0] += 1
-        made.drain(f"asked to end by {signal.Signals(number).name}", is_urgent=asked[0] > 1)
+        asked.append(number)
+        made.drain(f"asked to end by {signal.Signals(number).name}", is_urgent=len(asked) > 1)
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
 
+    return asked
+
 
 def _say_end(end: WorkEnd) -> None:
     said = describe(end.outcome) if end.outcome is not None else end.message
-    name = f"workflow {end.run.adw_id}" if end.run is not None else "a run"
-    output.say(f"{name}: {said}")
+    output.say(f"{end.run.adw_id} {said}" if end.run is not None else f"a run was lost: {said}")
 
 
 @click.command()
@@ -89,8 +107,9 @@ def _say_end(end: WorkEnd) -> None:
 def recover(*, dry_run: bool, show_all: bool, as_json: bool) -> int:
     """Find work whose worker is gone and make it ready to go on; runs nothing itself."""
     with main.open_home() as app:
+        log.install_for_people(app.settings)
         if not app.has_database():
-            output.emit({"steps": []}, "there is nothing to recover", as_json=as_json)
+            output.emit({"steps": [], "dry_run": dry_run}, "there is nothing to recover", as_json=as_json)
             return 0
         recovery = app.work.recovery
         steps = recovery.plan(every_document=True) if dry_run else recovery.recover(every_document=True)
@@ -104,4 +123,4 @@ def _lines(steps: list[RecoveryStep]) -> list[str]:
     if not steps:
         return ["there is nothing to recover"]
 
-    return output.table(("workflow", "action", "why"), [(step.adw_id, step.action.value, step.why) for step in steps])
+    return output.table(("WORKFLOW", "ACTION", "WHY"), [(step.adw_id, step.action.value, step.why) for step in steps])
