@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules.json_value import JsonObject
-from adws.adw_modules.outcome import RunReport, Suspended
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import NewRun, Run, RunState
-from adws.adw_modules.workflow import PhaseSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.outcome import RunReport, Suspended
+    from adws.adw_modules.owner_record import OwnerRecord
+    from adws.adw_modules.runs import NewRun, Run, RunState
+    from adws.adw_modules.workflow import PhaseSpec
 
 # --- orders ----------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ after a restart. Whatever a worker says about a run names the claim it has; afte
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import rows, run_rows, run_statements
@@ -20,9 +21,11 @@ from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseError, RunLost, RunNotFound, UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.interfaces_engine import QueueWatch
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import NewRun, Run, RunState, check_due, check_final
+from adws.adw_modules.runs import NewRun, Run, RunEnd, RunState, check_due, check_final
+
+if TYPE_CHECKING:
+    from adws.adw_modules.interfaces_engine import QueueWatch
 
 #: The highest number a row can have.
 _LAST = 2**63 - 1
@@ -101,21 +104,34 @@ class DatabaseRunQueue:
 
     def begin(self, run: Run) -> Run:
         """Say that work on a claimed run has begun; one that shall stop stays STOPPING."""
-        return self._change_ours(self._sql.begin, run)
+        return self._database.transact(self.beginning(run))
+
+    def beginning(self, run: Run) -> Callable[[Session], Run]:
+        """Return what does that in a transaction of somebody else."""
+        return self._changing(self._sql.begin, run)
 
     def renew(self, run: Run, *, ttl_seconds: float) -> Run:
         """Push the end of the claim out, also of one that is over and that nobody took back."""
-        return self._change_ours(self._sql.renew, run, ttl=ttl_seconds)
+        return self._database.transact(self._changing(self._sql.renew, run, ttl=ttl_seconds))
 
     def requeue(self, run: Run, *, not_before: str = "", reason: str = "") -> Run:
         """Give the run back, to its old place: PENDING again, STOPPED when it was to stop."""
-        due = check_due(not_before)
+        end = RunEnd(state=RunState.PENDING, reason=reason, not_before=not_before)
 
-        return self._change_ours(self._sql.requeue, run, not_before=due, reason=rows.plain(reason), is_news=True)
+        return self._database.transact(self.ending(run, end))
 
     def finish(self, run: Run, state: RunState, *, reason: str = "") -> Run:
         """End the run: COMPLETED, FAILED or STOPPED."""
-        return self._change_ours(self._sql.finish, run, state=check_final(state).value, reason=rows.plain(reason))
+        return self._database.transact(self.ending(run, RunEnd(state=check_final(state), reason=reason)))
+
+    def ending(self, run: Run, end: RunEnd) -> Callable[[Session], Run]:
+        """Return what gives *run* back or ends it in a transaction of somebody else; raise UsageError."""
+        reason = rows.plain(end.reason)
+        if end.state is RunState.PENDING:
+            due = check_due(end.not_before)
+            return self._changing(self._sql.requeue, run, not_before=due, reason=reason, is_news=True)
+
+        return self._changing(self._sql.finish, run, state=check_final(end.state).value, reason=reason)
 
     def take_back(self, run: Run, *, reason: str) -> Run | None:
         """
@@ -178,12 +194,19 @@ class DatabaseRunQueue:
 
     # --- how -----------------------------------------------------------------------------------------------------
 
-    def _change_ours(self, sql: str, run: Run, *, is_news: bool = False, **more: object) -> Run:
-        row = self._write(sql, {**self._ours(run), **more}, is_news=is_news)
-        if row is None:
-            raise RunLost(run.run_id)
+    def _changing(self, sql: str, run: Run, *, is_news: bool = False, **more: object) -> Callable[[Session], Run]:
+        """Return what changes a run of ours in a transaction; that raises RunLost when it is not ours any more."""
+        params = {**self._ours(run), **more}
 
-        return run_rows.changed(run, row)
+        def work(session: Session) -> Run:
+            row = session.one(sql, params)
+            if row is None:
+                raise RunLost(run.run_id)
+            if is_news:
+                self._tell(session)
+            return run_rows.changed(run, row)
+
+        return work
 
     def _change(self, sql: str, params: Mapping[str, object], *, is_news: bool = False) -> Run | None:
         row = self._write(sql, params, is_news=is_news)
