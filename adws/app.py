@@ -258,14 +258,14 @@ class App:
     @cached_property
     def registry(self) -> Registry:
         """New workflows."""
-        from adws.adw_modules.db.registry import DatabaseRegistry
+        from adws.adw_modules.db.registry import DatabaseRegistry, DocumentRegistry
+        from adws.adw_modules.db.state_store import DatabaseStateStore
 
-        return DatabaseRegistry(
-            self.database,
-            clock=self.clock,
-            home=self.settings.store,
-            repository=self.settings.repository or "",
-        )
+        repository = self.settings.repository or ""
+        if isinstance(self.store, DatabaseStateStore):
+            return DocumentRegistry(self.database, clock=self.clock, store=self.store, repository=repository)
+
+        return DatabaseRegistry(self.database, clock=self.clock, home="files", repository=repository)
 
     @cached_property
     def reconstruction(self) -> DatabaseReconstruction:

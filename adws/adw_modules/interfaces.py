@@ -19,7 +19,7 @@ from adws.adw_modules.owner_record import OwnerRecord, Verdict
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
-    from adws.adw_modules.runs import NewRun
+    from adws.adw_modules.runs import NewRun, Run, RunEnd
 
 
 class Clock(Protocol):

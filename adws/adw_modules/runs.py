@@ -75,6 +75,15 @@ class Run:
     finished_at: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEnd:
+    """How a worker is done with a run: it is over, or it waits again."""
+
+    state: RunState  #: COMPLETED, FAILED or STOPPED; PENDING: given back, to its old place
+    reason: str = ""
+    not_before: str = ""  #: of one that waits again; "": at once
+
+
 def check_new_run(run: NewRun) -> NewRun:
     """Return *run*, its moment in the one spelling that sorts; raise InvalidAdwId or UsageError when it cannot be."""
     check_adw_id(run.adw_id)

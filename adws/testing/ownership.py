@@ -19,7 +19,7 @@ from adws.adw_modules.interfaces import Clock, IssueLock, Lease, LeaseBusy, Leas
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.adw_modules.repository_name import in_home, normalise
-from adws.adw_modules.runs import NewRun, check_run_of
+from adws.adw_modules.runs import NewRun, Run, RunEnd, check_run_of
 from adws.testing.clock import FakeClock
 from adws.testing.run_queue import MemoryRunQueue
 
@@ -35,8 +35,10 @@ class _Row:
 class MemoryLeases:
     """A `LeaseBook` in memory."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, runs: MemoryRunQueue | None = None) -> None:
+        """Keep leases; *runs* is where the runs are that are begun and ended with them."""
         self._clock = clock
+        self._runs = runs or MemoryRunQueue(clock)
         self._guard = threading.Lock()
         self._rows: dict[str, _Row] = {}
 
@@ -53,9 +55,15 @@ class MemoryLeases:
             self._rows.pop(adw_id, None)
 
     def take(
-        self, adw_id: str, owner: OwnerRecord, *, ttl_seconds: float, dead_fence: int | None = None
+        self,
+        adw_id: str,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float,
+        dead_fence: int | None = None,
+        run: Run | None = None,
     ) -> LeaseTaken | LeaseBusy:
-        """Take a free or ended lease, or the one with *dead_fence* whose owner is proven dead."""
+        """Take a free or ended lease, or the one with *dead_fence* whose owner is proven dead; begin *run*."""
         with self._guard:
             row = self._row(adw_id)
             now = self._clock.boottime()
@@ -63,6 +71,7 @@ class MemoryLeases:
             if not is_free:
                 return LeaseBusy(row=self._shown(adw_id, row))
 
+            begun = self._runs.begin(run) if run is not None else None
             previous, previous_fence = row.owner, row.fence
             row.fence += 1
             row.owner = owner
@@ -70,7 +79,7 @@ class MemoryLeases:
             row.taken_at = timestamps.to_text(self._clock.now())
             lease = Lease(adw_id=adw_id, owner=owner, fence=row.fence)
             return LeaseTaken(
-                lease=lease, previous=previous, previous_fence=previous_fence if previous is not None else 0
+                lease=lease, previous=previous, previous_fence=previous_fence if previous is not None else 0, run=begun
             )
 
     def renew(self, lease: Lease, *, ttl_seconds: float) -> None:
@@ -92,6 +101,12 @@ class MemoryLeases:
             row.owner = None
             row.ends = 0.0
             return True
+
+    def end_run(self, lease: Lease, run: Run, end: RunEnd) -> Run:
+        """End *run* and give the lease back; raise RunLost, and then neither is done."""
+        ended = self._runs.end(run, end)
+        self.release(lease)
+        return ended
 
     def read(self, adw_id: str) -> LeaseRow | None:
         """Return the row as it stands."""

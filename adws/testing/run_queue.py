@@ -17,7 +17,17 @@ from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, NewRun, Run, RunState, check_due, check_final, check_new_run
+from adws.adw_modules.runs import (
+    FINAL_RUNS,
+    LIVE_RUNS,
+    NewRun,
+    Run,
+    RunEnd,
+    RunState,
+    check_due,
+    check_final,
+    check_new_run,
+)
 
 
 class MemoryRunQueue:
@@ -121,6 +131,12 @@ class MemoryRunQueue:
             ours = self._ours(run)
             kept = ours.reason if state is RunState.STOPPED and not reason else reason
             return self._put(ours, state=state, owner="", reason=kept, finished_at=self._moment())
+
+    def end(self, run: Run, end: RunEnd) -> Run:
+        """Give the run back or end it; for `MemoryLeases`, where the workflow is given back with that."""
+        if end.state is RunState.PENDING:
+            return self.requeue(run, not_before=end.not_before, reason=end.reason)
+        return self.finish(run, end.state, reason=end.reason)
 
     def take_back(self, run: Run, *, reason: str) -> Run | None:
         """Make a run whose worker is gone PENDING again, None when it moved on or its worker came back."""

@@ -73,14 +73,17 @@ class Launcher:
 
     def create(self, document: WorkflowDocument, start: Start) -> AbstractContextManager[Owned]:
         """Store *document* with its lock and its run, and own it inside the block; raise IssueLocked."""
-        run = NewRun(adw_id=document.adw_id, kind="start", priority=start.priority, asked_by=start.asked_by)
-
-        return self._ownership.create(document, run=run)
+        return self._ownership.create(document, run=_first_run(document, start))
 
     def start(self, start: Start) -> WorkflowDocument:
-        """Create a workflow and leave it to a worker."""
-        with self.create(self.document(start), start) as owned:
-            return owned.document
+        """Create a workflow and leave it to a worker; raise IssueLocked."""
+        document = self.document(start)
+
+        return self._ownership.leave(document, run=_first_run(document, start))
+
+
+def _first_run(document: WorkflowDocument, start: Start) -> NewRun:
+    return NewRun(adw_id=document.adw_id, kind="start", priority=start.priority, asked_by=start.asked_by)
 
 
 def _frozen(spec: WorkflowSpec) -> list[JsonObject]:

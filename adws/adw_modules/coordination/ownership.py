@@ -42,7 +42,7 @@ from adws.adw_modules.interfaces import (
 )
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
-from adws.adw_modules.runs import NewRun
+from adws.adw_modules.runs import NewRun, Run, RunEnd
 from adws.adw_modules.state_table import is_terminal
 
 if TYPE_CHECKING:
@@ -57,6 +57,16 @@ class SweepingStore(Protocol):
 
     def sweep(self, adw_id: str) -> None:
         """Remove what former writers left; only for the holder of the workflow's file lock."""
+
+
+@runtime_checkable
+class WritingRegistry(Protocol):
+    """A registry beside the documents, which stores the first revision with everything else."""
+
+    def create(
+        self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
+    ) -> WorkflowDocument:
+        """Create a workflow that nobody owns yet; raise IssueLocked or StateExists, and then nothing is left."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,12 +103,14 @@ class OwnedWorkflow:
     lease: Lease
     document: WorkflowDocument  #: the last stored revision; there from the moment the block is entered
 
-    def __init__(self, parts: WorkflowOwnership, lease: Lease, *, renewed_at: float) -> None:
+    def __init__(self, parts: WorkflowOwnership, lease: Lease, *, renewed_at: float, run: Run | None = None) -> None:
         """Hold what was taken; *renewed_at* is Clock.boottime from before the lease was asked for."""
         self.lease = lease
+        self.run = run
         self._parts = parts
         self._renewed_at = renewed_at
         self._has_local_lock = False
+        self._has_lease = True
         self._why_over = ""  #: why nothing may be written any more, "" while it may
 
     def save(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
@@ -147,18 +159,33 @@ class OwnedWorkflow:
 
         return self._has_local_lock
 
+    def end_run(self, run: Run, end: RunEnd) -> Run:
+        """
+        Refuse every further write, free the file lock, then end *run* and free the lease in one transaction.
+
+        Raises RunLost or DatabaseError; then the lease is given back when the block is left.
+        """
+        self._stop_writing()
+        ended = self._parts.leases.end_run(self.lease, run, end)
+        self._has_lease = False
+
+        return ended
+
     def give_back(self, *, keep_lease: bool = False) -> None:
         """Refuse every further write, free the file lock, then the lease. Trouble is logged: both end by themselves."""
-        self._why_over = self._why_over or f"workflow {self.lease.adw_id} was given back: own it again to write"
         try:
-            if self._has_local_lock:
-                self._has_local_lock = False
-                with _logged("local_lock_not_freed", self.lease.adw_id):
-                    self._parts.local_lock.let_go(self.lease.adw_id)
+            self._stop_writing()
         finally:  # also when Ctrl-C comes in between
-            if not keep_lease:
+            if self._has_lease and not keep_lease:
                 with _logged("lease_not_released", self.lease.adw_id):
                     self._parts.leases.release(self.lease)
+
+    def _stop_writing(self) -> None:
+        self._why_over = self._why_over or f"workflow {self.lease.adw_id} was given back: own it again to write"
+        if self._has_local_lock:
+            self._has_local_lock = False
+            with _logged("local_lock_not_freed", self.lease.adw_id):
+                self._parts.local_lock.let_go(self.lease.adw_id)
 
     def _check_writable(self, document: WorkflowDocument) -> None:
         if self._why_over:
@@ -201,11 +228,15 @@ class WorkflowOwnership:
     # --- owning ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def own(self, adw_id: str) -> Iterator[OwnedWorkflow]:
-        """Own a workflow inside the block; raise WorkflowBusy when a live owner has it, StateNotFound without one."""
+    def own(self, adw_id: str, *, run: Run | None = None) -> Iterator[OwnedWorkflow]:
+        """
+        Own a workflow inside the block, and begin *run*, which we have claimed.
+
+        Raises WorkflowBusy when a live owner has it, StateNotFound without one, RunLost when the run is not ours.
+        """
         asked_at = self.clock.boottime()
-        taken = self._take(check_adw_id(adw_id))
-        owned = OwnedWorkflow(self, taken.lease, renewed_at=asked_at)
+        taken = self._take(check_adw_id(adw_id), run)
+        owned = OwnedWorkflow(self, taken.lease, renewed_at=asked_at, run=taken.run)
         is_complete = not _is_takeover(taken)
         try:
             self._enter(owned, taken)
@@ -220,7 +251,7 @@ class WorkflowOwnership:
         if _is_takeover(taken):
             self._complete(owned, taken)
 
-    def _take(self, adw_id: str) -> LeaseTaken:
+    def _take(self, adw_id: str, run: Run | None = None) -> LeaseTaken:
         # A look first: whoever finds it busy asks again and again, and must not stand in the queue of the writers.
         row = self.leases.read(adw_id)
         dead_fence = None
@@ -229,7 +260,7 @@ class WorkflowOwnership:
                 raise WorkflowBusy(adw_id, self.describe_owner(row))
             dead_fence = row.fence
         me = self._processes.me(self._role)
-        answer = self.leases.take(adw_id, me, ttl_seconds=self.ttl_seconds, dead_fence=dead_fence)
+        answer = self.leases.take(adw_id, me, ttl_seconds=self.ttl_seconds, dead_fence=dead_fence, run=run)
         if isinstance(answer, LeaseBusy):
             raise WorkflowBusy(adw_id, self.describe_owner(answer.row))
 
@@ -290,14 +321,23 @@ class WorkflowOwnership:
         finally:
             owned.give_back()
 
-    def _write_first(self, document: WorkflowDocument, lease: Lease, events: Sequence[Event]) -> WorkflowDocument:
-        created = Event(
-            event_type="workflow_created",
-            status=document.current_state,
-            data={"issue_number": document.issue_number, "repository": document.repository},
-        )
+    def leave(
+        self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
+    ) -> WorkflowDocument:
+        """
+        Create a workflow, with its first run, for a worker to come.
 
-        return self.store.create(document.model_copy(update={"fence": lease.fence}), events=(created, *events))
+        Raises IssueLocked or StateExists, and then nothing is left.
+        """
+        if isinstance(self._registry, WritingRegistry):
+            return self._registry.create(document, events=(_created(document), *events), run=run)
+        with self.create(document, events=events, run=run) as owned:
+            return owned.document
+
+    def _write_first(self, document: WorkflowDocument, lease: Lease, events: Sequence[Event]) -> WorkflowDocument:
+        fenced = document.model_copy(update={"fence": lease.fence})
+
+        return self.store.create(fenced, events=(_created(document), *events))
 
     def _undo_register(self, lease: Lease, cause: BaseException) -> None:
         # A document that is there although its write failed (not synced, interrupted) keeps its row and its issue.
@@ -345,6 +385,14 @@ class WorkflowOwnership:
         verdict = self._processes.verdict(row.owner)
 
         return f"{row.owner.describe()} ({verdict.value}, its lease ends in {max(0.0, row.seconds_left):.0f} s)"
+
+
+def _created(document: WorkflowDocument) -> Event:
+    return Event(
+        event_type="workflow_created",
+        status=document.current_state,
+        data={"issue_number": document.issue_number, "repository": document.repository},
+    )
 
 
 def _facts(owner: OwnerRecord) -> JsonObject:

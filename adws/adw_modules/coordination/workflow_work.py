@@ -30,7 +30,7 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.interfaces import Clock, Owned, Ownership, Requests
 from adws.adw_modules.interfaces_engine import Order, RunQueue
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RetryAt, Stopped
-from adws.adw_modules.runs import FINAL_RUNS, Run, RunState
+from adws.adw_modules.runs import FINAL_RUNS, Run, RunEnd, RunState
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
 
 logger = logging.getLogger("adw.worker")
@@ -72,7 +72,7 @@ class RunWork:
     def work(self, run: Run, *, owning: AbstractContextManager[Owned] | None = None) -> WorkEnd:
         """Work on *run* until it waits, is parked or over; *owning* is the ownership of who owns it already."""
         try:
-            with owning or self._parts.ownership.own(run.adw_id) as owned:
+            with owning or self._parts.ownership.own(run.adw_id, run=run) as owned:
                 end = self._with(owned, run)
         except WorkflowBusy as exc:
             return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
@@ -89,13 +89,13 @@ class RunWork:
 
     def _with(self, owned: Owned, run: Run) -> WorkEnd:
         parts = self._parts
-        run = parts.runs.begin(run)
+        run = owned.run or parts.runs.begin(run)
         with parts.engine.log_of(run.adw_id), parts.keeper.charge(owned, run) as charge:
             if run.state is RunState.STOPPING:
                 charge.give(Order(kind="stop", reason=run.reason or "asked to stop"))
             session = WorkSession(parts.engine, owned, charge)
             outcome = self._carry_on(session, charge, RequestDesk(parts.requests, session, charge))
-        ended = self._act(run, outcome)
+        ended = owned.end_run(run, end_of(run, outcome))
 
         return WorkEnd(run=ended, outcome=outcome)
 
@@ -141,15 +141,6 @@ class RunWork:
             desk.obey()
 
     # --- acting ------------------------------------------------------------------------------------------------
-
-    def _act(self, run: Run, outcome: Outcome) -> Run:
-        runs = self._parts.runs
-        if isinstance(outcome, RetryAt):
-            return runs.requeue(run, not_before=timestamps.to_text(outcome.at), reason=describe(outcome))
-        if isinstance(outcome, Stopped):
-            return runs.requeue(run, reason=describe(outcome))
-
-        return runs.finish(run, final_state(run, outcome), reason=describe(outcome))
 
     def _later(self, run: Run, why: str, *, seconds: float) -> WorkEnd:
         due = self._parts.clock.now() + timedelta(seconds=seconds)
@@ -200,6 +191,17 @@ class RunWork:
 def busy_seconds(claims: int) -> float:
     """Return how long to leave a busy workflow alone: who creates or resumes one has it for a moment only."""
     return min(BUSY_SECONDS, FIRST_BUSY_SECONDS * 2.0 ** min(max(claims - 1, 0), 16))
+
+
+def end_of(run: Run, outcome: Outcome) -> RunEnd:
+    """Return what becomes of a run with *outcome*: it waits again, or is over."""
+    if isinstance(outcome, RetryAt):
+        due = timestamps.to_text(outcome.at)
+        return RunEnd(state=RunState.PENDING, not_before=due, reason=describe(outcome))
+    if isinstance(outcome, Stopped):
+        return RunEnd(state=RunState.PENDING, reason=describe(outcome))
+
+    return RunEnd(state=final_state(run, outcome), reason=describe(outcome))
 
 
 def final_state(run: Run, outcome: Outcome) -> RunState:

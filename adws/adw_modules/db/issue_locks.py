@@ -54,9 +54,12 @@ class DatabaseIssueLocks:
     def release(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
         """Give it back; False, and nothing changed, when *adw_id* does not have it."""
         check_adw_id(adw_id)
+        with self._database.read() as session:  # a document in the database took its lock with it when it ended
+            if not self._ours(session, issue_number, adw_id, repository):
+                return False
 
         def work(session: Session) -> bool:
-            ours = [lock for lock in self._of_issue(session, issue_number, repository) if lock.adw_id == adw_id]
+            ours = self._ours(session, issue_number, adw_id, repository)
             freed = [session.run(statements.LOCK_RELEASE, rows.lock_params(lock)) for lock in ours]
 
             return any(freed)
@@ -88,6 +91,9 @@ class DatabaseIssueLocks:
             session.run(statements.LOCK_ACQUIRE, rows.lock_params(lock))
 
         raise DatabaseError(f"the lock of issue {issue_number} could neither be taken nor be read: try again")
+
+    def _ours(self, session: Session, issue_number: int, adw_id: str, repository: str) -> list[IssueLock]:
+        return [lock for lock in self._of_issue(session, issue_number, repository) if lock.adw_id == adw_id]
 
     def _of_issue(self, session: Session, issue_number: int, repository: str) -> list[IssueLock]:
         """Return the locks of an issue, oldest first: one, unless names that are one now were two when they came."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import statements
+from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.errors import LeaseLost, StateNotFound
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, Lease, LeaseBusy, LeaseRow, LeaseTaken
 from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.runs import Run, RunEnd
 
 
 class DatabaseLeases:
@@ -22,15 +24,27 @@ class DatabaseLeases:
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self._runs = DatabaseRunQueue(database, clock=clock)
         self._read = database.spell(statements.LEASE_READ)
         self._read_to_take = database.spell(statements.LEASE_READ_TO_TAKE)
         self._take = database.spell(statements.LEASE_TAKE)
         self._renew = database.spell(statements.LEASE_RENEW)
 
     def take(
-        self, adw_id: str, owner: OwnerRecord, *, ttl_seconds: float, dead_fence: int | None = None
+        self,
+        adw_id: str,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float,
+        dead_fence: int | None = None,
+        run: Run | None = None,
     ) -> LeaseTaken | LeaseBusy:
-        """Take a free or ended lease, or the one with *dead_fence* whose owner is proven dead. Raises StateNotFound."""
+        """
+        Take a free or ended lease, or the one with *dead_fence* whose owner is proven dead; begin *run* with that.
+
+        Raises StateNotFound, or RunLost, and then nothing is taken.
+        """
+        begin = self._runs.beginning(run) if run is not None else None
         params = {
             **self._database.lease_clock(),
             "adw_id": check_adw_id(adw_id),
@@ -53,6 +67,7 @@ class DatabaseLeases:
                 previous=OwnerRecord.from_text(former),
                 # Set whenever somebody had it, also when the record of that somebody cannot be read.
                 previous_fence=former_fence if former else 0,
+                run=begin(session) if begin is not None else None,
             )
 
         return self._database.transact(work)
@@ -73,6 +88,18 @@ class DatabaseLeases:
         params = _ours(lease)
 
         return self._database.transact(lambda session: session.run(statements.LEASE_RELEASE, params)) == 1
+
+    def end_run(self, lease: Lease, run: Run, end: RunEnd) -> Run:
+        """End *run* and give the lease back, in one transaction; raise RunLost, and then neither is done."""
+        params = _ours(lease)
+        end_it = self._runs.ending(run, end)
+
+        def work(session: Session) -> Run:
+            # The workflow first, then its run: as when they are taken, so that two never wait for each other.
+            session.run(statements.LEASE_RELEASE, params)
+            return end_it(session)
+
+        return self._database.transact(work)
 
     def read(self, adw_id: str) -> LeaseRow | None:
         """Return the row as it stands."""

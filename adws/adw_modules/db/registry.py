@@ -16,6 +16,7 @@ from adws.adw_modules.db import rows, run_statements, statements
 from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database, Session
+from adws.adw_modules.db.state_store import DatabaseStateStore
 from adws.adw_modules.errors import IssueLocked, StateExists
 from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
@@ -100,3 +101,32 @@ class DatabaseRegistry:
         held = self._locks.take(session, issue_number, adw_id, repository, moment)
         if held.adw_id != adw_id:
             raise IssueLocked(issue_number, held.adw_id, repository)
+
+
+class DocumentRegistry(DatabaseRegistry):
+    """A registry of workflows whose documents live in the same database."""
+
+    def __init__(self, database: Database, *, clock: Clock, store: DatabaseStateStore, repository: str = "") -> None:
+        """Register workflows whose documents are in *store*."""
+        super().__init__(database, clock=clock, home="database", repository=repository)
+        self._store = store
+
+    def create(
+        self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
+    ) -> WorkflowDocument:
+        """
+        Store the document of a workflow that nobody owns yet, lock its issue and enqueue *run*, all in one transaction.
+
+        Raises IssueLocked or StateExists, and then nothing is left.
+        """
+        adw_id = check_adw_id(document.adw_id)
+        check_run_of(adw_id, run)
+        moment = timestamps.to_text(self._clock.now())
+
+        def add(session: Session) -> None:
+            if document.issue_number is not None:
+                self._lock(session, document.issue_number, adw_id, document.repository, moment)
+            if run is not None:
+                self._queue.enqueue_in(session, run)
+
+        return self._store.create(document, events=events, also=add)

@@ -108,9 +108,15 @@ class DatabaseStateStore:
 
     # --- writing -----------------------------------------------------------------------------------------------
 
-    def create(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
+    def create(
+        self,
+        document: WorkflowDocument,
+        *,
+        events: Sequence[Event] = (),
+        also: Callable[[Session], object] = lambda _session: None,
+    ) -> WorkflowDocument:
         """
-        Store *document* as revision 1; raise StateExists when its id is taken.
+        Store *document* as revision 1, and do *also* in the same transaction; raise StateExists when its id is taken.
 
         With a fence it only fills the row that the registry made for this very owner (same fence, no document yet). A
         creator that was too slow finds its row taken or gone, and is refused with Fenced.
@@ -124,6 +130,7 @@ class DatabaseStateStore:
             if not is_in:
                 raise _refusal_to_create(session, document)
             session.run_each(statements.EVENT_INSERT, after.events)
+            also(session)
 
         return self._committed(work, after)
 
