@@ -34,12 +34,14 @@ def open_effects(document: WorkflowDocument) -> tuple[Effect, ...]:
     return tuple(found for found in reversed(effects(document)) if found.outcome in OPEN_OUTCOMES)
 
 
-def intend(draft: Draft, meant: Effect) -> None:
-    """Write down that an effect is about to be made; one of that key that is over is begun again, as the newest."""
+def intend(draft: Draft, *meant: Effect) -> None:
+    """Write down that effects are about to be made; one of that key that is over is begun again, as the newest."""
     document = draft.document
-    others = [entry for entry in document.resources if entry.key != meant.key]
-    document.resources = [*others, _resource(meant)]
-    draft.tell("effect_intended", data={"key": meant.key, "kind": meant.kind})
+    keys = {found.key for found in meant}
+    others = [entry for entry in document.resources if entry.key not in keys]
+    document.resources = [*others, *map(_resource, meant)]
+    for found in meant:
+        draft.tell("effect_intended", data={"key": found.key, "kind": found.kind})
 
 
 def settle(draft: Draft, key: str, outcome: str, facts: JsonObject | None = None) -> None:
@@ -52,6 +54,23 @@ def settle(draft: Draft, key: str, outcome: str, facts: JsonObject | None = None
         for entry in document.resources
     ]
     draft.tell("effect_settled", data={"key": key, "outcome": outcome, **(facts or {})})
+
+
+def note(draft: Draft, key: str, facts: JsonObject) -> None:
+    """Add to what is known about an effect, without a word about what came of it."""
+    draft.document.resources = [
+        entry.model_copy(update={"undo": {**entry.undo, **facts}}) if entry.key == key else entry
+        for entry in draft.document.resources
+    ]
+
+
+def become(draft: Draft, key: str, *made: Effect) -> None:
+    """Put the effects that came of the one called *key* in its place: only now their own keys are known."""
+    keys = {key, *(found.key for found in made)}
+    others = [entry for entry in draft.document.resources if entry.key not in keys]
+    draft.document.resources = [*others, *map(_resource, made)]
+    for found in made:
+        draft.tell("effect_settled", data={"key": found.key, "outcome": found.outcome, **found.undo})
 
 
 def observe(draft: Draft, seen: Effect) -> None:

@@ -316,6 +316,34 @@ class GitError(AdwError):
     """git could not do what was asked."""
 
 
+class GitUnreachable(GitError):
+    """The remote gave no answer."""
+
+
+class PathsNotAllowed(AdwError):
+    """A phase changed files that its definition does not let it change."""
+
+    def __init__(self, phase: str, paths: Sequence[str]) -> None:
+        more = f" and {len(paths) - 10} more" if len(paths) > 10 else ""
+        super().__init__(
+            f"{phase} changed files outside its allowed_paths: {', '.join(paths[:10])}{more}; undo it, or allow it"
+        )
+        self.phase, self.paths = phase, tuple(paths)
+
+
+class RollbackBlocked(AdwError):
+    """A step of a rollback cannot be made now."""
+
+
+class PullRequestMerged(AdwError):
+    """The pull request is merged, which is not undone: revert it on the forge instead."""
+
+    def __init__(self, number: int | None = None) -> None:
+        which = f"pull request #{number}" if number is not None else "its pull request"
+        super().__init__(f"{which} is merged, which is not undone: revert it on the forge instead")
+        self.number = number
+
+
 class PortsExhausted(AdwError):
     """No port is free in the range: free some with adw gc, or widen the range."""
 

@@ -108,6 +108,8 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "effect_intended": "An effect on the outside world is about to be made; `data` has its key and kind.",
         "effect_settled": "What came of an effect: made, adopted, failed, undone, kept or gone.",
         "effect_observed": "Something appeared during a phase that adw did not make itself, such as a ref.",
+        "work_committed": "What a phase changed is on the branch; `data` has the head, and the commit adw made.",
+        "comment_failed": "The comment on the issue could not be brought up to date; `data` has why. The work goes on.",
         "rollback_begun": "A rollback was begun; `data` has the reason and the steps.",
         "rollback_step": "A step of a rollback is over; `data` has what came of it.",
         "rolled_back": "Nothing is left of the workflow but what was kept on request.",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.json_value import JsonObject, JsonValue
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -104,8 +104,22 @@ class EffectMaker(Protocol):
     ) -> JsonObject:
         """Return the facts of an effect, made unless it is there."""
 
+    def change(
+        self, key: str, *, intended: JsonObject, act: Callable[[], JsonObject], find: Callable[[], JsonObject | None]
+    ) -> JsonObject:
+        """Return the facts of an effect that is there, changed to what is *intended* unless it is that already."""
+
+    def note(self, key: str, facts: JsonObject) -> None:
+        """Add to what is known about an effect."""
+
     def undone(self, key: str, outcome: str = "undone", facts: JsonObject | None = None) -> None:
         """Write down that an effect is not there any more."""
+
+    def mark_merged(self) -> None:
+        """Write down that the pull request is merged: from here on nothing is rolled back."""
+
+    def set_fields(self, **fields: JsonValue) -> None:
+        """Set fields of the document that say where an effect is."""
 
 
 class Runner(Protocol):

@@ -111,6 +111,7 @@ class Control:
         if state in TERMINAL_STATES or state is WorkflowState.FAILED:
             raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to pause")
         session.change(lambda draft: attempt_rules.pause(draft, why))
+        self._engine.release(session)
         self._end_runs(session.document.adw_id, why)
 
         return Applied(state=session.document.current_state, message=f"workflow {session.document.adw_id} is paused")
@@ -120,6 +121,7 @@ class Control:
         if state in TERMINAL_STATES:
             raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to abandon")
         session.change(lambda draft: attempt_rules.abandon(draft, why))
+        self._engine.release(session)
         self._end_runs(session.document.adw_id, why)
 
         return Applied(

@@ -8,6 +8,7 @@ crash in between leaves a run whose worker is gone, and recovery finds both.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +22,7 @@ from adws.adw_modules.errors import (
     DatabaseError,
     Fenced,
     OwnershipError,
+    QuotaExceeded,
     RunLost,
     StateConflict,
     StateError,
@@ -40,6 +42,8 @@ BUSY_SECONDS = 2.0
 FIRST_BUSY_SECONDS = 0.05
 #: Seconds until a run is tried again that a full disk or a lost database stopped.
 TROUBLE_SECONDS = 30.0
+#: Seconds until a run is tried again that there was no room for.
+QUOTA_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +56,8 @@ class WorkParts:
     runs: RunQueue
     requests: Requests
     keeper: Keeper
+    admit: Callable[[WorkSession], None] = lambda _session: None  #: raises QuotaExceeded when there is no room for it
+    report: Callable[[WorkSession], None] = lambda _session: None  #: tells the outside how the work stands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +85,8 @@ class RunWork:
         except (RunLost, StateConflict, Fenced, OwnershipError) as exc:
             logger.warning("Run lost", extra={"action": "run_lost", "run_id": run.run_id, "workflow": run.adw_id})
             return self._let_go(run, str(exc))
+        except QuotaExceeded as exc:
+            return self._later(run, str(exc), seconds=QUOTA_SECONDS)
         except (StateWriteFailed, DatabaseError) as exc:
             return self._later(run, str(exc), seconds=TROUBLE_SECONDS)
         except AdwError as exc:
@@ -95,6 +103,9 @@ class RunWork:
                 charge.give(Order(kind="stop", reason=run.reason or "asked to stop"))
             session = WorkSession(parts.engine, owned, charge)
             outcome = self._carry_on(session, charge, RequestDesk(parts.requests, session, charge))
+            if outcome != Stopped(reason="lost_lease"):
+                parts.engine.release(session)
+                parts.report(session)
         ended = owned.end_run(run, end_of(run, outcome))
 
         return WorkEnd(run=ended, outcome=outcome)
@@ -102,6 +113,10 @@ class RunWork:
     def _carry_on(self, session: WorkSession, charge: Charge, desk: RequestDesk) -> Outcome:
         """Make attempts until the workflow does not simply go on."""
         desk.fetch()
+        early = desk.obey()
+        if early is not None:
+            return early
+        self._parts.admit(session)
         while True:
             if session.has_begun:
                 desk.note_hints()
@@ -110,6 +125,7 @@ class RunWork:
             outcome = session.attempt(may_go_on=lambda: not charge.has_business())
             if not isinstance(outcome, Next):
                 return desk.conclude(outcome)
+            self._parts.report(session)
 
     def _answer_latecomers(self, end: WorkEnd) -> None:
         """
@@ -182,6 +198,7 @@ class RunWork:
                     session.settle()
                 if WorkflowState(session.document.current_state) in ACTIVE_STATES:
                     session.change(lambda draft: attempt_rules.pause(draft, why))
+                    parts.engine.release(session)
         except AdwError:
             # The run says why; recovery names a document that cannot be read.
             said = {"action": "workflow_not_parked", "workflow": run.adw_id}

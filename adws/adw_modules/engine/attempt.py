@@ -9,8 +9,8 @@ is to be done, and whoever called does it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -74,11 +74,6 @@ class Conclusion(Protocol):
     ) -> RunReport: ...
 
 
-@contextmanager
-def _alone(_document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
-    yield {}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineParts:
     """What the engine works with."""
@@ -97,7 +92,7 @@ class EngineParts:
     clean_up: Callable[[PhaseSpec, PhaseContext], None] = lambda _phase, _context: None  #: frees what was short
     prepare: Callable[[WorkSession], None] = lambda _session: None  #: makes the place an attempt works in
     #: Hands things over to the processes of a phase inside the block; gives the variables that say what.
-    around: Callable[[WorkflowDocument], AbstractContextManager[Mapping[str, str]]] = _alone
+    around: Callable[[WorkflowDocument], AbstractContextManager[Mapping[str, str]]] = lambda _document: nullcontext({})
     conclude: Conclusion = lambda _session, _phase, _context, report: report
     effects_of: Callable[[WorkSession], EffectMaker | None] = lambda _session: None  #: the ledger, for runners
     release: Callable[[WorkSession], None] = lambda _session: None  #: gives back what only work at hand may hold

@@ -7,15 +7,15 @@ crash finds it still meant, looks first, and acts only when it is not there. An 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from adws.adw_modules import effect_rules
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.errors import AdwError, ForgeUnavailable, OwnershipError
+from adws.adw_modules.errors import AdwError, ForgeUnavailable, GitUnreachable, OwnershipError
 from adws.adw_modules.interfaces_resources import Effect
-from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.json_value import JsonObject, JsonValue
 
 
 class Ledger:
@@ -40,39 +40,87 @@ class Ledger:
         find: Callable[[], JsonObject | None],
         act: Callable[[], JsonObject],
         fields: Callable[[JsonObject], JsonObject] = lambda _facts: {},
+        also: Sequence[Effect] = (),
     ) -> JsonObject:
         """
         Return the facts of an effect, made unless it is there.
 
         *undo* is what is needed to find and undo it, known before. *find* looks for it in the world, *act* makes it;
-        both return what is then known. *fields* are the document's own fields that follow from that.
+        both return what is then known. *fields* are the document's own fields that follow from that. *also* are the
+        effects that the same act makes.
         """
         known = self.facts(key)
         if known is not None:
             return known
-        self._session.change(partial(_intend, Effect(key=key, kind=kind, host=self._host, undo=undo)))
+        meant = [Effect(key=key, kind=kind, host=self._host, undo=undo)]
+        meant += [replace(other, host=self._host) for other in also if self.facts(other.key) is None]
+        keys = [effect.key for effect in meant]
+        self._session.change(lambda draft: effect_rules.intend(draft, *meant))
         found = find()
         if found is not None:
-            return self._settled(key, "adopted", {**undo, **found}, fields)
+            return self._settled(keys, "adopted", {**undo, **found}, fields)
         try:
             made = act()
-        except (ForgeUnavailable, OwnershipError):
+        except (ForgeUnavailable, GitUnreachable, OwnershipError):
             raise  # nobody knows whether it was done: it stays meant, and the next one looks
         except AdwError as exc:
-            self.undone(key, "failed", {"error": str(exc)})
+            self._failed(keys, str(exc))
             raise
 
-        return self._settled(key, "made", {**undo, **made}, fields)
+        return self._settled(keys, "made", {**undo, **made}, fields)
+
+    def change(
+        self, key: str, *, intended: JsonObject, act: Callable[[], JsonObject], find: Callable[[], JsonObject | None]
+    ) -> JsonObject:
+        """
+        Return the facts of an effect that is there, changed to what is *intended* unless it is that already.
+
+        What it was stays known until the change is over: after a crash it is one or the other, and both are ours.
+        """
+        self._session.change(lambda draft: effect_rules.note(draft, key, {"intended": intended}))
+        facts = find()
+        if facts is None:
+            facts = act()
+        settled: JsonObject = {**intended, **facts, "intended": None}
+        self.note(key, settled)
+
+        return settled
+
+    def note(self, key: str, facts: JsonObject) -> None:
+        """Add to what is known about an effect."""
+        self._session.change(lambda draft: effect_rules.note(draft, key, facts))
+
+    def mark_merged(self) -> None:
+        """Write down that the pull request is merged: from here on nothing is rolled back."""
+        self._session.change(lambda draft: draft.machine.mark_merged())
+
+    def set_fields(self, **fields: JsonValue) -> None:
+        """Set fields of the document that say where an effect is."""
+
+        def rule(draft: Draft) -> None:
+            for name, value in fields.items():
+                setattr(draft.document, name, value)
+
+        self._session.change(rule)
 
     def undone(self, key: str, outcome: str = "undone", facts: JsonObject | None = None) -> None:
         """Write down that an effect is not there any more, or is kept on request."""
         self._session.change(lambda draft: effect_rules.settle(draft, key, outcome, facts))
 
+    def _failed(self, keys: Sequence[str], why: str) -> None:
+        def rule(draft: Draft) -> None:
+            for key in keys:
+                effect_rules.settle(draft, key, "failed", {"error": why})
+
+        self._session.change(rule)
+
     def _settled(
-        self, key: str, outcome: str, facts: JsonObject, fields: Callable[[JsonObject], JsonObject]
+        self, keys: Sequence[str], outcome: str, facts: JsonObject, fields: Callable[[JsonObject], JsonObject]
     ) -> JsonObject:
         def rule(draft: Draft) -> None:
-            effect_rules.settle(draft, key, outcome, facts)
+            effect_rules.settle(draft, keys[0], outcome, facts)
+            for key in keys[1:]:
+                effect_rules.settle(draft, key, outcome)
             for name, value in fields(facts).items():
                 setattr(draft.document, name, value)
 
@@ -80,6 +128,3 @@ class Ledger:
 
         return facts
 
-
-def _intend(meant: Effect, draft: Draft) -> None:
-    effect_rules.intend(draft, meant)

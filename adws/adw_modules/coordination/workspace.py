@@ -1,0 +1,277 @@
+"""
+The place a workflow works in: its quota, its worktree and branch, its ports, and the commit after each phase.
+
+Everything outside goes through the ledger: meant first, looked for, then made. What only work at hand may hold, ports
+and a place in the quotas, is given back whenever the work rests. The main checkout is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import effect_rules, path_patterns, work_names
+from adws.adw_modules.coordination.held_ports import HeldPorts
+from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.engine.ledger import Ledger
+from adws.adw_modules.errors import GitError, NotOurs, PathsNotAllowed
+from adws.adw_modules.interfaces_engine import PhaseContext
+from adws.adw_modules.interfaces_resources import (
+    OPEN_OUTCOMES,
+    Effect,
+    GitRepository,
+    GitWorkplace,
+    Ports,
+    Quotas,
+    Worktree,
+)
+from adws.adw_modules.outcome import RunReport
+from adws.adw_modules.resources.git_names import branch_name
+from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
+from adws.adw_modules.workflow import PhaseSpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.document_draft import Draft
+    from adws.adw_modules.json_value import JsonObject
+
+#: The ledger's key of a workflow's worktree.
+WORKTREE = "worktree"
+#: Refs that come and go by themselves, or that adw makes elsewhere.
+_NOT_OBSERVED = ("refs/remotes/", "refs/adw/", "refs/stash")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkspaceParts:
+    """What a place to work in is made of."""
+
+    host: str  #: this machine, as the ledger names it
+    git: GitRepository | None = None  #: None: work is done in place
+    workplace: GitWorkplace | None = None
+    ports: Ports | None = None
+    quotas: Quotas | None = None
+    trees_dir: Path = Path("trees")
+    remote: str = "origin"
+    #: Puts into a new worktree what git does not have, and runs what sets it up.
+    fill: Callable[[WorkflowDocument, Path], None] = lambda _document, _path: None
+
+
+class Workspace:
+    """Makes, checks, secures and gives back the place of a workflow."""
+
+    def __init__(self, parts: WorkspaceParts) -> None:
+        self._parts = parts
+        self._ports = HeldPorts(parts.ports, host=parts.host)
+        # Of the attempts that this process runs now; after a crash there is nothing to compare with any more.
+        self._refs_before: dict[str, Mapping[str, str]] = {}
+
+    def ledger(self, session: WorkSession) -> Ledger:
+        """Return the ledger of the workflow that *session* works on."""
+        return Ledger(session, host=self._parts.host)
+
+    # --- before ------------------------------------------------------------------------------------------------
+
+    def admit(self, session: WorkSession) -> None:
+        """Take a place in the quotas before the first attempt of a run; raise QuotaExceeded."""
+        document = session.document
+        if self._parts.quotas is None or WorkflowState(document.current_state) not in ACTIVE_STATES:
+            return
+        self._parts.quotas.admit(document.adw_id)
+
+    def prepare(self, session: WorkSession) -> None:
+        """Have worktree and ports ready for an attempt; what it raises is a failed attempt."""
+        git = self._parts.git
+        if git is None or session.document.current_state == WorkflowState.CLEANING.value:
+            return
+        self._ports.take(session)
+        self._stand(git, session)
+        self._refs_before[session.document.adw_id] = git.refs()
+
+    @contextmanager
+    def around(self, document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
+        """Hand the ports over to the processes of a phase inside the block; yields the variables that name them."""
+        with self._ports.handed_over(document) as env:
+            yield env
+
+    # --- the worktree ------------------------------------------------------------------------------------------
+
+    def _stand(self, git: GitRepository, session: WorkSession) -> None:
+        ledger = self.ledger(session)
+        if ledger.facts(WORKTREE) is not None and not self._is_there(git, session.document):
+            ledger.undone(WORKTREE, "gone")
+        facts = ledger.facts(WORKTREE) or self._make(git, session, ledger)
+        if not facts.get("is_filled"):
+            self._parts.fill(session.document, Path(str(facts["path"])))
+            ledger.note(WORKTREE, {"is_filled": True})
+
+    def _make(self, git: GitRepository, session: WorkSession, ledger: Ledger) -> JsonObject:
+        document = session.document
+        path = (self._parts.trees_dir / document.adw_id).resolve()
+        branch = document.branch_name or _branch_of(document)
+        reason = work_names.lock_reason(document.adw_id)
+        meant = self._branch_facts(git, document, branch)
+        undo: JsonObject = {"path": str(path), "branch": branch, "reason": reason}
+
+        def act() -> JsonObject:
+            made = git.add_worktree(path, branch=branch, start=self._start(git, meant, branch), reason=reason)
+            return {"sha": made.head}
+
+        return ledger.make(
+            WORKTREE,
+            "worktree",
+            undo=undo,
+            find=lambda: self._find(git, path, branch, reason),
+            act=act,
+            fields=lambda _facts: {"worktree_path": str(path), "branch_name": branch},
+            also=[Effect(key=f"branch:{branch}", kind="branch", undo=meant)],
+        )
+
+    def _branch_facts(self, git: GitRepository, document: WorkflowDocument, branch: str) -> JsonObject:
+        """Return what the branch starts from: as it was meant before, else the default branch as it is now."""
+        known = effect_rules.effect(document, f"branch:{branch}")
+        if known is not None and known.outcome in OPEN_OUTCOMES:
+            return dict(known.undo)
+        base = git.default_branch()
+        start = git.fetch(base)
+
+        return {"branch": branch, "base": base, "start": start, "sha": start}
+
+    def _start(self, git: GitRepository, meant: JsonObject, branch: str) -> str:
+        """Return the commit to stand on: the branch's own when it is there, else the last one that is known."""
+        start = git.commit_of(f"refs/heads/{branch}") or git.commit_of(str(meant["sha"]))
+        if start is None:
+            raise GitError(
+                f"branch {branch} and its last commit {str(meant['sha'])[:12]} are gone: "
+                "bring the branch back, or give the workflow up with adw abandon"
+            )
+
+        return start
+
+    def _find(self, git: GitRepository, path: Path, branch: str, reason: str) -> JsonObject | None:
+        """Return the worktree that a crash kept from being written down; one that is only half there is removed."""
+        found = _entry(git, path)
+        if found is None and not path.exists():
+            return None
+        workplace = self._parts.workplace
+        is_whole = found is not None and _is_whole(found, branch, reason)
+        if found is not None and is_whole and workplace is not None and not workplace.status(path):
+            return {"sha": found.head}
+        git.remove_worktree(path, reason=reason)  # nothing ran in it: no work is lost
+
+        return None
+
+    def _is_there(self, git: GitRepository, document: WorkflowDocument) -> bool:
+        """Say whether the worktree is there as it was recorded; raise when it is something else now."""
+        path, adw_id = Path(document.worktree_path or ""), document.adw_id
+        found = _entry(git, path)
+        if found is None and path.exists():
+            raise NotOurs(f"{path} is there, but is no worktree of this repository: move it away, then: adw retry ID")
+        if found is None:
+            return False
+        if found.lock_reason != work_names.lock_reason(adw_id):
+            raise NotOurs(f"the worktree {path} belongs to {found.lock_reason or 'nobody'}, not to {adw_id}")
+        if found.is_prunable or not path.is_dir():
+            git.remove_worktree(path, reason=found.lock_reason)
+            return False
+        self._check_branch(git, document, found)
+
+        return True
+
+    def _check_branch(self, git: GitRepository, document: WorkflowDocument, found: Worktree) -> None:
+        if found.branch != document.branch_name:
+            raise NotOurs(
+                f"the worktree {found.path} is on {found.branch or 'no branch'}, not on {document.branch_name}: "
+                f"git -C {found.path} switch {document.branch_name}, then: adw retry ID"
+            )
+        known = effect_rules.effect(document, f"branch:{document.branch_name}")
+        head = str(known.undo.get("sha") or "") if known else ""
+        if head and git.commit_of(head) is None:
+            raise GitError(
+                f"commit {head[:12]} of branch {document.branch_name} is gone: bring it back, or start again"
+            )
+
+    # --- after -------------------------------------------------------------------------------------------------
+
+    def conclude(self, session: WorkSession, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> RunReport:
+        """Commit what a phase did, and record the refs that appeared; raise PathsNotAllowed for what it may not do."""
+        del context
+        git, workplace, document = self._parts.git, self._parts.workplace, session.document
+        before = self._refs_before.pop(document.adw_id, {})
+        if git is None or workplace is None or self.ledger(session).facts(WORKTREE) is None:
+            return report
+        if not self._is_there(git, document):
+            raise GitError(f"the worktree of {document.adw_id} was removed while {phase.name} worked in it")
+        path, key = Path(document.worktree_path or ""), f"branch:{document.branch_name}"
+        head = str((self.ledger(session).facts(key) or {}).get("sha") or "HEAD")
+        changed = sorted({*workplace.status(path), *workplace.changed_files(path, head)})
+        wrong = path_patterns.outside(changed, phase.allowed_paths)
+        if wrong:
+            raise PathsNotAllowed(phase.name, wrong)
+        commit = workplace.commit_all(path, work_names.commit_message(document, phase.name))
+        now = git.commit_of(f"refs/heads/{document.branch_name}") or head
+        appeared = list(self._appeared(before, git.refs(), document, phase.name)) if before else []
+        if now != head or appeared:
+            session.change(lambda draft: _secured(draft, key, now, commit, appeared))
+
+        return report
+
+    def _appeared(
+        self, before: Mapping[str, str], after: Mapping[str, str], document: WorkflowDocument, phase: str
+    ) -> Iterator[Effect]:
+        """Yield what somebody else's tool made during a phase: new refs, and our branch on the remote."""
+        branch = document.branch_name or ""
+        pushed = f"refs/remotes/{self._parts.remote}/{branch}"
+        for ref, sha in after.items():
+            if ref == pushed and before.get(ref) != sha:
+                undo: JsonObject = {"branch": branch, "sha": sha, "remote": self._parts.remote}
+                yield Effect(key=f"remote_branch:{branch}", kind="remote_branch", outcome="observed", undo=undo)
+            if ref in before or ref.startswith(_NOT_OBSERVED) or work_names.is_of_another(ref, document.adw_id):
+                continue
+            yield _observed(ref, sha, phase)
+
+    def release(self, session: WorkSession) -> None:
+        """Give back what only work at hand may hold: ports, and the place in the quotas."""
+        self._refs_before.pop(session.document.adw_id, None)
+        self._ports.free(session)
+        if self._parts.quotas is not None:
+            self._parts.quotas.release(session.document.adw_id)
+
+
+def _branch_of(document: WorkflowDocument) -> str:
+    return branch_name(
+        document.adw_id,
+        issue_number=document.issue_number,
+        title=document.issue.title if document.issue else "",
+        issue_class=work_names.issue_class(document),
+    )
+
+
+def _entry(git: GitRepository, path: Path) -> Worktree | None:
+    wanted = path.resolve()
+
+    return next((found for found in git.worktrees() if found.path.resolve() == wanted), None)
+
+
+def _is_whole(found: Worktree, branch: str, reason: str) -> bool:
+    is_ours = (found.branch, found.lock_reason) == (branch, reason)
+
+    return is_ours and not found.is_prunable and found.path.is_dir()
+
+
+def _observed(ref: str, sha: str, phase: str) -> Effect:
+    name = ref.removeprefix("refs/heads/")
+    undo: JsonObject = {"ref": ref, "sha": sha, "phase": phase}
+    if name != ref:
+        return Effect(key=f"branch:{name}", kind="branch", outcome="observed", undo={**undo, "branch": name})
+
+    return Effect(key=f"ref:{ref}", kind="ref", outcome="observed", undo=undo)
+
+
+def _secured(draft: Draft, key: str, head: str, commit: str | None, appeared: list[Effect]) -> None:
+    effect_rules.note(draft, key, {"sha": head})
+    draft.tell("work_committed", data={"head": head, "commit": commit})
+    for seen in appeared:
+        effect_rules.observe(draft, seen)
