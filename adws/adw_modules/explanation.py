@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adws.adw_modules import timestamps
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.recovery_rules import Claim
 from adws.adw_modules.runs import FINAL_RUNS, RunState
@@ -122,10 +123,16 @@ def _ways_on(data: JsonObject, adw_id: str, phase: JsonObject, name: str) -> tup
 
 
 def _over(found: Situation, adw_id: str, state: str) -> Explanation:
-    number = found.data.get("issue_number")
-    again = (f"adw run {number}",) if isinstance(number, int) else ()
+    number, workflow = found.data.get("issue_number"), found.data.get("workflow")
+    name = _text(workflow, "name") if isinstance(workflow, dict) else ""
+    again = (f"adw run {number}{f' --workflow {name}' if name else ''}",) if isinstance(number, int) else ()
+    free = ", and its issue is free for another one" if again else ""
 
-    return Explanation(why=f"Workflow {adw_id} is {state}.", then="Nothing more happens to it.", commands=again)
+    return Explanation(
+        why=f"Workflow {adw_id} is {state.replace('_', ' ')}.",
+        then=f"Nothing more happens to it{free}.",
+        commands=again,
+    )
 
 
 def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
@@ -148,14 +155,14 @@ def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
 def _queued(found: Situation, adw_id: str, state: str) -> Explanation:
     phase = _phase(found.data, "retry_wait")
     if phase is not None:
-        waits = f"Workflow {adw_id} waits to try {_text(phase, 'name')} again at {_text(phase, 'retry_at')}"
+        waits = f"Workflow {adw_id} waits to try {_text(phase, 'name')} again at {_moment(_text(phase, 'retry_at'))}"
         failed = f"attempt {_attempts(phase)} failed: {_text(phase, 'last_failure_reason')}"
         return Explanation(
             why=f"{waits} ({failed}).",
-            then="A worker does that when it is due.",
+            then="Whoever waits for that does it then: a worker, or the command that was started for it.",
             commands=("adw worker", f"adw resume {adw_id}"),
         )
-    due = "" if found.is_due else f", not before {found.not_before}"
+    due = "" if found.is_due else f", not before {_moment(found.not_before)}"
     reason = f" ({found.run_reason})" if found.run_reason else ""
 
     return Explanation(
@@ -204,6 +211,13 @@ def _text(data: JsonObject, key: str) -> str:
 def _number(data: JsonObject, key: str) -> int:
     value = data.get(key)
     return value if isinstance(value, int) else 0
+
+
+def _moment(text: str) -> str:
+    try:
+        return f"{timestamps.parse(text):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return text  # written by another tool: show what it says
 
 
 def _sentence(text: str) -> str:

@@ -46,7 +46,8 @@ def test_an_owner_that_was_asked_and_has_not_answered_is_named():
 
 def test_a_rollback_that_is_not_finished_comes_before_everything():
     assert explain(situation("abandoned", rollback={"steps": []})).commands == (f"adw rollback {ID}",)
-    assert explain(situation("rolled_back", rollback={"steps": []}, issue_number=42)).commands == ("adw run 42",)
+    over = situation("rolled_back", rollback={"steps": []}, issue_number=42, workflow=None)
+    assert explain(over).commands == ("adw run 42",)
 
 
 def test_a_pause_gives_its_reason_once():
@@ -119,9 +120,16 @@ def test_a_failure_without_a_phase_names_no_phase_to_type():
 
 @pytest.mark.parametrize("state", ["completed", "abandoned", "rolled_back"])
 def test_what_is_over_is_over(state):
-    assert explain(situation(state)) == Explanation(
-        why=f"Workflow {ID} is {state}.", then="Nothing more happens to it."
-    )
+    said = state.replace("_", " ")
+
+    assert explain(situation(state)) == Explanation(why=f"Workflow {ID} is {said}.", then="Nothing more happens to it.")
+
+
+def test_what_is_over_can_be_started_anew_with_the_same_definition():
+    said = explain(situation("completed", issue_number=42, workflow={"name": "release", "phases": [{}]}))
+
+    assert said.then == "Nothing more happens to it, and its issue is free for another one."
+    assert said.commands == ("adw run 42 --workflow release",)
 
 
 def test_a_retry_waits_for_its_time():
@@ -129,7 +137,13 @@ def test_a_retry_waits_for_its_time():
 
     said = explain(situation(phases=[phase], run_state=RunState.PENDING))
 
-    assert said.why == (f"Workflow {ID} waits to try build again at 2026-01-31T09:05:00Z (attempt 2/5 failed: 429).")
+    assert said.why == (f"Workflow {ID} waits to try build again at 2026-01-31 09:05:00 UTC (attempt 2/5 failed: 429).")
+
+
+def test_a_moment_of_another_spelling_is_shown_as_it_is():
+    phase = build(status="retry_wait", retry_at="soon", last_failure_reason="429")
+
+    assert "build again at soon (" in explain(situation(phases=[phase], run_state=RunState.PENDING)).why
 
 
 @pytest.mark.parametrize("run_state", [None, RunState.STOPPED, RunState.FAILED])
@@ -149,7 +163,7 @@ def test_what_waits_for_a_worker_says_since_when_and_why():
 
     assert explain(waiting).why == f"Workflow {ID} is pending and waits for a worker."
     assert explain(later).why == (
-        f"Workflow {ID} is building and waits for a worker, not before 2026-01-31T09:05:00Z (stopped: drain)."
+        f"Workflow {ID} is building and waits for a worker, not before 2026-01-31 09:05:00 UTC (stopped: drain)."
     )
 
 
