@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.phase_choice import limit
-from adws.cli.output import clean, shorten, span
+from adws.cli.output import clean, say, shorten, span
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -79,7 +79,7 @@ class PlainLines:
         prefix = f"{document.adw_id} " if self._with_ids else ""
         for line in sentences(document, events):
             with suppress(OSError, ValueError):
-                print(f"{prefix}{line}", file=sys.stderr, flush=True)  # noqa: T201 - the one place where progress is printed
+                say(f"{prefix}{line}")
 
     def say(self, adw_id: str, line: str) -> None:
         """Leave output where it is."""
