@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from adws.adw_modules.errors import InvalidAdwId, LeaseLost, StateNotFound
+from adws.adw_modules.errors import InvalidAdwId, LeaseLost, RunLost, StateNotFound, UsageError
 from adws.adw_modules.interfaces import Lease, LeaseBusy, LeaseTaken
+from adws.adw_modules.runs import FINAL_RUNS, NewRun, Run, RunEnd, RunState
 from tests.contracts.worlds import FIRST, SECOND, make_owner
 
 TTL = 30.0
@@ -15,6 +16,12 @@ TTL = 30.0
 
 def take(world, name, **more) -> LeaseTaken | LeaseBusy:
     return world.leases.take(FIRST, make_owner(name), ttl_seconds=TTL, **more)
+
+
+def claimed(world) -> Run:
+    """Return a run of the workflow that a worker has claimed."""
+    world.runs.enqueue(NewRun(adw_id=FIRST))
+    return world.runs.claim(make_owner("worker"), ttl_seconds=TTL)
 
 
 class LeaseContract:
@@ -172,6 +179,85 @@ class LeaseContract:
         other = world.leases.take(SECOND, make_owner("two"), ttl_seconds=TTL)
 
         assert isinstance(other, LeaseTaken)
+        assert world.leases.read(FIRST).owner == make_owner("one")
+
+    # --- with a run --------------------------------------------------------------------------------------------
+
+    def test_the_work_on_a_run_begins_with_the_lease(self, world):
+        taken = take(world, "one", run=claimed(world))
+
+        assert (taken.lease.fence, taken.run.state) == (1, RunState.RUNNING)
+        assert world.runs.get(taken.run.run_id).started_at == taken.run.started_at
+
+    def test_a_run_that_shall_stop_says_so_with_the_lease(self, world):
+        run = claimed(world)
+        world.runs.ask_to_stop(run.run_id, reason="enough")
+
+        taken = take(world, "one", run=run)
+
+        assert (taken.run.state, taken.run.reason) == (RunState.STOPPING, "enough")
+
+    def test_without_its_run_no_lease_is_taken(self, world):
+        run = claimed(world)
+        world.runs.requeue(run)
+
+        with pytest.raises(RunLost):
+            take(world, "one", run=run)
+
+        row = world.leases.read(FIRST)
+        assert (row.owner, row.fence) == (None, 0)
+
+    def test_a_busy_lease_begins_no_run(self, world):
+        take(world, "one")
+        run = claimed(world)
+
+        assert isinstance(take(world, "two", run=run), LeaseBusy)
+        assert world.runs.get(run.run_id).state is RunState.CLAIMED
+
+    @pytest.mark.parametrize("state", sorted(FINAL_RUNS, key=str))
+    def test_a_run_ends_with_the_lease(self, world, state):
+        taken = take(world, "one", run=claimed(world))
+
+        ended = world.leases.end_run(taken.lease, taken.run, RunEnd(state=state, reason="as it is"))
+
+        assert (ended.state, ended.reason, ended.owner) == (state, "as it is", "")
+        assert world.runs.get(ended.run_id).state is state
+        assert world.leases.read(FIRST).owner is None
+
+    def test_a_run_is_given_back_with_the_lease(self, world):
+        taken = take(world, "one", run=claimed(world))
+        later = "2027-01-31T09:00:00.000000Z"
+
+        again = world.leases.end_run(taken.lease, taken.run, RunEnd(state=RunState.PENDING, not_before=later))
+
+        assert (again.state, again.not_before, again.owner) == (RunState.PENDING, later, "")
+        assert world.leases.read(FIRST).owner is None
+
+    def test_a_run_that_is_lost_keeps_the_lease_where_it_is(self, world):
+        taken = take(world, "one", run=claimed(world))
+        world.runs.requeue(taken.run)
+
+        with pytest.raises(RunLost):
+            world.leases.end_run(taken.lease, taken.run, RunEnd(state=RunState.COMPLETED))
+
+        assert world.leases.read(FIRST).owner == make_owner("one")
+        assert world.runs.get(taken.run.run_id).state is RunState.PENDING
+
+    def test_who_was_taken_over_ends_its_run_and_not_the_lease_of_the_next(self, world):
+        taken = take(world, "one", run=claimed(world))
+        take(world, "two", dead_fence=taken.lease.fence)
+
+        ended = world.leases.end_run(taken.lease, taken.run, RunEnd(state=RunState.STOPPED))
+
+        assert ended.state is RunState.STOPPED
+        assert world.leases.read(FIRST).owner == make_owner("two")
+
+    def test_a_run_cannot_end_as_one_that_is_under_way(self, world):
+        taken = take(world, "one", run=claimed(world))
+
+        with pytest.raises(UsageError, match="cannot end as running"):
+            world.leases.end_run(taken.lease, taken.run, RunEnd(state=RunState.RUNNING))
+
         assert world.leases.read(FIRST).owner == make_owner("one")
 
     def test_a_workflow_that_does_not_exist_has_no_lease(self, world):

@@ -85,8 +85,8 @@ class World:
 
 def memory_world(clock: FakeClock, *, repository: str = "") -> World:
     """Return parts in memory, of a home whose own repository is *repository*."""
-    store, leases = MemoryStore(clock=clock), MemoryLeases(clock)
-    locks, runs = MemoryIssueLocks(clock, repository=repository), MemoryRunQueue(clock)
+    store, runs = MemoryStore(clock=clock), MemoryRunQueue(clock)
+    leases, locks = MemoryLeases(clock, runs), MemoryIssueLocks(clock, repository=repository)
 
     return World(
         clock=clock,

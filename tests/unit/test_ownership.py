@@ -17,6 +17,7 @@ from adws.adw_modules.errors import (
     IssueLocked,
     LeaseLost,
     NotTheLockOwner,
+    RunLost,
     StateConflict,
     StateCorrupt,
     StateExists,
@@ -27,6 +28,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.interfaces import LeaseRow
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.runs import NewRun, Run, RunEnd, RunState
 from adws.testing import (
     FakeClock,
     FakeProcesses,
@@ -35,6 +37,7 @@ from adws.testing import (
     MemoryLeases,
     MemoryLocalLock,
     MemoryRegistry,
+    MemoryRunQueue,
     MemoryStore,
 )
 
@@ -47,9 +50,10 @@ class Home:
     def __init__(self, *, repository: str = "") -> None:
         self.clock = FakeClock()
         self.store = RecordingStore(clock=self.clock)
-        self.leases = MemoryLeases(self.clock)
+        self.runs = MemoryRunQueue(self.clock)
+        self.leases = MemoryLeases(self.clock, self.runs)
         self.locks = MemoryIssueLocks(self.clock, repository=repository)
-        self.registry = MemoryRegistry(self.leases, self.locks)
+        self.registry = MemoryRegistry(self.leases, self.locks, self.runs)
         self.processes = FakeProcesses(self.clock.token)
         self.machine = Machine()
         self.kept: list[object] = []
@@ -553,6 +557,71 @@ def test_an_error_in_the_block_keeps_what_was_created(home):
     assert home.store.exists(ID)
     assert home.locks.verify(42, ID)
     assert home.leases.read(ID).owner is None
+
+
+def test_a_workflow_that_is_left_to_a_worker_is_free_and_has_its_run(home):
+    stored = home.process().leave(home.document(), run=NewRun(adw_id=ID))
+
+    assert home.store.load(ID).document == stored
+    assert home.event_types() == ["workflow_created"]
+    assert home.leases.read(ID).owner is None
+    assert not home.machine.held
+    assert [run.state for run in home.runs.of_workflow(ID)] == [RunState.PENDING]
+
+
+# --- runs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def claimed(home) -> Run:
+    """The run of a workflow that a worker has claimed."""
+    home.process().leave(home.document(), run=NewRun(adw_id=ID))
+    return home.runs.claim(home.processes.me("worker"), ttl_seconds=30.0)
+
+
+def test_a_run_begins_with_the_ownership_and_ends_with_it(home, claimed):
+    with home.process().own(ID, run=claimed) as owned:
+        assert owned.run.state is RunState.RUNNING
+
+        ended = owned.end_run(owned.run, RunEnd(state=RunState.COMPLETED, reason="done"))
+
+        assert (ended.state, home.runs.get(ended.run_id).state) == (RunState.COMPLETED, RunState.COMPLETED)
+        assert home.leases.read(ID).owner is None
+        assert not home.machine.held
+        with pytest.raises(LeaseLost, match="given back"):
+            owned.save(owned.document)
+        with home.process().own(ID) as other:
+            assert other.lease.fence == owned.lease.fence + 1
+
+
+def test_leaving_the_block_after_the_run_has_ended_leaves_the_next_owner_alone(home, claimed):
+    with home.process().own(ID, run=claimed) as owned:
+        owned.end_run(owned.run, RunEnd(state=RunState.COMPLETED))
+        next_owner = abandon(home)
+
+    assert home.leases.read(ID).owner == next_owner.lease.owner
+    assert home.machine.held == {ID}
+
+
+def test_a_run_that_is_not_ours_any_more_lets_nobody_in(home, claimed):
+    home.runs.requeue(claimed)
+
+    with pytest.raises(RunLost), home.process().own(ID, run=claimed):
+        pytest.fail("the block was entered")
+
+    assert home.leases.read(ID).owner is None
+    assert not home.machine.held
+
+
+def test_a_run_that_was_lost_on_the_way_still_gives_the_workflow_back(home, claimed):
+    with home.process().own(ID, run=claimed) as owned:
+        home.runs.requeue(owned.run)
+        with pytest.raises(RunLost):
+            owned.end_run(owned.run, RunEnd(state=RunState.COMPLETED))
+        assert home.leases.read(ID).owner == owned.lease.owner
+
+    assert home.leases.read(ID).owner is None
+    assert not home.machine.held
 
 
 # --- issues ----------------------------------------------------------------------------------------------------
