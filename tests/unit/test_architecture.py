@@ -150,7 +150,7 @@ def test_every_dependency_at_run_time_is_used():
     What nobody imports is not installed.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {"python-json-logger": "pythonjsonlogger"}
+    names = {"python-json-logger": "pythonjsonlogger", "GitPython": "git", "PyGithub": "github"}
     asked = [re.split(r"[\[>=<]", text)[0] for text in project["dependencies"]]
     imported = {name.split(".")[0] for path in FILES for _, name in _imports(_tree(path), at_run_time=True)}
 
