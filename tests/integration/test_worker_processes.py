@@ -145,8 +145,8 @@ def run_of(app: wiring.App, adw_id: str):
 # --- drain and death -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_that_is_told_to_end_leaves_nothing_running_and_burns_nothing(app, home, worker, number):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_worker_that_is_told_to_end_leaves_nothing_running_and_burns_nothing(app, home, worker, number, code):
     adw_id = start(app, "long", 1)
     process = worker()
     pids = pids_of(home, adw_id)
@@ -154,7 +154,7 @@ def test_a_worker_that_is_told_to_end_leaves_nothing_running_and_burns_nothing(a
     process.send_signal(number)
     _, complaints = process.communicate(timeout=PATIENCE)
 
-    assert process.returncode == 0, complaints
+    assert process.returncode == code, complaints
     assert attempts(app, adw_id) == ["suspended"]
     assert app.store.load(adw_id).document.phases[0].attempts_used == 0
     assert run_of(app, adw_id).state is RunState.PENDING

@@ -120,16 +120,16 @@ def test_a_failure_without_a_phase_names_no_phase_to_type():
 
 @pytest.mark.parametrize("state", ["completed", "abandoned", "rolled_back"])
 def test_what_is_over_is_over(state):
-    said = state.replace("_", " ")
+    assert explain(situation(state)) == Explanation(
+        why=f"Workflow {ID} is {state.replace('_', ' ')}.", then="Nothing more happens to it."
+    )
 
-    assert explain(situation(state)) == Explanation(why=f"Workflow {ID} is {said}.", then="Nothing more happens to it.")
 
-
-def test_what_is_over_can_be_started_anew_with_the_same_definition():
-    said = explain(situation("completed", issue_number=42, workflow={"name": "release", "phases": [{}]}))
+def test_the_issue_of_what_is_over_is_free_for_another_workflow():
+    said = explain(situation("completed", issue_number=42, workflow=None))
 
     assert said.then == "Nothing more happens to it, and its issue is free for another one."
-    assert said.commands == ("adw run 42 --workflow release",)
+    assert said.commands == ("adw run 42",)
 
 
 def test_a_retry_waits_for_its_time():
@@ -165,6 +165,12 @@ def test_what_waits_for_a_worker_says_since_when_and_why():
     assert explain(later).why == (
         f"Workflow {ID} is building and waits for a worker, not before 2026-01-31 09:05:00 UTC (stopped: drain)."
     )
+
+
+def test_a_moment_that_is_none_is_shown_as_it_is():
+    said = explain(situation(phases=[build(status="retry_wait", retry_at="soon")], run_state=RunState.PENDING))
+
+    assert "again at soon (" in said.why
 
 
 def test_a_dead_worker_is_named():
