@@ -344,6 +344,18 @@ class PullRequestMerged(AdwError):
         self.number = number
 
 
+class SetupFailed(AdwError):
+    """A set-up command of a worktree failed."""
+
+    def __init__(self, command: Sequence[str], why: str) -> None:
+        super().__init__(f"the set-up command {' '.join(command)!r} of the worktree failed: {why}; see worktree.setup")
+        self.command, self.why = tuple(command), why
+
+
+class ShippingRefused(AdwError):
+    """What is on a workflow's branch may not be shipped as it is."""
+
+
 class PortsExhausted(AdwError):
     """No port is free in the range: free some with adw gc, or widen the range."""
 

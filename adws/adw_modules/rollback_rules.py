@@ -1,0 +1,345 @@
+"""
+What a rollback does: a plan from the ledger and from what is there, step by step, in the one order that is safe.
+
+Pure. The plan is written into the document before anything is undone, and each step before and after it is made; so a
+rollback that was cut off is planned again from there, and what is over is not done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.effect_rules import open_effects
+from adws.adw_modules.interfaces_resources import Effect
+from adws.adw_modules.json_value import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+
+#: The order in which kinds of things are undone; within a kind the newest comes first.
+ORDER: tuple[str, ...] = (
+    "process",
+    "salvage",
+    "pull_request",
+    "remote_branch",
+    "worktree",
+    "branch",
+    "other",
+    "port",
+    "directory",
+    "label",
+    "comment",
+    "lock",
+    "state",
+)
+#: kind -> kinds that have to be over first; else it waits, because undoing it could lose or touch something.
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "remote_branch": ("pull_request",),
+    "worktree": ("process", "salvage"),
+    "branch": ("salvage", "worktree"),
+    "directory": ("process",),
+    "comment": tuple(kind for kind in ORDER if kind not in {"comment", "lock", "state"}),
+}
+#: What is left of a step that is over: nothing, nothing of ours, what was asked to be kept, what is not ours.
+OVER = frozenset({"done", "gone", "kept", "left"})
+#: Status of a step that is over -> what the ledger says of its effects.
+OUTCOME_OF: Mapping[str, str] = {"done": "undone", "gone": "gone", "kept": "kept", "left": "kept"}
+#: Directories that older tools made beside the repository's files; the id follows.
+EXTERNAL_PREFIXES = ("adw_test_external_", "adw_build_external_")
+#: The ledger's names of the comments that a rollback itself writes.
+CLOSING_COMMENT = "comment:rollback-closes-pull-request"
+SUMMARY_COMMENT = "comment:rollback-summary"
+OWN_COMMENTS = frozenset({CLOSING_COMMENT, SUMMARY_COMMENT})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One thing that a rollback does, and what came of it."""
+
+    key: str  #: unique in the rollback: that of the effect, or the kind for what is no effect
+    kind: str  #: one of ORDER
+    what: str  #: for people: what is done to what
+    status: str = "planned"  #: planned | doing | done | gone | kept | left | blocked
+    detail: str = ""  #: what came of it, or why not
+    host: str = ""  #: the machine it has to be done on, "" for any
+    effects: tuple[str, ...] = ()  #: keys in the ledger that are settled by it
+    facts: JsonObject = field(default_factory=dict)  #: what is needed to do it, and what was learnt
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do about it."""
+        return self.status in OVER
+
+    def to_json(self) -> JsonObject:
+        """Return the step as it stands in the document."""
+        return {
+            "key": self.key,
+            "kind": self.kind,
+            "what": self.what,
+            "status": self.status,
+            "detail": self.detail,
+            "host": self.host,
+            "effects": list(self.effects),
+            "facts": dict(self.facts),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, JsonValue]) -> Step | None:
+        """Return the step that `to_json` wrote, None when *data* is not one."""
+        texts = [data.get(name) for name in ("key", "kind", "what", "status")]
+        kinds, known, facts = data.get("kind"), data.get("effects"), data.get("facts")
+        if not all(isinstance(text, str) for text in texts) or kinds not in ORDER:
+            return None
+
+        return cls(
+            key=str(data["key"]),
+            kind=str(data["kind"]),
+            what=str(data["what"]),
+            status=str(data["status"]),
+            detail=str(data.get("detail") or ""),
+            host=str(data.get("host") or ""),
+            effects=tuple(map(str, known)) if isinstance(known, list) else (),
+            facts=dict(facts) if isinstance(facts, dict) else {},
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """What the person who rolls back asked for."""
+
+    reason: str
+    keep_branch: bool = False  #: the branch stays, here and at the remote
+    force: bool = False  #: go on although uncommitted work could not be salvaged
+
+
+# --- the plan --------------------------------------------------------------------------------------------------
+
+
+def plan_rollback(
+    document: WorkflowDocument, *, wishes: Wishes, external: Sequence[str] = (), has_forge: bool = True
+) -> tuple[Step, ...]:
+    """
+    Return every step, those that are over included, in the order they are made.
+
+    *external* are the directories found beside the repository's files. What an earlier rollback finished stays
+    finished; what it left half done is planned again.
+    """
+    made = [*_fixed_steps(document, has_forge=has_forge), *_effect_steps(document), *_external_steps(external)]
+    before = {step.key: step for step in recorded_steps(document)}
+    planned = {step.key: step for step in made}
+    steps = [_continued(before.get(key), step, wishes) for key, step in planned.items()]
+    steps += [step for key, step in before.items() if key not in planned and step.is_over]
+    place = {key: number for number, key in enumerate(planned)}
+
+    return tuple(sorted(steps, key=lambda step: (ORDER.index(step.kind), place.get(step.key, len(place)))))
+
+
+def recorded_steps(document: WorkflowDocument) -> tuple[Step, ...]:
+    """Return the steps that the document has of a rollback that was begun."""
+    record = document.rollback
+    found = map(Step.from_json, record.steps) if record is not None else ()
+
+    return tuple(step for step in found if step is not None)
+
+
+def _continued(before: Step | None, planned: Step, wishes: Wishes) -> Step:
+    step = planned
+    if before is not None and before.is_over:
+        return before
+    if before is not None:
+        step = replace(planned, facts={**planned.facts, **before.facts})
+    if wishes.keep_branch and step.kind in {"branch", "remote_branch"}:
+        return replace(step, status="kept", detail="kept on request")
+
+    return step
+
+
+def _fixed_steps(document: WorkflowDocument, *, has_forge: bool) -> list[Step]:
+    steps = [
+        Step(key="processes", kind="process", what="end the processes it started", effects=_keys(document, "process")),
+        Step(
+            key="salvage",
+            kind="salvage",
+            what=f"keep its commits as {salvage_ref(document.adw_id)} and uncommitted work as a patch",
+        ),
+    ]
+    ports, reserved = _ports(document), _keys(document, "port")
+    if ports or reserved:
+        what = f"free the ports {', '.join(map(str, ports))}" if ports else "free its ports"
+        steps.append(Step(key="ports", kind="port", what=what, effects=reserved, facts={"ports": list(ports)}))
+    comments = _keys(document, "comment")
+    if has_forge and (document.issue_number is not None or comments):
+        where = f"issue #{document.issue_number}" if document.issue_number is not None else "its pull request"
+        what = f"say on {where} that it was rolled back"
+        steps.append(Step(key="comment", kind="comment", what=what, effects=comments))
+    if document.issue_number is not None:
+        steps.append(Step(key="lock", kind="lock", what=f"free issue #{document.issue_number}"))
+
+    return [*steps, Step(key="state", kind="state", what="mark the workflow rolled back")]
+
+
+def _effect_steps(document: WorkflowDocument) -> list[Step]:
+    found = (effect for effect in open_effects(document) if effect.kind not in _TOGETHER)
+
+    return [
+        Step(
+            key=effect.key,
+            kind=effect.kind if effect.kind in _VERBS else "other",
+            what=_VERBS.get(effect.kind, f"undo the {effect.kind} {{}}").format(name_of(effect)),
+            host=effect.host if effect.kind in _LOCAL else "",
+            effects=(effect.key,),
+            facts={**effect.undo, "outcome": effect.outcome},
+        )
+        for effect in found
+    ]
+
+
+def _external_steps(paths: Iterable[str]) -> list[Step]:
+    return [
+        Step(key=f"external:{path}", kind="directory", what=f"remove the directory {path}", facts={"path": path})
+        for path in paths
+    ]
+
+
+#: Kinds that are undone by one step, however many there are.
+_TOGETHER = frozenset({"process", "port", "comment"})
+#: Kinds that can only be undone on the machine they are on.
+_LOCAL = frozenset({"worktree", "branch", "directory"})
+_VERBS: Mapping[str, str] = {
+    "pull_request": "close pull request {}",
+    "remote_branch": "delete the remote branch {}",
+    "worktree": "remove the worktree {}",
+    "branch": "delete the branch {}",
+    "directory": "remove the directory {}",
+    "label": "take the label {} off",
+}
+
+
+def _keys(document: WorkflowDocument, kind: str) -> tuple[str, ...]:
+    return tuple(effect.key for effect in reversed(open_effects(document)) if effect.kind == kind)
+
+
+def _ports(document: WorkflowDocument) -> tuple[int, ...]:
+    found = (effect.undo.get("port") for effect in open_effects(document) if effect.kind == "port")
+    recorded = [document.backend_port, document.frontend_port, *found]
+
+    return tuple(sorted({port for port in recorded if isinstance(port, int)}))
+
+
+# --- what the ledger's facts mean ------------------------------------------------------------------------------
+
+
+def name_of(effect: Effect) -> str:
+    """Return an effect as people call it."""
+    if effect.kind == "pull_request":
+        number = number_of(effect.undo)
+        return f"#{number}" if number is not None else f"of {branch_of(effect.undo) or effect.key}"
+
+    named = path_of(effect.undo) or branch_of(effect.undo) or effect.undo.get("label") or effect.undo.get("ref")
+
+    return str(named or effect.key)
+
+
+def path_of(facts: Mapping[str, JsonValue]) -> str:
+    """Return where a worktree or directory is, "" when that is not recorded."""
+    return _text(facts, "path", "worktree_path")
+
+
+def branch_of(facts: Mapping[str, JsonValue]) -> str:
+    """Return the name of a branch."""
+    return _text(facts, "branch", "branch_name", "head")
+
+
+def commit_of(facts: Mapping[str, JsonValue]) -> str:
+    """Return the commit that adw last put there, "" when none is recorded."""
+    return _text(facts, "sha", "commit", "head_sha")
+
+
+def number_of(facts: Mapping[str, JsonValue]) -> int | None:
+    """Return the number of an issue or pull request."""
+    found = (facts.get(name) for name in ("pr_number", "number"))
+
+    return next((number for number in found if isinstance(number, int)), None)
+
+
+def _text(facts: Mapping[str, JsonValue], *names: str) -> str:
+    found = (facts.get(name) for name in names)
+
+    return next((text for text in found if isinstance(text, str) and text), "")
+
+
+def salvage_ref(adw_id: str, number: int = 1) -> str:
+    """Return the ref that keeps the commits of a workflow; the second branch and later ones have a number."""
+    return f"refs/adw/salvage/{adw_id}" + (f".{number}" if number > 1 else "")
+
+
+def external_names(adw_id: str) -> tuple[str, ...]:
+    """Return the names of directories that older tools made beside the repository's files."""
+    return tuple(f"{prefix}{adw_id}" for prefix in EXTERNAL_PREFIXES)
+
+
+# --- how it goes on --------------------------------------------------------------------------------------------
+
+
+def outcome_of(step: Step) -> str:
+    """Return what the ledger says of the effects of a step that is over; comments are never taken back."""
+    return "kept" if step.kind == "comment" else OUTCOME_OF[step.status]
+
+
+def waits_for(step: Step, steps: Iterable[Step]) -> str:
+    """Return what has to be over before *step*, in words, "" when nothing has."""
+    needed = NEEDS.get(step.kind, ())
+    blocking = [other for other in steps if other.kind in needed and not other.is_over]
+
+    return ", ".join(f"{other.what} ({other.detail})" if other.detail else other.what for other in blocking)
+
+
+def blocked_by(steps: Iterable[Step]) -> list[str]:
+    """Return what is not undone yet and why, for `document.rollback.blocked_by`."""
+    return [f"{step.what}: {step.detail}" for step in steps if step.status == "blocked"]
+
+
+def kept(steps: Iterable[Step]) -> list[str]:
+    """Return what is left when the rollback is over, and why: on request, for safety, or because it is not ours."""
+    lines = []
+    for step in steps:
+        if step.status in {"kept", "left"}:
+            lines.append(f"not done: {step.what}: {step.detail}")
+        elif step.kind == "salvage" and step.status == "done":
+            lines.append(step.detail)
+
+    return lines
+
+
+# --- words -----------------------------------------------------------------------------------------------------
+
+_MARKS = {"planned": "will", "doing": "cut off, again", "blocked": "blocked"}
+
+
+def plan_lines(steps: Iterable[Step]) -> list[str]:
+    """Return the plan for people, one line for each step."""
+    return [f"{_MARKS.get(step.status, step.status)}: {step.what}{_because(step)}" for step in steps]
+
+
+def summary_text(adw_id: str, reason: str, steps: Sequence[Step]) -> str:
+    """Return the comment that tells of a rollback, without its marker."""
+    done = [f"- {step.what}{_because(step)}" for step in steps if step.status == "done" and step.kind != "salvage"]
+    left = [f"- {line}" for line in kept(steps)]
+    parts = [f"Workflow {adw_id} was rolled back.", f"**Reason:** {reason}"]
+    if done:
+        parts.append("\n".join(["**Undone:**", *done]))
+    if left:
+        parts.append("\n".join(["**Left:**", *left]))
+
+    return "\n\n".join(parts)
+
+
+def closing_text(adw_id: str, reason: str) -> str:
+    """Return the comment that a pull request is closed with, without its marker."""
+    return f"Closed because workflow {adw_id} was rolled back: {reason}"
+
+
+def _because(step: Step) -> str:
+    return f" ({step.detail})" if step.detail else ""
