@@ -30,6 +30,7 @@ from adws.adw_modules.phase_choice import running_attempt
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
+from adws.app_space import HomeSpace, SpaceRoom
 
 if TYPE_CHECKING:
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
@@ -56,7 +57,7 @@ logger = logging.getLogger("adw.work")
 LOG_NAME = "adw.log"
 
 
-class HomeParts(Protocol):
+class HomeParts(HomeSpace, Protocol):
     """What the parts of a home are to the work in it (`app.App`)."""
 
     settings: config.Settings
@@ -120,23 +121,37 @@ class WorkRoom:
         )
 
     @cached_property
+    def space(self) -> SpaceRoom:
+        """The place of work, and what carries it out."""
+        return SpaceRoom(self._app, self.commands)
+
+    @cached_property
     def engine(self) -> EngineParts:
         """What an attempt is made with."""
         app = self._app
 
         return EngineParts(
             clock=app.clock,
-            runners={"command": self.commands, "python": PythonRunner(search=(app.settings.home,))},
+            runners={
+                "command": self.commands,
+                "python": PythonRunner(search=(app.settings.home,)),
+                **self.space.runners,
+            },
             judge=partial(judge, clock=app.clock),
             gates=partial(check_gates, run=self.commands.run_gate),
             folder_of=self._folder_of,
-            workplace_of=self._workplace_of,
+            workplace_of=self.space.workplace_of,
             end_process=self.end_process,
             say=self._app.say,
             tell=self._app.tell,
             log_of=self._log_of,
             clean_up=self._clean_up,
             redactor=app.redactor,
+            prepare=self.space.workspace.prepare,
+            around=self.space.workspace.around,
+            conclude=self.space.workspace.conclude,
+            effects_of=self.space.workspace.ledger,
+            release=self.space.workspace.release,
         )
 
     def _clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
@@ -158,9 +173,6 @@ class WorkRoom:
 
     def _folder_of(self, adw_id: str) -> Path:
         return self._app.settings.state_dir / adw_id
-
-    def _workplace_of(self, document: WorkflowDocument) -> Path:
-        return Path(document.worktree_path) if document.worktree_path else self._app.settings.home
 
     def end_process(self, data: Mapping[str, object]) -> str:
         """End what is left of a recorded process, and say what was found, also when that proves nothing."""
@@ -216,6 +228,8 @@ class WorkRoom:
             runs=app.runs,
             requests=app.requests,
             keeper=self.keeper,
+            admit=self.space.workspace.admit,
+            report=self.space.report,
         )
 
     @cached_property

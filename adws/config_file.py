@@ -50,10 +50,14 @@ class SettingsFile:
         return self._at(key.split(".")) is not None
 
     def text(self, key: str) -> str:
-        """Return the value of *key* as a user would write it in a variable; empty if it is no text and no number."""
+        """Return the value of *key* as a user would write it in a variable; empty if it has no such spelling."""
         value = self._at(key.split("."))
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            return ", ".join(value)
 
-        return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+        return str(value) if isinstance(value, str | int | float) else ""
 
     def where(self, key: str) -> str:
         """Return the place of *key* as `adw.toml:LINE`, with the file's whole path in front."""

@@ -118,6 +118,9 @@ class EffectMaker(Protocol):
     def mark_merged(self) -> None:
         """Write down that the pull request is merged: from here on nothing is rolled back."""
 
+    def warn(self, warning: str) -> None:
+        """Write down something that went otherwise than asked for and does not keep the work from being done."""
+
     def set_fields(self, **fields: JsonValue) -> None:
         """Set fields of the document that say where an effect is."""
 

@@ -47,4 +47,3 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _segment(part: str) -> str:
     return re.escape(part).replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-

@@ -16,9 +16,11 @@ from adws.adw_modules.error_classes import RETRYABLE
 from adws.adw_modules.retry_policy import MAX_SECONDS, BackoffStrategy
 from adws.adw_modules.spelling import hint
 from adws.adw_modules.workflow import (
+    CLEAN,
     COMMAND,
     GATE_KINDS,
     PYTHON,
+    SHIP,
     Gate,
     KeyPath,
     PhaseSpec,
@@ -137,13 +139,14 @@ def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Calla
         yield from _command_problems(phase.command, phase.shell, "the runner command needs")
     elif phase.runner == PYTHON:
         yield from _call_problems(phase.call)
-    else:
+    elif phase.runner not in (SHIP, CLEAN):
         yield from _prompt_problems(phase, has_file)
 
 
 def _foreign_keys(phase: PhaseSpec) -> Iterator[Problem]:
     """Yield a problem for each thing to run that this runner would not look at."""
-    mine = {COMMAND: "the runner command", PYTHON: "the runner python"}.get(phase.runner, "agents")
+    own = {COMMAND: "the runner command", PYTHON: "the runner python", SHIP: "", CLEAN: ""}
+    mine = own.get(phase.runner, "agents")
     for key, whose in _RUNNER_KEYS.items():
         if whose != mine and getattr(phase, key):
             yield _problem((key,), f"{key} is for {whose}, and the runner here is {phase.runner}: take one of them out")

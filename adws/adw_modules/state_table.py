@@ -66,7 +66,7 @@ _TERMINAL_NAMES = frozenset(state.value for state in TERMINAL_STATES)
 #: The two ends that every state must be able to reach; only these may have no way out.
 END_STATES = frozenset({_S.COMPLETED, _S.ROLLED_BACK})
 #: Phases whose result may send the work back to BUILDING.
-REWORKABLE_STATES = frozenset({_S.TESTING, _S.REVIEWING})
+REWORKABLE_STATES = frozenset({_S.TESTING, _S.REVIEWING, _S.SHIPPING})
 
 _RANK: Mapping[WorkflowState, int] = MappingProxyType({state: rank for rank, state in enumerate(_S)})
 _STOP = (_S.PAUSED, _S.FAILED, _S.ABANDONED)
@@ -84,7 +84,7 @@ class StateTransition:
             _S.TESTING: (_S.REVIEWING, _S.BUILDING, *_STOP),
             _S.REVIEWING: (_S.DOCUMENTING, _S.BUILDING, *_STOP),
             _S.DOCUMENTING: (_S.SHIPPING, *_STOP),
-            _S.SHIPPING: (_S.CLEANING, *_STOP),
+            _S.SHIPPING: (_S.CLEANING, _S.BUILDING, *_STOP),
             _S.CLEANING: (_S.COMPLETED, *_STOP),
             _S.COMPLETED: (_S.ROLLED_BACK,),
             _S.FAILED: (*PIPELINE, _S.ROLLED_BACK, _S.ABANDONED),

@@ -22,8 +22,10 @@ DEFAULT_MAX_ATTEMPTS = 5
 COMMAND, PYTHON = "command", "python"
 #: The runner of built-in phases: whichever agent is set up.
 AGENT = "agent"
+#: The runners of the built-in phases that adw does itself.
+SHIP, CLEAN = "ship", "clean"
 #: What this version can run.
-RUNNERS = (COMMAND, PYTHON)
+RUNNERS = (COMMAND, PYTHON, SHIP, CLEAN)
 #: What a gate may look at.
 GATE_KINDS = ("command", "artifact", "result", "human")
 #: The eight phases everybody knows -> the state each runs under.
@@ -79,7 +81,7 @@ class PhaseSpec:
 
     name: str
     state: str  #: the workflow state it runs under
-    runner: str  #: command | python | the name of an agent
+    runner: str  #: command | python | ship | clean | the name of an agent
     tier: int = 0  #: phases of a later tier never start before every required one of an earlier is complete
     needs: tuple[str, ...] = ()  #: phases that must be complete first
     is_required: bool = True  #: False: when it fails for good, the workflow goes on without it
@@ -170,6 +172,7 @@ def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
 _Part = TypeVar("_Part", Timeouts, RetrySpec, Gate)
 
 _DEFAULTS = PhaseSpec(name="", state="", runner="")
+_PHASE_KEYS = frozenset(PhaseSpec.__slots__)
 
 
 def phase_to_json(phase: PhaseSpec) -> JsonObject:
@@ -195,13 +198,17 @@ def phase_to_json(phase: PhaseSpec) -> JsonObject:
 
 def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
     """Return the phase written by `phase_to_json`; unknown keys are left out, missing ones are as usual."""
-    values: dict[str, object] = {name: data[name] for name in PhaseSpec.__slots__ if name in data}
+    values: dict[str, object] = {name: value for name, value in data.items() if name in _PHASE_KEYS}
     for name in ("needs", "allowed_paths", "command", "env"):
-        values[name] = _texts(data.get(name))
-    values["timeouts"] = _made(Timeouts, data.get("timeouts"))
-    values["retry"] = _made(RetrySpec, data.get("retry"))
-    gates = data.get("gates")
-    values["gates"] = tuple(_made(Gate, gate) for gate in gates) if isinstance(gates, list) else ()
+        if name in data:
+            values[name] = _texts(data[name])
+    if "timeouts" in data:
+        values["timeouts"] = _made(Timeouts, data["timeouts"])
+    if "retry" in data:
+        values["retry"] = _made(RetrySpec, data["retry"])
+    if "gates" in data:
+        gates = data["gates"]
+        values["gates"] = tuple(_made(Gate, gate) for gate in gates) if isinstance(gates, list) else ()
 
     return PhaseSpec(**values)  # type: ignore[arg-type]  # written by phase_to_json
 

@@ -1,8 +1,9 @@
 """
 The workflows that come with adw, and the names under which users of ADW scripts know them.
 
-Words only. The phases are meant for an agent; where none is set up, `[phases.NAME]` in `adw.toml` gives them a command
-(`overlaid`). A known name keeps its shape: one that never shipped does not ship here either.
+Words only. Shipping and cleaning up adw does itself; the other phases are meant for an agent, and where none is set up,
+`[phases.NAME]` in `adw.toml` gives them a command (`overlaid`). A known name keeps its shape: one that never shipped
+does not ship here either.
 """
 
 from __future__ import annotations
@@ -11,11 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from adws.adw_modules.workflow import AGENT, DEFAULT_MAX_ATTEMPTS, STATE_OF_PHASE, PhaseSpec, WorkflowSpec
+from adws.adw_modules.workflow import (
+    AGENT,
+    CLEAN,
+    DEFAULT_MAX_ATTEMPTS,
+    SHIP,
+    STATE_OF_PHASE,
+    PhaseSpec,
+    WorkflowSpec,
+)
 
 BUILT_IN = "built in"
 
 _EIGHT = tuple(STATE_OF_PHASE)
+#: The phases that adw does itself.
+_OWN_RUNNERS: Mapping[str, str] = MappingProxyType({"ship": SHIP, "clean": CLEAN})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,28 +122,31 @@ def overlaid(phase: PhaseSpec, fields: Mapping[str, object]) -> PhaseSpec:
 def _made(name: str, shape: _Shape, overlays: Mapping[str, Mapping[str, object]], max_attempts: int) -> WorkflowSpec:
     phases = tuple(
         overlaid(
-            replace(
-                _phase(phase, shape.phases[:place]), prompt=shape.prompts.get(phase, phase), max_attempts=max_attempts
-            ),
+            replace(_phase(phase, shape), max_attempts=max_attempts),
             overlays.get(phase, {}),
         )
-        for place, phase in enumerate(shape.phases)
+        for phase in shape.phases
     )
 
     return WorkflowSpec(name=name, description=shape.description, phases=_without_lost_needs(phases), source=BUILT_IN)
 
 
-def _phase(name: str, earlier: tuple[str, ...]) -> PhaseSpec:
-    """Return a built-in phase that comes after *earlier*."""
+def _phase(name: str, shape: _Shape) -> PhaseSpec:
+    """Return the built-in phase *name* of *shape*."""
+    earlier = shape.phases[: shape.phases.index(name)]
+    runner = _OWN_RUNNERS.get(name, AGENT)
+
     return PhaseSpec(
         name=name,
         state=STATE_OF_PHASE[name],
-        runner=AGENT,
+        runner=runner,
+        prompt=shape.prompts.get(name, name) if runner == AGENT else "",
         # Nothing ships without an explicit success of what was there to be done.
         needs=earlier if name == "ship" else (),
         # What is shipped stays shipped, whether or not the clean-up works.
         is_required=name != "clean",
-        on_rework="build" if name in {"test", "review"} and "build" in earlier else "",
+        # Shipping sends work back when the base moved and conflicts with it.
+        on_rework="build" if name in {"test", "review", "ship"} and "build" in earlier else "",
     )
 
 

@@ -189,7 +189,7 @@ def test_variables_of_the_test_suite_are_left_alone(tmp_path):
         ("[state]\nstore = {}\n", 2, "must be a text or a number"),
         ("# store\n[state]\ndir = 'x'\nstore = 'cloud'\n", 4, "must be one of files, database"),
         ("[limits]\nmax_attempts = 0\n", 2, "must be a whole number, 1 or more"),
-        ("[limits]\nmax_attempts = true\n", 2, "must be a text or a number"),
+        ("[limits]\nmax_attempts = true\n", 2, "is 'true' but must be a whole number"),
         ("[limits]\nmax_attempts = [\n 1,\n]\n", 2, "must be a text or a number"),
         ("[state]\nstore = ''\n", 2, "must be a text or a number"),
         ("[state]\nstore = = 1\n", 2, "this is not TOML"),

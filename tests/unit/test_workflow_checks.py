@@ -207,7 +207,7 @@ def test_a_definition_without_problems_can_run_to_its_end(needs):
         ([phase("build"), phase("test", on_rework="test")], "it does not come earlier"),
         (
             [phase("build"), phase("lint", on_rework="build")],
-            "only phases under reviewing or testing can ask for rework, and it runs under linting",
+            "only phases under reviewing or shipping or testing can ask for rework, and it runs under linting",
         ),
         (
             [phase("plan"), phase("build"), phase("test", on_rework="plan")],
@@ -216,7 +216,7 @@ def test_a_definition_without_problems_can_run_to_its_end(needs):
     ],
     ids=["unknown", "later", "itself", "from-lint", "to-plan"],
 )
-def test_rework_goes_from_tests_and_reviews_back_to_building(phases, words):
+def test_rework_goes_from_tests_reviews_and_shipping_back_to_building(phases, words):
     [(path, message)] = said(*phases)
 
     assert path[1] == "on_rework"

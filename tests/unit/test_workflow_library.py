@@ -8,7 +8,7 @@ import pytest
 
 from adws.adw_modules.spelling import hint, nearest
 from adws.adw_modules.state_table import PIPELINE
-from adws.adw_modules.workflow import AGENT, STATE_OF_PHASE, PhaseSpec, Timeouts
+from adws.adw_modules.workflow import AGENT, RUNNERS, STATE_OF_PHASE, PhaseSpec, Timeouts
 from adws.adw_modules.workflow_checks import check_workflow
 from adws.adw_modules.workflow_library import ALIASES, built_in_names, built_ins, overlaid
 
@@ -81,7 +81,7 @@ def test_the_short_names_are_built_in(name, phases):
 def test_a_built_in_is_sound_once_there_is_an_agent(name):
     spec = built_ins()[name]
 
-    assert check_workflow(spec, runners=(AGENT,), has_file=lambda _name: True) == []
+    assert check_workflow(spec, runners=(AGENT, *RUNNERS), has_file=lambda _name: True) == []
     assert spec.name == name
     assert spec.source == "built in"
     assert spec.description.endswith(".")
@@ -104,10 +104,22 @@ def test_only_the_clean_up_may_fail_without_harm():
     assert optional == {"clean"}
 
 
-def test_tests_and_reviews_send_work_back_where_there_is_a_build():
+def test_shipping_and_cleaning_are_done_by_adw_itself():
+    sdlc = built_ins()["sdlc"]
+
+    assert {phase.name: phase.runner for phase in sdlc.phases if phase.runner != AGENT} == {
+        "ship": "ship",
+        "clean": "clean",
+    }
+    assert sdlc.phase("ship").prompt == sdlc.phase("clean").prompt == ""
+
+
+def test_tests_reviews_and_shipping_send_work_back_where_there_is_a_build():
     known = built_ins()
 
-    assert known["sdlc"].phase("test").on_rework == known["sdlc"].phase("review").on_rework == "build"
+    for name in ("test", "review", "ship"):
+        assert known["sdlc"].phase(name).on_rework == "build"
+    assert known["ship"].phase("ship").on_rework == ""
     assert known["test"].phase("test").on_rework == ""
     assert known["sdlc"].phase("lint").on_rework == ""
 
@@ -146,7 +158,7 @@ def test_ship_does_not_need_a_phase_that_was_made_optional():
     spec = built_ins({"lint": {"is_required": False}})["sdlc"]
 
     assert spec.phase("ship").needs == ("plan", "build", "test", "review", "document")
-    assert check_workflow(spec, runners=(AGENT,), has_file=lambda _name: True) == []
+    assert check_workflow(spec, runners=(AGENT, *RUNNERS), has_file=lambda _name: True) == []
 
 
 # --- spelling --------------------------------------------------------------------------------------------------

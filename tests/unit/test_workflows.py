@@ -213,7 +213,7 @@ def test_a_prompt_that_is_there_is_accepted():
 
 def test_an_overlay_that_names_a_runner_needs_that_runner():
     assert refused('[phases.plan]\nprompt = "plan.md"') == [
-        f"{FILE}:1: [phases.plan] there is no runner 'agent'; there are: command, python"
+        f"{FILE}:1: [phases.plan] there is no runner 'agent'; there are: command, python, ship, clean"
     ]
 
 

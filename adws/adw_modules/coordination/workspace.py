@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effect_rules, path_patterns, work_names
-from adws.adw_modules.coordination.held_ports import HeldPorts
+from adws.adw_modules.coordination.held_ports import HeldPorts, held_by
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.ledger import Ledger
 from adws.adw_modules.errors import GitError, NotOurs, PathsNotAllowed
@@ -24,6 +24,7 @@ from adws.adw_modules.interfaces_resources import (
     Effect,
     GitRepository,
     GitWorkplace,
+    PortPair,
     Ports,
     Quotas,
     Worktree,
@@ -56,7 +57,8 @@ class WorkspaceParts:
     trees_dir: Path = Path("trees")
     remote: str = "origin"
     #: Puts into a new worktree what git does not have, and runs what sets it up.
-    fill: Callable[[WorkflowDocument, Path], None] = lambda _document, _path: None
+    fill: Callable[[WorkSession, Path], None] = lambda _session, _path: None
+    write_ports: Callable[[Path, PortPair], object] = lambda _path, _pair: None  #: tells a worktree its ports
 
 
 class Workspace:
@@ -104,8 +106,11 @@ class Workspace:
             ledger.undone(WORKTREE, "gone")
         facts = ledger.facts(WORKTREE) or self._make(git, session, ledger)
         if not facts.get("is_filled"):
-            self._parts.fill(session.document, Path(str(facts["path"])))
+            self._parts.fill(session, Path(str(facts["path"])))
             ledger.note(WORKTREE, {"is_filled": True})
+        pair = held_by(session.document)
+        if pair is not None:
+            self._parts.write_ports(Path(str(facts["path"])), pair)
 
     def _make(self, git: GitRepository, session: WorkSession, ledger: Ledger) -> JsonObject:
         document = session.document

@@ -108,6 +108,7 @@ class WorkSession:
         self._thawed: WorkflowSpec | None = None
         self._machine: WorkflowStateMachine | None = None
         self._ready: Chosen | None = None  #: begun by our last write and not run yet
+        self._chosen: Chosen | None = None  #: whose attempt was run last
         self._context_made: tuple[Chosen, PhaseContext] | None = None  #: of the attempt that runs
 
     @property
@@ -241,8 +242,15 @@ class WorkSession:
 
         return RunReport(ok=False, error=TypeError(wrong))
 
+    def running(self) -> tuple[PhaseSpec, PhaseContext]:
+        """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
+        if self._chosen is None:
+            raise UsageError(f"workflow {self.document.adw_id} has no attempt that runs")
+
+        return self._chosen.spec, self._new_context(self._chosen, {})
+
     def _work(self, chosen: Chosen) -> object:
-        phase = chosen.spec
+        phase, self._chosen = chosen.spec, chosen
         self._parts.prepare(self)
         with self._parts.around(self.document) as env:
             context = self._context(chosen, env)

@@ -94,6 +94,15 @@ class Ledger:
         """Write down that the pull request is merged: from here on nothing is rolled back."""
         self._session.change(lambda draft: draft.machine.mark_merged())
 
+    def warn(self, warning: str) -> None:
+        """Write down something that went otherwise than asked for and does not keep the work from being done."""
+
+        def rule(draft: Draft) -> None:
+            if warning not in draft.document.warnings:
+                draft.document.warnings = [*draft.document.warnings, warning]
+
+        self._session.change(rule)
+
     def set_fields(self, **fields: JsonValue) -> None:
         """Set fields of the document that say where an effect is."""
 
@@ -127,4 +136,3 @@ class Ledger:
         self._session.change(rule)
 
         return facts
-
