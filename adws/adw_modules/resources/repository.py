@@ -1,0 +1,393 @@
+"""
+The repository a home is in: its refs, its worktrees, its remote.
+
+The person's main checkout is never changed: not its HEAD, not its index, not its files. What the caller did not make,
+or what was changed since, is left alone with NotOurs: a worktree is known by the reason it was locked with, a branch by
+the commit it is at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import cached_property
+from pathlib import Path
+
+from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.interfaces_resources import PushResult, Worktree
+from adws.adw_modules.resources import repository_lock
+from adws.adw_modules.resources.git import CHECKOUT_SECONDS, Answer, GitCommands
+from adws.adw_modules.resources.git_names import check_branch
+
+#: Where refs of ours live that are no branches.
+OUR_REFS = "refs/adw/"
+_NO_COMMIT = re.compile("0+")
+
+
+class RepositoryGit:
+    """A `GitRepository` on this machine."""
+
+    def __init__(self, commands: GitCommands, *, trees: Path, clock: Clock, remote: str = "origin") -> None:
+        """Work on the repository that the home of *commands* is in; worktrees are made and removed below *trees*."""
+        self._commands = commands
+        self._trees = trees
+        self._clock = clock
+        self._remote = remote
+
+    # --- looking -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def common_dir(self) -> Path:
+        """The git directory that all worktrees share; raises GitError when there is no repository."""
+        found = self._commands.ask("rev-parse", "--path-format=absolute", "--git-common-dir")
+        if found.status != 0:
+            raise GitError(
+                f"{self._commands.home} is in no git repository ({found.reason}): run adw inside one, or set ADW_HOME"
+            )
+
+        return Path(os.fsdecode(found.out).rstrip("\n"))
+
+    @cached_property
+    def root(self) -> Path:
+        """The main checkout."""
+        return next(self._entries()).path
+
+    def default_branch(self) -> str:
+        """Return the remote's default branch, or the main checkout's when there is no remote."""
+        url = self._url()
+        if url is None:
+            return self._branch_of_main_checkout()
+        with suppress(GitUnreachable):
+            said = self._ask_remote("ls-remote", "--symref", "--end-of-options", self._remote, "HEAD", url=url)
+            found = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", said.text, re.MULTILINE)
+            if found is not None:
+                return found[1]
+        known = self._git("symbolic-ref", "--quiet", f"refs/remotes/{self._remote}/HEAD", ok=(0, 1, 128)).text.strip()
+
+        return known.removeprefix(f"refs/remotes/{self._remote}/") or self._branch_of_main_checkout()
+
+    def fetch(self, branch: str) -> str:
+        """Fetch *branch* from the remote and return its commit; the local one when there is no remote."""
+        check_branch(branch)
+        url = self._url()
+        if url is None:
+            return self._commit(f"refs/heads/{branch}", f"there is no branch {branch} here, and no {self._remote}")
+        there = self.remote_commit(branch)
+        if there is None:
+            raise GitError(f"the remote {self._remote} has no branch {branch}")
+        kept = f"refs/remotes/{self._remote}/{branch}"
+        self._ask_remote(
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--end-of-options",
+            self._remote,
+            f"+refs/heads/{branch}:{kept}",
+            url=url,
+        )
+
+        return self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
+
+    def last_known(self, branch: str) -> str | None:
+        """Return the commit *branch* of the remote was at when it was last fetched; else that of the local one."""
+        check_branch(branch)
+
+        return self.commit_of(f"refs/remotes/{self._remote}/{branch}") or self.commit_of(f"refs/heads/{branch}")
+
+    def commit_of(self, ref: str) -> str | None:
+        """Return the commit *ref* names, None when it names none."""
+        if not ref or "\0" in ref:
+            return None
+        found = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", ok=(0, 1, 128))
+
+        return found.text.strip() or None
+
+    def refs(self) -> Mapping[str, str]:
+        """Return every ref and its commit: before and after a phase they show what appeared."""
+        form = "--format=%(refname)%00%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)"
+        lines = os.fsdecode(self._git("for-each-ref", form).out).splitlines()
+
+        return dict(line.split("\0", 1) for line in lines)
+
+    def worktrees(self) -> tuple[Worktree, ...]:
+        """Return the linked worktrees, the main one left out."""
+        return tuple(self._entries())[1:]
+
+    # --- worktrees ---------------------------------------------------------------------------------------------
+
+    def add_worktree(self, path: Path, *, branch: str, start: str, reason: str) -> Worktree:
+        """
+        Make branch and worktree from *start*, locked with *reason*; raise GitError, and then nothing is left.
+
+        One that is there already with this reason and branch is returned as it is: the caller was stopped after it.
+        """
+        check_branch(branch)
+        commit = self._commit(start, f"{start} names no commit")
+        path = self._checked_place(path)
+        with self._locked():
+            present = self._at(path)
+            if present is not None and (present.branch, present.lock_reason) == (branch, reason) and path.is_dir():
+                return present
+            if present is not None or path.exists():
+                raise GitError(f"{path} is there already{_whose(present)}: roll its workflow back, or move it away")
+            had_branch = self._refuse_other_branch(branch, commit)
+            try:
+                return self._add(path, branch, commit, reason, has_branch=had_branch)
+            except BaseException:
+                self._undo_add(path, branch, commit, had_branch=had_branch)
+                raise
+
+    def _refuse_other_branch(self, branch: str, commit: str) -> bool:
+        """Say whether the branch is there, at *commit*; raise GitError when it is anywhere else."""
+        at = self.commit_of(f"refs/heads/{branch}")
+        if at not in {None, commit}:
+            raise GitError(f"the branch {branch} is there already, at another commit: delete it, or name another")
+
+        return at is not None
+
+    def _add(self, path: Path, branch: str, commit: str, reason: str, *, has_branch: bool) -> Worktree:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = () if has_branch else ("--no-track", "-b", branch)
+        start = branch if has_branch else commit
+        self._git(
+            *("worktree", "add", "--quiet", "--lock", "--reason", reason, *new, "--end-of-options", str(path), start),
+            seconds=CHECKOUT_SECONDS,
+        )
+        made = self._at(path)
+        if made is None:
+            raise GitError(f"git made the worktree {path}, but does not know it")
+
+        return made
+
+    def _undo_add(self, path: Path, branch: str, commit: str, *, had_branch: bool) -> None:
+        """Remove what a failed add left: there was no such directory before, and we hold the lock."""
+        _remove_tree(path)
+        self._forget(path)
+        if not had_branch:
+            self._git("update-ref", "-d", f"refs/heads/{branch}", commit, ok=(0, 1, 128))
+
+    def remove_worktree(self, path: Path, *, reason: str) -> bool:
+        """Remove the worktree that was locked with *reason*; False when there is none. Raises NotOurs for another's."""
+        path = self._checked_place(path)
+        with self._locked():
+            present = self._at(path)
+            if present is None:
+                return self._remove_unknown(path)
+            if present.lock_reason != reason:
+                raise NotOurs(f"the worktree {path} is left alone{_whose(present)}, not {reason!r}")
+            if (path / ".git").is_dir():
+                raise NotOurs(f"{path} is a repository of its own now: it is left alone, remove it by hand")
+            # The directory first: while git knows the worktree, a removal that was stopped can be told to be ours.
+            _remove_tree(path)
+            self._forget(path)
+
+        return True
+
+    def _remove_unknown(self, path: Path) -> bool:
+        """Remove what an add left that was killed at its very start; anything else git does not know is not ours."""
+        if path.exists() and any(path.iterdir()):
+            raise NotOurs(f"{path} is no worktree of this repository: it is left alone")
+        was_there = path.exists()
+        if was_there:
+            path.rmdir()
+
+        return self._forget(path) or was_there
+
+    def _forget(self, path: Path) -> bool:
+        """Make git forget the worktree whose directory is gone; only this one, unlike `git worktree prune`."""
+        known = self._at(path) is not None
+        if known:
+            self._git("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
+        admin = self.common_dir / "worktrees" / path.name
+        if not (admin / "gitdir").exists() and admin.is_dir() and not admin.is_symlink():
+            shutil.rmtree(admin)  # killed before git could write whose it is: git itself would prune it
+            return True
+
+        return known
+
+    def _checked_place(self, path: Path) -> Path:
+        """Return *path* without links above it; raise NotOurs unless it is, as itself, directly below our trees."""
+        place = self._trees.resolve() / path.name
+        if not path.is_absolute() or path.parent.resolve() / path.name != place or path.name in {"", ".", ".."}:
+            raise NotOurs(f"{path} is not below {self._trees}: adw makes and removes worktrees there only")
+        if place.is_symlink():
+            raise NotOurs(f"{path} is a symbolic link: it is left alone, adw does not follow links")
+        if place == self.root:
+            raise NotOurs(f"{path} is the main checkout: it is left alone")
+
+        return place
+
+    # --- refs --------------------------------------------------------------------------------------------------
+
+    def delete_branch(self, branch: str, *, expected: str) -> bool:
+        """Delete a local branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
+        ref = f"refs/heads/{check_branch(branch)}"
+        with self._locked():
+            if self.commit_of(ref) is None:
+                return False
+            used = next((entry.path for entry in self._entries() if entry.branch == branch), None)
+            if used is not None:
+                raise NotOurs(f"the branch {branch} is checked out in {used}: it is left alone")
+            done = self._git("update-ref", "-d", ref, expected, ok=(0, 1, 128))
+            now = self.commit_of(ref)
+        if now is not None and now != expected:
+            raise NotOurs(f"the branch {branch} moved from {expected[:12]} to {now[:12]}: it is left alone")
+        if now is not None:
+            raise GitError(f"the branch {branch} could not be deleted: {done.reason}")
+
+        return True
+
+    def save_ref(self, ref: str, commit: str) -> None:
+        """Make *ref* name *commit*: a salvage that nothing collects."""
+        if not ref.startswith(OUR_REFS):
+            raise GitError(f"{ref!r} is not below {OUR_REFS}: adw keeps its own refs there")
+        check_branch(ref)
+        self._git("update-ref", "--end-of-options", ref, self._commit(commit, f"{commit} names no commit"))
+
+    # --- the remote --------------------------------------------------------------------------------------------
+
+    def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
+        """Push with lease: the remote branch must be at *expected*, None: must not exist."""
+        ref = f"refs/heads/{check_branch(branch)}"
+        url = self._url()
+        if url is None:
+            raise GitError(f"there is no remote {self._remote}: add it with git remote add, or set git.remote")
+        if self.commit_of(ref) is None:
+            raise GitError(f"there is no branch {branch} to push")
+        place = self._at(worktree)
+        if place is None or place.branch != branch:
+            raise GitError(f"{worktree} is not on the branch {branch}: what was made there would not be pushed")
+        try:
+            said = self._push(f"--force-with-lease={ref}:{expected or ''}", f"{ref}:{ref}", url=url)
+        except GitUnreachable:
+            return PushResult(pushed=False, reason="unreachable")
+        if said.status == 0:
+            return PushResult(pushed=True)
+
+        return PushResult(pushed=False, reason="stale" if "(stale info)" in said.text else "rejected")
+
+    def delete_remote_branch(self, branch: str, *, expected: str) -> bool:
+        """Delete the remote branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
+        ref = f"refs/heads/{check_branch(branch)}"
+        url = self._url()
+        if url is None or self.remote_commit(branch) is None:
+            return False
+        if branch == self.default_branch():
+            raise NotOurs(f"{branch} is the default branch of {self._remote}: it is left alone")
+        said = self._push(f"--force-with-lease={ref}:{expected}", f":{ref}", url=url)
+        if said.status == 0:
+            return True
+        now = self.remote_commit(branch)
+        if now is None:
+            return False
+        if now != expected:
+            raise NotOurs(f"the branch {branch} of {self._remote} moved to {now[:12]}: it is left alone")
+
+        raise GitError(f"{self._remote} refused to delete the branch {branch}: {said.reason}")
+
+    def remote_commit(self, branch: str) -> str | None:
+        """Ask the remote for the commit of *branch*, None when there is no such branch."""
+        ref = f"refs/heads/{check_branch(branch)}"
+        url = self._url()
+        if url is None:
+            return None
+        said = self._ask_remote("ls-remote", "--end-of-options", self._remote, ref, url=url)
+        rows = (line.split("\t", 1) for line in os.fsdecode(said.out).splitlines())
+
+        return next((row[0] for row in rows if row[-1] == ref), None)
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _push(self, lease: str, refspec: str, *, url: str) -> Answer:
+        """Push one ref and nothing that belongs to it: no tags, no submodules, no hooks."""
+        options = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", lease)
+
+        return self._ask_remote("push", *options, "--end-of-options", self._remote, refspec, url=url, ok=(0, 1))
+
+    def _ask_remote(self, *args: str, url: str, ok: tuple[int, ...] = (0,)) -> Answer:
+        return self._commands.ask_remote(f"--git-dir={self.common_dir}", *args, url=url, ok=ok)
+
+    def _git(self, *args: str, ok: tuple[int, ...] = (0,), seconds: float = CHECKOUT_SECONDS) -> Answer:
+        """Run a command on the repository itself, whatever lies in the way of finding it."""
+        return self._commands.run(f"--git-dir={self.common_dir}", *args, ok=ok, seconds=seconds)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return repository_lock.holding(self.common_dir, clock=self._clock)
+
+    def _url(self) -> str | None:
+        """Return where pushes and fetches go, None without a remote."""
+        return self._git("remote", "get-url", "--end-of-options", self._remote, ok=(0, 2, 128)).text.strip() or None
+
+    def _branch_of_main_checkout(self) -> str:
+        branch = next(self._entries()).branch
+        if not branch:
+            raise GitError(f"{self.root} is on no branch, and {self._remote} names no default one: check one out")
+
+        return branch
+
+    def _commit(self, ref: str, otherwise: str) -> str:
+        found = self.commit_of(ref)
+        if found is None:
+            raise GitError(otherwise)
+
+        return found
+
+    def _at(self, path: Path) -> Worktree | None:
+        return next((entry for entry in self.worktrees() if entry.path == path), None)
+
+    def _entries(self) -> Iterator[Worktree]:
+        """Yield every worktree, the main one first."""
+        said = os.fsdecode(self._git("worktree", "list", "--porcelain", "-z").out)
+        for block in said.split("\0\0"):
+            pairs = (line.partition(" ") for line in block.split("\0") if line)
+            facts = {name: value for name, _, value in pairs}
+            if "worktree" in facts:
+                yield _worktree(facts)
+
+
+def _worktree(facts: Mapping[str, str]) -> Worktree:
+    path, head = Path(facts["worktree"]), facts.get("HEAD", "")
+
+    return Worktree(
+        path=path,
+        branch=facts.get("branch", "").removeprefix("refs/heads/"),
+        head="" if _NO_COMMIT.fullmatch(head) else head,
+        lock_reason=facts.get("locked", ""),
+        is_prunable="prunable" in facts or not path.exists(),
+    )
+
+
+def _whose(found: Worktree | None) -> str:
+    if found is None:
+        return ""
+
+    return f": it is locked with {found.lock_reason!r}" if found.lock_reason else ": it is not locked"
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a directory with everything in it, following no link; what was made read-only is made writable."""
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        for folder, _, _, fd in os.fwalk(path, follow_symlinks=False):
+            with suppress(OSError):
+                os.fchmod(fd, 0o700)
+            del folder
+        _remove_again(path)
+    except OSError as exc:
+        raise GitError(f"{path} cannot be removed: {exc.strerror or exc}") from exc
+
+
+def _remove_again(path: Path) -> None:
+    try:
+        shutil.rmtree(path)
+    except OSError as exc:
+        raise GitError(f"{path} cannot be removed: {exc.filename}: {exc.strerror}; remove it by hand") from exc

@@ -1,0 +1,157 @@
+"""
+A worktree as a place to work in: what changed there, commits, patches, rebases.
+
+It refuses to work anywhere but in a linked worktree, so the person's main checkout cannot be committed to by mistake.
+Files that adw itself puts into a worktree are no part of the work and are never committed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from adws.adw_modules.errors import GitError
+from adws.adw_modules.resources import dead_locks
+from adws.adw_modules.resources.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands
+
+#: What adw writes into every worktree: which ports are its own.
+PORTS_FILE = ".ports.env"
+#: With a wildcard: git takes a plain name that is ignored for a mistake, even where it is left out.
+_ALL_BUT_OURS = (".", f":(top,exclude,glob){PORTS_FILE[:-1]}[{PORTS_FILE[-1]}]")
+#: Two letters and a space stand before each path that `git status` names.
+_MARKS = 3
+
+
+class WorkplaceGit:
+    """A `GitWorkplace` on this machine."""
+
+    def __init__(self, commands: GitCommands) -> None:
+        self._commands = commands
+
+    def status(self, path: Path) -> tuple[str, ...]:
+        """Return the paths with changes that are not committed."""
+        self.git_dir(path)
+        said = self._git(path, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+        names = (part[_MARKS:] for part in said.parts)
+
+        return tuple(name for name in names if name != PORTS_FILE)
+
+    def commit_all(self, path: Path, message: str) -> str | None:
+        """Commit everything and return the commit, None when there was nothing to commit."""
+        git_dir = self.git_dir(path)
+        dead_locks.clear(git_dir, path)
+        self._git(path, "add", "--all", "--", *_ALL_BUT_OURS, seconds=CHECKOUT_SECONDS)
+        if self._git(path, "diff", "--cached", "--quiet", "--no-ext-diff", ok=(0, 1)).status == 0:
+            return None
+        self._git(path, "commit", "--quiet", "--no-verify", "--cleanup=whitespace", f"--message={message}")
+
+        return self._head(path)
+
+    def diff(self, path: Path, base: str) -> str:
+        """Return the patch from *base* to the head."""
+        return self._difference(path, base, "--binary").text
+
+    def changed_files(self, path: Path, base: str) -> tuple[str, ...]:
+        """Return the files that differ from *base*."""
+        return self._difference(path, base, "--name-only", "-z", "--no-renames").parts
+
+    def patch_of_changes(self, path: Path) -> bytes:
+        """Return what is not committed, untracked files included, as a patch."""
+        git_dir = self.git_dir(path)
+        # In an index of its own: the worktree's is left as it is, and may be locked by a git that was killed.
+        spare = git_dir / "adw-patch-index"
+        spare.unlink(missing_ok=True)
+        try:
+            if (git_dir / "index").is_file():
+                shutil.copyfile(git_dir / "index", spare)
+            env = {"GIT_INDEX_FILE": str(spare)}
+            self._ask(path, env, "add", "--all", "--", *_ALL_BUT_OURS)
+            return self._ask(path, env, "diff", "--cached", "--binary", "--no-ext-diff", "--no-textconv", "HEAD").out
+        finally:
+            spare.unlink(missing_ok=True)
+            spare.with_name(f"{spare.name}.lock").unlink(missing_ok=True)
+
+    def rebase(self, path: Path, onto: str) -> tuple[str, ...]:
+        """Rebase onto a commit; return the files in conflict, and then nothing is changed."""
+        git_dir = self.git_dir(path)
+        dead_locks.clear(git_dir, path)
+        self._stop_rebase(path, git_dir)
+        tip = self._known(path, onto)
+        done = self._commands.ask(
+            *("rebase", "--quiet", "--merge", "--no-verify", "--no-stat", tip), cwd=path, seconds=CHECKOUT_SECONDS
+        )
+        if done.status == 0:
+            return ()
+        conflicts = self._git(path, "diff", "--name-only", "--diff-filter=U", "-z").parts
+        self._stop_rebase(path, git_dir)
+        if not conflicts:
+            raise GitError(f"git rebase failed in {path}: {done.reason}")
+
+        return tuple(dict.fromkeys(conflicts))
+
+    def git_dir(self, path: Path) -> Path:
+        """Return the private git directory of the worktree *path*; raise GitError when it is not a linked one."""
+        if not (path / ".git").is_file():
+            raise GitError(f"{path} is no linked worktree: adw works in those only")
+        said = self._git(
+            path, "rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel"
+        )
+        git_dir, common, top = os.fsdecode(said.out).splitlines()
+        if git_dir == common or Path(top) != path.resolve():
+            raise GitError(f"{path} is not a worktree of its own: it belongs to {top}")
+
+        return Path(git_dir)
+
+    def branch(self, path: Path) -> str:
+        """Return the branch the worktree is on, "" when it is on none."""
+        return self._git(path, "symbolic-ref", "--quiet", "--short", "HEAD", ok=(0, 1)).text.strip()
+
+    def has_commit(self, path: Path, commit: str) -> bool:
+        """Say whether *commit* is in the repository, whole enough to be read."""
+        return self._git(path, "cat-file", "-e", f"{commit}^{{commit}}", ok=(0, 1, 128)).status == 0
+
+    def ignored(self, path: Path, names: tuple[str, ...]) -> frozenset[str]:
+        """Return those of *names*, relative to *path*, that git ignores there."""
+        if not names:
+            return frozenset()
+
+        said = self._git(path, "check-ignore", "--", *names, ok=(0, 1))
+
+        return frozenset(os.fsdecode(said.out).splitlines())
+
+    def _difference(self, path: Path, base: str, *options: str) -> Answer:
+        self.git_dir(path)
+
+        return self._git(
+            path, "diff", "--no-ext-diff", "--no-textconv", *options, self._known(path, base), "HEAD", "--"
+        )
+
+    def _known(self, path: Path, ref: str) -> str:
+        """Return the commit of *ref*: what a caller names could be read as an option, a commit cannot."""
+        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        found = self._git(path, *asked, ok=(0, 1, 128)).text.strip()
+        if not found:
+            raise GitError(f"{ref} names no commit")
+
+        return found
+
+    def _head(self, path: Path) -> str:
+        return self._known(path, "HEAD")
+
+    def _stop_rebase(self, path: Path, git_dir: Path) -> None:
+        """Undo a rebase that is not finished: ours that met a conflict, or one that was killed."""
+        if (git_dir / "rebase-merge").is_dir() or (git_dir / "rebase-apply").is_dir():
+            dead_locks.clear(git_dir, path)
+            self._git(path, "rebase", "--abort")
+
+    def _ask(self, path: Path, env: Mapping[str, str], *args: str) -> Answer:
+        answer = self._commands.ask(*args, cwd=path, env=env, seconds=CHECKOUT_SECONDS)
+        if answer.status != 0:
+            raise GitError(f"git {args[0]} failed in {path}: {answer.reason}")
+
+        return answer
+
+    def _git(self, path: Path, *args: str, ok: tuple[int, ...] = (0,), seconds: float = LOCAL_SECONDS) -> Answer:
+        return self._commands.run(*args, cwd=path, ok=ok, seconds=seconds)

@@ -1,0 +1,513 @@
+"""Real repositories: worktrees, branches and pushes are made once, undone once, and nobody else's work is touched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
+from adws.adw_modules.interfaces_resources import PushResult
+from adws.adw_modules.resources import git as git_module
+from adws.adw_modules.resources.git import GitCommands
+from adws.testing import FakeClock
+from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab
+
+ROOT = Path(__file__).parents[2]
+ADW_ID = "1a2b3c4d"
+BRANCH = "feature-issue-1-adw-1a2b3c4d-work"
+REASON = f"adw:{ADW_ID}"
+
+
+@pytest.fixture
+def lab(tmp_path) -> Lab:
+    return make_lab(tmp_path)
+
+
+# --- the main checkout -----------------------------------------------------------------------------------------
+
+
+def test_the_main_checkout_is_never_touched(lab):
+    """
+    HEAD, index, files, configuration and work in progress are byte for byte what they were.
+    """
+    before = lab.main_checkout()
+
+    made = lab.add()
+    (made.path / "new.txt").write_text("new")
+    commit = lab.workplace.commit_all(made.path, "feat: add")
+    commit_on_remote(lab, "theirs.txt", "theirs")
+    lab.workplace.rebase(made.path, lab.repository.fetch("main"))
+    tip = lab.repository.commit_of(BRANCH)
+    lab.repository.push(made.path, BRANCH, expected=None)
+    lab.repository.save_ref(f"refs/adw/salvage/{ADW_ID}", commit)
+    lab.repository.delete_remote_branch(BRANCH, expected=tip)
+    lab.repository.remove_worktree(made.path, reason=REASON)
+    lab.repository.delete_branch(BRANCH, expected=tip)
+
+    assert lab.main_checkout() == before
+
+
+def test_work_is_refused_in_the_main_checkout_and_in_a_directory_inside_a_worktree(lab):
+    made = lab.add()
+    (made.path / "sub").mkdir()
+    for place in (lab.main, made.path / "sub", lab.main.parent):
+        for act in (lambda p: lab.workplace.commit_all(p, "x"), lab.workplace.status, lab.workplace.patch_of_changes):
+            with pytest.raises(GitError, match="linked worktree"):
+                act(place)
+
+
+def test_a_place_that_is_no_repository_says_what_to_do(tmp_path):
+    (tmp_path / "plain").mkdir()
+
+    with pytest.raises(GitError, match=r"is in no git repository .*: run adw inside one, or set ADW_HOME"):
+        hands_on(tmp_path / "plain").repository.worktrees()
+
+
+# --- adding ----------------------------------------------------------------------------------------------------
+
+
+def test_a_worktree_has_its_branch_its_lock_and_no_upstream(lab):
+    start = lab.repository.fetch("main")
+
+    made = lab.add()
+
+    assert (made.path, made.branch, made.head) == (lab.trees / ADW_ID, BRANCH, start)
+    assert (made.lock_reason, made.is_prunable) == (REASON, False)
+    assert lab.repository.worktrees() == (made,)
+    config = subprocess.run(["git", "config", f"branch.{BRANCH}.remote"], cwd=lab.main, check=False)
+    assert config.returncode == 1, "a plain git push of the agent goes nowhere"
+
+
+def test_adding_again_after_a_crash_finds_what_was_made(lab):
+    first = lab.add()
+    (first.path / "work.txt").write_text("work")
+
+    assert lab.add() == first
+    assert (first.path / "work.txt").exists()
+
+
+def test_a_branch_that_an_earlier_add_left_is_used(lab):
+    start = lab.repository.fetch("main")
+    git(lab.main, "branch", "--no-track", BRANCH, start)
+
+    assert lab.add().head == start
+
+
+def test_a_branch_at_another_commit_is_refused_and_left(lab):
+    theirs = commit_on_remote(lab, "a.txt", "a")
+    old = lab.repository.commit_of("refs/heads/main")
+    git(lab.main, "branch", "--no-track", BRANCH, old)
+
+    with pytest.raises(GitError, match="is there already, at another commit"):
+        lab.add()
+
+    assert lab.repository.commit_of(BRANCH) == old != theirs
+    assert lab.repository.worktrees() == ()
+
+
+def test_a_directory_of_somebody_else_is_refused_and_left(lab):
+    (lab.trees / ADW_ID).mkdir(parents=True)
+    (lab.trees / ADW_ID / "theirs.txt").write_text("theirs")
+
+    with pytest.raises(GitError, match="is there already"):
+        lab.add()
+
+    assert (lab.trees / ADW_ID / "theirs.txt").read_text() == "theirs"
+    assert lab.repository.commit_of(BRANCH) is None
+
+
+def test_a_failed_add_leaves_nothing(lab):
+    """
+    The checkout fails half-way: a filter that every file needs is broken.
+    """
+    before = dict(lab.repository.refs())
+    git(lab.main, "config", "filter.broken.smudge", "false")
+    git(lab.main, "config", "filter.broken.required", "true")
+    (lab.main / ".git" / "info" / "attributes").write_text("*.py filter=broken\n")
+
+    with pytest.raises(GitError, match="git worktree add failed"):
+        lab.add()
+
+    assert not (lab.trees / ADW_ID).exists()
+    assert lab.repository.worktrees() == ()
+    assert dict(lab.repository.refs()) == {**before, "refs/remotes/origin/main": lab.repository.fetch("main")}
+    assert list((lab.main / ".git" / "worktrees").glob("*")) == []
+
+
+def test_ten_processes_add_at_once_without_a_git_lock_error(lab):
+    ids = [f"{number:08x}" for number in range(10)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main)]
+    running = [
+        subprocess.Popen([*command, adw_id], stdin=-1, stdout=-1, stderr=-1, text=True, env=env) for adw_id in ids
+    ]
+    for process in running:
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    ends = [process.communicate(timeout=120) for process in running]
+
+    assert [(process.returncode, err) for process, (_, err) in zip(running, ends, strict=True)] == [(0, "")] * 10
+    found = lab.repository.worktrees()
+    assert sorted(entry.path.name for entry in found) == ids
+    assert {entry.head for entry in found} == {out.strip() for out, _ in ends}
+    assert len({entry.head for entry in found}) == 10
+
+
+# --- removing --------------------------------------------------------------------------------------------------
+
+
+def test_removing_twice_is_removing_once(lab):
+    made = lab.add()
+
+    assert lab.repository.remove_worktree(made.path, reason=REASON) is True
+    assert lab.repository.remove_worktree(made.path, reason=REASON) is False
+    assert not made.path.exists()
+
+
+@pytest.mark.parametrize("prefix", ["1a2b3c4", "1a2b3c4d5"])
+def test_a_similar_name_is_another_worktree(lab, prefix):
+    made = lab.add()
+
+    assert lab.repository.remove_worktree(lab.trees / prefix, reason=f"adw:{prefix}") is False
+    assert made.path.is_dir()
+
+
+def test_a_directory_that_was_deleted_by_hand_is_forgotten_and_others_are_not(lab):
+    made, other = lab.add(), lab.add("5e6f7a8b", "feature-issue-2-adw-5e6f7a8b-work")
+    for entry in (made, other):
+        subprocess.run(["rm", "-rf", str(entry.path)], check=True)
+    assert [entry.is_prunable for entry in lab.repository.worktrees()] == [True, True]
+
+    assert lab.repository.remove_worktree(made.path, reason=REASON) is True
+
+    assert [entry.path for entry in lab.repository.worktrees()] == [other.path]
+
+
+@pytest.mark.parametrize("reason", ["adw:other", "", "a person's"])
+def test_a_worktree_of_somebody_else_is_left_alone(lab, reason):
+    path = lab.trees / ADW_ID
+    lock = ("--lock", "--reason", reason) if reason else ()
+    git(lab.main, "worktree", "add", "-q", *lock, "-b", "theirs", str(path))
+
+    with pytest.raises(NotOurs, match="is left alone"):
+        lab.repository.remove_worktree(path, reason=REASON)
+
+    assert (path / "app.py").exists()
+
+
+def test_nothing_outside_our_trees_is_removed(lab, tmp_path):
+    outside = tmp_path.resolve() / "elsewhere"
+    git(lab.main, "worktree", "add", "-q", "--lock", "--reason", REASON, "-b", "theirs", str(outside))
+    deeper = lab.trees / "a" / "b"
+
+    for path in (outside, lab.main, deeper, lab.trees, lab.trees / ".." / "app.py", Path("trees") / ADW_ID):
+        with pytest.raises(NotOurs):
+            lab.repository.remove_worktree(path, reason=REASON)
+
+    assert (outside / "app.py").exists()
+
+
+def test_a_symbolic_link_is_not_followed(lab, tmp_path):
+    target = tmp_path / "precious"
+    target.mkdir()
+    (target / "file").write_text("precious")
+    lab.trees.mkdir()
+    (lab.trees / ADW_ID).symlink_to(target)
+
+    with pytest.raises(NotOurs, match="symbolic link"):
+        lab.repository.remove_worktree(lab.trees / ADW_ID, reason=REASON)
+    made = lab.add("5e6f7a8b", "other-branch")
+    (made.path / "out").symlink_to(target)
+    lab.repository.remove_worktree(made.path, reason="adw:5e6f7a8b")
+
+    assert (target / "file").read_text() == "precious"
+
+
+def test_a_worktree_that_became_a_repository_of_its_own_is_left_alone(lab):
+    made = lab.add()
+    (made.path / ".git").unlink()
+    git(made.path, "init", "-q")
+
+    with pytest.raises(NotOurs, match="a repository of its own now"):
+        lab.repository.remove_worktree(made.path, reason=REASON)
+
+    assert (made.path / "app.py").exists()
+
+
+def test_what_was_made_read_only_is_removed_too(lab):
+    made = lab.add()
+    folder = made.path / "cache" / "mod"
+    folder.mkdir(parents=True)
+    (folder / "file").write_text("x")
+    folder.chmod(0o500)
+
+    assert lab.repository.remove_worktree(made.path, reason=REASON) is True
+    assert not made.path.exists()
+
+
+def test_what_an_add_left_that_was_killed_at_its_start_is_removed(lab):
+    """
+    git makes its own directory first, then says whose it is, then the worktree's directory.
+    """
+    lab.add("5e6f7a8b", "other-branch")
+    admin = lab.main / ".git" / "worktrees" / ADW_ID
+    admin.mkdir()
+    (lab.trees / ADW_ID).mkdir()
+
+    assert lab.repository.remove_worktree(lab.trees / ADW_ID, reason=REASON) is True
+
+    assert not admin.exists()
+    assert not (lab.trees / ADW_ID).exists()
+    assert len(lab.repository.worktrees()) == 1
+
+
+# --- branches --------------------------------------------------------------------------------------------------
+
+
+def test_a_branch_is_deleted_only_where_it_was_left(lab):
+    made = lab.add()
+    with pytest.raises(NotOurs, match="is checked out in"):
+        lab.repository.delete_branch(BRANCH, expected=made.head)
+    (made.path / "theirs.txt").write_text("theirs")
+    moved = lab.workplace.commit_all(made.path, "theirs")
+    lab.repository.remove_worktree(made.path, reason=REASON)
+
+    with pytest.raises(NotOurs, match="moved from"):
+        lab.repository.delete_branch(BRANCH, expected=made.head)
+    assert lab.repository.commit_of(BRANCH) == moved
+    assert lab.repository.delete_branch(BRANCH, expected=moved) is True
+    assert lab.repository.delete_branch(BRANCH, expected=moved) is False
+
+
+def test_the_branch_of_the_main_checkout_is_never_deleted(lab):
+    with pytest.raises(NotOurs, match="is checked out in"):
+        lab.repository.delete_branch("main", expected=lab.repository.commit_of("refs/heads/main"))
+
+
+def test_a_salvaged_commit_survives_its_branch(lab):
+    made = lab.add()
+    (made.path / "work.txt").write_text("work")
+    commit = lab.workplace.commit_all(made.path, "work")
+    lab.repository.save_ref(f"refs/adw/salvage/{ADW_ID}", commit)
+    lab.repository.remove_worktree(made.path, reason=REASON)
+    lab.repository.delete_branch(BRANCH, expected=commit)
+    git(lab.main, "-c", "gc.pruneExpire=now", "-c", "gc.reflogExpire=now", "gc", "-q", "--prune=now")
+
+    assert lab.repository.commit_of(f"refs/adw/salvage/{ADW_ID}") == commit
+    with pytest.raises(GitError, match="is not below refs/adw/"):
+        lab.repository.save_ref("refs/heads/main", commit)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["--upload-pack=x", "-b", "a..b", "a b", "a\nb", "x.lock", "@{u}", "a:b", "", "@", "/a", "a/", "a~1", "a/.b", "x" * 300],
+)
+def test_a_name_that_git_would_read_as_something_else_never_reaches_it(lab, name):
+    for call in (
+        lambda: lab.repository.add_worktree(lab.trees / ADW_ID, branch=name, start="HEAD", reason=REASON),
+        lambda: lab.repository.delete_branch(name, expected="0" * 40),
+        lambda: lab.repository.fetch(name),
+        lambda: lab.repository.push(lab.trees / ADW_ID, name, expected=None),
+        lambda: lab.repository.delete_remote_branch(name, expected="0" * 40),
+    ):
+        with pytest.raises(GitError, match="cannot be the name of a branch"):
+            call()
+    assert lab.repository.commit_of(name if name.startswith("-") else f"--{name}") is None
+
+
+# --- the remote ------------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_returns_what_the_remote_has_now(lab):
+    theirs = commit_on_remote(lab, "a.txt", "a")
+
+    assert lab.repository.default_branch() == "main"
+    assert lab.repository.fetch("main") == theirs == lab.repository.remote_commit("main")
+    with pytest.raises(GitError, match="the remote origin has no branch nothing"):
+        lab.repository.fetch("nothing")
+
+
+def test_the_default_branch_is_the_remotes_own(lab):
+    git(lab.remote, "branch", "trunk", "main")
+    git(lab.remote, "symbolic-ref", "HEAD", "refs/heads/trunk")
+
+    assert lab.repository.default_branch() == "trunk"
+
+
+def test_without_a_remote_the_main_checkout_decides(home):
+    repository = hands_on(home).repository
+
+    assert repository.default_branch() == "main"
+    assert repository.fetch("main") == repository.commit_of("HEAD")
+    assert repository.remote_commit("main") is None
+    assert repository.delete_remote_branch("gone", expected="0" * 40) is False
+    with pytest.raises(GitError, match="there is no remote origin"):
+        repository.push(home, "main", expected=None)
+
+
+def test_a_remote_that_is_gone_is_told_apart_from_a_refusal(lab):
+    made = lab.add()
+    lab.remote.rename(lab.remote.with_name("moved.git"))
+
+    with pytest.raises(GitUnreachable, match=r"the remote file://.*remote\.git cannot be reached"):
+        lab.repository.fetch("main")
+    assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=False, reason="unreachable")
+    assert lab.repository.default_branch() == "main", "as last known"
+    assert lab.repository.last_known("main") == made.head
+
+
+def test_a_push_needs_the_remote_to_be_where_it_was_left(lab):
+    made = lab.add()
+    (made.path / "a.txt").write_text("a")
+    first = lab.workplace.commit_all(made.path, "first")
+    assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=True)
+    assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=True), "the answer was lost"
+    theirs = commit_on_remote(lab, "b.txt", "b", branch=BRANCH)
+    (made.path / "c.txt").write_text("c")
+    lab.workplace.commit_all(made.path, "second")
+
+    assert lab.repository.push(made.path, BRANCH, expected=first) == PushResult(pushed=False, reason="stale")
+    assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=False, reason="stale")
+    assert lab.repository.remote_commit(BRANCH) == theirs
+    with pytest.raises(NotOurs, match="moved to"):
+        lab.repository.delete_remote_branch(BRANCH, expected=first)
+    assert lab.repository.push(made.path, BRANCH, expected=theirs) == PushResult(pushed=True), "a person said so"
+
+
+def test_a_remote_that_refuses_is_rejected(lab):
+    made = lab.add()
+    hook = lab.remote / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
+    hook.chmod(0o755)
+
+    assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=False, reason="rejected")
+
+
+def test_a_push_from_a_worktree_on_another_branch_is_refused(lab):
+    made = lab.add()
+    git(made.path, "checkout", "-q", "--detach")
+
+    with pytest.raises(GitError, match="is not on the branch"):
+        lab.repository.push(made.path, BRANCH, expected=None)
+
+
+def test_a_remote_branch_is_deleted_once_and_the_default_one_never(lab):
+    made = lab.add()
+    lab.repository.push(made.path, BRANCH, expected=None)
+
+    assert lab.repository.delete_remote_branch(BRANCH, expected=made.head) is True
+    assert lab.repository.delete_remote_branch(BRANCH, expected=made.head) is False
+    with pytest.raises(NotOurs, match="is the default branch"):
+        lab.repository.delete_remote_branch("main", expected=made.head)
+    assert lab.repository.remote_commit("main") is not None
+
+
+# --- surroundings ----------------------------------------------------------------------------------------------
+
+
+def test_no_hook_of_the_repository_runs(lab, tmp_path):
+    canary = tmp_path / "canary"
+    hooks = lab.main / ".git" / "hooks"
+    for name in ("post-checkout", "pre-commit", "commit-msg", "post-commit", "pre-push", "pre-rebase", "post-rewrite"):
+        (hooks / name).write_text(f"#!/bin/sh\necho {name} >> {canary}\nexit 1\n")
+        (hooks / name).chmod(0o755)
+    made = lab.add()
+    (made.path / "a.txt").write_text("a")
+    lab.workplace.commit_all(made.path, "work")
+    lab.workplace.rebase(made.path, commit_on_remote(lab, "b.txt", "b") and lab.repository.fetch("main"))
+
+    assert lab.repository.push(made.path, BRANCH, expected=None).pushed
+    assert not canary.exists()
+
+
+def test_variables_of_a_hook_lead_git_nowhere_else(lab, tmp_path, monkeypatch):
+    """
+    adw that is started by a git hook inherits GIT_DIR and GIT_INDEX_FILE of another repository.
+    """
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "stolen-index"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "user.name")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "Mallory")
+    made = lab.add()
+    (made.path / "a.txt").write_text("a")
+    lab.workplace.commit_all(made.path, "work")
+
+    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_CONFIG_COUNT"):
+        monkeypatch.delenv(name)
+    assert git(made.path, "log", "-1", "--format=%an <%ae>") == "adw tests <tests@adw.invalid>"
+    assert not (tmp_path / "stolen-index").exists()
+
+
+def test_the_persons_configuration_decides_nothing_but_who_commits(lab, tmp_path, monkeypatch):
+    config = tmp_path / "global"
+    config.write_text(
+        "[user]\n name = A Person\n email = person@example.invalid\n[commit]\n gpgSign = true\n"
+        "[core]\n autocrlf = true\n[diff]\n external = false\n"
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    made = lab.add()
+    (made.path / "a.txt").write_text("a\n")
+    lab.workplace.commit_all(made.path, "work")
+
+    assert git(made.path, "log", "-1", "--format=%an") == "A Person"
+    assert "+a" in lab.workplace.diff(made.path, made.head)
+
+
+def test_without_a_person_the_commit_says_what_is_missing(lab, tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("EMAIL", "")
+    made = lab.add()
+    git(lab.main, "config", "user.useConfigOnly", "true")
+    (made.path / "a.txt").write_text("a\n")
+
+    with pytest.raises(GitError, match=r"(?i)git commit failed: .*(name|email)"):
+        lab.workplace.commit_all(made.path, "work")
+
+
+def test_a_command_that_does_not_end_is_killed(lab, monkeypatch, tmp_path):
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    slow.chmod(0o755)
+    git(lab.main, "config", "alias.slow", f"!{slow}")
+
+    with pytest.raises(GitError, match=r"git slow did not end within 1 s and was killed"):
+        GitCommands(lab.main).run("slow", seconds=1.0)
+
+
+def test_the_token_is_for_the_host_it_belongs_to(tmp_path):
+    commands = GitCommands(tmp_path, token="ghp_secret")
+
+    assert commands._credentials("https://github.com/acme/widget")["GIT_CONFIG_KEY_0"] == (
+        "http.https://github.com/.extraHeader"
+    )
+    for url in ("https://gitlab.com/a/b", "http://github.com/a/b", "git@github.com:a/b", "https://github.com.evil.org/x"):
+        assert commands._credentials(url) == {}
+    assert GitCommands(tmp_path)._credentials("https://github.com/a/b") == {}
+
+
+def test_a_reason_shows_no_password():
+    answer = git_module.Answer(status=128, out=b"", err="fatal: unable to access 'https://me:secret@host/x'\n")
+
+    assert answer.reason == "unable to access 'https://***@host/x'"
+
+
+def test_waiting_for_the_repository_ends_with_a_sentence(lab):
+    from adws.adw_modules.resources import repository_lock
+
+    common, clock = lab.repository.common_dir, FakeClock()
+    with (
+        repository_lock.holding(common, clock=clock),
+        pytest.raises(GitError, match="another adw has held"),
+        repository_lock.holding(common, clock=clock, patience_seconds=5.0),
+    ):
+        pass
+    assert (common / repository_lock.LOCK_NAME).exists(), "never unlinked"
+    assert 5.0 <= sum(clock.slept) < 6.0
