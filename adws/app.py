@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
+    from adws.adw_modules.forge import Forge
+    from adws.adw_modules.forge_effects import ForgeEffects
     from adws.adw_modules.interfaces import (
         Catalogue,
         Clock,
@@ -40,11 +42,15 @@ if TYPE_CHECKING:
         StateStore,
     )
     from adws.adw_modules.interfaces_engine import RunQueue
+    from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
     from adws.adw_modules.json_value import JsonValue
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
+    from adws.adw_modules.resources.ports import MachinePorts
+    from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.state_folders import StateFolders
     from adws.adw_modules.workflows import Workflows
+    from adws.app_resources import GitRoom
     from adws.app_work import WorkRoom
 
 
@@ -93,6 +99,9 @@ class App:
         work = self.__dict__.pop("work", None)
         if work is not None:
             work.close()
+        ports = self.__dict__.pop("ports", None)
+        if ports is not None:
+            ports.close()
         projection = self.__dict__.pop("projection", None)
         if projection is not None:
             projection.close()
@@ -102,6 +111,9 @@ class App:
         database = self.__dict__.pop("database", None)
         if database is not None:
             database.close()
+        forge = self.__dict__.pop("forge", None)
+        if forge is not None:
+            forge.close()
 
     # --- documents ---------------------------------------------------------------------------------------------
 
@@ -296,6 +308,61 @@ class App:
             phases=self.settings.section("phases"),
             max_attempts=self.settings.max_attempts,
         )
+
+    # --- issues and pull requests ------------------------------------------------------------------------------
+
+    @cached_property
+    def forge(self) -> Forge:
+        """Where issues and pull requests are; raises ConfigError when nothing is configured."""
+        from adws import app_forge
+
+        return app_forge.open_forge(
+            self.settings, clock=self.clock, processes=self.processes, scrub=self.redactor.redact_text
+        )
+
+    def forge_effects(self, check: Callable[[], None] = lambda: None) -> ForgeEffects:
+        """Return what makes pull requests and comments, each once; *check* raises when they are not ours to make."""
+        from adws import app_forge
+        from adws.adw_modules.forge_effects import ForgeEffects
+
+        return ForgeEffects(
+            self.forge, clock=self.clock, key=app_forge.key_of(self.settings, clock=self.clock), check=check
+        )
+
+    # --- what workflows hold on this machine -------------------------------------------------------------------
+
+    @cached_property
+    def git_room(self) -> GitRoom:
+        """The repository of this home, its worktrees, and working in them."""
+        from adws.app_resources import GitRoom
+
+        return GitRoom(self.settings, clock=self.clock)
+
+    @property
+    def git(self) -> GitRepository:
+        """The repository of this home."""
+        return self.git_room.repository
+
+    @property
+    def workplace(self) -> GitWorkplace:
+        """A worktree as a place to work in."""
+        return self.git_room.workplace
+
+    @cached_property
+    def ports(self) -> MachinePorts:
+        """The ports of workflows."""
+        from adws.app_resources import open_ports
+
+        return open_ports(self.settings, self.database, clock=self.clock, me=self.processes.me(self._role))
+
+    @cached_property
+    def quotas(self) -> MachineQuotas:
+        """The limits of this machine."""
+        from adws.app_resources import open_quotas
+
+        host = self.processes.me(self._role).host
+
+        return open_quotas(self.settings, self.database, clock=self.clock, host=host)
 
     # --- work --------------------------------------------------------------------------------------------------
 

@@ -78,10 +78,38 @@ class Settings:
     recover_seconds: float
     recovery_mode: str
     recovery_threshold_seconds: float
+    forge: str
+    local_forge_dir: Path
+    forge_key: str | None
+    github_api_url: str
+    github_app_id: str | None
+    github_app_key_file: Path | None
     github_token: str | None
     webhook_secret: str | None
     claude_path: str
     git_remote: str
+    git_author: str | None
+    worktree_enabled: bool
+    ship_merge: str
+    ship_draft: bool
+    ship_labels: tuple[str, ...] | None
+    ship_allow_paths: tuple[str, ...] | None
+    ship_allow_workflow_files: bool
+    ship_allow_agent_files: bool
+    ship_max_files: int
+    ship_max_lines: int
+    worktree_include: str  #: see config_values.files_in
+    worktree_setup: str | None  #: see config_values.commands_in
+    ports_backend_start: int
+    ports_frontend_start: int
+    ports_count: int
+    quota_min_free_disk: int
+    quota_min_free_memory: int
+    quota_max_worktrees: int
+    quota_max_worktree_size: int
+    quota_max_cost: float
+    quota_max_cost_per_day: float
+    quota_max_runs: int
     file: SettingsFile  #: the home's adw.toml; one that is not there sets nothing
     origins: Mapping[str, Callable[[], str]]
     ignored: tuple[str, ...]  #: variables that are set and known, and change nothing yet
@@ -114,6 +142,11 @@ class Settings:
         if BY_NAME[name].secret:
             return "set"
 
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ", ".join(value)
+
         return str(value) if isinstance(value, Path) else value
 
     def section(self, name: str) -> ConfigSection:
@@ -130,9 +163,19 @@ class Settings:
 
         return Path(path) if path != self.database_url else None
 
+    @property
+    def forge_kind(self) -> str:
+        """Where issues and pull requests are: github, local or none."""
+        if self.forge != "auto":
+            return self.forge
+        if self.repository and (self.github_token or self.github_app_id):
+            return "github"
+
+        return "local" if self.local_forge_dir.is_dir() else "none"
+
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values themselves, for those who have to keep them out of what they write."""
-        tokens = (self.github_token, self.webhook_secret)
+        tokens = (self.github_token, self.webhook_secret, self.forge_key)
 
         return (*(token for token in tokens if token), *config_values.passwords(self.database_url))
 
@@ -307,6 +350,24 @@ def _parsed(setting: Setting, given: _Given, base: Path) -> object:
 
 
 def _wrong_together(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each group of settings that are right one by one and wrong together."""
+    yield from _wrong_lease_times(settings)
+    yield from _wrong_ports(settings)
+
+
+def _wrong_ports(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for ports that do not exist, or that would be in two ranges."""
+    count, starts = settings.ports_count, (settings.ports_backend_start, settings.ports_frontend_start)
+    if max(starts) + count - 1 > 65535:
+        yield f"ports_count is {count} ({settings.origin('ports_count')}): the last port would be above 65535"
+    if abs(starts[0] - starts[1]) < count:
+        yield (
+            f"ports_backend_start {starts[0]} and ports_frontend_start {starts[1]} are less than ports_count {count} "
+            "apart: their ranges would overlap"
+        )
+
+
+def _wrong_lease_times(settings: Settings) -> Iterator[str]:
     """Yield a sentence for lease times that could let two workers believe they own one workflow."""
     names = ("lease_renew_seconds", "lease_stop_seconds", "lease_ttl_seconds")
     for less, more in pairwise(names):

@@ -19,6 +19,8 @@ RESERVED_PREFIXES = ("ADW_TEST_", "ADW_SOAK")
 #: Variables that adw gives to the commands of a phase. They say nothing to an adw that such a command calls.
 GIVEN_VARIABLES = (
     "ADW_ATTEMPT",
+    "ADW_BACKEND_PORT",
+    "ADW_FRONTEND_PORT",
     "ADW_HINTS_FILE",
     "ADW_ID",
     "ADW_ISSUE_FILE",
@@ -58,6 +60,7 @@ class Section(NamedTuple):
 
 _AT_LEAST_ONE = config_values.whole(least=1)
 _COUNT = config_values.whole(least=0)
+_SIZE = "bytes, or a number with KiB, MiB or GiB"
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("home", "", config_values.path, "Directory of adw.toml, state and trees.", values="path"),
@@ -255,6 +258,56 @@ SETTINGS: tuple[Setting, ...] = (
         values="seconds",
     ),
     Setting(
+        "forge",
+        "auto",
+        config_values.choice("auto", "github", "local", "none"),
+        "Where issues and pull requests are. auto: github when a repository and a token or an App are set, else local "
+        "when its directory is there, else none.",
+        "forge.kind",
+        values="auto, github, local, none",
+    ),
+    Setting(
+        "local_forge_dir",
+        "{state_dir}/forge",
+        config_values.path,
+        "Directory of the local forge: issues and pull requests as files, and a bare git remote.",
+        "forge.dir",
+        values="path",
+    ),
+    Setting(
+        "forge_key",
+        "",
+        config_values.token,
+        "Secret by which adw knows its own pull requests and comments. Set it where several machines share a "
+        "database; else each home makes its own.",
+        values="token",
+        secret=True,
+    ),
+    Setting(
+        "github_api_url",
+        "https://api.github.com",
+        config_values.web_url,
+        "Address of GitHub's REST API; for GitHub Enterprise Server it ends in /api/v3.",
+        "github.api_url",
+        values="URL",
+    ),
+    Setting(
+        "github_app_id",
+        "",
+        config_values.token,
+        "Id of the GitHub App that adw acts as, instead of a token.",
+        "github.app_id",
+        values="id",
+    ),
+    Setting(
+        "github_app_key_file",
+        "",
+        config_values.path,
+        "File with the private key of the GitHub App, in PEM.",
+        "github.app_key_file",
+        values="path",
+    ),
+    Setting(
         "github_token",
         "",
         config_values.token,
@@ -289,6 +342,118 @@ SETTINGS: tuple[Setting, ...] = (
         "git.remote",
         aliases=("ADW_GIT_REMOTE_NAME",),
         values="name",
+    ),
+    Setting(
+        "git_author",
+        "",
+        config_values.person,
+        "Who commits what phases did; without it, whoever git's own configuration names.",
+        "git.author",
+        values="NAME <ADDRESS>",
+    ),
+    Setting(
+        "worktree_enabled",
+        "true",
+        config_values.switch,
+        "Work in a git worktree and on a branch of its own for each workflow; without it, or where the home is in no "
+        "git repository, work is done in place.",
+        "worktree.enabled",
+        values="true, false",
+    ),
+    Setting(
+        "ship_merge",
+        "no",
+        config_values.choice("no", "squash", "merge", "rebase"),
+        "Merge the pull request when it is put up, and how.",
+        "ship.merge",
+        values="no, squash, merge, rebase",
+    ),
+    Setting(
+        "ship_draft",
+        "true",
+        config_values.switch,
+        "Put pull requests up as drafts.",
+        "ship.draft",
+        values="true, false",
+    ),
+    Setting(
+        "ship_labels", "", config_values.texts, "Labels that pull requests get.", "ship.labels", values="A, B, ..."
+    ),
+    Setting(
+        "ship_allow_paths",
+        "",
+        config_values.texts,
+        "Patterns of files that the check before a push lets through, whatever they are.",
+        "ship.allow_paths",
+        values="A, B, ...",
+    ),
+    Setting(
+        "ship_allow_workflow_files",
+        "false",
+        config_values.switch,
+        "Push changes of .github/workflows and its like.",
+        "ship.allow_workflow_files",
+        values="true, false",
+    ),
+    Setting(
+        "ship_allow_agent_files",
+        "false",
+        config_values.switch,
+        "Push changes of the configuration of agents: .claude, CLAUDE.md, .mcp.json, adw.toml and their like.",
+        "ship.allow_agent_files",
+        values="true, false",
+    ),
+    Setting(
+        "ship_max_files",
+        "300",
+        _AT_LEAST_ONE,
+        "Most files that one push may change.",
+        "ship.max_files",
+        values="1 or more",
+    ),
+    Setting(
+        "ship_max_lines",
+        "20000",
+        _AT_LEAST_ONE,
+        "Most lines, added and removed, that one push may change.",
+        "ship.max_lines",
+        values="1 or more",
+    ),
+    Setting(
+        "worktree_include",
+        ".env, app/server/.env, .mcp.json, playwright-mcp-config.json",
+        config_values.file_list,
+        "Files of the main checkout that new worktrees get too; those that git does not ignore are left out.",
+        "worktree.include",
+        values="paths, separated by commas, or none",
+    ),
+    Setting(
+        "worktree_setup",
+        "",
+        config_values.command_list,
+        "Commands that set a new worktree up, such as npm ci; run one after the other, without a shell.",
+        "worktree.setup",
+        values="one command a line",
+    ),
+    *(
+        Setting(f"ports_{name}", default, config_values.whole(least=least), text, f"ports.{name}", values=values)
+        for name, default, least, text, values in (
+            ("backend_start", "9100", 1024, "First port for the backend of a workflow.", "1024 or more"),
+            ("frontend_start", "9200", 1024, "First port for the frontend of a workflow.", "1024 or more"),
+            ("count", "15", 1, "Pairs of ports there are.", "1 or more"),
+        )
+    ),
+    *(
+        Setting(f"quota_{name}", default, parse, text, f"quota.{name}", values=values)
+        for name, default, parse, text, values in (
+            ("min_free_disk", "10 GiB", config_values.size, "Disk that must be free where worktrees are.", _SIZE),
+            ("min_free_memory", "1 GiB", config_values.size, "Memory that must be free to start work.", _SIZE),
+            ("max_worktrees", "15", _AT_LEAST_ONE, "Worktrees on one machine.", "1 or more"),
+            ("max_worktree_size", "5 GiB", config_values.size, "Disk that one worktree may take.", _SIZE),
+            ("max_cost", "10", config_values.amount, "What one workflow may cost.", "US dollars"),
+            ("max_cost_per_day", "100", config_values.amount, "What all may cost from midnight UTC.", "US dollars"),
+            ("max_runs", "15", _AT_LEAST_ONE, "Workflows that are worked on at once.", "1 or more"),
+        )
     ),
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}

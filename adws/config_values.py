@@ -97,6 +97,40 @@ def repository(text: str, _home: Path) -> str:
     return match[1]
 
 
+def switch(text: str, _home: Path) -> bool:
+    """Return whether something is on."""
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if text.casefold() not in words:
+        raise ValueError("must be true or false")
+
+    return words[text.casefold()]
+
+
+def texts(text: str, _home: Path) -> tuple[str, ...]:
+    """Return a list that is written with commas."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found) or not text.isprintable():
+        raise ValueError("must be a list of texts, separated by commas")
+
+    return found
+
+
+def person(text: str, _home: Path) -> str:
+    """Return somebody as git names them."""
+    if re.fullmatch(r"[^<>\n]*[^<>\s][^<>\n]* <[^<>@\s]+@[^<>@\s]+>", text) is None:
+        raise ValueError("must be a name and an address, such as Ada Example <ada@example.com>")
+
+    return text
+
+
+def web_url(text: str, _home: Path) -> str:
+    """Return the address of a service, without a slash at its end; one with a user or a query in it is refused."""
+    if re.fullmatch(r"https?://[\w.-]+(?::\d{1,5})?(?:/[\w./-]*)?", text) is None:
+        raise ValueError("must be an address such as https://github.example.com/api/v3")
+
+    return text.rstrip("/")
+
+
 def token(text: str, _home: Path) -> str:
     """Return a secret; it is one word of visible characters."""
     if not text.isprintable() or " " in text:
@@ -135,6 +169,55 @@ def remote(text: str, _home: Path) -> str:
         raise ValueError("must be the name of a git remote, such as origin")
 
     return text
+
+
+def amount(text: str, _home: Path) -> float:
+    """Return a sum of money, 0 or more; not a number and infinity are refused."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise ValueError("must be a number of US dollars, 0 or more")
+
+    return number
+
+
+def file_list(text: str, _home: Path) -> str:
+    """Return paths separated by commas, each below the directory they will be looked for in; `none` names none."""
+    for name in files_in(text):
+        if name.startswith(("/", "~", "-")) or ".." in name.split("/") or not name.isprintable():
+            raise ValueError("must be paths inside the repository, separated by commas, or none")
+
+    return text
+
+
+def files_in(text: str) -> tuple[str, ...]:
+    """Return the paths of a list that `file_list` let pass."""
+    names = (name.strip().removeprefix("./") for name in text.split(","))
+
+    return tuple(name for name in names if name) if text.strip().casefold() != "none" else ()
+
+
+def command_list(text: str, _home: Path) -> str:
+    """Return commands, one a line; what only a shell understands is refused, because none is asked."""
+    for command in commands_in(text):
+        if set(command) & {"&&", "||", "|", ";", "&", ">", ">>", "<"}:
+            raise ValueError("must be one command a line, without what only a shell understands")
+
+    return text
+
+
+def commands_in(text: str | None) -> tuple[tuple[str, ...], ...]:
+    """Return the commands of a list that `command_list` let pass; raise ValueError for one with an open quote."""
+    if not text:
+        return ()
+    import shlex  # noqa: PLC0415 - few starts of adw need it
+
+    try:
+        return tuple(tuple(shlex.split(line)) for line in text.splitlines() if line.strip())
+    except ValueError as exc:
+        raise ValueError(f"must be one command a line ({str(exc).lower()})") from exc
 
 
 def without_password(url: str) -> str:

@@ -39,7 +39,7 @@ NO_HOME = "/dev/null/this-test-must-choose-its-own-adw-home"
 FOREIGN_PREFIXES = ("ADW_", "GITHUB_", "GH_", "ANTHROPIC_", "CLAUDE_", "GIT_", "RUN_RECOVERY_", "PG")
 
 #: Settings of the test run itself.
-KEPT_NAMES = frozenset({"ADW_TEST_SEED", "ADW_SOAK"})
+KEPT_NAMES = frozenset({"ADW_TEST_SEED", "ADW_TEST_EMULATE", "ADW_SOAK"})
 
 GIT_CONFIG = """\
 [user]

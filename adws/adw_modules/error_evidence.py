@@ -47,6 +47,9 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.ConfigError, errors.UsageError, errors.InvalidAdwId, errors.BadWorkflowGraph), "config"),
     ((errors.PlatformUnsupported, errors.UnknownWorkflow, errors.RunNotFound), "config"),
     (errors.GateFailed, "gate"),
+    (errors.ForgeBusy, "rate_limited"),
+    (errors.ForgeUnavailable, "server"),
+    (errors.ForgeNotFound, "missing"),
 )
 
 #: Types of the language itself, for those that have no errno.
@@ -266,6 +269,8 @@ def _finding(name: str, error: BaseException) -> Finding:
 
 
 def _wait_of(name: str, error: BaseException) -> ServerWait:
+    if isinstance(error, errors.ForgeBusy):
+        return server_wait.in_seconds(error.seconds)
     run = _run_of(error)
     if run is not None and run.retry_after_seconds is not None:
         return server_wait.in_seconds(run.retry_after_seconds)

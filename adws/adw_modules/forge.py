@@ -137,3 +137,6 @@ class Forge(Protocol):
 
     def remote_url(self) -> str:
         """Return where git pushes to, without a secret in it."""
+
+    def close(self) -> None:
+        """Let go of what is open."""

@@ -19,6 +19,8 @@ from adws.adw_modules.owner_record import OwnerRecord, Verdict
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
+    from adws.adw_modules.forge import Forge
+    from adws.adw_modules.interfaces_resources import Quotas
     from adws.adw_modules.runs import NewRun, Run, RunEnd
 
 
@@ -414,3 +416,7 @@ class Parts(Protocol):
     def ownership(self) -> Ownership: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def quotas(self) -> Quotas: ...
+    @property
+    def forge(self) -> Forge: ...

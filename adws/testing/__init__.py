@@ -8,6 +8,7 @@ itself, touches a disk, or looks at the real time.
 from __future__ import annotations
 
 from adws.testing.clock import START, FakeClock
+from adws.testing.forge import MemoryForge
 from adws.testing.ownership import (
     FakeProcesses,
     Machine,
@@ -18,6 +19,7 @@ from adws.testing.ownership import (
     MemoryRequests,
 )
 from adws.testing.parts import MemoryParts, memory_parts
+from adws.testing.resources import MemoryPorts, MemoryQuotas
 from adws.testing.run_queue import MemoryRunQueue
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
 from adws.testing.work import MemoryOrders, ScriptedCall, ScriptedRunner
@@ -29,11 +31,14 @@ __all__ = [
     "Machine",
     "MemoryCatalogue",
     "MemoryEventLog",
+    "MemoryForge",
     "MemoryIssueLocks",
     "MemoryLeases",
     "MemoryLocalLock",
     "MemoryOrders",
     "MemoryParts",
+    "MemoryPorts",
+    "MemoryQuotas",
     "MemoryRegistry",
     "MemoryRequests",
     "MemoryRunQueue",

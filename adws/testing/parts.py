@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from adws.adw_modules.interfaces import Ownership
 from adws.testing.clock import FakeClock
+from adws.testing.forge import MemoryForge
 from adws.testing.ownership import (
     FakeProcesses,
     MemoryIssueLocks,
@@ -17,6 +18,7 @@ from adws.testing.ownership import (
     MemoryRegistry,
     MemoryRequests,
 )
+from adws.testing.resources import MemoryQuotas
 from adws.testing.run_queue import MemoryRunQueue
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
 
@@ -37,6 +39,8 @@ class MemoryParts:
     runs: MemoryRunQueue
     local_lock: MemoryLocalLock
     processes: FakeProcesses
+    forge: MemoryForge
+    quotas: MemoryQuotas
 
 
 def memory_parts(
@@ -87,4 +91,6 @@ def memory_parts(
         runs=runs,
         local_lock=local_lock,
         processes=processes,
+        forge=MemoryForge(repository or "acme/widget", clock=the_clock),
+        quotas=MemoryQuotas(),
     )
