@@ -29,6 +29,29 @@ class _Part(BaseModel):
     # Left alone, pydantic writes NaN as null without a word; as a constant it can be found and refused.
     model_config = ConfigDict(extra="allow", populate_by_name=True, ser_json_inf_nan="constants")
 
+    def assign(self, **fields: object) -> None:
+        """Set *fields*, of the right types, all at once: pydantic's own assignment takes them one by one, slowly."""
+        self.__dict__.update(fields)
+        self.__pydantic_fields_set__.update(fields)
+
+    def changed(self, **fields: object) -> Self:
+        """Return a copy with *fields*, of the right types: what `model_copy` does, but each step makes seven."""
+        made = self.__copy__()
+        made.assign(**fields)
+
+        return made
+
+    def __copy__(self) -> Self:
+        """Return a shallow copy, as pydantic does, but without asking the copy module how."""
+        made = object.__new__(type(self))
+        put = object.__setattr__
+        put(made, "__dict__", self.__dict__.copy())
+        put(made, "__pydantic_extra__", dict(self.__pydantic_extra__ or ()))
+        put(made, "__pydantic_fields_set__", self.__pydantic_fields_set__.copy())
+        put(made, "__pydantic_private__", None)  # it has no private attributes
+
+        return made
+
 
 class HistoryEntry(_Part):
     """One move along an edge of the state table."""
@@ -174,25 +197,9 @@ class WorkflowDocument(_Part):
         entries = [*self.state_history, *map(HistoryEntry.model_validate, moves)]
         self.assign(state_history=entries[-keep:])
 
-    def assign(self, **fields: object) -> None:
-        """Set *fields*, of the right types, all at once: pydantic's own assignment takes them one by one, slowly."""
-        self.__dict__.update(fields)
-        self.__pydantic_fields_set__.update(fields)
-
     def to_bytes(self, *, indent: int | None = 1) -> bytes:
         """Return `to_bytes(self)`: who has a document need not import this module to write it."""
         return to_bytes(self, indent=indent)
-
-    def __copy__(self) -> Self:
-        """Return a shallow copy, as pydantic does, but without asking the copy module how: each step makes two."""
-        made = object.__new__(type(self))
-        put = object.__setattr__
-        put(made, "__dict__", self.__dict__.copy())
-        put(made, "__pydantic_extra__", dict(self.__pydantic_extra__ or ()))
-        put(made, "__pydantic_fields_set__", self.__pydantic_fields_set__.copy())
-        put(made, "__pydantic_private__", None)  # it has no private attributes
-
-        return made
 
     def begin_rollback(self) -> None:
         """Write down that a rollback was begun, if that is not written yet."""

@@ -26,8 +26,7 @@ class Draft:
     def __init__(
         self, document: WorkflowDocument, machine: WorkflowStateMachine, *, now: Callable[[], datetime]
     ) -> None:
-        self.document = document.model_copy()
-        self.document.phases = list(document.phases)
+        self.document = document.changed(phases=list(document.phases))
         self.machine = machine
         self.now = now
         self.events: list[Event] = []
@@ -81,7 +80,7 @@ class Draft:
 
     def change_phase(self, index: int, **changes: object) -> PhaseRecord:
         """Replace fields of a phase's record."""
-        record = self.document.phases[index].model_copy(update=changes)
+        record = self.document.phases[index].changed(**changes)
         self.document.phases[index] = record
 
         return record
@@ -89,7 +88,7 @@ class Draft:
     def end_attempt(self, index: int, status: str, **changes: object) -> AttemptRecord:
         """Close the newest attempt of a phase."""
         record = self.document.phases[index]
-        ended = record.attempts[-1].model_copy(update={"status": status, "ended_at": self.text, **changes})
+        ended = record.attempts[-1].changed(status=status, ended_at=self.text, **changes)
         self.change_phase(index, attempts=[*record.attempts[:-1], ended])
 
         return ended

@@ -29,6 +29,13 @@ def to_plain(value: object) -> JsonValue:
     return _Converter().convert(value, inside=())
 
 
+def fields_to_plain(fields: Mapping[str, object]) -> dict[str, JsonValue]:
+    """Return named values as JSON, each of them as `to_plain` returns it."""
+    convert = _Converter().convert
+
+    return {cut(name) if type(name) is str else say(name): convert(value, inside=()) for name, value in fields.items()}
+
+
 def cut(text: str, limit: int = MAX_TEXT) -> str:
     """Return *text*, or its beginning and a note of how much is missing."""
     if len(text) <= limit:

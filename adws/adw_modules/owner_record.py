@@ -8,8 +8,9 @@ called dead on proof; everything unreadable is `unknown`, and then the lease's e
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 #: Fields of a record that are numbers; all others are texts.
 _NUMBERS = frozenset({"pid", "start_ticks"})
@@ -38,7 +39,7 @@ class OwnerRecord:
 
     def to_text(self) -> str:
         """Return the record as one line of JSON, as it stands in the lease."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return _text_of(self)
 
     @classmethod
     def from_text(cls, text: str) -> OwnerRecord | None:
@@ -55,6 +56,12 @@ class OwnerRecord:
     def describe(self) -> str:
         """Return the owner in words, for messages."""
         return f"{self.role} {self.pid}@{self.host}"
+
+
+@lru_cache(maxsize=64)
+def _text_of(record: OwnerRecord) -> str:
+    """Return the record as text; every statement about a lease or a claim names its owner by it."""
+    return json.dumps({name: getattr(record, name) for name in record.__slots__}, sort_keys=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

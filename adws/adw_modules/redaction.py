@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import cast
+from typing import Any, cast
 
 from adws.adw_modules import redaction_patterns
 from adws.adw_modules.json_value import JsonValue
@@ -60,12 +60,13 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")
 class Redactor:
     """Hides secrets in texts, JSON values and bytes; built once, never changed, safe to share between threads."""
 
-    __slots__ = ("_keys", "_seen", "_values")
+    __slots__ = ("_keys", "_names", "_seen", "_values")
 
     def __init__(self, known_values: Iterable[str] = (), *, extra_keys: Iterable[str] = ()) -> None:
         self._keys = KeyNet(extra_keys)
         self._values = ValueNet(known_values)
         self._seen: dict[str, str] = {}  #: short text -> what is left of it
+        self._names: dict[str, tuple[bool, str]] = {}  #: short name -> whether it is a secret's, what is left of it
 
     @classmethod
     def from_environment(
@@ -97,6 +98,10 @@ class Redactor:
     def redact(self, value: JsonValue) -> JsonValue:
         """Return a copy of *value* without secrets, in keys too; never raises, whatever *value* holds."""
         return self._redact(value, depth=0, inside=())
+
+    def redact_fields(self, fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return the same for named values: those of a log line."""
+        return self._redact_dict(fields, depth=1, inside=(id(fields),))
 
     def scrub_bytes(self, payload: bytes) -> bytes:
         """
@@ -163,17 +168,30 @@ class Redactor:
             return self._redact_dict(value, depth=depth + 1, inside=inside)
         return self._redact_list(list(value), depth=depth + 1, inside=inside)
 
-    def _redact_dict(self, value: dict[object, object], *, depth: int, inside: tuple[int, ...]) -> JsonValue:
+    def _redact_dict(self, value: Mapping[Any, object], *, depth: int, inside: tuple[int, ...]) -> dict[str, JsonValue]:
         result: dict[str, JsonValue] = {}
-        is_secret = self._keys.is_secret
         for key, item in value.items():
             name = key if isinstance(key, str) else _say(key)
-            is_hidden = is_secret(name) or (name == "value" and is_secret(_name_in(value)))
-            clean = self._hide_value(item) if is_hidden else self._redact(item, depth=depth, inside=inside)
-            shown = self.redact_text(name)
+            is_hidden, shown = self._names.get(name) or self._look_at(name)
+            if is_hidden or (name == "value" and self._keys.is_secret(_name_in(value))):
+                clean = self._hide_value(item)
+            elif item is None or type(item) is str:  # most of what is in a log line
+                clean = item if item is None else self.redact_text(item)
+            else:
+                clean = self._redact(item, depth=depth, inside=inside)
             result[shown if shown not in result else _free_name(shown, result)] = clean
 
         return result
+
+    def _look_at(self, name: str) -> tuple[bool, str]:
+        """Return whether what stands under *name* is secret, and the name without secrets; remember short ones."""
+        found = (self._keys.is_secret(name), self.redact_text(name))
+        if len(name) <= _SHORT:
+            if len(self._names) >= _MOST_SEEN:
+                self._names.clear()
+            self._names[name] = found
+
+        return found
 
     def _redact_list(self, value: list[object], *, depth: int, inside: tuple[int, ...]) -> JsonValue:
         """Redact each item; in `["--token", "x"]` and `["Authorization", "x"]` the first says what the second is."""
@@ -343,7 +361,7 @@ def _say(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-def _name_in(value: dict[object, object]) -> str:
+def _name_in(value: Mapping[Any, object]) -> str:
     """Return the name in `{"name": "GITHUB_TOKEN", "value": "x"}`, the way lists of variables are written."""
     name = value.get("name", value.get("key"))
 

@@ -27,7 +27,7 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.log_handlers import LogFile, QuietHandler, StreamLog
-from adws.adw_modules.log_values import cut, say, to_plain
+from adws.adw_modules.log_values import cut, fields_to_plain, say
 from adws.adw_modules.redaction import Redactor
 
 #: The one logger that every handler hangs on.
@@ -294,8 +294,7 @@ def _without_place(fields: Mapping[str, object]) -> dict[str, object]:
 
 def _clean_fields(fields: Mapping[str, object], redactor: Redactor) -> JsonObject:
     """Return *fields* plain and redacted; names that are taken get `extra_` in front, so nothing is lost."""
-    clean = redactor.redact(to_plain(fields))
-    named = clean if isinstance(clean, dict) else {}
+    named = redactor.redact_fields(fields_to_plain(fields))
     if RESERVED_FIELDS.isdisjoint(named):
         return named
     result: JsonObject = {}

@@ -717,3 +717,21 @@ def test_a_hostile_line_of_a_megabyte_takes_linear_time(unit):
     """
     Redactor([PLAIN_SECRET]).redact_text(unit * (1_000_000 // len(unit)))
     Redactor([PLAIN_SECRET]).redact_text('password="' + unit * (1_000_000 // len(unit)))
+
+
+def test_names_are_judged_alike_however_many_there_were_before():
+    redactor = Redactor([SECRET])
+    value = {"api_key": "x1y2z3", SECRET: "plain", "count": 7}
+    first = redactor.redact(value)
+
+    redactor.redact({f"name{number}": number for number in range(2 * redaction._MOST_SEEN)})
+
+    assert first == redactor.redact(value) == {"api_key": MASK, MASK: "plain", "count": 7}
+    assert len(redactor._names) <= redaction._MOST_SEEN
+
+
+def test_the_fields_of_a_log_line_are_redacted_as_the_same_object_is():
+    fields = {"name": "GITHUB_TOKEN", "value": "x", "password": "y", "text": SECRET, "n": 5, "deep": {"token": "z"}}
+    redactor = Redactor([SECRET])
+
+    assert redactor.redact_fields(fields) == redactor.redact(fields)

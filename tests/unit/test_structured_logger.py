@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from adws.adw_modules import log_text, structured_logger
 from adws.adw_modules.errors import InvalidAdwId, UsageError
 from adws.adw_modules.log_handlers import LogFile, QuietHandler
-from adws.adw_modules.log_values import MAX_DEPTH, MAX_ITEMS, cut, to_plain
+from adws.adw_modules.log_values import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, cut, fields_to_plain, to_plain
 from adws.adw_modules.redaction import MASK, Redactor
 from adws.adw_modules.structured_logger import MAX_LINE_BYTES, StructuredLogger, bind, configure, shutdown
 
@@ -204,6 +204,22 @@ def test_cycles_depth_and_size_have_an_end():
     assert to_plain({n: n for n in range(MAX_ITEMS + 5)})["[cut]"] == "5 more"
     assert cut("abcdef", 4) == "abcd... [2 characters cut]"
     assert len(to_plain("x" * 10**6)) < 70_000
+
+
+class Colour(str):
+    """A text of a kind of its own."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("value", ["red", Colour("red"), None, True, 7, 10**900, 1.5, {"a": [1]}, {"x"}, Path("/a")])
+def test_a_field_is_said_as_it_would_be_alone(value):
+    assert fields_to_plain({"field": value}) == {"field": to_plain(value)}
+    assert type(fields_to_plain({"field": Colour("red")})["field"]) is str
+
+
+def test_the_name_of_a_field_can_be_long_or_no_text_at_all():
+    assert list(fields_to_plain({"n" * (MAX_TEXT + 5): 1, 7: 2})) == [cut("n" * (MAX_TEXT + 5)), "7"]
 
 
 @settings(max_examples=100)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
@@ -67,7 +66,7 @@ class DatabaseRunQueue:
 
     def claim(self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None) -> Run | None:
         """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
-        params = {**self._now(), "owner": _text_of(owner), "ttl": ttl_seconds, "moment": self._moment()}
+        params = {**self._now(), "owner": owner.to_text(), "ttl": ttl_seconds, "moment": self._moment()}
         if run_id is not None:
             if not 0 < run_id <= _LAST:
                 return None
@@ -321,12 +320,6 @@ class _Texts:
             live=spell(run_statements.RUNS_LIVE),
             shown=spell(run_statements.RUNS_SHOWN),
         )
-
-
-@lru_cache(maxsize=64)
-def _text_of(owner: OwnerRecord) -> str:
-    """Return the record as text; a worker claims all its life under the same one."""
-    return owner.to_text()
 
 
 def _checked(limit: int) -> int:

@@ -171,18 +171,22 @@ class DatabaseStateStore:
         params = rows.document_params(stored)
         params.update(fence=fence, schema_version=stored.state_version, body=body.decode("utf-8"))
 
-        return _Next(stored, params, [self._event_params(event) for event in stamped])
+        return _Next(stored, params, self._event_params(stamped))
 
-    def _event_params(self, event: Event) -> Params:
-        params = rows.event_params(event)
-        if self._scrub is None:
+    def _event_params(self, events: Sequence[Event]) -> list[Params]:
+        params: list[Params] = [rows.event_params(event) for event in events]
+        if self._scrub is None or not params:
             return params
-        texts = "\n".join(map(str, params.values())).encode("utf-8")
-        if self._scrub(texts) == texts:  # the usual case, found out without writing the event as one JSON text
+        texts = "\n".join(str(value) for each in params for value in each.values()).encode("utf-8")
+        if self._scrub(texts) == texts:  # the usual case, found out without writing the events as JSON texts
             return params
+
+        return [self._scrubbed(event, self._scrub) for event in events]
+
+    def _scrubbed(self, event: Event, scrub: Callable[[bytes], bytes]) -> Params:
         text = rows.json_text(event.to_json(), f"the event {event.event_type}").encode("ascii")
 
-        return rows.event_params(Event.from_json(json.loads(self._scrub(text))))
+        return rows.event_params(Event.from_json(json.loads(scrub(text))))
 
     def _committed(self, work: Callable[[Session], None], after: _Next) -> WorkflowDocument:
         """Do *work*; when the answer to the commit was lost, look whether our revision is there."""
