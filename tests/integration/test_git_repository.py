@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,11 +13,14 @@ import pytest
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.interfaces_resources import PushResult
 from adws.adw_modules.resources import git as git_module
+from adws.adw_modules.resources import repository
 from adws.adw_modules.resources.git import GitCommands
 from adws.testing import FakeClock
+from tests import forked
 from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab
 
 ROOT = Path(__file__).parents[2]
+NOBODY = 65534
 ADW_ID = "1a2b3c4d"
 BRANCH = "feature-issue-1-adw-1a2b3c4d-work"
 REASON = f"adw:{ADW_ID}"
@@ -240,20 +244,49 @@ def test_a_worktree_that_became_a_repository_of_its_own_is_left_alone(lab):
     assert (made.path / "app.py").exists()
 
 
-def test_what_was_made_read_only_is_removed_too(lab):
-    made = lab.add()
-    folder = made.path / "cache" / "mod"
+def test_what_was_made_read_only_is_removed_too(tmp_path):
+    """
+    Some package managers write-protect what they download; root would not notice, so nobody tries.
+    """
+    box = tmp_path / "box"
+    folder = box / "tree" / "cache" / "mod"
     folder.mkdir(parents=True)
     (folder / "file").write_text("x")
     folder.chmod(0o500)
 
+    def as_nobody() -> None:
+        os.chdir(box)  # what leads here need not be open to everybody
+        if os.geteuid() == 0:
+            for path in (box, *box.rglob("*")):
+                os.chown(path, NOBODY, NOBODY)
+            os.setegid(NOBODY)
+            os.seteuid(NOBODY)
+        repository._remove_tree(Path("tree"))
+
+    assert forked.is_well(forked.start(as_nobody))
+    assert list(box.iterdir()) == []
+
+
+def test_what_cannot_be_removed_stays_known_and_can_be_removed_later(lab, monkeypatch):
+    """
+    While git knows the worktree its owner is known: a removal that failed is no orphan.
+    """
+    made = lab.add()
+
+    def refuse(path, *args, **options):
+        raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repository.shutil, "rmtree", refuse)
+        with pytest.raises(GitError, match=r"cannot be removed: Device or resource busy .*; remove it by hand"):
+            lab.repository.remove_worktree(made.path, reason=REASON)
+    assert lab.repository.worktrees() == (made,)
     assert lab.repository.remove_worktree(made.path, reason=REASON) is True
-    assert not made.path.exists()
 
 
 def test_what_an_add_left_that_was_killed_at_its_start_is_removed(lab):
     """
-    git makes its own directory first, then says whose it is, then the worktree's directory.
+    First comes a directory of git's own, then it says whose it is, then the worktree's directory.
     """
     lab.add("5e6f7a8b", "other-branch")
     admin = lab.main / ".git" / "worktrees" / ADW_ID
@@ -306,7 +339,7 @@ def test_a_salvaged_commit_survives_its_branch(lab):
 
 @pytest.mark.parametrize(
     "name",
-    ["--upload-pack=x", "-b", "a..b", "a b", "a\nb", "x.lock", "@{u}", "a:b", "", "@", "/a", "a/", "a~1", "a/.b", "x" * 300],
+    ["--upload-pack=x", "-b", "a..b", "a b", "a\nb", "x.lock", "@{u}", "a:b", "", "@", "/a", "a/", "a~1", "x" * 300],
 )
 def test_a_name_that_git_would_read_as_something_else_never_reaches_it(lab, name):
     for call in (
@@ -428,7 +461,7 @@ def test_no_hook_of_the_repository_runs(lab, tmp_path):
 
 def test_variables_of_a_hook_lead_git_nowhere_else(lab, tmp_path, monkeypatch):
     """
-    adw that is started by a git hook inherits GIT_DIR and GIT_INDEX_FILE of another repository.
+    What a git hook starts inherits GIT_DIR and GIT_INDEX_FILE of another repository.
     """
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "stolen-index"))
@@ -488,7 +521,12 @@ def test_the_token_is_for_the_host_it_belongs_to(tmp_path):
     assert commands._credentials("https://github.com/acme/widget")["GIT_CONFIG_KEY_0"] == (
         "http.https://github.com/.extraHeader"
     )
-    for url in ("https://gitlab.com/a/b", "http://github.com/a/b", "git@github.com:a/b", "https://github.com.evil.org/x"):
+    for url in (
+        "https://gitlab.com/a/b",
+        "http://github.com/a/b",
+        "git@github.com:a/b",
+        "https://github.com.evil.org/x",
+    ):
         assert commands._credentials(url) == {}
     assert GitCommands(tmp_path)._credentials("https://github.com/a/b") == {}
 

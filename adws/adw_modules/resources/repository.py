@@ -189,6 +189,18 @@ class RepositoryGit:
 
         return True
 
+    def lock_worktree(self, path: Path, *, reason: str) -> None:
+        """Lock a worktree that nobody has locked; raise NotOurs for one that somebody else has."""
+        path = self._checked_place(path)
+        with self._locked():
+            present = self._at(path)
+            if present is None:
+                raise NotOurs(f"{path} is no worktree of this repository")
+            if present.lock_reason not in {"", reason}:
+                raise NotOurs(f"the worktree {path} is left alone{_whose(present)}")
+            if not present.lock_reason:
+                self._git("worktree", "lock", "--reason", reason, "--end-of-options", str(path))
+
     def _remove_unknown(self, path: Path) -> bool:
         """Remove what an add left that was killed at its very start; anything else git does not know is not ours."""
         if path.exists() and any(path.iterdir()):
@@ -373,21 +385,15 @@ def _whose(found: Worktree | None) -> str:
 def _remove_tree(path: Path) -> None:
     """Remove a directory with everything in it, following no link; what was made read-only is made writable."""
     try:
-        shutil.rmtree(path)
+        try:
+            shutil.rmtree(path)
+        except PermissionError:
+            for _, _, _, fd in os.fwalk(path, follow_symlinks=False):
+                with suppress(OSError):
+                    os.fchmod(fd, 0o700)
+            shutil.rmtree(path)
     except FileNotFoundError:
         return
-    except PermissionError:
-        for folder, _, _, fd in os.fwalk(path, follow_symlinks=False):
-            with suppress(OSError):
-                os.fchmod(fd, 0o700)
-            del folder
-        _remove_again(path)
     except OSError as exc:
-        raise GitError(f"{path} cannot be removed: {exc.strerror or exc}") from exc
-
-
-def _remove_again(path: Path) -> None:
-    try:
-        shutil.rmtree(path)
-    except OSError as exc:
-        raise GitError(f"{path} cannot be removed: {exc.filename}: {exc.strerror}; remove it by hand") from exc
+        where = f" ({exc.filename})" if exc.filename else ""
+        raise GitError(f"{path} cannot be removed: {exc.strerror or exc}{where}; remove it by hand") from exc

@@ -164,21 +164,15 @@ class Worktrees:
     def _copy_included(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return what was copied from the main checkout, and a sentence for each file that could not be."""
         root = self._repository.root
-        present = tuple(name for name in self._include if os.path.lexists(root / name))
-        ignored = self._workplace.ignored(path, present)
-        copied: list[str] = []
-        notices: list[str] = []
-        for name in present:
-            if name not in ignored:
-                notices.append(
-                    f"{name} is not copied into the worktree: git does not ignore it, so it could be committed"
-                )
-            elif problem := _copy(root, path, name):
-                notices.append(f"{name} is not copied into the worktree: {problem}")
-            else:
-                copied.append(name)
+        present = [name for name in self._include if os.path.lexists(root / name)]
+        # git refuses to say anything about what lies behind a link.
+        ignored = self._workplace.ignored(path, tuple(name for name in present if _is_inside(path / name, path)))
+        problems = {name: _copy(root, path, name, is_ignored=name in ignored) for name in present}
 
-        return tuple(copied), tuple(notices)
+        return (
+            tuple(name for name, problem in problems.items() if not problem),
+            tuple(f"{name} is not copied into the worktree: {why}" for name, why in problems.items() if why),
+        )
 
 
 def ports_file(ports: PortPair) -> Iterator[tuple[str, str]]:
@@ -197,9 +191,13 @@ def port_variables(ports: PortPair) -> dict[str, str]:
     }
 
 
-def _copy(root: Path, tree: Path, name: str) -> str:
+def _copy(root: Path, tree: Path, name: str, *, is_ignored: bool) -> str:
     """Copy one file; return why not, "" when it was."""
     source = root / name
+    if not _is_inside(tree / name, tree):
+        return "a link in the worktree leads out of it"
+    if not is_ignored:
+        return "git does not ignore it and could commit it"
     if source.is_symlink() or not source.is_file() or not _is_inside(source, root):
         return "it is not a regular file of the main checkout"
     try:

@@ -1,0 +1,187 @@
+"""Working in a worktree: commits, patches and rebases, also after a git that was killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules.errors import GitError
+from adws.adw_modules.resources import dead_locks
+from tests.integration.git_lab import Lab, commit_on_remote, git, make_lab
+
+
+@pytest.fixture
+def lab(tmp_path) -> Lab:
+    return make_lab(tmp_path)
+
+
+@pytest.fixture
+def tree(lab) -> Path:
+    return lab.add().path
+
+
+def test_everything_is_committed_but_what_adw_put_there(lab, tree):
+    (tree / "app.py").unlink()
+    (tree / "new file.txt").write_text("new")
+    (tree / "ünï.txt").write_text("unicode")
+    (tree / ".gitignore").write_text(".env\n")
+    (tree / ".env").write_text("SECRET=1")
+    (tree / ".ports.env").write_text("PORT=1")
+
+    assert sorted(lab.workplace.status(tree)) == [".gitignore", "app.py", "new file.txt", "ünï.txt"]
+    commit = lab.workplace.commit_all(tree, "feat: change\n\nADW-ID: 1a2b3c4d\n")
+
+    assert git(tree, "ls-tree", "-r", "--name-only", "-z", commit).split("\0")[:-1] == [
+        ".gitignore",
+        "new file.txt",
+        "ünï.txt",
+    ]
+    assert git(tree, "log", "-1", "--format=%B") == "feat: change\n\nADW-ID: 1a2b3c4d"
+    assert lab.workplace.status(tree) == ()
+    assert lab.workplace.commit_all(tree, "nothing") is None
+
+
+def test_the_difference_is_that_of_the_branch(lab, tree):
+    base = lab.repository.commit_of("refs/heads/main")
+    (tree / "app.py").write_text("print('two')\n")
+    (tree / "b.bin").write_bytes(bytes(range(256)))
+    lab.workplace.commit_all(tree, "work")
+    (tree / "not-committed.txt").write_text("x")
+
+    assert lab.workplace.changed_files(tree, base) == ("app.py", "b.bin")
+    assert "-print('one')\n+print('two')" in lab.workplace.diff(tree, base)
+    for call in (lab.workplace.diff, lab.workplace.changed_files, lab.workplace.rebase):
+        with pytest.raises(GitError, match="names no commit"):
+            call(tree, "--output=/tmp/x")
+
+
+def test_a_patch_brings_uncommitted_work_back_and_changes_nothing(lab, tree):
+    (tree / "app.py").write_text("print('changed')\n")
+    (tree / "new.bin").write_bytes(b"\x00\xff")
+    (tree / ".env").write_text("SECRET=1")
+    git(tree, "add", "app.py")
+    index = (lab.workplace.git_dir(tree) / "index").read_bytes()
+    (lab.workplace.git_dir(tree) / "index.lock").write_text("")  # a git was killed here
+
+    patch = lab.workplace.patch_of_changes(tree)
+
+    assert (lab.workplace.git_dir(tree) / "index").read_bytes() == index
+    assert b"SECRET" not in patch
+    other = lab.add("5e6f7a8b", "other-branch").path
+    subprocess.run(["git", "apply", "--binary", "-"], cwd=other, input=patch, check=True)
+    assert (other / "app.py").read_text() == "print('changed')\n"
+    assert (other / "new.bin").read_bytes() == b"\x00\xff"
+
+
+# --- rebase ----------------------------------------------------------------------------------------------------
+
+
+def test_a_rebase_moves_the_work_onto_the_new_base(lab, tree):
+    (tree / "mine.txt").write_text("mine")
+    lab.workplace.commit_all(tree, "mine")
+    onto = commit_on_remote(lab, "theirs.txt", "theirs") and lab.repository.fetch("main")
+
+    assert lab.workplace.rebase(tree, onto) == ()
+
+    assert git(tree, "rev-parse", "HEAD~1") == onto
+    assert (tree / "theirs.txt").exists()
+
+
+def test_a_conflict_is_named_and_nothing_is_changed(lab, tree):
+    (tree / "app.py").write_text("print('mine')\n")
+    mine = lab.workplace.commit_all(tree, "mine")
+    commit_on_remote(lab, "app.py", "print('theirs')\n")
+
+    assert lab.workplace.rebase(tree, lab.repository.fetch("main")) == ("app.py",)
+
+    assert git(tree, "rev-parse", "HEAD") == mine
+    assert lab.workplace.branch(tree) == "feature-issue-1-adw-1a2b3c4d-work"
+    assert lab.workplace.status(tree) == ()
+
+
+def test_a_rebase_that_was_killed_is_undone_first(lab, tree):
+    (tree / "app.py").write_text("print('mine')\n")
+    lab.workplace.commit_all(tree, "mine")
+    commit_on_remote(lab, "app.py", "print('theirs')\n")
+    onto = lab.repository.fetch("main")
+    subprocess.run(["git", "rebase", "-q", onto], cwd=tree, capture_output=True, check=False)  # stops at the conflict
+
+    assert lab.workplace.rebase(tree, onto) == ("app.py",)
+    assert lab.workplace.branch(tree) == "feature-issue-1-adw-1a2b3c4d-work"
+
+
+def test_uncommitted_work_is_never_rebased_away(lab, tree):
+    (tree / "app.py").write_text("print('in progress')\n")
+    onto = commit_on_remote(lab, "app.py", "print('theirs')\n") and lab.repository.fetch("main")
+
+    with pytest.raises(GitError, match="git rebase failed"):
+        lab.workplace.rebase(tree, onto)
+
+    assert (tree / "app.py").read_text() == "print('in progress')\n"
+
+
+def test_other_branches_are_not_moved_along(lab, tree):
+    git(lab.main, "config", "rebase.updateRefs", "true")
+    (tree / "mine.txt").write_text("mine")
+    mine = lab.workplace.commit_all(tree, "mine")
+    git(lab.main, "branch", "a-persons", mine)
+    (tree / "more.txt").write_text("more")
+    lab.workplace.commit_all(tree, "more")
+
+    lab.workplace.rebase(tree, commit_on_remote(lab, "x.txt", "x") and lab.repository.fetch("main"))
+
+    assert lab.repository.commit_of("refs/heads/a-persons") == mine
+
+
+# --- locks of a git that is gone -------------------------------------------------------------------------------
+
+
+def test_the_lock_of_a_dead_git_is_no_obstacle(lab, tree):
+    (tree / "a.txt").write_text("a")
+    (lab.workplace.git_dir(tree) / "index.lock").write_text("")
+
+    assert lab.workplace.commit_all(tree, "work") is not None
+
+
+def test_the_lock_of_a_live_process_stays(lab, tree):
+    """
+    Whoever has the file open may be about to use it.
+    """
+    lock = lab.workplace.git_dir(tree) / "index.lock"
+    code = f"import sys; f = open({str(lock)!r}, 'x'); print('open', flush=True); sys.stdin.readline()"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
+    try:
+        assert holder.stdout.readline() == "open\n"
+        (tree / "a.txt").write_text("a")
+        with pytest.raises(GitError, match=r"git add failed: .*index\.lock"):
+            lab.workplace.commit_all(tree, "work")
+        assert lock.exists()
+    finally:
+        holder.communicate("\n")
+    assert lab.workplace.commit_all(tree, "work") is not None
+
+
+def test_the_lock_stays_while_a_git_works_in_the_worktree(lab, tree, tmp_path):
+    """
+    Its lock is closed before git is done with it: so a git that works there is enough.
+    """
+    lock = lab.workplace.git_dir(tree) / "index.lock"
+    lock.write_text("")
+    proc = tmp_path / "proc"
+    me = proc / str(os.getpid())
+    for name, comm in ((str(os.getpid()), "python"), ("4711", "git")):
+        (proc / name / "fd").mkdir(parents=True)
+        (proc / name / "comm").write_text(f"{comm}\n")
+        (proc / name / "cwd").symlink_to(tree)
+
+    assert dead_locks.clear(lock.parent, tree, proc=proc) == ()
+    (proc / "4711" / "comm").write_text("bash\n")
+    assert dead_locks.clear(lock.parent, tree, proc=tmp_path / "no-proc") == ()
+    me.rename(proc / "1")
+    assert dead_locks.clear(lock.parent, tree, proc=proc) == (), "a /proc without us is that of somebody else"
+    (proc / "1").rename(me)
+    assert dead_locks.clear(lock.parent, tree, proc=proc) == (lock,)
