@@ -1,5 +1,5 @@
 """
-What workflows leave beside git: directories of their own, patches of salvaged work, ports somebody listens on.
+What workflows leave beside git: directories of their own, and patches of salvaged work.
 
 A directory is removed only below the root it belongs to, as itself: a symbolic link, or a way out of the root, is
 refused with NotOurs. A patch is durable before this returns, and readable by its owner alone.
@@ -7,10 +7,8 @@ refused with NotOurs. A patch is durable before this returns, and readable by it
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import socket
 from pathlib import Path
 
 from adws.adw_modules import durable_file
@@ -47,15 +45,3 @@ def write_patch(folder: Path, name: str, payload: bytes) -> Path:
     durable_file.sync_directory_at(str(folder))
 
     return path
-
-
-def is_listened_on(port: int) -> bool:
-    """Say whether somebody holds *port* on this machine; nobody is asked, and nothing is signalled."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as exc:
-            return exc.errno == errno.EADDRINUSE
-
-    return False

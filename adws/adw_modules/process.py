@@ -145,6 +145,16 @@ class SystemProcesses:
 
         return f"{name}={value}".encode() in entries
 
+    def variables(self, pid: int) -> dict[str, str]:
+        """Return the environment *pid* was started with; nothing when it is gone or belongs to somebody else."""
+        try:
+            entries = (self._root / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return {}
+        pairs = (entry.decode(errors="replace").partition("=") for entry in entries if b"=" in entry)
+
+        return {name: value for name, _, value in pairs}
+
     def verdict(self, record: OwnerRecord | None) -> Verdict:
         """Return whether that owner lives; `unknown` wherever there is no proof."""
         if record is None:

@@ -78,7 +78,7 @@ class Hands:
     forge_key: bytes = b""  #: of the markers
     scrub: Callable[[str], str] = str  #: takes secrets out of what goes to a forge
     release: Callable[[str], object] = lambda _adw_id: None  #: gives its place among the running workflows back
-    is_listened_on: Callable[[int], bool] = leftovers.is_listened_on
+    is_listened_on: Callable[[int], bool] = lambda _port: False  #: whether anybody holds a port of this machine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,9 +224,11 @@ class Undoing:
                 return forge.pull_request(number)
             return None
         branch = branch_of(step.facts) or self._document.branch_name or ""
-        marked = (found for found in forge.pull_requests_of(branch) if self._is_marked(forge, found.body))
+        if not branch:
+            return None
+        ours = [found for found in forge.pull_requests_of(branch) if found.author == forge.login()]
 
-        return next(marked, None) if branch else None
+        return next((found for found in ours if self._is_marked(forge, found.body)), None)
 
     def _pushed(self, branch: str) -> set[str]:
         """Return the commits that adw put on the remote branch, or meant to."""
@@ -291,7 +293,10 @@ class Undoing:
         except ForgeNotFound:
             return None
 
-        return next((comment for comment in comments if self._is_marked(forge, comment.body, op)), None)
+        # Whoever copies a marker still writes under another name.
+        ours = [comment for comment in comments if comment.author == forge.login()]
+
+        return next((comment for comment in ours if self._is_marked(forge, comment.body, op)), None)
 
     def _marked(self, forge: Forge, text: str, op: str) -> str:
         marker = Marker(adw_id=self._document.adw_id, op=op)

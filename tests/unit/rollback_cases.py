@@ -25,7 +25,7 @@ from tests.unit.engine_cases import ADW_ID, attempt, document_of, records_of, sp
 
 KEY = b"k" * 32
 REPOSITORY = "acme/shop"
-HOST = "here"
+HOST, ME = "here", "adw-bot"
 BRANCH = f"feature-issue-42-adw-{ADW_ID}-add-it"
 START, HEAD, OTHER_SHA = "a" * 40, "b" * 40, "c" * 40
 WISHES = Wishes(reason="the plan was wrong")
@@ -167,12 +167,17 @@ class OneForge:
                 base="main",
                 state="open",
                 url="https://forge/7",
+                author=ME,
             )
         }
         sticky = forge_texts.with_marker("it works", marker(forge_texts.STICKY))
-        self.said: dict[int, list[Comment]] = {42: [Comment(comment_id=1, body=sticky)], 7: []}
+        self.said: dict[int, list[Comment]] = {42: [Comment(comment_id=1, body=sticky, author=ME)], 7: []}
         self.labels = {42: {"adw", "bug"}}
         self.is_reachable = True
+
+    def login(self) -> str:
+        self._ask()
+        return ME
 
     def _ask(self) -> None:
         if not self.is_reachable:
@@ -199,7 +204,7 @@ class OneForge:
 
     def create_comment(self, number: int, body: str) -> Comment:
         self._ask()
-        made = Comment(comment_id=sum(map(len, self.said.values())) + 1, body=body)
+        made = Comment(comment_id=sum(map(len, self.said.values())) + 1, body=body, author=ME)
         self.said[number].append(made)
         return made
 

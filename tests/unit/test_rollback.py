@@ -323,6 +323,16 @@ def test_a_pull_request_that_was_only_meant_is_found_by_its_mark(tmp_path):
     assert world.forge.pulls[7].state == "closed"
 
 
+def test_a_copied_mark_of_somebody_else_is_not_taken_for_ours(world):
+    world.forge.said[42] = [replace(comment, author="stranger") for comment in world.forge.said[42]]
+    before = world.forge.said[42][0].body
+
+    world.roll_back()
+
+    assert world.forge.said[42][0].body == before
+    assert len(world.forge.said[42]) == 2
+
+
 def test_a_pull_request_without_our_mark_is_not_the_one_that_was_meant(tmp_path):
     made = [
         entry.model_copy(update={"outcome": "intended", "undo": {"branch": BRANCH}})

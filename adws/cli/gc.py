@@ -1,0 +1,85 @@
+"""`adw gc` and `adw adopt`: what is left of workflows that are over, and taking a worktree back."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import click
+
+from adws.adw_modules.coordination.gc import Removal
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.gc_rules import Orphan
+from adws.cli import main, output
+
+_SPAN = re.compile(r"([0-9]{1,9})(s|m|h|d|w)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+EXIT_LEFT = 1
+
+
+@click.command()
+@click.option("--execute", is_flag=True, help="Remove what was found; without it nothing is changed.")
+@click.option("--older-than", metavar="SPAN", default="", help="Only what is known to be that old: 30m, 12h, 7d, 2w.")
+@output.json_option
+def gc(*, execute: bool, older_than: str, as_json: bool) -> int:
+    """
+    Find what nobody needs any more, and say what each is: worktrees, branches, ports, processes, pull requests, locks.
+
+    An abandoned workflow is rolled back as a whole. Commits and uncommitted work are salvaged first.
+    """
+    span = parse_span(older_than) if older_than else None
+    with main.open_home() as app:
+        if not app.has_database():
+            output.emit({"orphans": [], "executed": execute}, "there is nothing left over", as_json=as_json)
+            return 0
+        collector = app.tidy.collector
+        orphans = collector.find(older_than=span)
+        removals = collector.remove(orphans) if execute else ()
+        found = [removal.to_json() for removal in removals] if execute else [orphan.to_json() for orphan in orphans]
+        data: output.Printable = {"orphans": found, "executed": execute, "problems": list(collector.problems)}
+        lines = _removed(removals) if execute else _found(orphans)
+        output.emit(data, [*lines, *collector.problems], as_json=as_json)
+
+    return EXIT_LEFT if any(not removal.is_gone for removal in removals) else 0
+
+
+@click.command()
+@click.argument("what", metavar="ID|PATH")
+@output.json_option
+def adopt(*, what: str, as_json: bool) -> None:
+    """Take an orphaned worktree back into its workflow; one without a workflow gets a new, paused one."""
+    with main.open_home() as app:
+        done = app.tidy.adoption.adopt(what)
+        told = f"workflow {done.adw_id} has the worktree {done.path} on {done.branch}"
+        more = f"; it is new and paused: adw resume {done.adw_id} --workflow NAME" if done.is_new else ""
+        output.emit(done.to_json(), f"{told}{more}", as_json=as_json)
+
+
+def parse_span(text: str) -> timedelta:
+    """Return a time as people write it; raise UsageError."""
+    found = _SPAN.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{text!r} is no span of time: use a number and s, m, h, d or w, such as 7d")
+    try:
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    except OverflowError as exc:
+        raise UsageError(f"{text!r} is longer than any workflow: use something shorter, such as 52w") from exc
+
+
+def _found(orphans: tuple[Orphan, ...]) -> list[str]:
+    if not orphans:
+        return ["there is nothing left over"]
+    rows = [(orphan.kind, orphan.name, orphan.adw_id, orphan.why) for orphan in orphans]
+
+    return [*output.table(("kind", "what", "workflow", "why"), rows), "adw gc --execute removes them"]
+
+
+def _removed(removals: tuple[Removal, ...]) -> list[str]:
+    if not removals:
+        return ["there is nothing left over"]
+    rows = [
+        ("removed" if done.is_gone else "left", done.orphan.kind, done.orphan.name, done.detail or done.orphan.why)
+        for done in removals
+    ]
+
+    return output.table(("", "kind", "what", "why"), rows)

@@ -1,0 +1,58 @@
+"""`adw rollback`: undo everything a workflow made; a plan first, on request only that."""
+
+from __future__ import annotations
+
+import click
+
+from adws.adw_modules import rollback_rules
+from adws.adw_modules.rollback import RollbackReport
+from adws.adw_modules.rollback_rules import Wishes
+from adws.cli import arguments, main, output
+from adws.cli.answers import who
+
+EXIT_BLOCKED = 1
+
+
+@click.command()
+@arguments.adw_id_argument
+@click.option("--reason", default="", help="Why, for the pull request, the issue and the history.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
+@click.option(
+    "--force", is_flag=True, help="Go on although work cannot be salvaged, or a process not be confirmed dead."
+)
+@click.option("--keep-branch", is_flag=True, help="Keep the branch, here and at the remote.")
+@click.option(
+    "--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
+)
+@output.json_option
+def rollback(
+    *, adw_id: str, reason: str, dry_run: bool, force: bool, keep_branch: bool, wait: float, as_json: bool
+) -> int:
+    """
+    Undo everything a workflow made, in a safe order.
+
+    Commits are kept as refs/adw/salvage/ID and uncommitted work as a patch. What cannot be undone now stays on the
+    workflow's list; the same command goes on with it. A merged pull request is not undone.
+    """
+    wishes = Wishes(reason=reason or f"rolled back by {who()}", keep_branch=keep_branch, force=force)
+    with main.open_home() as app:
+        if dry_run:
+            report = app.tidy.rollbacks.plan(adw_id, wishes)
+        else:
+            say = (lambda _line: None) if as_json else output.say
+            report = app.tidy.rolling_back.roll_back(adw_id, wishes, by=who(), wait_seconds=wait, say=say)
+        output.emit(report.to_json(), _lines(report), as_json=as_json)
+
+    return 0 if dry_run or report.is_complete else EXIT_BLOCKED
+
+
+def _lines(report: RollbackReport) -> list[str]:
+    lines = rollback_rules.plan_lines(report.steps)
+    if report.is_dry_run:
+        return [f"workflow {report.adw_id} is {report.state}; a rollback would:", *lines]
+    if report.is_complete:
+        return [*lines, f"workflow {report.adw_id} is rolled back", *(f"left: {line}" for line in report.kept)]
+
+    again = f"adw rollback {report.adw_id} goes on with it"
+
+    return [*lines, f"workflow {report.adw_id} is not rolled back yet: {len(report.blocked_by)} left; {again}"]
