@@ -87,7 +87,7 @@ def added_lines(diff: str) -> Iterator[Added]:
 def _size_problems(diff: str, files: Sequence[str], rules: DiffRules) -> Iterator[str]:
     if len(files) > rules.max_files:
         yield f"it changes {len(files)} files, more than the {rules.max_files} that ship.max_files allows"
-    lines = sum(1 for line in diff.split("\n") if line[:1] in "+-" and not line.startswith(("+++ ", "--- ")))
+    lines = sum(1 for line in diff.split("\n") if line.startswith(("+", "-")) and not line.startswith(("+++ ", "--- ")))
     if lines > rules.max_lines:
         yield f"it changes {lines} lines, more than the {rules.max_lines} that ship.max_lines allows"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import effect_rules
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.errors import AdwError
+from adws.adw_modules.errors import PortsExhausted
 from adws.adw_modules.interfaces_resources import Effect, PortPair, Ports
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class HeldPorts:
         try:
             # Also when the ledger has them: the sockets of a process that is gone are not held any more.
             pair = self._ports.take(adw_id, preferred=held or _last(session.document))
-        except AdwError as exc:
+        except PortsExhausted as exc:
             why = str(exc)
             session.change(lambda draft: effect_rules.settle(draft, PORTS, "failed", {"error": why}))
             raise

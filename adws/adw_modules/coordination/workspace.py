@@ -158,27 +158,28 @@ class Workspace:
     def _find(self, git: GitRepository, path: Path, branch: str, reason: str) -> JsonObject | None:
         """Return the worktree that a crash kept from being written down; one that is only half there is removed."""
         found = _entry(git, path)
-        if found is None and not path.exists():
-            return None
-        workplace = self._parts.workplace
-        is_whole = found is not None and _is_whole(found, branch, reason)
-        if found is not None and is_whole and workplace is not None and not workplace.status(path):
+        if found is not None and _is_whole(found, branch, reason) and self._is_clean(path):
             return {"sha": found.head}
-        git.remove_worktree(path, reason=reason)  # nothing ran in it: no work is lost
+        # Nothing ran in what is half there: no work is lost. What is somebody else's raises.
+        git.remove_worktree(path, reason=reason)
 
         return None
+
+    def _is_clean(self, path: Path) -> bool:
+        try:
+            return self._parts.workplace is not None and not self._parts.workplace.status(path)
+        except GitError:
+            return False  # git was stopped before it was a worktree
 
     def _is_there(self, git: GitRepository, document: WorkflowDocument) -> bool:
         """Say whether the worktree is there as it was recorded; raise when it is something else now."""
         path, adw_id = Path(document.worktree_path or ""), document.adw_id
         found = _entry(git, path)
-        if found is None and path.exists():
-            raise NotOurs(f"{path} is there, but is no worktree of this repository: move it away, then: adw retry ID")
         if found is None:
             return False
         if found.lock_reason != work_names.lock_reason(adw_id):
             raise NotOurs(f"the worktree {path} belongs to {found.lock_reason or 'nobody'}, not to {adw_id}")
-        if found.is_prunable or not path.is_dir():
+        if found.is_prunable:
             git.remove_worktree(path, reason=found.lock_reason)
             return False
         self._check_branch(git, document, found)
@@ -261,9 +262,7 @@ def _entry(git: GitRepository, path: Path) -> Worktree | None:
 
 
 def _is_whole(found: Worktree, branch: str, reason: str) -> bool:
-    is_ours = (found.branch, found.lock_reason) == (branch, reason)
-
-    return is_ours and not found.is_prunable and found.path.is_dir()
+    return (found.branch, found.lock_reason) == (branch, reason) and not found.is_prunable
 
 
 def _observed(ref: str, sha: str, phase: str) -> Effect:

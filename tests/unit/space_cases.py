@@ -1,0 +1,187 @@
+"""
+What the tests of workspace, shipping and cleaning share: a repository in memory, and a world that works in it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from adws.adw_modules.coordination.workspace import Workspace, WorkspaceParts
+from adws.adw_modules.document import FrozenIssue
+from adws.adw_modules.errors import GitError, NotOurs
+from adws.adw_modules.interfaces_resources import PushResult, Worktree
+from adws.testing import MemoryPorts, MemoryQuotas
+from tests.unit.engine_cases import ADW_ID, WELL, World
+
+BRANCH = f"feature-issue-42-adw-{ADW_ID}-add-fine-thing"
+TREE = Path("/repo/trees") / ADW_ID
+ISSUE = FrozenIssue(title="Add a fine thing")
+
+
+@dataclass
+class MemoryGit:
+    """A `GitRepository` and a `GitWorkplace` in memory; a commit is the files it has, known by a number."""
+
+    commits: dict[str, dict[str, str]] = field(default_factory=lambda: {"c0": {"app.py": "one"}})
+    heads: dict[str, str] = field(default_factory=lambda: {"main": "c0"})
+    remote: dict[str, str] | None = field(default_factory=lambda: {"main": "c0"})
+    trees: dict[Path, Worktree] = field(default_factory=dict)
+    files: dict[Path, dict[str, str]] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
+    pushes: list[str] = field(default_factory=list)
+    conflicts: tuple[str, ...] = ()
+    extra_refs: dict[str, str] = field(default_factory=dict)
+    push_answer: PushResult | None = None
+    root: Path = Path("/repo")
+
+    # --- GitRepository -----------------------------------------------------------------------------------------
+
+    def default_branch(self) -> str:
+        return "main"
+
+    def fetch(self, branch: str) -> str:
+        return (self.remote or self.heads)[branch]
+
+    def commit_of(self, ref: str) -> str | None:
+        name = self.heads.get(ref.removeprefix("refs/heads/"), ref)
+        return name if name in self.commits else None
+
+    def refs(self):
+        local = {f"refs/heads/{name}": sha for name, sha in self.heads.items()}
+        there = {f"refs/remotes/origin/{name}": sha for name, sha in (self.remote or {}).items()}
+        return {**local, **there, **self.extra_refs}
+
+    def worktrees(self):
+        return tuple(replace(tree, head=self.heads.get(tree.branch, "")) for tree in self.trees.values())
+
+    def add_worktree(self, path: Path, *, branch: str, start: str, reason: str) -> Worktree:
+        if path in self.trees:
+            raise GitError(f"{path} is there already")
+        self.heads.setdefault(branch, start)
+        self.trees[path] = Worktree(path=path, branch=branch, head=start, lock_reason=reason)
+        self.files[path] = dict(self.commits[self.heads[branch]])
+        return self.trees[path]
+
+    def remove_worktree(self, path: Path, *, reason: str) -> bool:
+        found = self.trees.get(path)
+        if found is not None and found.lock_reason != reason:
+            raise NotOurs(f"the worktree {path} is left alone")
+        self.files.pop(path, None)
+        return self.trees.pop(path, None) is not None
+
+    def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
+        if self.push_answer is not None:
+            return self.push_answer
+        assert self.remote is not None
+        if self.remote.get(branch) != expected:
+            return PushResult(pushed=False, reason="stale")
+        self.remote[branch] = self.heads[branch]
+        self.pushes.append(self.heads[branch])
+        return PushResult(pushed=True)
+
+    def remote_commit(self, branch: str) -> str | None:
+        return (self.remote or {}).get(branch)
+
+    # --- GitWorkplace ------------------------------------------------------------------------------------------
+
+    def _head(self, path: Path) -> str:
+        return self.heads[self.trees[path].branch]
+
+    def status(self, path: Path):
+        committed, found = self.commits[self._head(path)], self.files[path]
+        return tuple(sorted(name for name in {*committed, *found} if committed.get(name) != found.get(name)))
+
+    def commit_all(self, path: Path, message: str) -> str | None:
+        return self.commit(path, message) if self.status(path) else None
+
+    def commit(self, path: Path, message: str) -> str:
+        made = f"c{len(self.commits)}"
+        self.commits[made] = dict(self.files[path])
+        self.messages[made] = message
+        self.heads[self.trees[path].branch] = made
+        return made
+
+    def changed_files(self, path: Path, base: str):
+        before, now = self.commits[base], self.commits[self._head(path)]
+        return tuple(sorted(name for name in {*before, *now} if before.get(name) != now.get(name)))
+
+    def diff(self, path: Path, base: str) -> str:
+        now = self.commits[self._head(path)]
+        return "".join(
+            f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n+{now.get(name, '')}\n"
+            for name in self.changed_files(path, base)
+        )
+
+    def rebase(self, path: Path, onto: str):
+        if not self.conflicts:
+            self.files[path] = {**self.commits[onto], **self.files[path]}
+            self.commit(path, "rebased")
+        return self.conflicts
+
+    # --- for tests ---------------------------------------------------------------------------------------------
+
+    def move_base(self, **files: str) -> str:
+        """Let somebody else push to the base."""
+        assert self.remote is not None
+        tip = f"c{len(self.commits)}"
+        self.commits[tip] = {**self.commits[self.remote["main"]], **files}
+        self.remote["main"] = tip
+        return tip
+
+
+class SpaceWorld(World):
+    """A workflow that works in a worktree of a repository in memory."""
+
+    def __init__(self, spec, scripts=None, *, git: MemoryGit | None = None, runners=None, **fields) -> None:
+        super().__init__(spec, scripts, **{"issue": ISSUE, **fields})
+        self.git = git or MemoryGit()
+        self.ports, self.quotas = MemoryPorts(), MemoryQuotas()
+        self.filled: list[Path] = []
+        self.space = self.new_space()
+        self.engine = replace(self.engine, **hooks(self.space), runners={**self.engine.runners, **(runners or {})})
+
+    def new_space(self) -> Workspace:
+        """The workspace of a new process."""
+        return Workspace(
+            WorkspaceParts(
+                host="testhost",
+                git=self.git,
+                workplace=self.git,
+                ports=self.ports,
+                quotas=self.quotas,
+                trees_dir=Path("/repo/trees"),
+                fill=lambda _session, path: self.filled.append(path),
+            )
+        )
+
+    def effect(self, key: str):
+        return next((found for found in self.document.resources if found.key == key), None)
+
+    @contextmanager
+    def ledger(self):
+        with self.session() as session:
+            yield self.space.ledger(session)
+
+
+def hooks(space: Workspace) -> dict[str, object]:
+    """The parts of the engine that a workspace is."""
+    return {
+        "prepare": space.prepare,
+        "around": space.around,
+        "conclude": space.conclude,
+        "effects_of": space.ledger,
+        "release": space.release,
+        "workplace_of": lambda document: Path(document.worktree_path or "/repo"),
+    }
+
+
+def writing(world, **files: str):
+    """A phase that changes files in its worktree and says so."""
+
+    def run(context):
+        world().git.files[context.cwd].update({name.replace("__", "/"): text for name, text in files.items()})
+        return WELL
+
+    return run

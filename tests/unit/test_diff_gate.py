@@ -1,0 +1,102 @@
+"""
+What may be pushed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules.diff_gate import Added, DiffRules, added_lines, check_diff
+from adws.adw_modules.redaction import Redactor
+
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+DIFF = f"""diff --git a/app.py b/app.py
+index 1..2 100644
+--- a/app.py
++++ b/app.py
+@@ -3,2 +3,3 @@ def main():
+ same
+-old {TOKEN}
++new
++token = "{TOKEN}"
+diff --git a/gone.py b/gone.py
+deleted file mode 100644
+--- a/gone.py
++++ /dev/null
+@@ -1 +0,0 @@
+-x
+"""
+
+
+def has_secret(line: str) -> bool:
+    return bool(Redactor().find(line))
+
+
+def check(diff=DIFF, files=("app.py",), **rules):
+    return check_diff(diff, files, DiffRules(**rules), has_secret=has_secret)
+
+
+def test_the_lines_a_diff_adds_have_their_place():
+    assert list(added_lines(DIFF)) == [
+        Added(file="app.py", number=4, text="new"),
+        Added(file="app.py", number=5, text=f'token = "{TOKEN}"'),
+    ]
+
+
+def test_a_line_that_looks_like_a_header_is_still_a_line():
+    text = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n+++ b/y\n"
+
+    assert list(added_lines(text)) == [Added(file="x", number=1, text="++ b/y")]
+
+
+def test_a_secret_that_is_added_is_named_by_its_place_and_not_shown():
+    [problem] = check()
+
+    assert "app.py:5" in problem
+    assert "app.py:4" not in problem
+    assert TOKEN not in problem
+
+
+def test_a_secret_that_is_taken_out_is_no_reason():
+    assert check(diff=DIFF.replace("+token", "-token")) == ()
+
+
+@pytest.mark.parametrize("rules", [{"allow_secrets": True}, {"allowed_paths": ("app.py",)}])
+def test_a_secret_can_be_allowed(rules):
+    assert check(**rules) == ()
+
+
+@pytest.mark.parametrize(
+    ("file", "allow", "words"),
+    [
+        (".github/workflows/ci.yml", "allow_workflow_files", "workflow files"),
+        (".gitlab-ci.yml", "allow_workflow_files", "workflow files"),
+        (".claude/settings.json", "allow_agent_files", "agent configuration"),
+        ("sub/CLAUDE.md", "allow_agent_files", "agent configuration"),
+        ("adw.toml", "allow_agent_files", "agent configuration"),
+    ],
+)
+def test_files_that_decide_what_runs_need_leave(file, allow, words):
+    [problem] = check(diff="", files=(file,))
+
+    assert words in problem
+    assert file in problem
+    assert f"ship.{allow}" in problem
+    assert check(diff="", files=(file,), **{allow: True}) == ()
+    assert check(diff="", files=(file,), allowed_paths=(file,)) == ()
+
+
+def test_size_has_limits():
+    assert check(diff="", files=("a", "b"), max_files=1) == (
+        "it changes 2 files, more than the 1 that ship.max_files allows",
+    )
+    assert check(diff="--- a/x\n+++ b/x\n+1\n-2\n+3\n", max_lines=2) == (
+        "it changes 3 lines, more than the 2 that ship.max_lines allows",
+    )
+    assert check(diff="+1\n\n \n", files=("a",), max_files=1, max_lines=1) == ()
+
+
+def test_many_findings_are_counted():
+    files = tuple(f".claude/{number}" for number in range(12))
+
+    assert "and 2 more" in check(diff="", files=files)[0]

@@ -1,0 +1,474 @@
+"""
+The place a workflow works in: made through the ledger, checked, secured after each phase, given back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from adws.adw_modules import effect_rules
+from adws.adw_modules.errors import GitError, GitUnreachable, LeaseLost, QuotaExceeded
+from adws.adw_modules.interfaces_resources import Effect
+from adws.adw_modules.outcome import Done, Failed, RetryAt
+from tests.unit.engine_cases import ADW_ID, BROKEN, WELL, phase, spec_of
+from tests.unit.space_cases import BRANCH, TREE, MemoryGit, SpaceWorld
+
+
+def world_of(*phases, scripts=None, **fields) -> SpaceWorld:
+    return SpaceWorld(spec_of(*phases), scripts, **fields)
+
+
+def editing(git: MemoryGit, **files: str):
+    def run(context):
+        git.files[context.cwd].update(files)
+        return WELL
+
+    return run
+
+
+# --- worktree and branch ---------------------------------------------------------------------------------------
+
+
+def test_a_phase_works_in_a_worktree_on_a_branch_of_its_own():
+    world = world_of("plan")
+
+    world.attempt()
+
+    [call] = world.runner.calls
+    assert call.context.cwd == TREE
+    assert (world.document.worktree_path, world.document.branch_name) == (str(TREE), BRANCH)
+    assert world.git.trees[TREE].lock_reason == f"adw {ADW_ID}"
+    assert world.effect("worktree").undo == {
+        "path": str(TREE),
+        "branch": BRANCH,
+        "reason": f"adw {ADW_ID}",
+        "sha": "c0",
+        "is_filled": True,
+    }
+    assert world.effect(f"branch:{BRANCH}").undo == {"branch": BRANCH, "base": "main", "start": "c0", "sha": "c0"}
+    assert world.filled == [TREE]
+
+
+def test_both_are_meant_before_they_are_made():
+    world = world_of("plan")
+    seen = []
+    add = world.git.add_worktree
+
+    def looking(*args, **keywords):
+        seen.append({found.key: found.outcome for found in world.document.resources if found.kind != "port"})
+        return add(*args, **keywords)
+
+    world.git.add_worktree = looking
+    world.attempt()
+
+    assert seen == [{"worktree": "intended", f"branch:{BRANCH}": "intended"}]
+
+
+def test_the_second_phase_finds_what_the_first_made():
+    world = world_of("plan", "build")
+
+    world.attempt()
+    world.attempt()
+
+    assert [call.context.cwd for call in world.runner.calls] == [TREE, TREE]
+    assert world.filled == [TREE]
+
+
+def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_the_branch():
+    world = world_of("plan", "build", scripts={})
+    world.runner.add("plan", editing(world.git, plan="steps"))
+    world.attempt()
+    world.git.trees.pop(TREE)
+    world.git.files.pop(TREE)
+
+    world.attempt()
+
+    assert world.git.files[TREE]["plan"] == "steps"
+    assert world.filled == [TREE, TREE]
+
+
+def test_one_whose_directory_is_gone_is_forgotten_by_git_first():
+    world = world_of("plan", "build")
+    world.attempt()
+    world.git.trees[TREE] = replace(world.git.trees[TREE], is_prunable=True)
+
+    assert isinstance(world.attempt(), Done)
+
+    assert not world.git.trees[TREE].is_prunable
+
+
+def test_a_branch_that_is_gone_too_is_made_again_from_its_last_commit():
+    world = world_of("plan", "build")
+    world.runner.add("plan", editing(world.git, plan="steps"))
+    world.attempt()
+    world.git.trees.pop(TREE)
+    last = world.git.heads.pop(BRANCH)
+
+    world.attempt()
+
+    assert world.git.heads[BRANCH] == last
+
+
+def test_without_branch_and_commit_the_attempt_fails_and_says_what_to_do():
+    world = world_of("plan", "build")
+    world.runner.add("plan", editing(world.git, plan="steps"))
+    world.attempt()
+    world.git.trees.pop(TREE)
+    world.git.commits.pop(world.git.heads.pop(BRANCH))
+
+    world.attempt()
+
+    assert "are gone: bring the branch back" in world.record("build").last_failure_reason
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"branch": "other"}, f"is on other, not on {BRANCH}: git -C"),
+        ({"branch": ""}, "is on no branch"),
+        ({"lock_reason": "adw 99999999"}, f"belongs to adw 99999999, not to {ADW_ID}"),
+        ({"lock_reason": ""}, "belongs to nobody"),
+    ],
+)
+def test_a_worktree_that_is_something_else_now_is_left_alone(change, words):
+    world = world_of("plan", "build")
+    world.attempt()
+    world.git.heads["other"] = "c0"
+    before = world.git.trees[TREE] = replace(world.git.trees[TREE], **change)
+
+    world.attempt()
+
+    assert words in world.record("build").last_failure_reason
+    assert world.git.trees[TREE] == before
+    assert [call.phase for call in world.runner.calls] == ["plan"]
+
+
+def test_a_lost_commit_fails_the_attempt():
+    world = world_of("plan", "build")
+    world.runner.add("plan", editing(world.git, plan="steps"))
+    world.attempt()
+    world.git.commits.pop(world.git.heads[BRANCH])
+    world.git.heads[BRANCH] = "c0"
+
+    world.attempt()
+
+    assert "is gone: bring it back" in world.record("build").last_failure_reason
+
+
+def test_in_place_nothing_is_made():
+    world = world_of("plan")
+    world.engine = replace(world.engine, prepare=lambda _session: None)
+    world.space._parts = replace(world.space._parts, git=None)
+
+    world.attempt()
+
+    assert world.git.trees == {}
+    assert world.document.worktree_path is None
+
+
+def test_cleaning_makes_no_worktree_again():
+    world = world_of("clean")
+
+    world.attempt()
+
+    assert world.git.trees == {}
+
+
+# --- after a crash ---------------------------------------------------------------------------------------------
+
+
+def crash_in(world, name, *, is_after: bool):
+    """Die in the middle of a call of git, once."""
+    real = getattr(world.git, name)
+
+    def dying(*args, **keywords):
+        setattr(world.git, name, real)
+        if is_after:
+            real(*args, **keywords)
+        raise LeaseLost("its process died")
+
+    setattr(world.git, name, dying)
+    with pytest.raises(LeaseLost):
+        world.attempt()
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_crash_while_the_worktree_is_made_neither_loses_nor_doubles_it(is_after):
+    world = world_of("plan")
+    crash_in(world, "add_worktree", is_after=is_after)
+    assert world.effect("worktree").outcome == "intended"
+    world.git.move_base(**{"new.py": "x"})
+
+    world.attempt()
+
+    assert world.state == "completed"
+    assert len(world.git.trees) == 1
+    assert world.effect("worktree").outcome == ("adopted" if is_after else "made")
+    assert world.effect(f"branch:{BRANCH}").undo["start"] == "c0"  # as it was meant, not as the base is now
+
+
+def test_a_half_made_worktree_is_made_again():
+    world = world_of("plan")
+    crash_in(world, "add_worktree", is_after=True)
+    world.git.files[TREE].clear()  # the checkout was cut off
+
+    world.attempt()
+
+    assert world.git.files[TREE] == {"app.py": "one"}
+    assert world.effect("worktree").outcome == "made"
+
+
+def test_one_that_git_cannot_read_counts_as_half_made():
+    world = world_of("plan")
+    crash_in(world, "add_worktree", is_after=True)
+    real, said = world.git.status, []
+
+    def once(path):
+        if not said:
+            said.append(path)
+            raise GitError("it is no linked worktree")
+        return real(path)
+
+    world.git.status = once
+    world.attempt()
+
+    assert world.effect("worktree").outcome == "made"
+
+
+# --- after a phase ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_phase_changed_is_committed():
+    world = world_of("plan", "build")
+    world.runner.add("plan", editing(world.git, plan="steps"))
+
+    world.attempt()
+
+    head = world.git.heads[BRANCH]
+    assert world.git.messages[head].splitlines()[0] == "sdlc_planner: feature: Add a fine thing"
+    assert world.effect(f"branch:{BRANCH}").undo["sha"] == head
+    [event] = world.events("work_committed")
+    assert event.data == {"head": head, "commit": head}
+
+
+def test_a_phase_that_changed_nothing_leaves_no_commit():
+    world = world_of("plan")
+
+    world.attempt()
+
+    assert world.git.heads[BRANCH] == "c0"
+    assert world.events("work_committed") == []
+
+
+def test_a_failed_phase_is_not_committed():
+    world = world_of("plan")
+
+    def breaking(context):
+        world.git.files[context.cwd]["half"] = "done"
+        raise BROKEN
+
+    world.runner.add("plan", breaking)
+    assert isinstance(world.attempt(), RetryAt)
+
+    assert world.git.heads[BRANCH] == "c0"
+
+
+def test_a_change_outside_the_allowed_paths_fails_the_attempt_and_names_the_files():
+    world = world_of(phase("document", allowed_paths=("docs/", "*.md")))
+    world.runner.add("document", editing(world.git, **{"docs/a.txt": "x", "README.md": "x", "app.py": "two"}))
+
+    world.attempt()
+
+    reason = world.record("document").last_failure_reason
+    assert "document changed files outside its allowed_paths: app.py;" in reason
+    assert world.git.heads[BRANCH] == "c0"
+
+
+def test_what_the_phase_committed_itself_counts_too():
+    world = world_of(phase("document", allowed_paths=("docs/",)))
+
+    def committing(context):
+        world.git.files[context.cwd]["app.py"] = "two"
+        world.git.commit(context.cwd, "sneaky")
+        return WELL
+
+    world.runner.add("document", committing)
+    world.attempt()
+
+    assert "app.py" in world.record("document").last_failure_reason
+
+
+def test_refs_that_appear_during_a_phase_are_observed():
+    world = world_of("plan")
+
+    def making(_context):
+        world.git.heads["spike"] = "c0"
+        world.git.heads["feature-issue-9-adw-99999999-other"] = "c0"
+        world.git.extra_refs["refs/tags/v1"] = "c0"
+        world.git.extra_refs["refs/adw/salvage/x"] = "c0"
+        world.git.remote[BRANCH] = "c0"
+        return WELL
+
+    world.runner.add("plan", making)
+    world.attempt()
+
+    seen = {found.key: found.undo for found in world.document.resources if found.outcome == "observed"}
+    assert seen == {
+        "branch:spike": {"ref": "refs/heads/spike", "sha": "c0", "phase": "plan", "branch": "spike"},
+        "ref:refs/tags/v1": {"ref": "refs/tags/v1", "sha": "c0", "phase": "plan"},
+        f"remote_branch:{BRANCH}": {"branch": BRANCH, "sha": "c0", "remote": "origin"},
+    }
+
+
+def test_a_worktree_that_vanishes_under_a_phase_fails_the_attempt():
+    world = world_of("plan")
+
+    def removing(context):
+        world.git.trees.pop(context.cwd)
+        return WELL
+
+    world.runner.add("plan", removing)
+    world.attempt()
+
+    assert "was removed while plan worked in it" in world.record("plan").last_failure_reason
+
+
+# --- ports -----------------------------------------------------------------------------------------------------
+
+
+def test_ports_are_held_and_handed_over_while_a_phase_runs():
+    world = world_of("plan", "build")
+    seen = []
+
+    def looking(context):
+        seen.append((dict(context.env), ADW_ID in world.ports.held))
+        return WELL
+
+    world.runner.add("plan", looking)
+    world.attempt()
+
+    backend, frontend = world.document.backend_port, world.document.frontend_port
+    names = {"ADW_BACKEND_PORT": str(backend), "ADW_FRONTEND_PORT": str(frontend), "PORT": str(backend)}
+    assert seen == [(names, False)]
+    assert ADW_ID in world.ports.held
+    assert world.effect(f"port:{backend}").undo == {"port": backend, "purpose": "backend"}
+    assert world.effect("ports") is None
+
+
+def test_ports_and_place_are_given_back_and_taken_again():
+    world = world_of("plan", "build")
+    world.attempt()
+    before = (world.document.backend_port, world.document.frontend_port)
+
+    with world.session() as session:
+        world.space.release(session)
+    assert world.ports.all() == ()
+    assert (world.document.backend_port, world.document.frontend_port) == (None, None)
+    assert world.effect(f"port:{before[0]}").outcome == "undone"
+
+    world.attempt()
+    assert (world.document.backend_port, world.document.frontend_port) == before
+
+
+def test_other_ports_take_the_place_of_those_that_a_stranger_has():
+    world = world_of("plan", "build")
+    world.attempt()
+    old = world.document.backend_port
+    world.ports.foreign.add(old)
+    world.ports.free(ADW_ID)
+
+    world.attempt()
+
+    assert world.document.backend_port != old
+    assert world.effect(f"port:{old}").outcome == "gone"
+
+
+def test_without_a_free_port_the_attempt_fails_and_nothing_is_open():
+    world = world_of("plan")
+    world.ports.foreign.update(range(9100, 9115))
+
+    world.attempt()
+
+    assert "no pair of ports is free" in world.record("plan").last_failure_reason
+    assert world.effect("ports").outcome == "failed"
+    assert effect_rules.open_effects(world.document) == ()
+
+
+def test_a_crash_while_ports_are_taken_leaves_enough_to_free_them():
+    world = world_of("plan")
+    real = world.ports.take
+
+    def dying(*args, **keywords):
+        world.ports.take = real
+        real(*args, **keywords)
+        raise LeaseLost("its process died")
+
+    world.ports.take = dying
+    with pytest.raises(LeaseLost):
+        world.attempt()
+    [found] = effect_rules.open_effects(world.document)
+    assert found == Effect(key="ports", kind="port", host="testhost", undo={"adw_id": ADW_ID})
+
+    world.attempt()
+    assert len(world.ports.all()) == 2
+
+
+def test_a_workflow_without_ports_gives_none_back():
+    world = world_of("clean")
+    revision = world.document.revision
+
+    with world.session() as session:
+        world.space.release(session)
+
+    assert world.document.revision <= revision + 1  # taking the lease may write; giving nothing back does not
+
+
+# --- quotas ----------------------------------------------------------------------------------------------------
+
+
+def test_a_place_is_taken_and_given_back():
+    world = world_of("plan")
+
+    with world.session() as session:
+        world.space.admit(session)
+        assert ADW_ID in world.quotas.places
+        world.space.release(session)
+
+    assert world.quotas.places == {}
+
+
+def test_without_room_nothing_is_admitted():
+    world = world_of("plan")
+    world.quotas._max_runs = 0
+
+    with world.session() as session, pytest.raises(QuotaExceeded):
+        world.space.admit(session)
+
+
+def test_what_is_over_needs_no_place():
+    world = world_of("plan")
+    assert isinstance(world.attempt(), Done)
+    world.quotas._max_runs = 0
+
+    with world.session() as session:
+        world.space.admit(session)
+
+    assert world.quotas.places == {}
+
+
+def test_a_phase_that_cannot_be_prepared_counts_and_is_classified():
+    world = world_of(phase("plan", max_attempts=1))
+
+    def unreachable(_branch):
+        raise GitUnreachable("the remote cannot be reached")
+
+    world.git.fetch = unreachable
+
+    outcome = world.attempt()
+
+    assert isinstance(outcome, Failed)
+    assert world.record("plan").attempts_used == 1
+    assert world.record("plan").attempts[-1].error["category"] == "transient"
+    assert world.runner.calls == []
