@@ -100,7 +100,12 @@ def _code(marker: Marker, key: bytes, repository: str) -> str:
 
 def visible(text: str) -> str:
     """Return *text* as a person sees it: without comments of HTML and characters that take no room."""
-    return _INVISIBLE.sub("", _HIDDEN_COMMENT.sub("", text.replace("\r\n", "\n")))
+    text = _INVISIBLE.sub("", text.replace("\r\n", "\n"))
+    # Again and again: taking a comment out may put the two halves of another together.
+    while (shown := _HIDDEN_COMMENT.sub("", text)) != text:
+        text = shown
+
+    return text
 
 
 def quiet(text: str) -> str:
