@@ -157,6 +157,25 @@ class QuotaStatus:
     is_known: bool = True  #: False: it cannot be told here, and says why
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reservation:
+    """The place of a workflow."""
+
+    adw_id: str
+    host: str
+    estimated_cost: float | None = None  #: US dollars, None when nobody could tell
+    spent: float = 0.0  #: US dollars so far
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spending:
+    """What is taken and spent at one moment."""
+
+    places: tuple[Reservation, ...] = ()
+    spent_today: float = 0.0  #: US dollars since midnight UTC, by all workflows
+    spent_by_asker: float = 0.0  #: US dollars of the workflow that asks, in all
+
+
 class Quotas(Protocol):
     """Limits that stop work before the disk or the budget does."""
 

@@ -173,3 +173,25 @@ runs = Table(
     ),
     Index("ix_runs_workflow", "adw_id", "run_id"),
 )
+
+ports = Table(
+    "ports",
+    metadata,
+    Column("host", Text, primary_key=True),  # a port is one of a machine
+    Column("port", BigInteger, primary_key=True, autoincrement=False),
+    Column("adw_id", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("owner", Text, nullable=False),  # the process that holds it, as an owner record
+    Column("reserved_at", Text, nullable=False),
+    CheckConstraint("purpose IN ('backend', 'frontend')", name="purpose"),
+    Index("uq_ports_workflow", "adw_id", "host", "purpose", unique=True),
+)
+
+quota_reservations = Table(
+    "quota_reservations",
+    metadata,
+    Column("adw_id", Text, primary_key=True),
+    Column("host", Text, nullable=False),  # where its worktree is
+    Column("estimated_cost", Double),  # US dollars; NULL: nobody could tell
+    Column("reserved_at", Text, nullable=False),
+)

@@ -109,6 +109,8 @@ class MachinePorts:
             present = self._present(adw_id)
             if present is not None and self._hold_again(adw_id, present):
                 return present
+            if present is None:
+                self._give_up(adw_id)  # half a pair: the other half was freed while something listened on this one
             wanted = [preferred] if preferred is not None and preferred in self._range else []
             for pair in (*wanted, *self._range.pairs_for(adw_id)):
                 if self._take(adw_id, pair):
@@ -180,9 +182,14 @@ class MachinePorts:
         self._book.keep(adw_id, self._me)
         if self._bind(adw_id, pair):
             return True
-        self._book.give_up(adw_id, self._me)
+        self._give_up(adw_id)
 
         return False
+
+    def _give_up(self, adw_id: str) -> None:
+        """Free what the workflow has on this host, whoever reserved it: only its owner takes ports for it."""
+        self._book.keep(adw_id, self._me)
+        self._book.give_up(adw_id, self._me)
 
     def _take(self, adw_id: str, pair: PortPair) -> bool:
         if not self._book.reserve(adw_id, ((pair.backend, BACKEND), (pair.frontend, FRONTEND)), self._me):

@@ -1,0 +1,313 @@
+"""Real sockets: what is reserved is held, what a stranger has is left to it, what a dead worker left is freed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules.db.ports import DatabasePortBook
+from adws.adw_modules.owner_record import Verdict
+from adws.adw_modules.process import SystemProcesses
+from adws.adw_modules.resources import ports as ports_module
+from adws.adw_modules.resources.ports import MachinePorts, is_free
+from tests.contracts.test_ports_and_quotas import free_range
+from tests.contracts.worlds import FIRST, SECOND, make_owner
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def book(database, clock):
+    return DatabasePortBook(database, clock=clock)
+
+
+@pytest.fixture
+def hold(book):
+    """`hold("one", span)` are the ports of a process of that name."""
+    made = []
+
+    def make(name="one", span=None) -> MachinePorts:
+        made.append(MachinePorts(book, me=make_owner(name), ports=span or free_range(3)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def listens(port: int, address: str = "127.0.0.1") -> bool:
+    try:
+        socket.create_connection((address, port), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def listen_as_well(port: int, family: int, address: str, option: int) -> None:
+    with socket.socket(family) as late:
+        late.setsockopt(socket.SOL_SOCKET, option, 1)
+        late.bind((address, port))
+        late.listen()
+
+
+# --- holding ---------------------------------------------------------------------------------------------------
+
+
+def test_a_taken_port_is_held_on_both_families(hold):
+    pair = hold().take(FIRST)
+
+    for port in (pair.backend, pair.frontend):
+        for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"), (socket.AF_INET, "0.0.0.0")):
+            with pytest.raises(OSError, match="in use") as refused:
+                listen_as_well(port, family, address, socket.SO_REUSEADDR)
+            assert refused.value.errno == errno.EADDRINUSE
+
+
+def test_a_held_port_cannot_be_shared(hold):
+    """
+    SO_REUSEPORT would let a second process in beside the one the port was reserved for.
+    """
+    pair = hold().take(FIRST)
+
+    with pytest.raises(OSError, match="in use"):
+        listen_as_well(pair.backend, socket.AF_INET, "127.0.0.1", socket.SO_REUSEPORT)
+
+
+def test_inside_the_block_a_process_can_bind_and_after_it_the_port_is_held_again(hold):
+    ports = hold()
+    pair = ports.take(FIRST)
+
+    with ports.handed_over(FIRST):
+        assert not ports.is_held(FIRST)
+        server = socket.create_server(("127.0.0.1", pair.backend))
+        client = socket.create_connection(("127.0.0.1", pair.backend))
+        accepted, _ = server.accept()
+        for one in (accepted, client, server):  # our side first: its connection lingers in TIME_WAIT
+            one.close()
+
+    assert ports.is_held(FIRST)
+    assert not is_free(pair.backend)
+
+
+def test_an_error_inside_the_block_gets_out_and_the_port_is_held_again(hold):
+    ports = hold()
+    ports.take(FIRST)
+
+    with pytest.raises(KeyError, match="of the phase"), ports.handed_over(FIRST):
+        raise KeyError("of the phase")
+
+    assert ports.is_held(FIRST)
+
+
+def test_a_server_that_stayed_keeps_its_port_and_the_next_take_finds_another(hold):
+    """
+    It is nobody's business to end it here; the work goes on with other ports.
+    """
+    ports = hold()
+    pair = ports.take(FIRST)
+    with ports.handed_over(FIRST):
+        stayed = socket.create_server(("127.0.0.1", pair.frontend))
+
+    assert not ports.is_held(FIRST)
+    assert {row.adw_id for row in ports.all()} == {FIRST}
+    again = ports.take(FIRST)
+
+    assert again.frontend != pair.frontend
+    assert listens(pair.frontend)
+    stayed.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1", "::"])
+def test_a_stranger_is_passed_over_wherever_it_listens_and_is_alive_at_the_end(hold, address):
+    span = free_range(2)
+    wanted = next(span.pairs_for(FIRST))
+    code = (
+        "import socket, sys\n"
+        "s = socket.create_server((sys.argv[1], int(sys.argv[2])), "
+        "family=socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET)\n"
+        "print('up', flush=True)\nsys.stdin.readline()\n"
+    )
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", code, address, str(wanted.backend)], stdin=-1, stdout=-1, text=True
+    )
+    try:
+        assert stranger.stdout.readline() == "up\n"
+        ports = hold(span=span)
+
+        taken = ports.take(FIRST)
+        ports.free(FIRST)
+
+        assert taken != wanted
+        assert stranger.poll() is None
+        assert listens(wanted.backend, "::1" if ":" in address else "127.0.0.1")
+    finally:
+        stranger.communicate("\n")
+
+
+def test_the_refusal_names_the_ports_of_strangers(hold):
+    span = free_range(1)
+    pair = span.pair(0)
+
+    with socket.create_server(("127.0.0.1", pair.backend)), pytest.raises(Exception, match="no pair") as refused:
+        hold(span=span).take(FIRST)
+
+    assert f"other programs listen on {pair.backend};" in str(refused.value)
+    assert "workflows have 0 of 1 pairs" in str(refused.value)
+
+
+def test_without_the_sixth_version_of_ip_the_fourth_is_held(hold, monkeypatch):
+    monkeypatch.setattr(
+        ports_module, "_LOOPBACK", ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "2001:db8::1"), (999, "x"))
+    )
+
+    pair = hold().take(FIRST)
+
+    assert listens(pair.backend)
+
+
+def test_a_process_that_starts_does_not_inherit_the_sockets(hold):
+    ports = hold()
+    pair = ports.take(FIRST)
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.readline()"], stdin=-1, close_fds=False)
+    try:
+        ports.free(FIRST)
+        assert is_free(pair.backend)
+    finally:
+        child.communicate(b"\n")
+
+
+# --- several processes -----------------------------------------------------------------------------------------
+
+
+def test_fifteen_processes_get_fifteen_pairs(database_url):
+    span = free_range(15)
+    ask = [sys.executable, str(ROOT / "tests/integration/quota_asker.py"), database_url, "-", "ports"]
+    running = [
+        subprocess.Popen(
+            [*ask, f"{number:08x}", str(span.backend_start), "15"],
+            stdin=-1,
+            stdout=-1,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        for number in range(15)
+    ]
+    for process in running:
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    pairs = [process.stdout.readline().split() for process in running]
+    try:
+        assert len({port for pair in pairs for port in pair}) == 30, pairs
+        assert all(listens(int(port)) for pair in pairs for port in pair)
+    finally:
+        for process in running:
+            process.communicate("\n", timeout=60)
+
+
+def test_what_a_killed_worker_left_is_freed_and_what_a_live_one_has_is_not(database_url, open_db, clock):
+    span = free_range(3)
+    ask = [sys.executable, str(ROOT / "tests/integration/quota_asker.py"), database_url, "-", "ports"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    workers = [
+        subprocess.Popen([*ask, adw_id, str(span.backend_start), "3"], stdin=-1, stdout=-1, text=True, env=env)
+        for adw_id in (FIRST, SECOND)
+    ]
+    for worker in workers:
+        worker.stdout.readline()
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+        worker.stdout.readline()
+    processes = SystemProcesses(clock=clock)
+    ports = MachinePorts(DatabasePortBook(open_db(database_url), clock=clock), me=processes.me("cli"), ports=span)
+    workers[0].send_signal(signal.SIGKILL)
+    workers[0].wait()
+    try:
+        freed = ports.free_left_behind(processes.verdict)
+
+        assert {row.adw_id for row in freed} == {FIRST}
+        assert len(freed) == 2
+        assert {row.adw_id for row in ports.all()} == {SECOND}
+        assert ports.free_left_behind(processes.verdict) == ()
+    finally:
+        for worker in workers:
+            worker.communicate("\n") if worker.poll() is None else worker.communicate()
+
+
+def test_left_behind_is_only_what_is_proven_so(book, hold):
+    """
+    An owner nobody can judge, one of another host, and a port somebody still listens on: all stay.
+    """
+    span = free_range(3)
+    gone = hold("gone", span)
+    pair = gone.take(FIRST)
+    me = hold("me", span)
+
+    assert me.free_left_behind(lambda _owner: Verdict.UNKNOWN) == ()
+    assert me.free_left_behind(lambda _owner: Verdict.DEAD) == (), "its sockets are open: something listens"
+    gone.close()
+    elsewhere = MachinePorts(book, me=make_owner("me").__class__(**{**_fields(make_owner("me")), "host": "other"}))
+    assert elsewhere.free_left_behind(lambda _owner: Verdict.DEAD) == ()
+    assert {row.port for row in me.free_left_behind(lambda _owner: Verdict.DEAD)} == {pair.backend, pair.frontend}
+
+
+def test_half_a_pair_that_is_left_is_no_obstacle(hold):
+    """
+    Something listened on one of the two ports when the other was freed.
+    """
+    span = free_range(3)
+    gone, new = hold("gone", span), hold("new", span)
+    pair = gone.take(FIRST)
+    gone.close()
+    with socket.create_server(("127.0.0.1", pair.backend)):
+        assert [row.port for row in new.free_left_behind(lambda _owner: Verdict.DEAD)] == [pair.frontend]
+
+    assert new.take(FIRST) in span
+    assert len(new.all()) == 2
+
+
+def test_ports_that_a_new_owner_took_over_are_not_left_behind(hold):
+    span = free_range(3)
+    old, new = hold("old", span), hold("new", span)
+    pair = old.take(FIRST)
+    old.close()
+
+    assert new.take(FIRST) == pair
+    new.close()  # so that only the name in the row protects it
+    dead = {make_owner("old")}
+
+    assert new.free_left_behind(lambda owner: Verdict.DEAD if owner in dead else Verdict.ALIVE) == ()
+
+
+def test_a_workflow_that_moved_to_another_host_frees_both(book):
+    span = free_range(3)
+    here = MachinePorts(book, me=make_owner(), ports=span)
+    there = MachinePorts(book, me=make_owner().__class__(**{**_fields(make_owner()), "host": "other"}), ports=span)
+    here.take(FIRST)
+    here.close()
+    there.take(FIRST)
+
+    assert len(there.free(FIRST)) == 4
+    assert here.all() == ()
+
+
+def _fields(owner) -> dict[str, object]:
+    return {name: getattr(owner, name) for name in owner.__slots__}
+
+
+def test_closing_keeps_the_reservation(hold):
+    ports = hold()
+    pair = ports.take(FIRST)
+
+    ports.close()
+
+    assert is_free(pair.backend)
+    assert len(ports.all()) == 2

@@ -1,0 +1,321 @@
+"""Limits on real databases and a real disk: who races for the last place, what was spent, what counts as a worktree."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules import document as documents
+from adws.adw_modules.db import rows, statements
+from adws.adw_modules.db.quota_book import DatabaseQuotaBook
+from adws.adw_modules.db.session import Database
+from adws.adw_modules.errors import QuotaExceeded, UsageError
+from adws.adw_modules.interfaces_resources import Reservation
+from adws.adw_modules.resources.quotas import GB, EmptyBook, Limits, MachineMeters, MachineQuotas
+from adws.adw_modules.state_revision import summary_of
+from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document, make_owner
+
+ROOT = Path(__file__).parents[2]
+
+
+class FixedMeters:
+    """A machine with as much as a test says."""
+
+    def __init__(self, disk: int = 100 * GB, memory: int = 10 * GB) -> None:
+        self.disk, self.memory = disk, memory
+        self.asked: list[Path] = []
+
+    def free_disk(self, path: Path) -> int:
+        self.asked.append(path)
+        return self.disk
+
+    def free_memory(self) -> int:
+        return self.memory
+
+
+@pytest.fixture
+def trees(tmp_path) -> Path:
+    return tmp_path / "trees"
+
+
+@pytest.fixture
+def make(database, clock, trees):
+    def quotas(meters=None, host="one", **limits) -> MachineQuotas:
+        book = DatabaseQuotaBook(database, clock=clock)
+        return MachineQuotas(book, trees=trees, host=host, limits=Limits(**limits), meters=meters or FixedMeters())
+
+    return quotas
+
+
+def put_tree(trees: Path, name: str, size: int = 0) -> None:
+    (trees / name).mkdir(parents=True)
+    (trees / name / ".git").write_text("gitdir: /somewhere\n")
+    (trees / name / "big").write_bytes(b"x" * size)
+
+
+def put_document(database: Database, adw_id: str, *, state="building", spent=(), owner="", **changes) -> None:
+    """Store a workflow whose attempts cost *spent*: pairs of the moment they ended and US dollars."""
+    attempts = [
+        documents.AttemptRecord(number=number, started_at=ended, ended_at=ended, report={"cost_usd": usd})
+        for number, (ended, usd) in enumerate(spent, start=1)
+    ]
+    phases = [documents.PhaseRecord(name="build", state="building", attempts=attempts)] if attempts else []
+    cost = documents.Cost(total_usd=sum(usd for _, usd in spent))
+    updated = max((ended for ended, _ in spent), default="2026-01-31T09:00:00.000000Z")
+    made = make_document(
+        adw_id, current_state=state, phases=phases, cost=cost, revision=1, updated_at=updated, **changes
+    )
+    params = rows.summary_params(summary_of(made))
+    extra = {"fence": 1, "home": "database", "schema_version": "3.0", "body": made.to_bytes(indent=None).decode()}
+    with database.write() as session:
+        session.run(statements.STATE_INSERT, {**params, **extra})
+        session.run(
+            "UPDATE workflow_states SET owner = :owner, lease_boot = :boot, lease_until = :until WHERE adw_id = :id",
+            {"owner": owner, "boot": database.lease_clock()["boot"], "until": 1e12 if owner else 0.0, "id": adw_id},
+        )
+
+
+def refusal(call, *args, **options) -> QuotaExceeded:
+    with pytest.raises(QuotaExceeded) as refused:
+        call(*args, **options)
+    return refused.value
+
+
+def status(quotas, name, **options):
+    return next(one for one in quotas.status(**options) if one.name == name)
+
+
+# --- the last place --------------------------------------------------------------------------------------------
+
+
+def test_of_many_racing_starts_exactly_fifteen_get_in(database_url, trees):
+    ask = [sys.executable, str(ROOT / "tests/integration/quota_asker.py"), database_url, str(trees), "quota"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = [
+        subprocess.Popen([*ask, f"{number:08x}"], stdin=-1, stdout=-1, text=True, env=env) for number in range(18)
+    ]
+    for process in running:
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = sorted(process.stdout.readline().strip() for process in running)
+    for process in running:
+        process.communicate("\n", timeout=60)
+
+    assert said == ["in"] * 15 + ["refused worktrees"] * 3
+
+
+# --- worktrees -------------------------------------------------------------------------------------------------
+
+
+def test_worktrees_that_are_there_count_and_other_directories_do_not(make, trees):
+    put_tree(trees, "00000001")
+    put_tree(trees, "00000002")
+    (trees / "notes").mkdir()
+    (trees / "clone" / ".git").mkdir(parents=True)
+    (trees / "file").write_text("x")
+    quotas = make(max_worktrees=3)
+
+    assert status(quotas, "worktrees").used == 2
+    quotas.admit(FIRST)
+    refused = refusal(quotas.admit, SECOND)
+
+    assert refused.name == "worktrees"
+    assert "3 of 3 worktrees are in use" in str(refused)
+    assert "adw gc, or raise quota.max_worktrees" in str(refused)
+
+
+def test_a_workflow_whose_worktree_is_there_may_go_on(make, trees):
+    for name in (FIRST, SECOND, THIRD):
+        put_tree(trees, name)
+
+    make(max_worktrees=3).admit(SECOND)
+
+    assert status(make(max_worktrees=3), "worktrees").used == 3, "it counts once"
+
+
+def test_worktrees_are_counted_by_machine_and_runs_by_all(make):
+    make(host="other", max_worktrees=1).admit(FIRST)
+
+    make(host="one", max_worktrees=1).admit(SECOND)
+    assert refusal(make(host="one", max_worktrees=9, max_runs=2).admit, THIRD).name == "runs"
+
+
+def test_a_worktree_that_grew_too_large_stops_its_own_workflow_only(make, trees):
+    put_tree(trees, FIRST, size=300_000)
+    put_tree(trees, SECOND)
+    quotas = make(max_worktree_size=200_000)
+
+    refused = refusal(quotas.admit, FIRST)
+    quotas.admit(SECOND)
+
+    assert refused.name == "worktree_size"
+    assert f"{trees / FIRST}" in str(refused)
+    assert status(quotas, "worktree_size").is_exceeded is True
+
+
+# --- this machine ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("meters", "name"), [(FixedMeters(disk=9 * GB), "disk"), (FixedMeters(memory=GB // 2), "memory")]
+)
+def test_a_machine_that_is_short_of_something_starts_nothing(make, meters, name):
+    refused = refusal(make(meters).admit, FIRST)
+
+    assert refused.name == name
+    assert f"lower quota.min_free_{name}" in str(refused)
+    assert status(make(meters), "runs").used == 0
+
+
+def test_exactly_enough_is_enough(make):
+    make(FixedMeters(disk=10 * GB, memory=1 * GB)).admit(FIRST)
+
+
+def test_the_disk_that_counts_is_that_of_the_worktrees(make, trees):
+    meters = FixedMeters()
+    make(meters).admit(FIRST)
+
+    assert meters.asked == [trees]
+    assert MachineMeters().free_disk(trees / "not" / "made" / "yet") > 0
+    assert MachineMeters().free_memory() > 0
+
+
+@pytest.mark.root
+def test_a_small_disk_under_the_trees_is_seen(make, tmp_path):
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
+    try:
+        assert 0 < MachineMeters().free_disk(place / "trees") <= 4 * 2**20
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+# --- money -----------------------------------------------------------------------------------------------------
+
+
+def test_an_estimate_is_the_median_of_those_that_came_to_their_end(make, database):
+    for number, usd in enumerate((1.0, 2.0, 30.0)):
+        put_document(database, f"0000000{number}", state="completed", spent=[("2026-01-01T00:00:00.000000Z", usd)])
+    put_document(database, "00000008", state="failed", spent=[("2026-01-01T00:00:00.000000Z", 99.0)])
+    put_document(
+        database, "00000009", state="completed", workflow="other", spent=[("2026-01-01T00:00:00.000000Z", 50.0)]
+    )
+
+    assert make().estimate("sdlc") == 2.0
+    assert make().estimate("other") == 50.0
+    assert make().estimate("never-run") is None
+
+
+def test_a_workflow_that_names_no_estimate_gets_one_from_its_past(make, database):
+    put_document(database, "00000001", state="completed", spent=[("2026-01-01T00:00:00.000000Z", 12.0)])
+    put_document(database, FIRST)
+
+    refused = refusal(make().admit, FIRST)
+
+    assert refused.name == "cost"
+    assert "is expected to cost 12.00 of 10.00 USD" in str(refused)
+    make(max_cost=12.0).admit(FIRST)
+
+
+def test_what_was_spent_counts_even_without_an_estimate(make, database):
+    put_document(database, FIRST, spent=[("2026-01-30T00:00:00.000000Z", 6.0), ("2026-01-31T01:00:00.000000Z", 5.0)])
+
+    refused = refusal(make().admit, FIRST)
+
+    assert refused.name == "cost"
+    assert "has cost 11.00 of 10.00 USD" in str(refused)
+
+
+def test_a_day_counts_what_was_spent_since_midnight_and_what_is_to_come(make, database, clock):
+    """
+    An attempt of yesterday is not of today, and what a running workflow has spent of its estimate counts once.
+    """
+    put_document(database, FIRST, spent=[("2026-01-30T23:59:59.999999Z", 50.0), ("2026-01-31T00:00:00.000000Z", 3.0)])
+    put_document(database, SECOND, spent=[("2026-01-31T08:00:00.000000Z", 4.0)], owner=make_owner().to_text())
+    quotas = make(max_cost=100.0, max_cost_per_day=20.0)
+    quotas.admit(SECOND, estimated_cost=6.0)
+
+    assert status(quotas, "cost_per_day").used == pytest.approx(3.0 + 4.0 + 2.0)
+    refused = refusal(quotas.admit, THIRD, estimated_cost=11.5)
+    quotas.admit(THIRD, estimated_cost=11.0)
+
+    assert refused.name == "cost_per_day"
+    assert "7.00 USD were spent today and 13.50 USD are to come, of 20.00 USD" in str(refused)
+    clock.advance(86_400.0)
+    assert status(quotas, "cost_per_day").used == pytest.approx(2.0 + 11.0)
+
+
+def test_documents_of_other_tools_break_no_sum(make, database):
+    put_document(database, FIRST)
+    odd = {"cost": {"total_usd": "much"}, "phases": [7, {"attempts": {"a": 1}}, {"attempts": [{"ended_at": 9}, "x"]}]}
+    with database.write() as session:
+        session.run("UPDATE workflow_states SET body = :body", {"body": json.dumps({**odd, "cost": {}})})
+
+    assert status(make(), "cost_per_day").used == 0.0
+    make().admit(FIRST)
+
+
+# --- left behind -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["paused", "failed", "completed", "abandoned", "rolled_back"])
+def test_the_place_of_a_workflow_that_rests_and_that_nobody_owns_is_free(make, database, state):
+    quotas = make(max_runs=1)
+    quotas.admit(FIRST)
+    put_document(database, FIRST, state=state)
+
+    quotas.admit(SECOND)
+
+    assert status(quotas, "runs").used == 1
+
+
+def test_a_place_is_kept_while_somebody_works_or_is_about_to(make, database, clock):
+    quotas = make(max_runs=3)
+    for adw_id in (FIRST, SECOND, THIRD):
+        quotas.admit(adw_id)
+    put_document(database, FIRST, state="failed", owner=make_owner().to_text())
+    put_document(database, SECOND, state="building")
+
+    assert quotas.free_left_behind() == 0
+    clock.advance(3601.0)
+    assert quotas.free_left_behind() == 1, "the third never came to be"
+    assert refusal(make(max_runs=2).admit, "00000009").name == "runs"
+
+
+def test_a_home_without_a_database_has_limits_and_no_places(trees):
+    quotas = MachineQuotas(EmptyBook(), trees=trees, host="one", meters=FixedMeters())
+
+    assert [one.name for one in quotas.status()] == [
+        "disk",
+        "memory",
+        "worktrees",
+        "worktree_size",
+        "cost",
+        "cost_per_day",
+        "runs",
+    ]
+    assert quotas.estimate("sdlc") is None
+    quotas.release(FIRST)
+    assert quotas.free_left_behind() == 0
+    with pytest.raises(UsageError, match="has no database yet"):
+        quotas.admit(FIRST)
+
+
+def test_a_refused_workflow_leaves_no_reservation(database, clock):
+    book = DatabaseQuotaBook(database, clock=clock)
+
+    def refuse(_spending):
+        raise QuotaExceeded("runs", "no")
+
+    with pytest.raises(QuotaExceeded):
+        book.reserve(Reservation(adw_id=FIRST, host="one"), refuse)
+
+    assert book.spending().places == ()
