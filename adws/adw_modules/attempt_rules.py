@@ -91,7 +91,7 @@ def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
     phase, record = chosen.spec, draft.phase(chosen.index)
     draft.move_on(WorkflowState(phase.state))
     last = last_attempt(record)
-    attempt = AttemptRecord.model_construct(
+    attempt = AttemptRecord(
         number=last.number + 1 if last else 1,
         round=record.round,
         status="running",

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.events import Event
+from adws.adw_modules.events import Event, new_event
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import rank
@@ -65,8 +65,8 @@ class Draft:
         """Tell of a move that the machine made since it was in *before*."""
         after = self.machine.current_state
         self.events.append(
-            Event(
-                event_type="state_changed",
+            new_event(
+                "state_changed",
                 status=after.value,
                 data={"from": before.value, "to": after.value, **(metadata or {})},
             )
@@ -110,7 +110,7 @@ class Draft:
             }
         reference = self.document.workflow
         catalog = f"{reference.name}@{reference.version}" if reference else None
-        self.events.append(Event(event_type=event_type, catalog_id=catalog, data=data or {}, **fields))
+        self.events.append(new_event(event_type, catalog_id=catalog, data=data or {}, **fields))
 
 
 def _is_between(start: WorkflowState, state: WorkflowState, end: WorkflowState) -> bool:

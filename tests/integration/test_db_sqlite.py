@@ -101,6 +101,22 @@ def test_a_block_that_raises_changes_nothing(database):
     assert count_locks(database) == 1
 
 
+def test_a_statement_is_run_once_for_each_set_of_its_parameters(database):
+    """
+    Values go to the places their names have in the statement, also when a name stands there twice, or only one does.
+    """
+    with database.write() as session:
+        session.run("CREATE TABLE sets (a, b, c)")
+        session.run_each(
+            "INSERT INTO sets VALUES (:b1, :a, :b1)", [{"a": 1, "b1": "x", "left": 0}, {"b1": "y", "a": 2}]
+        )
+        session.run_each("DELETE FROM sets WHERE b = :a", [{"a": 2}, {"a": 3}])
+        session.run_each("INSERT INTO sets VALUES (:a, :a, :b)", [])
+
+    with database.read() as session:
+        assert session.all("SELECT a, b, c FROM sets") == [("x", 1, "x")]
+
+
 def test_a_read_sees_one_moment(database):
     with database.read() as session:
         before = session.one("SELECT count(*) FROM adw_locks")

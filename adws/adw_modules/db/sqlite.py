@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -42,6 +45,9 @@ PRAGMA journal_size_limit = {WAL_LIMIT_BYTES};
 PRAGMA wal_autocheckpoint = {WAL_PAGES};
 """
 
+#: A parameter of a query.
+_NAME = re.compile(r":([a-z][a-z0-9_]*)")
+
 #: Connections of the parent process: never used, never closed, never collected.
 _PARENTS: list[sqlite3.Connection] = []
 
@@ -66,7 +72,17 @@ class SqliteSession(Session):
         return self._connection.execute(sql, params).rowcount
 
     def run_each(self, sql: str, params: Sequence[Params]) -> None:
-        self._connection.executemany(sql, params)
+        numbered, values_of = _numbered(sql)
+        self._connection.executemany(numbered, map(values_of, params))
+
+
+@lru_cache(maxsize=64)
+def _numbered(sql: str) -> tuple[str, Callable[[Params], Row]]:
+    """Return *sql* with places instead of names, and what puts values in their order: names cost a third more."""
+    names = _NAME.findall(sql)
+    values_of = itemgetter(*names)
+
+    return _NAME.sub("?", sql), values_of if len(names) > 1 else lambda params: (params[names[0]],)
 
 
 class _WriteBlock(AbstractContextManager[Session]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from adws.adw_modules import state_text
@@ -150,8 +151,7 @@ class DatabaseStateStore:
                 raise _refusal(session, document, fence)
             if is_terminal(after.document.current_state):
                 _free_issue(session, after.document)
-            for event in after.events:
-                session.run(statements.EVENT_INSERT, event)
+            session.run_each(statements.EVENT_INSERT, after.events)
 
         return self._committed(work, after)
 
@@ -177,7 +177,7 @@ class DatabaseStateStore:
         params: list[Params] = [rows.event_params(event) for event in events]
         if self._scrub is None or not params:
             return params
-        texts = "\n".join(str(value) for each in params for value in each.values()).encode("utf-8")
+        texts = "\n".join(map(str, chain.from_iterable(each.values() for each in params))).encode("utf-8")
         if self._scrub(texts) == texts:  # the usual case, found out without writing the events as JSON texts
             return params
 
