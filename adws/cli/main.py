@@ -43,6 +43,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "logs": Entry("adws.cli.logs", "logs", "Show the output of an attempt, or the log of a workflow."),
         "path": Entry("adws.cli.logs", "path", "Print where a workflow works."),
         "explain": Entry("adws.cli.explain", "explain", "Say why a workflow is not moving, and what to type."),
+        "ports": Entry("adws.cli.ports", "ports", "Show which workflow has which ports."),
+        "quota": Entry("adws.cli.quota", "quota", "Show every limit and how much of it is used."),
         "workflows": Entry("adws.cli.workflows", "workflows", "Show the workflows there are to run."),
         "config": Entry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
     },

@@ -1,0 +1,91 @@
+"""
+Quotas as a few plain calls: is there room for another workflow, and if not, what is in the way.
+
+`resources/quotas.py` counts; this is its door. The limits are settings, and the constants here are their defaults. What
+is asked for is the file system that the worktrees are on, wherever the call comes from.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import ClassVar
+
+from adws.adw_modules import ambient
+from adws.adw_modules.errors import QuotaExceeded, UsageError
+from adws.adw_modules.interfaces_resources import Quotas, QuotaStatus
+
+logger = logging.getLogger(__name__)
+
+#: Name of a check -> name of the limit.
+CHECKS = {
+    "disk_space": "disk",
+    "memory": "memory",
+    "worktree_count": "worktrees",
+    "worktree_size": "worktree_size",
+    "api_budget": "cost",
+    "api_budget_per_day": "cost_per_day",
+    "concurrent_runs": "runs",
+}
+#: Limits that have to have room for one more, not only to be kept.
+_ONE_MORE = frozenset({"worktrees", "runs"})
+
+
+class ResourceQuota:
+    """Limits of disk, memory, worktrees and money, checked for the home in force or for *quotas*."""
+
+    MAX_WORKTREES: ClassVar[int] = 15
+    MAX_DISK_PER_WORKTREE_GB: ClassVar[int] = 5
+    MAX_API_COST_PER_WORKFLOW: ClassVar[float] = 10.0
+    MIN_FREE_DISK_GB: ClassVar[int] = 10
+
+    @classmethod
+    def check_disk_space(cls, *, quotas: Quotas | None = None) -> bool:
+        """Say whether enough is free on the file system of the worktrees."""
+        return _has_room(_status("disk", quotas))
+
+    @classmethod
+    def check_worktree_count(cls, *, quotas: Quotas | None = None) -> bool:
+        """Say whether there is room for one more worktree."""
+        return _has_room(_status("worktrees", quotas))
+
+    @classmethod
+    def check_api_budget(cls, estimated_cost: float, *, quotas: Quotas | None = None) -> bool:
+        """Say whether a workflow may cost this much."""
+        if not estimated_cost >= 0.0:
+            raise UsageError(f"{estimated_cost} is no cost: give US dollars from 0 up")
+
+        return _has_room(_status("cost", quotas, estimated_cost))
+
+    @classmethod
+    def enforce_quotas(cls, estimated_cost: float | None = None, *, quotas: Quotas | None = None) -> dict[str, bool]:
+        """
+        Return every check by name, all of them true; raise QuotaExceeded, which says what to do, when one is not.
+
+        A limit that cannot be told is in the answer and in the log. This looks only: `Quotas.admit` takes a place.
+        """
+        found = {status.name: status for status in _quotas(quotas).status(estimated_cost=estimated_cost)}
+        for status in found.values():
+            if not _has_room(status):
+                raise QuotaExceeded(status.name, f"the quota {status.name} is used up: {status.detail}")
+            if not status.is_known:
+                facts = {"action": "quota_unknown", "quota": status.name, "detail": status.detail}
+                logger.warning("Quota cannot be told", extra=facts)
+
+        return {check: _has_room(found[name]) for check, name in CHECKS.items()}
+
+
+def _status(name: str, quotas: Quotas | None, estimated_cost: float | None = None) -> QuotaStatus:
+    found = _quotas(quotas).status(estimated_cost=estimated_cost)
+
+    return next(status for status in found if status.name == name)
+
+
+def _has_room(status: QuotaStatus) -> bool:
+    if status.name in _ONE_MORE:
+        return status.used < status.limit
+
+    return not status.is_exceeded
+
+
+def _quotas(quotas: Quotas | None) -> Quotas:
+    return ambient.parts().quotas if quotas is None else quotas
