@@ -10,7 +10,7 @@ import click
 from adws.adw_modules.coordination.gc import Removal
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.gc_rules import Orphan
-from adws.cli import main, output
+from adws.cli import log, main, output
 
 _SPAN = re.compile(r"([0-9]{1,9})(s|m|h|d|w)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -32,6 +32,7 @@ def gc(*, execute: bool, older_than: str, as_json: bool) -> int:
         if not app.has_database():
             output.emit({"orphans": [], "executed": execute}, "there is nothing left over", as_json=as_json)
             return 0
+        log.install_for_people(app.settings)
         collector = app.tidy.collector
         orphans = collector.find(older_than=span)
         removals = collector.remove(orphans) if execute else ()
@@ -49,6 +50,7 @@ def gc(*, execute: bool, older_than: str, as_json: bool) -> int:
 def adopt(*, what: str, as_json: bool) -> None:
     """Take an orphaned worktree back into its workflow; one without a workflow gets a new, paused one."""
     with main.open_home() as app:
+        log.install_for_people(app.settings)
         done = app.tidy.adoption.adopt(what)
         told = f"workflow {done.adw_id} has the worktree {done.path} on {done.branch}"
         more = f"; it is new and paused: adw resume {done.adw_id} --workflow NAME" if done.is_new else ""

@@ -7,7 +7,7 @@ import click
 from adws.adw_modules import rollback_rules
 from adws.adw_modules.rollback import RollbackReport
 from adws.adw_modules.rollback_rules import Wishes
-from adws.cli import arguments, main, output
+from adws.cli import arguments, log, main, output
 from adws.cli.answers import who
 
 EXIT_BLOCKED = 1
@@ -36,6 +36,7 @@ def rollback(
     """
     wishes = Wishes(reason=reason or f"rolled back by {who()}", keep_branch=keep_branch, force=force)
     with main.open_home() as app:
+        log.install_for_people(app.settings)
         if dry_run:
             report = app.tidy.rollbacks.plan(adw_id, wishes)
         else:

@@ -1,0 +1,308 @@
+"""Rollbacks over a real repository with a bare remote, a local forge, SQLite and real ports; killed for real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules.errors import PullRequestMerged
+from adws.adw_modules.rollback import Rollbacks, WorkflowRollback
+from adws.adw_modules.rollback_rules import Wishes
+from tests import forked
+from tests.integration.tidy_lab import ADW_ID, TidyHome, branch_of, git
+
+WISHES = Wishes(reason="the plan was wrong")
+
+
+@pytest.fixture
+def lab(tmp_path) -> TidyHome:
+    return TidyHome(tmp_path.resolve() / "home")
+
+
+def what_is_left(home: TidyHome, app, issue: int) -> dict[str, object]:
+    pulls = app.forge.pull_requests_of(branch_of(ADW_ID, issue))
+    document = app.store.load(ADW_ID).document
+    return {
+        "heads": home.heads(),
+        "remote": home.remote_heads(),
+        "trees": git(home.path, "worktree", "list", "--porcelain").count("worktree "),
+        "tree": home.tree().exists(),
+        "pulls": [pull.state for pull in pulls],
+        "closing comments": [len(app.forge.comments(pull.number)) for pull in pulls],
+        "comments": len(app.forge.comments(issue)),
+        "ports": app.ports.all(),
+        "locks": app.locks.all(),
+        "state": document.current_state,
+        "open": [entry.key for entry in document.resources if entry.outcome in {"intended", "made", "adopted"}],
+        "salvaged": bool(git(home.path, "for-each-ref", "refs/adw/salvage")),
+        "patch": "not committed" in (home.path / "state" / ADW_ID / "salvage.patch").read_text(),
+    }
+
+
+GONE = {
+    "heads": {"main"},
+    "remote": {"main"},
+    "trees": 1,
+    "tree": False,
+    "pulls": ["closed"],
+    "closing comments": [1],
+    "comments": 2,
+    "ports": (),
+    "locks": (),
+    "state": "rolled_back",
+    "open": [],
+    "salvaged": True,
+    "patch": True,
+}
+
+
+def test_nothing_is_left_but_the_salvage(lab):
+    with lab.open() as app:
+        issue = lab.make(app)
+
+        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert report.is_complete, report.blocked_by
+        assert what_is_left(lab, app, issue) == GONE
+        assert app.tidy.verifier.check() == ()
+        assert app.tidy.collector.find() == ()
+
+
+def test_the_salvage_brings_the_work_back(lab):
+    with lab.open() as app:
+        lab.make(app)
+        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+    git(lab.path, "checkout", "-q", "-b", "again", f"refs/adw/salvage/{ADW_ID}")
+    git(lab.path, "apply", str(lab.path / "state" / ADW_ID / "salvage.patch"))
+    assert (lab.path / "greet.py").read_text().endswith("'hello'\n")
+    assert (lab.path / "draft.txt").read_text() == "not committed"
+
+
+def test_the_class_of_scripts_finds_its_home(lab):
+    from adws.adw_modules import ambient
+
+    with lab.open() as app:
+        lab.make(app)
+        with ambient.using(app):
+            assert WorkflowRollback(ADW_ID).rollback("why").is_complete
+
+
+def test_a_rollback_killed_for_real_ends_the_same_when_it_is_run_again(tmp_path, rng, repeat):
+    """
+    The child is killed right before or right after an act on git, forge, ports or the document.
+    """
+    counted = TidyHome(tmp_path.resolve() / "counted")
+    with counted.open() as app:
+        counted.make(app)
+        moments = _roll_back_until(app, None)
+    assert moments > 40
+
+    for turn in range(repeat(4, 60)):
+        moment = rng.randrange(moments)
+        home = TidyHome(tmp_path.resolve() / f"turn{turn}")
+        with home.open() as app:
+            issue = home.make(app)
+
+        def in_child(home=home, moment=moment) -> None:
+            with home.open() as app:
+                _roll_back_until(app, moment)
+
+        child = forked.start(in_child)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+        with home.open() as app:
+            report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+            assert report.is_complete, (moment, report.blocked_by)
+            assert what_is_left(home, app, issue) == GONE, moment
+            assert app.tidy.verifier.check() == (), moment
+            assert app.tidy.collector.find() == (), moment
+
+
+def _roll_back_until(app, moment: int | None) -> int:
+    """Roll back, killed at *moment*; return how many moments there were."""
+    passed = [0]
+
+    def watch(inner, *names):
+        return _Watched(inner, names, passed, moment)
+
+    parts = app.tidy.rollback_parts
+    hands = replace(
+        parts.hands,
+        git=watch(parts.hands.git, "remove_worktree", "delete_branch", "save_ref", "delete_remote_branch"),
+        ports=watch(parts.hands.ports, "free"),
+        forge=watch(parts.hands.forge, "close_pull_request", "create_comment", "edit_comment"),
+    )
+    engine = replace(parts.engine, tell=lambda _document, _events: _pass_by(passed, moment))
+    Rollbacks(replace(parts, hands=hands, engine=engine)).rollback(ADW_ID, WISHES)
+    return passed[0]
+
+
+def _pass_by(passed: list[int], moment: int | None) -> None:
+    if passed[0] == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+    passed[0] += 1
+
+
+class _Watched:
+    def __init__(self, inner, names, passed, moment) -> None:
+        self._inner, self._names, self._passed, self._moment = inner, names, passed, moment
+
+    def __getattr__(self, name):
+        found = getattr(self._inner, name)
+        if name not in self._names:
+            return found
+
+        def call(*args, **keywords):
+            _pass_by(self._passed, self._moment)
+            answer = found(*args, **keywords)
+            _pass_by(self._passed, self._moment)
+            return answer
+
+        return call
+
+
+# --- what is not as it was left --------------------------------------------------------------------------------
+
+
+def test_a_worktree_deleted_by_hand_and_a_half_made_one_are_no_obstacle(lab):
+    import shutil
+
+    with lab.open() as app:
+        issue = lab.make(app)
+        shutil.rmtree(lab.tree())
+
+        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert report.is_complete, report.blocked_by
+        assert lab.heads() == {"main"}
+        assert git(lab.path, "worktree", "list", "--porcelain").count("worktree ") == 1
+        assert app.forge.pull_requests_of(branch_of(ADW_ID, issue))[0].state == "closed"
+
+
+def test_an_empty_directory_of_a_worktree_that_was_never_made_is_removed(lab):
+    with lab.open() as app:
+        lab.make(app)
+        app.git.remove_worktree(lab.tree(), reason=f"adw {ADW_ID}")
+        lab.tree().mkdir()
+
+        assert app.tidy.rollbacks.rollback(ADW_ID, WISHES).is_complete
+        assert not lab.tree().exists()
+
+
+def test_a_remote_that_is_away_keeps_its_own_on_the_list_and_the_rest_is_done(lab):
+    away = lab.remote.with_name("away.git")
+    with lab.open() as app:
+        issue = lab.make(app)
+        assert app.tidy.forge is not None
+        lab.remote.rename(away)
+
+        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert not report.is_complete
+        assert any("remote branch" in line for line in report.blocked_by)
+        assert (lab.tree().exists(), lab.heads(), app.ports.all()) == (False, {"main"}, ())
+
+        away.rename(lab.remote)
+        assert app.tidy.rollbacks.rollback(ADW_ID, WISHES).is_complete
+        assert what_is_left(lab, app, issue) == GONE
+
+
+# --- what is not ours ------------------------------------------------------------------------------------------
+
+
+def test_a_merged_pull_request_stops_it_untouched(lab):
+    with lab.open() as app:
+        issue = lab.make(app)
+        pull = app.forge.pull_requests_of(branch_of(ADW_ID, issue))[0]
+        app.forge.edit_pull_request(pull.number, is_draft=False)
+        app.forge.merge_pull_request(pull.number, sha=pull.head_sha)
+        before = (lab.heads(), lab.remote_heads(), lab.tree().exists(), len(app.ports.all()))
+
+        with pytest.raises(PullRequestMerged):
+            app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert (lab.heads(), lab.remote_heads(), lab.tree().exists(), len(app.ports.all())) == before
+        assert app.store.load(ADW_ID).document.rollback is None
+
+
+def test_a_commit_of_somebody_else_on_the_remote_branch_is_left(lab, tmp_path):
+    with lab.open() as app:
+        issue = lab.make(app)
+        branch = branch_of(ADW_ID, issue)
+        clone = tmp_path / "clone"
+        git(tmp_path, "clone", "-q", "-b", branch, str(lab.remote), str(clone))
+        git(clone, "commit", "-q", "--allow-empty", "-m", "Mine")
+        git(clone, "push", "-q", "origin", branch)
+        theirs = git(clone, "rev-parse", "HEAD")
+
+        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert report.is_complete
+        assert git(lab.remote, "rev-parse", branch) == theirs
+        assert app.forge.pull_requests_of(branch)[0].state == "open"
+        assert any("remote branch" in line for line in report.kept)
+
+
+def test_a_commit_of_somebody_else_on_the_local_branch_is_left(lab):
+    with lab.open() as app:
+        issue = lab.make(app)
+        branch = branch_of(ADW_ID, issue)
+        app.git.remove_worktree(lab.tree(), reason=f"adw {ADW_ID}")
+        git(lab.path, "checkout", "-q", branch)
+        git(lab.path, "commit", "-q", "--allow-empty", "-m", "Mine")
+        git(lab.path, "checkout", "-q", "main")
+        theirs = git(lab.path, "rev-parse", branch)
+
+        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert git(lab.path, "rev-parse", branch) == theirs
+
+
+def test_a_stranger_who_listens_on_our_port_lives_on(lab):
+    with lab.open() as app:
+        lab.make(app)
+        row = app.ports.all()[0]
+    with lab.open() as app, socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stranger.bind(("127.0.0.1", row.port))
+        stranger.listen()
+
+        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert report.is_complete
+        with socket.create_connection(("127.0.0.1", row.port), timeout=5):
+            pass
+
+
+def test_external_directories_are_found_at_the_root_of_the_repository_wherever_one_stands(lab, monkeypatch, tmp_path):
+    with lab.open() as app:
+        lab.make(app)
+        made = [lab.path / f"adw_{kind}_external_{ADW_ID}" for kind in ("test", "build")]
+        for path in made:
+            (path / "deep").mkdir(parents=True)
+        elsewhere = tmp_path / made[0].name
+        elsewhere.mkdir()
+        monkeypatch.chdir(tmp_path)
+
+        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert not any(path.exists() for path in made)
+        assert elsewhere.exists()
+
+
+def test_an_external_directory_that_is_a_link_is_left(lab, tmp_path):
+    with lab.open() as app:
+        lab.make(app)
+        (tmp_path / "precious").mkdir()
+        Path(lab.path / f"adw_test_external_{ADW_ID}").symlink_to(tmp_path / "precious")
+
+        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert (tmp_path / "precious").exists()
+        assert any("external" in line for line in report.kept)
