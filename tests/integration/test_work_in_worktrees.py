@@ -1,0 +1,230 @@
+"""Whole workflows in real worktrees: committed, shipped, cleaned up, and the main checkout untouched."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules import effect_rules
+from adws.adw_modules.coordination.launch import Start
+from adws.adw_modules.coordination.worker import WorkerOptions
+from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.errors import IssueLocked
+from adws.adw_modules.workflow import WorkflowSpec
+from adws.testing import MemoryOrders
+from tests.integration.work_lab import BUILD, CLEAN, PLAN, SHIP, git, make_work_lab, step
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return make_work_lab(tmp_path, ADW_GIT_AUTHOR="Robot <robot@example.com>")
+
+
+def test_an_issue_becomes_a_draft_pull_request_and_nothing_else_is_left(lab):
+    before = lab.main_checkout()
+    adw_id = lab.start()
+
+    lab.work()
+
+    document = lab.document(adw_id)
+    branch = f"feature-issue-1-adw-{adw_id}-add-fine-thing"
+    assert (document.current_state, document.branch_name, document.worktree_path) == ("completed", branch, None)
+    assert lab.subjects(branch, lab.remote) == [
+        "sdlc_implementor: feature: Add a fine thing",
+        "sdlc_planner: feature: Add a fine thing",
+    ]
+    assert git(lab.remote, "log", "-1", "--format=%an <%ae>", branch) == "Robot <robot@example.com>"
+    with lab.open() as app:
+        [pull] = app.forge.pull_requests_of(branch)
+        [comment] = app.forge.comments(1)
+        assert (pull.title, pull.is_draft, pull.base) == ("feature: #1 - Add a fine thing", True, "main")
+        assert "**completed**" in comment.body
+        assert f"#{pull.number}" in comment.body
+        assert app.ports.all() == ()
+        assert app.quotas._book.spending().places == ()
+    assert document.pr_number == pull.number
+    assert len(lab.worktrees()) == 1
+    assert lab.main_checkout() == before
+    assert {found.outcome for found in document.resources if found.kind in {"worktree", "port"}} == {"undone"}
+    assert not [found for found in effect_rules.effects(document) if found.outcome == "intended"]
+
+
+def test_a_process_is_told_its_ports_and_has_the_ignored_files(tmp_path):
+    lab = make_work_lab(tmp_path, ADW_WORKTREE_SETUP="sh -c 'cat .env > set-up.txt'")
+    (lab.home / ".env").write_text("KEY=value\n")
+    said = "echo $ADW_BACKEND_PORT $ADW_FRONTEND_PORT $PORT > ports.txt; cat .ports.env >> ports.txt"
+    adw_id = lab.start(step("plan", said, "planning"))
+
+    lab.work()
+
+    document = lab.document(adw_id)
+    tree = Path(document.worktree_path)
+    lines = (tree / "ports.txt").read_text().splitlines()
+    backend, frontend, port = lines[0].split()
+    assert (backend, f"BACKEND_PORT={backend}", f"FRONTEND_PORT={frontend}") == (port, lines[1], lines[2])
+    assert (tree / "set-up.txt").read_text() == "KEY=value\n"
+    assert ".ports.env" not in git(tree, "ls-files")
+    assert ".env" not in git(tree, "ls-files").split()
+
+
+def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_its_branch(lab):
+    adw_id = lab.start(PLAN, step("build", "test -e go && cat plan.md > built.md", "building", max_attempts=1))
+    lab.work()
+    document = lab.document(adw_id)
+    assert document.current_state == "failed"
+    tree = Path(document.worktree_path)
+    shutil.rmtree(tree)
+    fixed = step("build", "cat plan.md > built.md", "building")
+
+    with lab.open() as app:
+        with app.ownership.own(adw_id) as owned:
+            frozen = owned.document.workflow.phases
+            frozen[1] = {**frozen[1], "shell": fixed.shell}
+            owned.save(owned.document.model_copy(), events=())
+        app.work.control.resume(adw_id, by="ada", grant=1)
+    lab.work()
+
+    assert lab.document(adw_id).current_state == "completed"
+    assert (tree / "built.md").read_text() == "steps\n"
+
+
+def test_files_outside_the_allowed_paths_fail_the_phase(lab):
+    adw_id = lab.start(replace(PLAN, allowed_paths=("docs/",), max_attempts=1))
+
+    lab.work()
+
+    document = lab.document(adw_id)
+    assert document.current_state == "failed"
+    assert "outside its allowed_paths: plan.md" in document.phases[0].last_failure_reason
+
+
+def move_base(lab, content: str) -> None:
+    """Let a colleague push to main."""
+    other = lab.home.parent / "colleague"
+    if not other.exists():
+        git(lab.home.parent, "clone", "-q", str(lab.remote), str(other))
+    git(other, "pull", "-q")
+    (other / "app.py").write_text(content)
+    (other / "colleague.txt").write_text(content)
+    git(other, "add", "-A")
+    git(other, "commit", "-q", "-m", "Meanwhile")
+    git(other, "push", "-q", "origin", "main")
+
+
+def test_work_is_rebased_onto_a_base_that_moved(lab):
+    adw_id = lab.start(PLAN, replace(BUILD, shell="echo built > built.txt"), SHIP)
+    with lab.open() as app:
+        app.work.control.pause(adw_id, by="ada")
+    document = lab.document(adw_id)
+    assert document.current_state == "paused"
+    with lab.open() as app:
+        app.work.control.resume(adw_id, by="ada")
+    move_base(lab, "print('theirs')\n")
+
+    lab.work()
+
+    branch = lab.document(adw_id).branch_name
+    assert git(lab.remote, "show", f"{branch}:colleague.txt") == "print('theirs')"
+    assert git(lab.remote, "merge-base", branch, "main") == git(lab.remote, "rev-parse", "main")
+
+
+def test_a_conflict_goes_back_to_build_and_then_ships(lab):
+    go = lab.home.parent / "moved"
+    conflict = f"test -e {go} && git fetch -q origin main && git reset -q --hard origin/main; echo built >> app.py"
+    slow = step("review", f"test -e {go} || touch {go}-asked", "reviewing")
+    adw_id = lab.start(PLAN, replace(BUILD, shell=conflict), slow, replace(SHIP, needs=("plan", "build", "review")))
+    marker = go.with_name("moved-asked")
+
+    # The base moves while the first review runs.
+    with lab.open() as app:
+        real = app.work.commands.run
+
+        def run(phase, context):
+            report = real(phase, context)
+            if phase.name == "review" and marker.exists() and not go.exists():
+                move_base(lab, "print('theirs')\n")
+                go.touch()
+            return report
+
+        app.work.commands.run = run
+        app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+
+    document = lab.document(adw_id)
+    assert (document.current_state, document.reworks) == ("completed", 1)
+    assert git(lab.remote, "show", f"{document.branch_name}:app.py") == "print('theirs')\nbuilt"
+
+
+def test_a_secret_never_leaves_the_machine(lab):
+    # In two parts: the whole would be taken out of the definition before it is stored.
+    line = "printf 'key = %s%s' ghp_ a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8 > key.py"
+    adw_id = lab.start(PLAN, replace(BUILD, shell=line), SHIP)
+
+    lab.work()
+
+    document = lab.document(adw_id)
+    assert document.current_state == "failed"
+    assert "looks like a secret at key.py:1" in document.phases[2].last_failure_reason
+    assert git(lab.remote, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
+
+
+def test_merging_goes_through_the_forge_and_never_through_the_main_checkout(tmp_path):
+    lab = make_work_lab(tmp_path, ADW_SHIP_MERGE="squash", ADW_SHIP_LABELS="adw")
+    before = lab.main_checkout()
+    adw_id = lab.start()
+
+    lab.work()
+
+    document = lab.document(adw_id)
+    assert (document.current_state, document.pr_merged) == ("completed", True)
+    assert "built" in git(lab.remote, "show", "main:app.py")
+    assert lab.main_checkout() == before
+
+
+def test_without_worktrees_work_is_done_in_place(tmp_path):
+    lab = make_work_lab(tmp_path, ADW_WORKTREE_ENABLED="false")
+    lab.env["ADW_FORGE"] = "none"
+    with lab.open() as app:
+        spec = WorkflowSpec(name="tried", phases=(PLAN, replace(SHIP, needs=("plan",), on_rework="")))
+        adw_id = app.work.launcher.start(Start(issue_number=5, spec=spec)).adw_id
+
+    lab.work()
+
+    document = lab.document(adw_id)
+    assert document.current_state == "completed"
+    assert "works in place" in document.warnings[0]
+    assert (lab.home / "plan.md").read_text() == "steps\n"
+    assert len(lab.worktrees()) == 1
+    assert document.resources == []
+
+
+def test_ten_workflows_at_once_have_ten_places_and_ten_pairs_of_ports(lab):
+    ids = [lab.start(PLAN, title=f"Thing {number}") for number in range(10)]
+    with lab.open() as app:
+        for adw_id in ids:
+            with app.ownership.own(adw_id) as owned:
+                session = _session(app, owned)
+                app.work.space.workspace._ports.take(session)
+        rows = app.ports.all()
+        assert len({row.port for row in rows}) == 20
+        for adw_id in ids:
+            with app.ownership.own(adw_id) as owned:
+                app.work.space.workspace.release(_session(app, owned))
+    lab.work()
+
+    documents = [lab.document(adw_id) for adw_id in ids]
+    assert {document.current_state for document in documents} == {"completed"}
+    assert len({document.worktree_path for document in documents}) == 10
+    assert len(lab.worktrees()) == 11
+
+
+def _session(app, owned):
+    return WorkSession(app.work.engine, owned, MemoryOrders())
+
+
+def test_the_issue_stays_locked_while_it_is_worked_on(lab):
+    lab.start(PLAN)
+    with lab.open() as app, pytest.raises(IssueLocked):
+        app.work.launcher.start(Start(issue_number=1, spec=WorkflowSpec(name="tried", phases=(PLAN, CLEAN))))

@@ -1,0 +1,122 @@
+"""A home in a real git repository, with a local forge and its bare remote, for tests that carry work all the way."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from adws import app as wiring
+from adws import config
+from adws.adw_modules.coordination.launch import Start
+from adws.adw_modules.coordination.worker import WorkerOptions
+from adws.adw_modules.forge_effects import frozen_issue
+from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
+
+QUICK = RetrySpec(strategy="fixed", base_seconds=0.01, max_seconds=0.01)
+PERSON = {
+    "GIT_AUTHOR_NAME": "Ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.com",
+    "GIT_COMMITTER_NAME": "Ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.com",
+}
+
+
+def git(cwd: Path, *args: str) -> str:
+    """Run plain git, as a person would."""
+    done = subprocess.run(
+        ["git", *args], cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **PERSON}
+    )
+    assert done.returncode == 0, f"git {' '.join(args)}: {done.stderr}"
+
+    return done.stdout.strip()
+
+
+def step(name: str, shell: str, state: str, **fields) -> PhaseSpec:
+    """A phase that runs a line of shell."""
+    return PhaseSpec(name=name, state=state, runner="command", shell=shell, **{"retry": QUICK, **fields})
+
+
+PLAN = step("plan", "echo steps > plan.md", "planning")
+BUILD = step("build", "echo built >> app.py", "building")
+SHIP = PhaseSpec(name="ship", state="shipping", runner="ship", needs=("plan", "build"), on_rework="build", retry=QUICK)
+CLEAN = PhaseSpec(name="clean", state="cleaning", runner="clean", is_required=False, retry=QUICK)
+
+
+@dataclass
+class WorkLab:
+    """The home, and the ways of looking at it."""
+
+    home: Path
+    remote: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def open(self) -> wiring.App:
+        """Open the home as a worker does."""
+        env = {"ADW_HOME": str(self.home), "ADW_FORGE": "local", "ADW_GRACE_SECONDS": "0.2", **self.env}
+
+        return wiring.open_app(config.load(env=env, cwd=self.home), role="worker")
+
+    def start(self, *phases: PhaseSpec, title: str = "Add a fine thing", **fields) -> str:
+        """Write an issue and accept a workflow for it; return its id."""
+        with self.open() as app:
+            number = app.forge.create_issue(title, "Please.").number
+            spec = WorkflowSpec(name="tried", phases=phases or (PLAN, BUILD, SHIP, CLEAN))
+            issue = frozen_issue(app.forge, number)
+
+            return app.work.launcher.start(Start(issue_number=number, spec=spec, issue=issue, **fields)).adw_id
+
+    def work(self) -> None:
+        """Be a worker until everything due is done, retries included."""
+        with self.open() as app:
+            while True:
+                app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+                due = app.runs.seconds_to_next()
+                if due is None or due > 5.0:
+                    return
+                app.clock.sleep(max(0.0, due))
+
+    def document(self, adw_id: str):
+        with self.open() as app:
+            return app.store.load(adw_id).document
+
+    def branches(self) -> list[str]:
+        return git(self.home, "for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
+
+    def subjects(self, ref: str, cwd: Path | None = None) -> list[str]:
+        return git(cwd or self.home, "log", "--format=%s", f"main..{ref}").splitlines()
+
+    def worktrees(self) -> list[str]:
+        return [line for line in git(self.home, "worktree", "list", "--porcelain").splitlines() if line[:4] == "work"]
+
+    def main_checkout(self) -> tuple[object, ...]:
+        """All of the main checkout that a person would miss."""
+        ours = {"state", "trees", ".git"}
+        files = sorted(p for p in self.home.rglob("*") if p.is_file() and not ours & {*p.relative_to(self.home).parts})
+        digest = [(str(p), hashlib.sha256(p.read_bytes()).hexdigest()) for p in files]
+        hidden = [(self.home / ".git" / name).read_bytes() for name in ("HEAD", "index")]
+
+        return digest, hidden, git(self.home, "status", "--porcelain"), git(self.home, "rev-parse", "main")
+
+
+def make_work_lab(place: Path, **env: str) -> WorkLab:
+    """Return a home below *place* whose main checkout has work in progress."""
+    home = place.resolve() / "home"
+    home.mkdir(parents=True)
+    lab = WorkLab(home=home, remote=home / "state" / "forge" / "remote.git", env=dict(env))
+    git(home, "init", "-q", "--initial-branch=main")
+    (home / "app.py").write_text("print('one')\n")
+    (home / ".gitignore").write_text(".env\n.ports.env\nstate/\ntrees/\n")
+    git(home, "add", "-A")
+    git(home, "commit", "-q", "-m", "Begin")
+    with lab.open() as app:
+        lab.remote = Path(app.forge.remote_url())
+    git(home, "remote", "add", "origin", str(lab.remote))
+    git(home, "push", "-q", "origin", "main")
+    (home / "app.py").write_text("print('in progress')\n")
+    (home / "staged.txt").write_text("staged\n")
+    git(home, "add", "staged.txt")
+
+    return lab
