@@ -61,7 +61,7 @@ class PortContract:
         for adw_id in (FIRST, SECOND, THIRD):
             ports.take(adw_id)
 
-        with pytest.raises(PortsExhausted, match="no pair of ports is free in .*free some"):
+        with pytest.raises(PortsExhausted, match=r"no pair of ports is free in .*free some"):
             ports.take("00000000")
 
         assert len(ports.all()) == 6

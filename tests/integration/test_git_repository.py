@@ -9,12 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.interfaces_resources import PushResult
 from adws.adw_modules.resources import git as git_module
 from adws.adw_modules.resources import repository
 from adws.adw_modules.resources.git import GitCommands
+from adws.adw_modules.resources.git_names import check_branch
+from adws.adw_modules.resources.workplace import WorkplaceGit
 from adws.testing import FakeClock
 from tests import forked
 from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab
@@ -354,6 +358,20 @@ def test_a_name_that_git_would_read_as_something_else_never_reaches_it(lab, name
     assert lab.repository.commit_of(name if name.startswith("-") else f"--{name}") is None
 
 
+@given(st.text(min_size=1, max_size=30))
+def test_what_passes_as_a_branch_passes_with_git(name):
+    """
+    The rule may be stricter than git's own, never laxer.
+    """
+    try:
+        check_branch(name)
+    except GitError:
+        return
+    done = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True, check=False)
+
+    assert done.returncode == 0, name
+
+
 # --- the remote ------------------------------------------------------------------------------------------------
 
 
@@ -494,15 +512,17 @@ def test_the_persons_configuration_decides_nothing_but_who_commits(lab, tmp_path
     assert "+a" in lab.workplace.diff(made.path, made.head)
 
 
-def test_without_a_person_the_commit_says_what_is_missing(lab, tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("EMAIL", "")
+def test_without_a_person_adw_commits_and_an_author_that_was_set_wins(lab, monkeypatch):
     made = lab.add()
-    git(lab.main, "config", "user.useConfigOnly", "true")
     (made.path / "a.txt").write_text("a\n")
+    author = WorkplaceGit(GitCommands(lab.main, author="A Robot <robot@example.invalid>"))
+    author.commit_all(made.path, "work")
+    assert git(made.path, "log", "-1", "--format=%an <%ae> %cn") == "A Robot <robot@example.invalid> A Robot"
 
-    with pytest.raises(GitError, match=r"(?i)git commit failed: .*(name|email)"):
-        lab.workplace.commit_all(made.path, "work")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    (made.path / "b.txt").write_text("b\n")
+    WorkplaceGit(GitCommands(lab.main)).commit_all(made.path, "work")
+    assert git(made.path, "log", "-1", "--format=%an <%ae>") == "adw <adw@localhost>"
 
 
 def test_a_command_that_does_not_end_is_killed(lab, monkeypatch, tmp_path):

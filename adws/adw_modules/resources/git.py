@@ -114,9 +114,16 @@ class Answer:
 class GitCommands:
     """Runs git for one home."""
 
-    def __init__(self, home: Path, *, token: str | None = None, token_hosts: Sequence[str] = TOKEN_HOSTS) -> None:
-        """Run in *home* unless told otherwise; *token* is shown to *token_hosts* alone."""
+    def __init__(
+        self, home: Path, *, token: str | None = None, token_hosts: Sequence[str] = TOKEN_HOSTS, author: str = ""
+    ) -> None:
+        """
+        Run in *home* unless told otherwise; *token* is shown to *token_hosts* alone.
+
+        *author* commits, as `NAME <ADDRESS>`; without one it is whoever git's own configuration names.
+        """
         self.home = home
+        self._author = author
         self._token = token
         self._token_hosts = frozenset(host.casefold() for host in token_hosts)
 
@@ -196,6 +203,7 @@ class GitCommands:
             "SSH_ASKPASS_REQUIRE": "force",
             "GIT_EDITOR": "true",
             "GIT_SEQUENCE_EDITOR": "true",
+            **_identity(self._author),
         }
 
     @cached_property
@@ -215,9 +223,10 @@ class GitCommands:
     def _person(self) -> Sequence[str]:
         """Who commits, and which directories of others are trusted: all that is taken of the person's configuration."""
         found = self._execute(["config", "-z", "--get-regexp", _PERSON], self.home, {}, LOCAL_SECONDS)
-        pairs = (entry.partition("\n") for entry in found.parts)
-
-        return [part for key, _, value in pairs for part in ("-c", f"{key}={value}")]
+        pairs = [entry.partition("\n") for entry in found.parts]
+        known = [part for key, _, value in pairs for part in ("-c", f"{key}={value}")]
+        # Where nobody said who they are git would refuse to commit: what comes first is overruled by what is known.
+        return ["-c", "user.name=adw", "-c", "user.email=adw@localhost", *known]
 
     def _credentials(self, url: str) -> Mapping[str, str]:
         """Return the token as a header for the host of *url* alone, in the environment of that one command."""
@@ -233,6 +242,21 @@ class GitCommands:
             "GIT_CONFIG_KEY_1": "http.sslVerify",
             "GIT_CONFIG_VALUE_1": "true",
         }
+
+
+def _identity(author: str) -> Mapping[str, str]:
+    """Return the variables that make *author* the one who commits; they win over every configuration."""
+    name, _, rest = author.partition("<")
+    if not rest:
+        return {}
+    name, address = name.strip(), rest.rstrip("> ")
+
+    return {
+        "GIT_AUTHOR_NAME": name,
+        "GIT_AUTHOR_EMAIL": address,
+        "GIT_COMMITTER_NAME": name,
+        "GIT_COMMITTER_EMAIL": address,
+    }
 
 
 def _named(args: Sequence[str]) -> str:
