@@ -1,0 +1,159 @@
+"""`adw run --detach`, `adw worker`, `adw recover` as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from tests.acceptance import cli_lab
+from tests.acceptance.cli_lab import Beside
+
+
+@pytest.fixture
+def home(tmp_path):
+    return cli_lab.make_home(tmp_path)
+
+
+def leave(adw, workflow, issue="7"):
+    """Leave a workflow to a worker and return its id."""
+    return adw("run", issue, "--workflow", workflow, "--detach", "--json").json()["adw_id"]
+
+
+def test_a_detached_run_waits_for_a_worker_which_tells_what_it_does(adw, home):
+    accepted = adw("run", "7", "--workflow", "short", "--detach")
+    adw_id = cli_lab.newest(home)
+    assert accepted.stdout.splitlines() == [
+        f"workflow {adw_id} waits for a worker",
+        f"next: adw worker, or adw status {adw_id}",
+    ]
+
+    done = adw("worker", "--once")
+
+    assert (done.rc, done.stdout) == (0, "claimed 1, completed 1, failed 0, requeued 0, stopped 0, lost 0\n")
+    lines = done.stderr.splitlines()
+    assert lines[0] == f"{adw_id} plan: attempt 1/5"
+    assert lines[-1] == f"{adw_id} completed"
+    assert adw("worker", "--once", "--json").json()["claimed"] == 0
+
+
+def test_a_worker_whose_log_is_json_writes_nothing_else_to_stderr(adw):
+    leave(adw, "short")
+
+    done = adw("worker", "--once", "--json", env={"ADW_LOG_FORMAT": "json"})
+
+    records = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert done.json()["completed"] == 1
+    assert {"attempt_started", "attempt_succeeded"} <= {record.get("event_type") for record in records}
+
+
+def test_sigterm_drains_a_worker_its_attempt_does_not_count_and_its_run_goes_back(adw, home):
+    adw_id = leave(adw, "long")
+    with Beside(home, "worker") as worker:
+        cli_lab.has_begun(home)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.end() == 0
+
+    assert worker.stdout == "claimed 1, completed 0, failed 0, requeued 1, stopped 0, lost 0\n"
+    stored = cli_lab.document(home, adw_id)
+    assert (stored["current_state"], stored["phases"][0]["attempts_used"]) == ("building", 0)
+    assert [run["state"] for run in adw("runs", "--json").json()["runs"]] == ["pending"]
+
+
+def test_ctrl_c_ends_an_idle_worker_with_130(home):
+    with Beside(home, "worker") as worker:
+        worker.line("worker is ready", of="stderr")
+        worker.process.send_signal(signal.SIGINT)
+        assert worker.end() == 130
+
+    assert "claimed 0" in worker.stdout
+
+
+def test_two_workers_share_what_waits_and_nothing_is_done_twice(adw, home):
+    ids = {leave(adw, "short", str(number)) for number in range(1, 5)}
+    with Beside(home, "worker", "--once", "--json") as one, Beside(home, "worker", "--once", "--json") as other:
+        assert (one.end(), other.end()) == (0, 0)
+
+    assert one.json()["completed"] + other.json()["completed"] == 4
+    for adw_id in ids:
+        stored = cli_lab.document(home, adw_id)
+        assert stored["current_state"] == "completed"
+        assert [len(phase["attempts"]) for phase in stored["phases"]] == [1, 1]
+
+
+def test_a_worker_works_on_as_many_workflows_at_a_time_as_it_is_told(adw, home):
+    for number in ("1", "2"):
+        leave(adw, "long", number)
+    with Beside(home, "worker", "--once", "--concurrency", "2", "--json") as worker:
+        cli_lab.has_begun(home, phases=2)  # none is let go: both are under way
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.end() == 0
+
+    assert worker.json()["requeued"] == 2
+
+
+def test_a_worker_stops_after_as_many_runs_or_at_the_first_failure_when_told_to(adw):
+    leave(adw, "gated", "1")
+    leave(adw, "flaky", "2")
+
+    first = adw("worker", "--max-runs", "1", "--json")
+    done = adw("worker", "--stop-on-first-failure", "--json")
+
+    assert (first.rc, first.json()["claimed"], first.json()["stopped"]) == (0, 1, 1)
+    assert (done.rc, done.json()["failed"]) == (1, 1)
+
+
+def test_a_worker_that_waits_takes_up_what_comes_and_nobody_else_gets_it(adw, home):
+    with Beside(home, "worker", "--max-runs", "1") as worker:
+        worker.line("worker is ready", of="stderr")
+        adw_id = leave(adw, "long")
+        cli_lab.has_begun(home)
+        refused = adw("resume", adw_id)
+        cli_lab.let_go(home)
+        assert worker.end() == 0
+
+    assert refused.rc == 1
+    assert "is being worked on by worker " in refused.stderr
+    assert cli_lab.document(home, adw_id)["current_state"] == "completed"
+
+
+def test_recover_shows_its_plan_makes_it_true_and_finds_nothing_more(adw, home):
+    adw_id = leave(adw, "long")
+    with Beside(home, "worker") as worker:
+        cli_lab.has_begun(home)
+        worker.process.kill()
+        worker.end()
+
+    planned = adw("recover", "--dry-run", "--json").json()
+    before = cli_lab.document(home, adw_id)["revision"]
+    done = adw("recover")
+    again = adw("recover")
+
+    assert planned["dry_run"] is True
+    # Before that its database copy may have to be brought up: the worker died before it did that itself.
+    assert [(step["adw_id"], step["action"]) for step in planned["steps"]][-2:] == [
+        (adw_id, "interrupt"),
+        (adw_id, "requeue"),
+    ]
+    assert before < cli_lab.document(home, adw_id)["revision"]
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0].split() == ["WORKFLOW", "ACTION", "WHY"]
+    assert "build was cut off: its owner worker " in done.stdout
+    assert again.stdout == "there is nothing to recover\n"
+    assert cli_lab.document(home, adw_id)["phases"][0]["status"] == "interrupted"
+
+
+def test_nothing_is_recovered_and_no_database_made_where_nobody_worked(adw, home):
+    done = adw("recover", "--json")
+
+    assert (done.rc, done.json()) == (0, {"dry_run": False, "steps": []})
+    assert not (home / "state").exists()
+
+
+@pytest.mark.parametrize("args", [["--concurrency", "0"], ["--poll-interval", "0"], ["--max-runs", "x"]])
+def test_a_number_of_a_worker_that_makes_no_sense_is_wrong_use(adw, args):
+    done = adw("worker", *args)
+
+    assert (done.rc, done.stdout) == (2, "")
+    assert f"Invalid value for '{args[0]}'" in done.stderr

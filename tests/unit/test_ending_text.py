@@ -1,0 +1,99 @@
+"""What a command that worked on a workflow says at its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.cli import ending_text
+from adws.cli.ending_text import Ending
+
+ID = "1a2b3c4d"
+
+
+def ending(state="building", **facts):
+    own = {name: facts.pop(name) for name in ("message", "has_worker", "signal_exit") if name in facts}
+    return Ending(data={"adw_id": ID, "current_state": state, **facts}, **own)
+
+
+def phase(status="failed", **facts):
+    return {"name": "build", "status": status, **facts}
+
+
+def test_what_is_completed_is_done_and_shows_its_warnings():
+    end = ending("completed", warnings=["clean failed"])
+
+    assert ending_text.lines(end) == [f"workflow {ID} is completed", "warning: clean failed"]
+    assert ending_text.exit_code(end) == 0
+    assert ending_text.told(end)["warnings"] == ["clean failed"]
+    assert ending_text.told(end)["next"] == []
+
+
+def test_what_failed_says_where_why_and_what_helps():
+    error = {"message": "red", "advice": "Mend the tests."}
+    failed = phase(last_failure_reason="3 tests are red", attempts=[{"error": error}])
+    optional = {"name": "audit", "status": "failed", "last_failure_reason": "not needed"}
+    end = ending("failed", terminal_reason="NOT_RETRIED", phases=[optional, failed])
+
+    assert ending_text.lines(end) == [
+        f"workflow {ID} failed in build (NOT_RETRIED): 3 tests are red",
+        "Mend the tests.",
+        f"next: adw logs {ID}, or adw explain {ID}",
+    ]
+    assert ending_text.exit_code(end) == 1
+    told = ending_text.told(end)
+    assert (told["phase"], told["reason"], told["message"]) == ("build", "NOT_RETRIED", "3 tests are red")
+    assert told["advice"] == "Mend the tests."
+
+
+def test_a_failure_without_details_is_still_told():
+    assert ending_text.lines(ending("failed", phases=None))[0] == f"workflow {ID} failed in a phase"
+    assert ending_text.lines(ending("failed", failed_phase="testing"))[0] == f"workflow {ID} failed in testing"
+    assert ending_text.told(ending("failed", phases=[phase(attempts=["odd"])]))["advice"] is None
+
+
+def test_what_waits_for_approval_is_no_failure():
+    end = ending("paused", pause_reason="awaiting_approval", phases=[phase("waiting")], signal_exit=130)
+
+    assert ending_text.lines(end) == [
+        f"workflow {ID} waits for approval of build",
+        f"next: adw approve {ID}, or adw reject {ID} -m TEXT",
+    ]
+    assert ending_text.exit_code(end) == 0
+
+
+@pytest.mark.parametrize(("reason", "said"), [("lunch", ": lunch"), (None, "")])
+def test_what_was_paused_says_why_and_is_not_done(reason, said):
+    end = ending("paused", pause_reason=reason)
+
+    assert ending_text.lines(end) == [f"workflow {ID} is paused{said}", f"next: adw resume {ID}"]
+    assert ending_text.exit_code(end) == 1
+
+
+@pytest.mark.parametrize("code", [130, 143])
+def test_a_signal_decides_the_exit_code_of_what_it_cut_short_only(code):
+    assert ending_text.exit_code(ending("paused", signal_exit=code)) == code
+    assert ending_text.exit_code(ending("building", signal_exit=code)) == code
+    assert ending_text.exit_code(ending("completed", signal_exit=code)) == 0
+    assert ending_text.exit_code(ending("failed", signal_exit=code)) == 1
+    assert ending_text.exit_code(ending("abandoned", signal_exit=code)) == 1
+
+
+def test_what_is_not_over_says_who_goes_on():
+    alone = ending(message="asked to end by SIGTERM")
+    followed = ending(has_worker=True)
+
+    assert ending_text.lines(alone) == [
+        f"workflow {ID} is building and waits for a worker (asked to end by SIGTERM)",
+        f"next: adw resume {ID}, or adw worker",
+    ]
+    assert ending_text.told(alone)["message"] == "asked to end by SIGTERM"
+    assert ending_text.lines(ending())[0] == f"workflow {ID} is building and waits for a worker"
+    assert ending_text.lines(followed) == [
+        f"workflow {ID} is building, and a worker goes on with it",
+        f"next: adw status {ID}, or adw pause {ID}",
+    ]
+    assert ending_text.exit_code(alone) == ending_text.exit_code(followed) == 1
+
+
+def test_what_was_rolled_back_is_said_in_words():
+    assert ending_text.lines(ending("rolled_back")) == [f"workflow {ID} is rolled back"]

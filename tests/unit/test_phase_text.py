@@ -1,0 +1,101 @@
+"""The phases of a workflow as the status shows them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from adws.adw_modules import timestamps
+from adws.cli import phase_text
+
+NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
+
+
+def phase(**facts):
+    return {"name": "build", "state": "building", "status": "failed", "attempts_used": 2, "max_attempts": 2} | facts
+
+
+def test_totals_count_every_round_and_the_average_only_what_has_a_time():
+    attempts = [
+        {
+            "number": 1,
+            "round": 1,
+            "status": "failed",
+            "duration": 2.0,
+            "error": {"message": "red", "category": "fatal"},
+        },
+        {"number": 2, "round": 1, "status": "suspended", "duration": 4.0},
+        {"number": 3, "round": 2, "status": "interrupted", "duration": None},
+    ]
+
+    data = phase_text.phase_data(phase(granted=1, attempts=attempts))
+
+    assert (data["total_attempts"], data["suspended_attempts"], data["max_attempts"]) == (3, 1, 3)
+    assert (data["total_seconds"], data["average_seconds"]) == (6.0, 3.0)
+    assert data["attempts"][0]["error"] == "red"
+    assert data["attempts"][0]["category"] == "fatal"
+    assert data["attempts"][1]["error"] is None
+
+
+def test_a_row_has_counters_times_and_the_failure_cut_to_fit():
+    attempts = [{"status": "failed", "duration": 75.0}, {"status": "suspended", "duration": 5.0}]
+    long = phase_text.phase_data(phase(attempts=attempts, last_failure_reason="x" * 100))
+    fresh = phase_text.phase_data({"name": "test", "status": "queued", "attempts_used": 0, "max_attempts": 5})
+
+    lines = phase_text.phase_lines([long, fresh], NOW)
+
+    assert lines[1].split() == [
+        "PHASE",
+        "STATUS",
+        "ATTEMPTS",
+        "IN",
+        "ALL",
+        "TIME",
+        "AVERAGE",
+        "NEXT",
+        "TRY",
+        "LAST",
+        "FAILURE",
+    ]
+    assert lines[2].startswith("build  failed  2/2       2 (1 suspended)  1 min 20 s  40 s     -         xxx")
+    assert lines[2].endswith("...")
+    assert lines[3].split() == ["test", "queued", "0/5", "0", "-", "-", "-", "-"]
+    assert phase_text.phase_lines([], NOW) == []
+
+
+def test_the_newest_failure_that_was_not_made_good_is_told():
+    old = phase(name="lint", last_failure_reason="style", last_attempt_timestamp="2026-01-31T08:00:00Z")
+    new = phase(
+        name="test", last_failure_reason="red", last_attempt_timestamp="2026-01-31T08:30:00Z", status="retry_wait"
+    )
+    good = phase(last_failure_reason="flaky", last_attempt_timestamp="2026-01-31T08:59:00Z", status="complete")
+
+    assert phase_text.newest_failure([new, old, good]) == "test: red"
+    assert phase_text.newest_failure([good]) == ""
+
+
+def test_the_phase_that_failed_is_the_last_one_that_did():
+    assert (
+        phase_text.failed_phase([phase(name="audit"), phase(name="test"), phase(name="ship", status="queued")])["name"]
+        == "test"
+    )
+    assert phase_text.failed_phase([]) == {}
+
+
+def test_hints_are_shown_with_what_is_known_about_them():
+    at = timestamps.to_text(NOW)
+    full = phase_text.hint_data({"text": "use less memory", "by": "ann", "at": at, "phase": "test", "other": 1})
+
+    assert phase_text.hint_lines([full, {"text": "hurry"}], NOW) == [
+        "",
+        "hint: use less memory [for test, by ann, 2026-01-31 09:00:00 UTC (now)]",
+        "hint: hurry",
+    ]
+    assert phase_text.hint_lines([], NOW) == []
+
+
+def test_odd_fields_are_shown_as_far_as_they_go():
+    data = phase_text.phase_data({"name": None, "max_attempts": "many", "attempts": [3, {"error": "text"}]})
+
+    assert data["max_attempts"] == 0
+    assert data["total_attempts"] == 1
+    assert phase_text.phase_lines([data], NOW)[2].split()[0] == "/0"
