@@ -147,7 +147,7 @@ class Redactor:
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, int | float):
-            return MASK if self._values.has_any(_say(value)) else value  # what a number looks like says nothing
+            return self._redact_number(value)
         if isinstance(value, bytes | bytearray):
             return self.redact_text(bytes(value).decode("utf-8", "backslashreplace"))
         if not isinstance(value, dict | list | tuple):
@@ -168,6 +168,10 @@ class Redactor:
             return self._redact_dict(value, depth=depth + 1, inside=inside)
         return self._redact_list(list(value), depth=depth + 1, inside=inside)
 
+    def _redact_number(self, value: float) -> JsonValue:
+        """Hide a number that is a known secret; what a number looks like says nothing."""
+        return MASK if self._values.has_any(_say(value)) else value
+
     def _redact_dict(self, value: Mapping[Any, object], *, depth: int, inside: tuple[int, ...]) -> dict[str, JsonValue]:
         result: dict[str, JsonValue] = {}
         for key, item in value.items():
@@ -175,8 +179,12 @@ class Redactor:
             is_hidden, shown = self._names.get(name) or self._look_at(name)
             if is_hidden or (name == "value" and self._keys.is_secret(_name_in(value))):
                 clean = self._hide_value(item)
-            elif item is None or type(item) is str:  # most of what is in a log line
-                clean = item if item is None else self.redact_text(item)
+            elif type(item) is str:  # this and the next two are most of what is in a log line
+                clean = self.redact_text(item)
+            elif type(item) is int:
+                clean = self._redact_number(item)
+            elif item is None:
+                clean = None
             else:
                 clean = self._redact(item, depth=depth, inside=inside)
             result[shown if shown not in result else _free_name(shown, result)] = clean
