@@ -2,7 +2,8 @@
 The command line's frame: which commands there are, and what each way of ending means to the shell.
 
 A command's module is imported only when that command runs, so `adw --help` loads click and this file. Exit codes:
-0 done, 1 expected failure, 2 wrong use, 3 a bug in adw, 130 interrupted, 141 the reader of the output went away.
+0 done, 1 expected failure, 2 wrong use, 3 a bug in adw, 130 interrupted, 141 the reader of the output went away,
+143 ended by SIGTERM.
 """
 
 from __future__ import annotations

@@ -76,17 +76,15 @@ def run(
 
 
 def _show_plan(app: App, start: Start, *, as_json: bool) -> int:
-    document = app.work.launcher.document(start)
-    spec = start.spec
+    spec, number = start.spec, start.issue_number
+    app.workflows.check_ready(spec)
     phases = [_phase_data(phase) for phase in spec.phases]
-    lines = [f"issue {document.issue_number} would go through {spec.name} ({spec.source}):"]
+    lines = [f"issue {number} would go through {spec.name} ({spec.source}):"]
     lines += output.table(
         ("PHASE", "STATE", "RUNNER", "ATTEMPTS", "RUNS"),
         [(p.name, p.state, p.runner, str(p.max_attempts), what(p)) for p in spec.phases],
     )
-    output.emit(
-        {"workflow": spec.name, "issue_number": document.issue_number, "phases": phases}, lines, as_json=as_json
-    )
+    output.emit({"workflow": spec.name, "issue_number": number, "phases": phases}, lines, as_json=as_json)
 
     return 0
 
