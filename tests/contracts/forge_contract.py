@@ -10,6 +10,8 @@ import pytest
 from adws.adw_modules import forge_texts
 from adws.adw_modules.errors import ForgeNotFound, ForgeRefused
 from adws.adw_modules.forge import Forge, NewPullRequest
+from adws.adw_modules.forge_effects import ForgeEffects, frozen_issue
+from adws.testing import FakeClock
 
 #: A secret that the forge of every world knows; it must never get out.
 SECRET = "hunter2-is-not-a-good-secret"
@@ -277,3 +279,34 @@ class ForgeContract:
         with pytest.raises(ForgeRefused):
             world.forge.merge_pull_request(pull.number, sha=pull.head_sha)
         assert not world.forge.pull_request(pull.number).is_merged
+
+    # --- made once
+
+    def test_the_pull_request_and_the_comment_of_a_workflow_are_made_once_and_found_again(self, world):
+        number = world.create_issue("Add a door", "It has none.")
+        world.push("feature-1")
+        title = forge_texts.pull_request_title(kind="/feature", number=number, title="Add a door")
+        new = NewPullRequest(
+            title=title,
+            body=forge_texts.pull_request_body(adw_id="1a2b3c4d", number=number, summary="Done."),
+            head="feature-1",
+            base="main",
+        )
+        pulls, comments = set(), set()
+        for in_doubt in (False, True):  # as two processes, the second after a crash of the first
+            effects = ForgeEffects(world.forge, clock=FakeClock(), key=b"k" * 32)
+            pulls.add(effects.pull_request("1a2b3c4d", new, in_doubt=in_doubt).number)
+            comments.add(effects.sticky_comment("1a2b3c4d", number, f"[ADW-AGENTS] {in_doubt}").comment_id)
+
+        assert {one.number for one in world.forge.pull_requests_of("feature-1")} == pulls
+        assert {one.comment_id for one in world.forge.comments(number)} == comments
+        assert (len(pulls), len(comments)) == (1, 1)
+        assert world.forge.pull_request(pulls.pop()).title == f"feature: #{number} - Add a door"
+        assert world.forge.comments(number)[0].body.startswith("[ADW-AGENTS] True\n<!-- adw:v1 ")
+
+    def test_a_workflow_is_given_the_issue_as_it_is(self, world):
+        number = world.create_issue("Add a door", "It has none.", ("adw",))
+
+        frozen = frozen_issue(world.forge, number)
+
+        assert (frozen.title, frozen.body, frozen.labels) == ("Add a door", "It has none.", ["adw"])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules import errors
+from adws.adw_modules import error_evidence, errors
 from adws.adw_modules.error_classes import CATEGORY_ADVICE, CLASSES, RETRYABLE, SEVERITY, ErrorCategory, worst
 from adws.adw_modules.error_codes import (
     ERRNOS,
@@ -144,6 +144,16 @@ OWN = [
     (errors.UnknownWorkflow("x", ["y"]), "config"),
     (errors.RunNotFound(7), "config"),
     (errors.GateFailed("test", "rate limit, disk full"), "gate"),
+    (errors.ForgeBusy(30.0), "rate_limited"),
+    (errors.ForgeUnavailable("no such file, disk full"), "server"),
+    (errors.ForgeNotFound("x"), "missing"),
+    (errors.ForgeRefused(422, "rate limit"), "invalid"),
+    (errors.ForgeRefused(401, "x"), "auth"),
+    (errors.PathsNotAllowed("test", ["rate limit"]), "gate"),
+    (errors.ShippingRefused("disk full"), "config"),
+    (errors.NotOurs("disk full"), "config"),
+    (errors.GitUnreachable("disk full"), "network"),
+    (errors.PortsExhausted("disk full"), "port"),
 ]
 
 #: Errors that stand for many, and say what they are by their text, their number or their evidence.
@@ -163,6 +173,10 @@ def test_every_error_of_ours_has_a_class_of_failure():
 
     tested = {base.__name__ for error, _ in OWN for base in type(error).__mro__}
     assert ours - tested - WIDE == set()
+
+
+def test_a_forge_that_is_busy_is_asked_again_when_it_said():
+    assert error_evidence.find(errors.ForgeBusy(1800.0)).wait.seconds == 1800.0
 
 
 @pytest.mark.parametrize("error", [errors.Fenced("x", 1), errors.CommitUnknown("x", "y"), errors.LeaseLost()])

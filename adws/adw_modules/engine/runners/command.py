@@ -32,6 +32,7 @@ ALLOWED_VARIABLES = ("PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR")
 OWN_SECRETS = frozenset(
     {
         "ADW_DATABASE_URL",
+        "ADW_FORGE_KEY",
         "ADW_GITHUB_TOKEN",
         "ADW_WEBHOOK_SECRET",
         "DATABASE_URL",

@@ -1,0 +1,111 @@
+"""The forge that the settings mean: GitHub, files, or a sentence that says what to set."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws import app_forge, config
+from adws.adw_modules.errors import ConfigError
+from adws.adw_modules.github import GitHubForge
+from adws.adw_modules.local_forge import LocalForge
+from adws.app import open_app
+
+GITHUB = {"ADW_REPOSITORY": "acme/widget", "ADW_GITHUB_TOKEN": "ghx_123"}
+
+
+@pytest.fixture
+def open_home(home):
+    opened = []
+
+    def build(**env):
+        opened.append(open_app(config.load(env=env, cwd=home)))
+        return opened[-1]
+
+    yield build
+    for app in opened:
+        app.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "kind"),
+    [
+        ({}, "none"),
+        ({"ADW_REPOSITORY": "acme/widget"}, "none"),
+        ({"ADW_GITHUB_TOKEN": "x"}, "none"),
+        (GITHUB, "github"),
+        ({"ADW_REPOSITORY": "acme/widget", "ADW_GITHUB_APP_ID": "7"}, "github"),
+        ({**GITHUB, "ADW_FORGE": "local"}, "local"),
+        ({**GITHUB, "ADW_FORGE": "none"}, "none"),
+    ],
+)
+def test_the_kind_is_what_is_configured(home, env, kind):
+    assert config.load(env=env, cwd=home).forge_kind == kind
+
+
+def test_a_local_forge_that_is_there_is_used(home):
+    (home / "state" / "forge").mkdir(parents=True)
+
+    assert config.load(env={}, cwd=home).forge_kind == "local"
+    assert config.load(env=GITHUB, cwd=home).forge_kind == "github"
+
+
+def test_a_local_forge_works_with_no_account_at_all(open_home, home):
+    app = open_home(ADW_FORGE="local")
+
+    assert isinstance(app.forge, LocalForge)
+    assert app.forge.create_issue("Door").number == 1
+    assert (home / "state" / "forge" / "remote.git" / "HEAD").is_file()
+    assert app.forge_effects().sticky_comment("1a2b3c4d", 1, "text").comment_id == 1
+
+
+def test_github_is_asked_within_the_lease(open_home):
+    app = open_home(**GITHUB, ADW_GITHUB_API_URL="https://ghe.example.com/api/v3/")
+
+    assert isinstance(app.forge, GitHubForge)
+    assert app.forge.repository == "acme/widget"
+    assert app.forge.remote_url() == "https://ghe.example.com/acme/widget.git"
+    assert app.forge._access.timeout_seconds == 3.0
+
+
+def test_an_app_brings_its_key_from_a_file(open_home, tmp_path):
+    key = tmp_path / "key.pem"
+    key.write_text("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n")
+
+    app = open_home(ADW_REPOSITORY="acme/widget", ADW_GITHUB_APP_ID="7", ADW_GITHUB_APP_KEY_FILE=str(key))
+
+    assert isinstance(app.forge, GitHubForge)
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({}, "no forge is configured"),
+        ({"ADW_FORGE": "github", "ADW_GITHUB_TOKEN": "x"}, r"needs github\.repository"),
+        ({"ADW_FORGE": "github", "ADW_REPOSITORY": "a/b"}, "needs a token"),
+        ({**GITHUB, "ADW_GITHUB_APP_ID": "7"}, "both set"),
+        ({"ADW_REPOSITORY": "a/b", "ADW_GITHUB_APP_ID": "7"}, r"needs github\.app_key_file"),
+        (
+            {"ADW_REPOSITORY": "a/b", "ADW_GITHUB_APP_ID": "7", "ADW_GITHUB_APP_KEY_FILE": "no.pem"},
+            "cannot read the key",
+        ),
+        ({**GITHUB, "ADW_LEASE_TTL_SECONDS": "22"}, "4 seconds or more"),
+    ],
+)
+def test_what_is_missing_is_told_in_a_sentence(open_home, env, said):
+    with pytest.raises(ConfigError, match=said):
+        _ = open_home(**env).forge
+
+
+@pytest.mark.parametrize("url", ["ftp://x.invalid", "https://user:pw@x.invalid", "x.invalid", "https://x.invalid/?q=1"])
+def test_an_address_that_is_none_is_refused(home, url):
+    with pytest.raises(ConfigError, match="must be an address such as"):
+        config.load(env={"ADW_GITHUB_API_URL": url}, cwd=home)
+
+
+def test_homes_that_share_a_secret_know_each_others_marks(home, tmp_path):
+    def key(**env):
+        settings = config.load(env={"ADW_STATE_DIR": str(tmp_path / "state"), **env}, cwd=home)
+        return app_forge.key_of(settings, clock=None)
+
+    assert key(ADW_FORGE_KEY="one") == key(ADW_FORGE_KEY="one") != key(ADW_FORGE_KEY="two")
+    assert "one" in config.load(env={"ADW_FORGE_KEY": "one"}, cwd=home).secrets()
