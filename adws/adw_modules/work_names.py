@@ -75,6 +75,13 @@ def lock_reason(adw_id: str) -> str:
     return f"adw {adw_id}"
 
 
+def owner_of_lock(reason: str) -> str:
+    """Return the workflow that `lock_reason` named, "" when the worktree is locked by somebody else, or not at all."""
+    found = re.fullmatch(r"adw ([A-Za-z0-9][A-Za-z0-9_-]{0,63})", reason)
+
+    return found[1] if found else ""
+
+
 def is_of_another(ref: str, adw_id: str) -> bool:
     """Say whether a ref is by its name the work of another workflow."""
     named = re.search(r"-adw-([A-Za-z0-9_]+)-", ref)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adws.adw_modules.document import FrozenIssue
-from adws.adw_modules.errors import UsageError, WorkflowBusy
+from adws.adw_modules.errors import ForgeNotFound, UsageError, WorkflowBusy
 from adws.adw_modules.locks import check_issue_number
 from adws.cli import answers, arguments, ending_text, foreground, looking, main, output
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @click.argument("issue", metavar="ISSUE")
 @click.option("--workflow", metavar="NAME", help="The workflow to run; adw workflows lists them.")
 @click.option("--repository", metavar="OWNER/NAME", default="", help="The issue's repository, when it is not this one.")
-@click.option("--title", default="", help="Title of the issue, for the phases.")
-@click.option("--body", default="", help="Text of the issue, for the phases.")
+@click.option("--title", default="", help="Title of the issue, for the phases; wins over the forge's.")
+@click.option("--body", default="", help="Text of the issue, for the phases; wins over the forge's.")
 @click.option("--priority", type=int, default=0, help="Higher is worked on first.")
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and start nothing.")
 @click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
@@ -53,7 +53,7 @@ def run(
             issue_number=number,
             spec=spec,
             repository=repository or settings.repository or "",
-            issue=FrozenIssue(title=title, body=body),
+            issue=_issue(app, number, repository=repository, title=title, body=body),
             priority=priority,
             asked_by=answers.who(),
             max_retries=settings.max_retries,
@@ -73,6 +73,22 @@ def run(
             return 0
 
         return _start_here(app, start, as_json=as_json)
+
+
+def _issue(app: App, number: int, *, repository: str, title: str, body: str) -> FrozenIssue:
+    """Return the issue as the forge has it now, where there is one; what the command line says wins."""
+    is_asked = app.settings.forge_kind != "none" and repository in {"", app.settings.repository or ""}
+    if not is_asked:
+        return FrozenIssue(title=title, body=body)
+    from adws.adw_modules.forge_effects import frozen_issue  # noqa: PLC0415 - only where there is a forge
+
+    try:
+        found = frozen_issue(app.forge, number)
+    except ForgeNotFound as exc:
+        where = app.forge.repository or "the local forge"
+        raise UsageError(f"there is no issue {number} in {where}: adw run takes the number of an issue") from exc
+
+    return found.model_copy(update={"title": title or found.title, "body": body or found.body})
 
 
 def _show_plan(app: App, start: Start, *, as_json: bool) -> int:

@@ -128,18 +128,28 @@ class GitCommands:
         self._token_hosts = frozenset(host.casefold() for host in token_hosts)
 
     def run(
-        self, *args: str, cwd: Path | None = None, ok: Sequence[int] = (0,), seconds: float = LOCAL_SECONDS
+        self,
+        *args: str,
+        cwd: Path | None = None,
+        ok: Sequence[int] = (0,),
+        seconds: float = LOCAL_SECONDS,
+        keep: Sequence[int] = (),
     ) -> Answer:
         """Return what `git *args` said; raise GitError when it ended with another code than *ok*."""
-        return self._checked(args, self.ask(*args, cwd=cwd, seconds=seconds), ok, seconds)
+        return self._checked(args, self.ask(*args, cwd=cwd, seconds=seconds, keep=keep), ok, seconds)
 
     def ask(
-        self, *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, seconds: float = LOCAL_SECONDS
+        self,
+        *args: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        seconds: float = LOCAL_SECONDS,
+        keep: Sequence[int] = (),
     ) -> Answer:
-        """Do the same, whatever it ends with; *env* is set for it."""
+        """Do the same, whatever it ends with; *env* is set for it, and the descriptors *keep* are open in it."""
         quiet = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", **(env or {})}
 
-        return self._execute([*self._options, *self._person, *args], cwd or self.home, quiet, seconds)
+        return self._execute([*self._options, *self._person, *args], cwd or self.home, quiet, seconds, keep)
 
     def ask_remote(self, *args: str, url: str, ok: Sequence[int] = (0,)) -> Answer:
         """
@@ -161,7 +171,9 @@ class GitCommands:
 
         return answer
 
-    def _execute(self, args: Sequence[str], cwd: Path, env: Mapping[str, str], seconds: float) -> Answer:
+    def _execute(
+        self, args: Sequence[str], cwd: Path, env: Mapping[str, str], seconds: float, keep: Sequence[int] = ()
+    ) -> Answer:
         """Run it through env(1), the only way to take variables away from what GitPython starts."""
         given = {**self._quiet, **env}
         foreign = [part for name in _FOREIGN if name not in given for part in ("-u", name)]
@@ -176,6 +188,7 @@ class GitCommands:
                 kill_after_timeout=seconds,
                 env=given,
                 shell=False,
+                pass_fds=tuple(keep),
             )
         except (git.GitCommandError, OSError) as exc:  # pragma: no cover - env and git were there a moment ago
             raise GitError(f"git could not be started: {exc}") from exc
