@@ -112,11 +112,11 @@ def document(home: Path, adw_id: str) -> dict:
 class Beside:
     """An `adw` command that runs beside the test, its output in pipes."""
 
-    def __init__(self, home: Path, *args: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, home: Path, *args: str, program: tuple[str, ...] = ()) -> None:
+        """*program* runs instead of `adw --home HOME`."""
         self.process = subprocess.Popen(
-            [ADW, "--home", str(home), *args],
+            [*(program or (ADW, "--home", str(home))), *args],
             cwd=home,
-            env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 
 import pytest
 
@@ -14,6 +15,21 @@ from tests.acceptance.cli_lab import Beside
 @pytest.fixture
 def home(tmp_path):
     return cli_lab.make_home(tmp_path)
+
+
+#: What `adw run` does after it has stored a workflow, for one that a worker has taken up already.
+FOLLOW = """
+import sys
+from adws import config
+from adws.app import open_app
+from adws.cli import ending_text, foreground
+
+home, adw_id = sys.argv[1:]
+with open_app(config.load(env={"ADW_HOME": home}, cwd=home)) as app, foreground.Foreground(app) as here:
+    end = here.carry(foreground.run_of(app, adw_id))
+print("\\n".join(ending_text.lines(end)))
+sys.exit(ending_text.exit_code(end))
+"""
 
 
 def leave(adw, workflow, issue="7"):
@@ -116,6 +132,30 @@ def test_a_worker_that_waits_takes_up_what_comes_and_nobody_else_gets_it(adw, ho
     assert refused.rc == 1
     assert "is being worked on by worker " in refused.stderr
     assert cli_lab.document(home, adw_id)["current_state"] == "completed"
+
+
+def test_who_wants_to_work_on_what_a_worker_has_sees_what_it_does_and_ctrl_c_leaves_it_alone(adw, home):
+    adw_id = leave(adw, "long")
+    with Beside(home, "worker", "--once") as worker:
+        cli_lab.has_begun(home)
+        with Beside(home, str(home), adw_id, program=(sys.executable, "-c", FOLLOW)) as one:
+            one.line("build: attempt 1/5", of="stderr")
+            one.process.send_signal(signal.SIGINT)
+            assert one.end() == 130
+        with Beside(home, str(home), adw_id, program=(sys.executable, "-c", FOLLOW)) as other:
+            other.line("build: attempt 1/5", of="stderr")
+            cli_lab.let_go(home)
+            assert other.end() == 0
+        assert worker.end() == 0
+
+    assert one.stdout.splitlines() == [
+        f"workflow {adw_id} is building, and a worker goes on with it",
+        f"next: adw status {adw_id}, or adw pause {adw_id}",
+    ]
+    assert other.stdout == f"workflow {adw_id} is completed\n"
+    assert "build: complete in " in other.stderr
+    statuses = [attempt["status"] for attempt in cli_lab.document(home, adw_id)["phases"][0]["attempts"]]
+    assert statuses == ["succeeded"]
 
 
 def test_recover_shows_its_plan_makes_it_true_and_finds_nothing_more(adw, home):

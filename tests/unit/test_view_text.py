@@ -221,3 +221,37 @@ def test_events_are_shown_in_order_with_their_facts():
 def test_no_events_are_said_to_be_none():
     assert view_text.events_lines((), NOW) == ["no events"]
     assert view_text.events_data(()) == {"events": [], "last": None}
+
+
+def test_a_paused_workflow_says_why_and_one_that_goes_on_does_not():
+    waiting = {"name": "plan", "status": "waiting"}
+
+    assert "why paused  lunch" in lines(plain(current_state="paused", pause_reason="lunch"))
+    assert "why paused  waits for approval of plan" in lines(plain(current_state="paused", phases=[waiting]))
+    assert not any("why paused" in line for line in lines(plain(current_state="building", pause_reason="old")))
+
+
+def test_a_failed_workflow_names_its_phase_and_not_only_its_state():
+    failed = {"name": "unit-tests", "state": "testing", "status": "failed"}
+
+    assert "failed phase  unit-tests" in lines(plain(current_state="failed", failed_phase="testing", phases=[failed]))
+    assert not any(
+        "failed phase" in line
+        for line in lines(plain(current_state="building", failed_phase="testing", phases=[failed]))
+    )
+
+
+def test_one_event_is_a_line_with_its_facts_in_few_words():
+    error = {"message": "exit code 1", "metadata": {"class": "network"}}
+    event = Event(
+        event_type="attempt_failed",
+        node_name="build",
+        attempt_number=2,
+        created_at=EARLIER,
+        duration=1.5,
+        data={"error": error, "why": "", "round": 1},
+    )
+
+    assert view_text.event_line(event) == (
+        f'{EARLIER} attempt_failed build 2 error="exit code 1" round=1 duration=1.500'
+    )
