@@ -251,8 +251,12 @@ class LeaseBook(Protocol):
     def release(self, lease: Lease) -> bool:
         """Give the lease back; False when it was not ours any more."""
 
-    def end_run(self, lease: Lease, run: Run, end: RunEnd) -> Run:
-        """End *run* and give the lease back, in one transaction; raise RunLost, and then neither is done."""
+    def end_run(self, lease: Lease, run: Run, end: RunEnd, *, free_issue: int | None = None) -> Run:
+        """
+        End *run* and give the lease back, in one transaction, with *free_issue* the issue of the workflow too.
+
+        Raises RunLost, and then nothing of it is done.
+        """
 
     def read(self, adw_id: str) -> LeaseRow | None:
         """Return the row as it stands."""

@@ -35,10 +35,11 @@ class _Row:
 class MemoryLeases:
     """A `LeaseBook` in memory."""
 
-    def __init__(self, clock: Clock, runs: MemoryRunQueue | None = None) -> None:
-        """Keep leases; *runs* is where the runs are that are begun and ended with them."""
+    def __init__(self, clock: Clock, runs: MemoryRunQueue | None = None, locks: MemoryIssueLocks | None = None) -> None:
+        """Keep leases; *runs* and *locks* are what is begun, ended and freed with them."""
         self._clock = clock
         self._runs = runs or MemoryRunQueue(clock)
+        self._locks = locks or MemoryIssueLocks(clock)
         self._guard = threading.Lock()
         self._rows: dict[str, _Row] = {}
 
@@ -102,10 +103,12 @@ class MemoryLeases:
             row.ends = 0.0
             return True
 
-    def end_run(self, lease: Lease, run: Run, end: RunEnd) -> Run:
-        """End *run* and give the lease back; raise RunLost, and then neither is done."""
+    def end_run(self, lease: Lease, run: Run, end: RunEnd, *, free_issue: int | None = None) -> Run:
+        """End *run*, give the lease back and free the issue; raise RunLost, and then nothing of it is done."""
         ended = self._runs.end(run, end)
         self.release(lease)
+        if free_issue is not None:
+            self._locks.end(free_issue, lease.adw_id)
         return ended
 
     def read(self, adw_id: str) -> LeaseRow | None:
@@ -175,6 +178,13 @@ class MemoryIssueLocks:
                 return False
             del self._locks[repository, issue_number]
             return True
+
+    def end(self, issue_number: int, adw_id: str) -> None:
+        """Free the issue of a workflow that ended, whatever its repository; for `MemoryLeases`."""
+        with self._guard:
+            ours = [key for key, lock in self._locks.items() if key[1] == issue_number and lock.adw_id == adw_id]
+            for key in ours:
+                del self._locks[key]
 
     def holder(self, issue_number: int, repository: str = "") -> IssueLock | None:
         """Return who has it."""

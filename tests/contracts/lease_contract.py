@@ -224,6 +224,27 @@ class LeaseContract:
         assert world.runs.get(ended.run_id).state is state
         assert world.leases.read(FIRST).owner is None
 
+    def test_an_issue_becomes_free_with_the_run_and_no_other_does(self, world):
+        world.locks.acquire(42, FIRST, "acme/widget")
+        world.locks.acquire(43, FIRST, "acme/widget")
+        world.locks.acquire(42, SECOND, "acme/gadget")
+        taken = take(world, "one", run=claimed(world))
+
+        world.leases.end_run(taken.lease, taken.run, RunEnd(state=RunState.COMPLETED), free_issue=42)
+
+        left = {(lock.issue_number, lock.adw_id) for lock in world.locks.all()}
+        assert left == {(43, FIRST), (42, SECOND)}
+
+    def test_a_run_that_is_lost_frees_no_issue(self, world):
+        world.locks.acquire(42, FIRST, "acme/widget")
+        taken = take(world, "one", run=claimed(world))
+        world.runs.requeue(taken.run)
+
+        with pytest.raises(RunLost):
+            world.leases.end_run(taken.lease, taken.run, RunEnd(state=RunState.COMPLETED), free_issue=42)
+
+        assert world.locks.verify(42, FIRST, "acme/widget")
+
     def test_a_run_is_given_back_with_the_lease(self, world):
         taken = take(world, "one", run=claimed(world))
         later = "2027-01-31T09:00:00.000000Z"

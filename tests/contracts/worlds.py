@@ -86,7 +86,8 @@ class World:
 def memory_world(clock: FakeClock, *, repository: str = "") -> World:
     """Return parts in memory, of a home whose own repository is *repository*."""
     store, runs = MemoryStore(clock=clock), MemoryRunQueue(clock)
-    leases, locks = MemoryLeases(clock, runs), MemoryIssueLocks(clock, repository=repository)
+    locks = MemoryIssueLocks(clock, repository=repository)
+    leases = MemoryLeases(clock, runs, locks)
 
     return World(
         clock=clock,

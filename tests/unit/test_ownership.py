@@ -51,8 +51,8 @@ class Home:
         self.clock = FakeClock()
         self.store = RecordingStore(clock=self.clock)
         self.runs = MemoryRunQueue(self.clock)
-        self.leases = MemoryLeases(self.clock, self.runs)
         self.locks = MemoryIssueLocks(self.clock, repository=repository)
+        self.leases = MemoryLeases(self.clock, self.runs, self.locks)
         self.registry = MemoryRegistry(self.leases, self.locks, self.runs)
         self.processes = FakeProcesses(self.clock.token)
         self.machine = Machine()
@@ -611,6 +611,53 @@ def test_a_run_that_is_not_ours_any_more_lets_nobody_in(home, claimed):
 
     assert home.leases.read(ID).owner is None
     assert not home.machine.held
+
+
+def test_the_issue_of_a_workflow_that_is_over_becomes_free_with_its_run(home, claimed):
+    with home.process().own(ID, run=claimed) as owned:
+        owned.save(owned.document.model_copy(update={"current_state": "completed"}))
+        assert home.locks.verify(42, ID), "the run is not over yet"
+
+        owned.end_run(owned.run, RunEnd(state=RunState.COMPLETED))
+
+        assert home.locks.all() == ()
+
+
+def test_a_run_that_waits_again_keeps_the_issue_of_its_workflow(home, claimed):
+    with home.process().own(ID, run=claimed) as owned:
+        owned.end_run(owned.run, RunEnd(state=RunState.PENDING))
+
+    assert home.locks.verify(42, ID)
+
+
+def test_a_run_that_could_not_be_ended_still_frees_the_issue(home, claimed):
+    with home.process().own(ID, run=claimed) as owned:
+        owned.save(owned.document.model_copy(update={"current_state": "completed"}))
+        home.runs.requeue(owned.run)
+        with pytest.raises(RunLost):
+            owned.end_run(owned.run, RunEnd(state=RunState.COMPLETED))
+        assert home.locks.verify(42, ID)
+
+    assert home.locks.all() == ()
+
+
+def test_a_document_that_cannot_be_read_keeps_its_issue_when_the_run_is_given_back(home, claimed):
+    home.store.failing["load"] = StateCorrupt("its file", "it is torn", "look at it")
+
+    with pytest.raises(StateCorrupt), home.process().own(ID, run=claimed):
+        pytest.fail("the block was entered")
+
+    assert home.locks.verify(42, ID)
+    assert home.leases.read(ID).owner is None
+
+
+def test_without_issue_locks_a_run_still_ends(home, claimed):
+    with home.process(locks=None).own(ID, run=claimed) as owned:
+        owned.save(owned.document.model_copy(update={"current_state": "completed"}))
+        owned.end_run(owned.run, RunEnd(state=RunState.COMPLETED))
+
+    assert home.runs.get(claimed.run_id).state is RunState.COMPLETED
+    assert home.locks.verify(42, ID)
 
 
 def test_a_run_that_was_lost_on_the_way_still_gives_the_workflow_back(home, claimed):

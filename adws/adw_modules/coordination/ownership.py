@@ -115,8 +115,9 @@ class OwnedWorkflow:
 
     def save(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
         """
-        Store the next revision and keep it as `document`; the write that ends the workflow frees its issue.
+        Store the next revision and keep it as `document`.
 
+        With the write that ends the workflow its issue becomes free: at once, or with the end of the run that we have.
         Raises LeaseLost once the block was left or a write was refused, Fenced when the workflow was taken over.
         """
         self._check_writable(document)
@@ -127,8 +128,8 @@ class OwnedWorkflow:
             self._why_over = str(exc)
             raise
         self.document = stored
-        if is_terminal(stored.current_state):
-            self._parts.free_issue(stored)
+        if self.run is None:
+            self._free_issue_if_over()
 
         return stored
 
@@ -163,11 +164,14 @@ class OwnedWorkflow:
         """
         Refuse every further write, free the file lock, then end *run* and free the lease in one transaction.
 
-        Raises RunLost or DatabaseError; then the lease is given back when the block is left.
+        The issue of a workflow that is over becomes free with that. Raises RunLost or DatabaseError; then lease and
+        issue are given back when the block is left.
         """
         self._stop_writing()
-        ended = self._parts.leases.end_run(self.lease, run, end)
-        self._has_lease = False
+        is_over = is_terminal(self.document.current_state)
+        issue = self.document.issue_number if is_over and self._parts.has_issues else None
+        ended = self._parts.leases.end_run(self.lease, run, end, free_issue=issue)
+        self._has_lease, self.run = False, None
 
         return ended
 
@@ -175,10 +179,17 @@ class OwnedWorkflow:
         """Refuse every further write, free the file lock, then the lease. Trouble is logged: both end by themselves."""
         try:
             self._stop_writing()
+            if self.run is not None:
+                self._free_issue_if_over()
         finally:  # also when Ctrl-C comes in between
             if self._has_lease and not keep_lease:
                 with _logged("lease_not_released", self.lease.adw_id):
                     self._parts.leases.release(self.lease)
+
+    def _free_issue_if_over(self) -> None:
+        document = getattr(self, "document", None)  # there is none while the block is being entered
+        if document is not None and is_terminal(document.current_state):
+            self._parts.free_issue(document)
 
     def _stop_writing(self) -> None:
         self._why_over = self._why_over or f"workflow {self.lease.adw_id} was given back: own it again to write"
@@ -346,6 +357,11 @@ class WorkflowOwnership:
                 self._registry.unregister(lease)
 
     # --- issues ------------------------------------------------------------------------------------------------
+
+    @property
+    def has_issues(self) -> bool:
+        """Whether a workflow that ends frees its issue."""
+        return self._locks is not None
 
     def free_issue(self, document: WorkflowDocument) -> None:
         """Free the issue of a workflow that ended; what fails here is made good by `release_finished_locks`."""

@@ -89,14 +89,20 @@ class DatabaseLeases:
 
         return self._database.transact(lambda session: session.run(statements.LEASE_RELEASE, params)) == 1
 
-    def end_run(self, lease: Lease, run: Run, end: RunEnd) -> Run:
-        """End *run* and give the lease back, in one transaction; raise RunLost, and then neither is done."""
-        params = _ours(lease)
+    def end_run(self, lease: Lease, run: Run, end: RunEnd, *, free_issue: int | None = None) -> Run:
+        """
+        End *run* and give the lease back, in one transaction, with *free_issue* the issue of the workflow too.
+
+        Raises RunLost, and then nothing of it is done.
+        """
+        params = {**_ours(lease), "issue_number": free_issue}
         end_it = self._runs.ending(run, end)
 
         def work(session: Session) -> Run:
             # The workflow first, then its run: as when they are taken, so that two never wait for each other.
             session.run(statements.LEASE_RELEASE, params)
+            if free_issue is not None:
+                session.run(statements.LOCK_END, params)
             return end_it(session)
 
         return self._database.transact(work)
