@@ -201,6 +201,7 @@ class TidyRoom:
             git=self.git,
             ports=app.ports,
             places=lambda: tuple(place.adw_id for place in book.spending().places),
+            copies=self._copies if app.settings.store == "files" else dict,
         )
 
     @property
@@ -247,7 +248,6 @@ class TidyRoom:
                 survey=self._survey,
                 events=app.events,
                 redactor=app.redactor,
-                copies=self._copies if app.settings.store == "files" else dict,
             )
         )
 

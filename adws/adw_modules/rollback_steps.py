@@ -265,7 +265,10 @@ class Undoing:
         said = forge_texts.without_local_paths(
             rollback_rules.summary_text(self._document.adw_id, forge_texts.quiet(reason), steps)
         )
-        self._note(forge, number, SUMMARY, rollback_rules.SUMMARY_COMMENT, said)
+        try:
+            self._note(forge, number, SUMMARY, rollback_rules.SUMMARY_COMMENT, said)
+        except ForgeNotFound:
+            return Done(status="gone", detail="the forge has no such issue")
 
         return Done(status="done", detail="its comments stay, and say so")
 

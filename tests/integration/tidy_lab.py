@@ -5,7 +5,9 @@ A home with a real repository, a bare remote, a local forge and workflows that h
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from adws.adw_modules.document import PhaseRecord, Resource, WorkflowDocument, W
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.forge import NewPullRequest
 from adws.adw_modules.forge_texts import Marker
+from adws.adw_modules.process_tree import TOKEN_VARIABLE
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 from adws.app import App, open_app
@@ -149,9 +152,32 @@ def marked(app: App, text: str, adw_id: str, op: str) -> str:
     return forge_texts.with_marker(text, made)
 
 
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def in_database(lab: TidyHome, text: str, *values: str) -> None:
+    connection = sqlite3.connect(lab.path / "state" / "adw.db")
+    with connection:
+        connection.execute(text, values)
+    connection.close()
+
+
+class a_process:  # noqa: N801 - read as words: with a_process(...)
+    """A process that carries our variables, for as long as the block."""
+
+    def __init__(self, lab: TidyHome, adw_id: str, *, state_dir: Path | None = None, token: str = "t" * 32) -> None:
+        self._env = {
+            **os.environ,
+            TOKEN_VARIABLE: token,
+            "ADW_ID": adw_id,
+            "ADW_RESULT_FILE": str((state_dir or lab.path / "state") / adw_id / "result.json"),
+        }
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        code = "import sys; print('up', flush=True); sys.stdin.read()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code], env=self._env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # its environment is that of the new program by now
+        return self._process
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.communicate()

@@ -50,6 +50,7 @@ class SurveyParts:
     git: GitRepository | None = None
     ports: Ports | None = None
     places: Callable[[], tuple[str, ...]] = tuple  #: workflows that have a place in the quotas
+    copies: Callable[[], Mapping[str, int]] = dict  #: workflow -> revision of its copy in the database
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +139,14 @@ class Survey:
             except AdwError as exc:
                 found[adw_id] = Known(adw_id=adw_id, is_live=is_live)
                 unreadable[adw_id] = str(exc)
+        for adw_id, revision in self._parts.copies().items():
+            if revision and adw_id not in found and not self._parts.store.exists(adw_id):
+                # Not gone for good: what it made is not up for removal.
+                found[adw_id] = Known(adw_id=adw_id, is_live=self.is_live(adw_id))
+                unreadable[adw_id] = (
+                    f"its document is gone, and the database has a copy of revision {revision}: bring the document "
+                    "back from a backup with adw restore"
+                )
 
         return found, unreadable
 

@@ -7,7 +7,7 @@ wrote is searched for secrets. A violation names the place and never the secret.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -45,7 +45,6 @@ class VerifyParts:
     survey: SurveyParts
     events: EventLog
     redactor: Scrubber
-    copies: Callable[[], Mapping[str, int]] = dict  #: workflow -> revision of its copy in the database
 
 
 class Verifier:
@@ -93,7 +92,7 @@ class Verifier:
         return documents, found
 
     def _copies(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
-        for adw_id, revision in self._parts.copies().items():
+        for adw_id, revision in self._parts.survey.copies().items():
             document = documents.get(adw_id)
             if document is not None and document.revision < revision:
                 what = f"the document is at revision {document.revision}, and its copy was at {revision} already"

@@ -1,0 +1,122 @@
+"""What is an orphan, and what never is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from adws.adw_modules import gc_rules, timestamps
+from adws.adw_modules.gc_rules import Known, Orphan
+from adws.testing import START
+
+ADW_ID = "1a2b3c4d"
+
+
+def known(state="rolled_back", **changes) -> Known:
+    return Known(**{"adw_id": ADW_ID, "state": state, **changes})
+
+
+def orphan(kind="branch", name="x", since="") -> Orphan:
+    return Orphan(kind=kind, name=name, adw_id=ADW_ID, why="because", since=since)
+
+
+@pytest.mark.parametrize("kind", sorted(gc_rules.NOT_IN))
+def test_everything_of_a_workflow_that_does_not_exist_is_an_orphan(kind):
+    assert gc_rules.why_orphan(kind, "x", None) == "there is no such workflow"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "is_one"),
+    [
+        ("worktree", "completed", True),
+        ("worktree", "abandoned", False),
+        ("worktree", "failed", False),
+        ("branch", "completed", False),
+        ("branch", "rolled_back", True),
+        ("port", "paused", True),
+        ("port", "building", False),
+        ("quota", "failed", True),
+        ("lock", "failed", False),
+        ("lock", "abandoned", True),
+        ("process", "paused", True),
+        ("process", "testing", False),
+        ("pull_request", "completed", False),
+    ],
+)
+def test_what_may_be_there_in_which_state(kind, state, is_one):
+    assert bool(gc_rules.why_orphan(kind, "x", known(state))) is is_one
+
+
+def test_what_somebody_works_on_or_nobody_can_read_or_was_kept_is_no_orphan():
+    assert not gc_rules.why_orphan("branch", "x", known(is_live=True))
+    assert not gc_rules.why_orphan("branch", "x", known(""))
+    assert not gc_rules.why_orphan("branch", "x", known(kept=frozenset({"x"})))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"state": "abandoned", "has_open_effects": True}, "it is abandoned, and what it made is still there"),
+        ({"state": "abandoned"}, ""),
+        ({"state": "failed", "is_rolling_back": True}, "its rollback is not finished"),
+        ({"state": "rolled_back", "is_rolling_back": True}, ""),
+        ({"state": "failed", "is_rolling_back": True, "is_live": True}, ""),
+        ({"state": "failed", "has_open_effects": True}, ""),
+    ],
+)
+def test_a_workflow_as_a_whole_is_left_over_when_it_is_given_up_or_half_rolled_back(changes, why):
+    assert gc_rules.why_left_over(known(**changes)) == why
+
+
+def test_what_a_document_says_is_read_without_its_model():
+    data = {
+        "adw_id": ADW_ID,
+        "current_state": "abandoned",
+        "updated_at": "now",
+        "rollback": {},
+        "resources": [
+            {"outcome": "kept", "undo": {"branch": "b", "path": "/x", "sha": "1"}},
+            {"outcome": "kept", "undo": None},
+            {"outcome": "made"},
+            "odd",
+        ],
+    }
+
+    assert gc_rules.known_from(data, is_live=True) == Known(
+        adw_id=ADW_ID,
+        state="abandoned",
+        updated_at="now",
+        is_live=True,
+        is_rolling_back=True,
+        has_open_effects=True,
+        kept=frozenset({"b", "/x"}),
+    )
+    assert gc_rules.known_from({"resources": None}, is_live=False) == Known(adw_id="")
+
+
+def test_orphans_come_in_the_order_they_can_be_removed():
+    found = [orphan("lock"), orphan("branch"), orphan("worktree"), orphan("workflow")]
+
+    ordered = gc_rules.chosen(found, older_than=None, now=START)
+
+    assert [one.kind for one in ordered] == ["workflow", "worktree", "branch", "lock"]
+
+
+def test_only_what_is_known_to_be_old_enough_is_chosen():
+    old, new = (timestamps.to_text(START - timedelta(days=days)) for days in (8, 6))
+    found = [orphan(name="old", since=old), orphan(name="new", since=new), orphan(name="unknown")]
+
+    chosen = gc_rules.chosen(found, older_than=timedelta(days=7), now=START)
+
+    assert [one.name for one in chosen] == ["old"]
+
+
+def test_an_orphan_is_told_to_programs_without_what_removes_it():
+    assert orphan().to_json() == {"kind": "branch", "name": "x", "adw_id": ADW_ID, "why": "because", "since": ""}
+
+
+def test_work_goes_on_in_phases_only():
+    assert gc_rules.is_active("pending")
+    assert gc_rules.is_active("building")
+    assert not gc_rules.is_active("paused")
