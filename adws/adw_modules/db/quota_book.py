@@ -33,6 +33,10 @@ class _Texts:
     phases: str
 
 
+#: Only a report that has a cost names it: most documents are passed over without reading their JSON.
+_COSTING = '%"cost_usd"%'
+
+
 class DatabaseQuotaBook:
     """A `resources.quotas.QuotaBook` in the table quota_reservations."""
 
@@ -91,7 +95,7 @@ class DatabaseQuotaBook:
     def _spending(self, session: Session, adw_id: str) -> Spending:
         rows = session.all(sql.QUOTA_ALL)
         midnight = timestamps.to_text(self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
-        texts = (row[0] for row in session.all(self._texts.phases, {"since": midnight}))
+        texts = (row[0] for row in session.all(self._texts.phases, {"since": midnight, "costing": _COSTING}))
         places = tuple(
             Reservation(adw_id=row[0], host=row[1], estimated_cost=row[2], spent=self._cost_of(session, row[0]))
             for row in rows

@@ -58,8 +58,10 @@ COSTS_OF_COMPLETED = """
 SELECT {cost} FROM workflow_states
 WHERE workflow = :workflow AND state = 'completed' AND revision > 0 ORDER BY created_at DESC, adw_id DESC LIMIT :limit
 """
-#: The phases of everything that changed since a moment: their attempts say what was spent when.
-PHASES_SINCE = "SELECT {phases} FROM workflow_states WHERE updated_at >= :since AND revision > 0"
+#: The phases of everything that changed since a moment and cost something: their attempts say what was spent when.
+PHASES_SINCE = """
+SELECT {phases} FROM workflow_states WHERE updated_at >= :since AND revision > 0 AND body LIKE :costing
+"""
 
 #: dialect -> how it reads the parts of a document
 DOCUMENT_PARTS = {
