@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import StateInvalid
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MAX_SUSPENSIONS = 20
 
 _PASSED = frozenset({"complete", "skipped"})
+_name_of = attrgetter("name")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,19 +56,25 @@ def choose(spec: WorkflowSpec, phases: Sequence[PhaseRecord]) -> Chosen | Blocke
     starts after a failed one. Raises StateInvalid when the document has other phases than its definition: one that was
     left out would be one that nobody missed.
     """
-    if [record.name for record in phases] != [phase.name for phase in spec.phases]:
+    if list(map(_name_of, phases)) != list(map(_name_of, spec.phases)):
         raise StateInvalid(f"the document does not have the phases of its definition {spec.catalog_id}")
-    status = {record.name: record.status for record in phases}
     for index, (found, record) in enumerate(zip(spec.phases, phases, strict=True)):
         if is_over(found, record.status):
             continue
-        missing = tuple(name for name in found.needs if status.get(name) != "complete")
+        missing = _missing(found.needs, phases) if found.needs else ()
         if missing:
             return Blocked(spec=found, index=index, missing=missing)
 
         return Chosen(spec=found, record=record, index=index)
 
     return AllPassed()
+
+
+def _missing(needs: tuple[str, ...], phases: Sequence[PhaseRecord]) -> tuple[str, ...]:
+    """Return those of *needs* that are not complete."""
+    complete = {record.name for record in phases if record.status == "complete"}
+
+    return tuple(name for name in needs if name not in complete)
 
 
 def is_over(phase: PhaseSpec, status: str) -> bool:
