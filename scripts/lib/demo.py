@@ -1,12 +1,14 @@
 """
-Walk a workflow through its states on disk and show what is left: timeline, commands, files.
+An issue becomes a pull request on this machine: a sample repository, a bare remote, a local forge, plain commands.
 
-Uses adw as a library, in a temporary home that is kept for the commands at the end. Nothing else is touched.
+Everything is the real thing but the coding agent, whose place scripted commands take. One phase fails once and is tried
+again. The sample is made in a temporary directory and kept for the commands at the end. Nothing else is touched.
 """
 
 from __future__ import annotations
 
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,122 +16,151 @@ import tempfile
 from pathlib import Path
 
 from adws import config
-from adws.adw_modules import timestamps
-from adws.adw_modules.document import FrozenIssue, WorkflowDocument
-from adws.adw_modules.errors import IllegalTransition
-from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import Owned
-from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
-from adws.app import App, open_app
+from adws.adw_modules.local_forge import LocalForge
+from adws.app import open_app
 
 ADW = Path(sys.executable).parent / "adw"
 
-#: The way of the first workflow: one failure that is retried, one pause.
-SHIPPED = (
-    ("planning", ""),
-    ("building", ""),
-    ("linting", ""),
-    ("testing", ""),
-    ("failed", "2 of 14 tests failed"),
-    ("testing", "first retry"),
-    ("reviewing", ""),
-    ("paused", "a person wants to read along"),
-    ("reviewing", "resumed where it was paused"),
-    ("documenting", ""),
-    ("shipping", ""),
-    ("cleaning", ""),
-    ("completed", ""),
-)
+GREET = """\
+def greet(name):
+    return "Hello, " + name
+"""
 
-#: The way of the second one: given up, and undone.
-GIVEN_UP = (("planning", ""), ("abandoned", "the issue was closed"), ("rolled_back", "nothing is left"))
+TEST_GREET = """\
+from greet import greet
+
+assert greet("Ada") == "Hello, Ada!", greet("Ada")
+assert greet("") == "Hello, you!", greet("")
+print("2 tests passed")
+"""
+
+#: What takes the place of the agent. Building needs two attempts, as agents often do.
+ADW_TOML = '''\
+[forge]
+kind = "local"
+dir = "forge"
+
+[phases.plan]
+shell = "mkdir -p specs && printf '%s\\n' 'Greet with an exclamation mark; nobody is greeted as you.' > specs/plan.md"
+gates = [{{ artifact = "specs/plan.md" }}]
+
+[phases.build]
+shell = "{python} {builder}"
+retry = {{ strategy = "fixed", base_seconds = 0.2 }}
+gates = [{{ command = ["{python}", "test_greet.py"] }}]
+
+[phases.lint]
+command = ["{python}", "-m", "py_compile", "greet.py"]
+
+[phases.test]
+command = ["{python}", "test_greet.py"]
+
+[phases.review]
+shell = """printf %s '{{"success": true, "summary": "small, tested, as planned"}}' > "$ADW_RESULT_FILE""""
+gate = "result"
+
+[phases.document]
+shell = "printf '%s\\n' '# greet' '' 'greet(name) says hello, with an exclamation mark.' > README.md"
+'''
+
+#: The builder forgets the empty name at first; its second attempt mends that.
+BUILDER = """\
+import os
+from pathlib import Path
+
+attempt = int(os.environ["ADW_ATTEMPT"])
+name = "name" if attempt == 1 else '(name or "you")'
+Path("greet.py").write_text(f'def greet(name):\\n    return "Hello, " + {name} + "!"\\n')
+print(f"attempt {attempt}: wrote greet.py")
+"""
+
+ISSUE_TITLE = "Greet with an exclamation mark"
+ISSUE_BODY = "greet() should say `Hello, Ada!`. Without a name it should say `Hello, you!`."
 
 
 def main() -> int:
+    if shutil.which("git") is None:
+        print("the demo needs git: install it and run scripts/demo again", file=sys.stderr)
+        return 1
     home = Path(tempfile.mkdtemp(prefix="adw-demo-"))
-    subprocess.run(["git", "init", "--quiet", str(home)], check=True)
-    settings = config.load(env={}, cwd=home, overrides={"home": str(home)})
-    with open_app(settings) as app:
-        shipped = walk(app, issue_number=7, title="Export the report as CSV", way=SHIPPED)
-        walk(app, issue_number=8, title="Add a dark theme", way=GIVEN_UP)
+    number = make_sample(home)
+    print(f"A sample repository with issue #{number}, {ISSUE_TITLE}: {home}")
 
-    show(home, "list")
-    show(home, "status", shipped)
-    show(home, "events", shipped)
-    show_files(home)
-    say_what_next(home, shipped)
+    code = show(home, "run", str(number), must_work=False)
+    if code != 0:
+        return code
+    adw_id = the_workflow(home)
+    show(home, "status", adw_id)
+    show(home, "events", adw_id)
+    show_pull_request(home)
+    say_what_next(home, adw_id)
 
     return 0
 
 
-def walk(app: App, *, issue_number: int, title: str, way: tuple[tuple[str, str], ...]) -> str:
-    """Create a workflow, take it along *way* with one durable write for each step, and return its id."""
-    document = new_document(app, issue_number, title)
-    print(f"\nIssue #{issue_number}, {title}: workflow {document.adw_id}")
-    with app.ownership.create(document) as owned:
-        print_step(owned, "created, and the issue is locked for it")
-        for state, why in way:
-            step(owned, app, state, why)
-            print_step(owned, why)
-        show_refusal(owned, app)
+def make_sample(home: Path) -> int:
+    """Make the repository, its remote and its issue, and return the issue's number."""
+    git(home, "init", "--quiet", "--initial-branch", "main")
+    builder = home / ".git" / "demo_builder.py"
+    builder.write_text(BUILDER, encoding="utf-8")
+    python = shlex.quote(sys.executable)
+    (home / "greet.py").write_text(GREET, encoding="utf-8")
+    (home / "test_greet.py").write_text(TEST_GREET, encoding="utf-8")
+    (home / ".gitignore").write_text("state/\ntrees/\nforge/\n__pycache__/\n", encoding="utf-8")
+    (home / "adw.toml").write_text(ADW_TOML.format(python=python, builder=shlex.quote(str(builder))), encoding="utf-8")
+    git(home, "add", ".")
+    git(home, "commit", "--quiet", "--message", "A sample")
+    with open_app(config.load(env={}, cwd=home, overrides={"home": str(home)})) as app:
+        forge = app.forge
+        if not isinstance(forge, LocalForge):
+            raise SystemExit("the sample should have a local forge")
+        forge.prepare("main")
+        git(home, "remote", "add", "origin", forge.remote_url())
+        git(home, "push", "--quiet", "origin", "main")
 
-    return document.adw_id
-
-
-def new_document(app: App, issue_number: int, title: str) -> WorkflowDocument:
-    now = timestamps.to_text(app.clock.now())
-    return WorkflowDocument(
-        adw_id=app.clock.token()[:8],
-        issue_number=issue_number,
-        issue=FrozenIssue(title=title),
-        created_at=now,
-        updated_at=now,
-    )
+        return forge.create_issue(ISSUE_TITLE, ISSUE_BODY, labels=("adw",), author="ada").number
 
 
-def step(owned: Owned, app: App, state: str, why: str) -> None:
-    """Move along one edge: the machine decides, and the move and its event are one write."""
-    document = owned.document.model_copy(deep=True)
-    machine = WorkflowStateMachine.of(document, now=app.clock.now)
-    if machine.current_state is WorkflowState.FAILED:
-        machine.mark_retry()
-    move = machine.transition(state, {"reason": why} if why else None)
-    machine.write_into(document)
-    owned.save(document, events=[Event(event_type="state_changed", data={"from": move["from"], "to": move["to"]})])
+def git(home: Path, *arguments: str) -> str:
+    """Run git in the sample, as nobody in particular."""
+    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.invalid")
+    done = subprocess.run(["git", *who, *arguments], cwd=home, check=True, capture_output=True, text=True)
+
+    return done.stdout
 
 
-def show_refusal(owned: Owned, app: App) -> None:
-    """Show that a move outside the table is refused and leaves no mark."""
-    try:
-        step(owned, app, "building", "")
-    except IllegalTransition as refused:
-        print(f"  refused: {refused}")
+def the_workflow(home: Path) -> str:
+    """Return the id of the one workflow there is."""
+    return next(path.parent.name for path in (home / "state").glob("*/adw_state.json"))
 
 
-def print_step(owned: Owned, note: str) -> None:
-    document = owned.document
-    retries = f"  (retry {document.retry_count} of {document.max_retries})" if document.retry_count else ""
-    time_of_day = document.updated_at[11:23]
-    print(f"  {time_of_day}  revision {document.revision:2}  {document.current_state:12} {note}{retries}".rstrip())
+def show_pull_request(home: Path) -> None:
+    """Show the pull request as its reviewers see it: text and diff."""
+    with open_app(config.load(env={}, cwd=home, overrides={"home": str(home)})) as app:
+        adw_id = the_workflow(home)
+        found = app.forge.pull_request(app.store.load(adw_id).document.pr_number or 0) if app.forge else None
+    if found is None:
+        raise SystemExit("there is no pull request")
+    print(f"\nPull request #{found.number} ({'draft' if found.is_draft else found.state}): {found.title}\n")
+    print(found.body)
+    git(home, "fetch", "--quiet", "origin", found.head)
+    print()
+    print(git(home, "diff", "--stat", "--patch", f"origin/{found.base}", "FETCH_HEAD"))
 
 
-def show(home: Path, *command: str) -> None:
+def show(home: Path, *command: str, must_work: bool = True) -> int:
     """Run an adw command as a person would."""
     print(f"\n$ adw {shlex.join(command)}", flush=True)
-    subprocess.run([str(ADW), "--home", str(home), *command], cwd=home, check=True)
 
-
-def show_files(home: Path) -> None:
-    print("\nOn disk:")
-    for path in sorted((home / "state").rglob("*")):
-        if path.is_file():
-            print(f"  {path.relative_to(home)}  {path.stat().st_size} bytes")
+    return subprocess.run([str(ADW), "--home", str(home), *command], cwd=home, check=must_work).returncode
 
 
 def say_what_next(home: Path, adw_id: str) -> None:
     adw = f"{shlex.quote(str(ADW))} --home {shlex.quote(str(home))}"
-    print(f"\nThe home is kept. Look around, or delete it:\n  {adw} state show {adw_id}\n  {adw} locks\n  rm -r {home}")
-    print("\nThen: scripts/test runs the tests, and the README says what works now.")
+    print("The sample is kept. Look around:")
+    for command in (f"state show {adw_id}", f"logs {adw_id} --all", f"explain {adw_id}", "verify"):
+        print(f"  {adw} {command}")
+    print(f"Undo all of it, and delete the sample:\n  {adw} rollback {adw_id}\n  rm -rf {shlex.quote(str(home))}")
 
 
 if __name__ == "__main__":
