@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.interfaces_resources import PushResult
 from adws.adw_modules.resources import git as git_module
-from adws.adw_modules.resources import repository
+from adws.adw_modules.resources import repository, repository_lock
 from adws.adw_modules.resources.git import GitCommands
 from adws.adw_modules.resources.git_names import check_branch
 from adws.adw_modules.resources.workplace import WorkplaceGit
@@ -165,6 +166,63 @@ def test_ten_processes_add_at_once_without_a_git_lock_error(lab):
     assert sorted(entry.path.name for entry in found) == ids
     assert {entry.head for entry in found} == {out.strip() for out, _ in ends}
     assert len({entry.head for entry in found}) == 10
+
+
+def test_an_add_that_is_killed_at_any_moment_leaves_nothing_that_cannot_be_undone(lab, rng, repeat):
+    """
+    The worker is killed, its git is not: whoever comes next waits for that git, then finds or removes what it made.
+    """
+    before, start = lab.main_checkout(), lab.repository.fetch("main")
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main), ADW_ID]
+    for _ in range(repeat(6, 60)):
+        worker = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, env=env)
+        assert worker.stdout.readline() == "ready\n"
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.wait(timeout=rng.uniform(0.0, 0.5))
+        worker.kill()
+        worker.communicate()
+
+        lab.repository.remove_worktree(lab.trees / ADW_ID, reason=REASON)
+        at = lab.repository.commit_of(f"refs/heads/{BRANCH}")
+        lab.repository.delete_branch(BRANCH, expected=at or start)
+
+        assert lab.repository.worktrees() == ()
+        assert lab.repository.commit_of(f"refs/heads/{BRANCH}") is None
+        assert list(lab.trees.glob("*")) == list((lab.main / ".git" / "worktrees").glob("*")) == []
+    assert lab.main_checkout() == before
+
+
+def test_the_lock_is_held_as_long_as_a_git_is_at_work_whose_adw_was_killed(lab, tmp_path):
+    """
+    A checkout is in its middle (a filter waits) when the worker is killed.
+    """
+    fifo, up = tmp_path / "fifo", tmp_path / "up"
+    os.mkfifo(fifo)
+    git(lab.main, "config", "filter.slow.smudge", f"sh -c 'echo up > {up}; cat {fifo} > /dev/null; cat'")
+    (lab.main / ".git" / "info" / "attributes").write_text("*.py filter=slow\n")
+    command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main), ADW_ID]
+    worker = subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    worker.stdout.readline()
+    worker.stdin.write("go\n")
+    worker.stdin.flush()
+    while not up.exists():
+        assert worker.poll() is None
+    worker.kill()
+    worker.communicate()
+
+    clock = FakeClock()
+    with (
+        pytest.raises(GitError, match="another adw has held"),
+        repository_lock.holding(lab.repository.common_dir, clock=clock, patience_seconds=1.0),
+    ):
+        pass
+    fifo.write_text("go on")
+
+    assert lab.repository.remove_worktree(lab.trees / ADW_ID, reason=REASON) is True
+    assert lab.repository.worktrees() == ()
 
 
 # --- removing --------------------------------------------------------------------------------------------------
@@ -558,8 +616,6 @@ def test_a_reason_shows_no_password():
 
 
 def test_waiting_for_the_repository_ends_with_a_sentence(lab):
-    from adws.adw_modules.resources import repository_lock
-
     common, clock = lab.repository.common_dir, FakeClock()
     with (
         repository_lock.holding(common, clock=clock),

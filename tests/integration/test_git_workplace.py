@@ -110,7 +110,9 @@ def test_a_rebase_that_was_killed_is_undone_first(lab, tree):
     onto = lab.repository.fetch("main")
     subprocess.run(["git", "rebase", "-q", onto], cwd=tree, capture_output=True, check=False)  # stops at the conflict
 
-    assert lab.workplace.rebase(tree, onto) == ("app.py",)
+    assert lab.workplace.branch(tree) == ""
+
+    assert lab.workplace.rebase(tree, f"{onto}~") == (), "the base it has: there is no conflict"
     assert lab.workplace.branch(tree) == "feature-issue-1-adw-1a2b3c4d-work"
 
 

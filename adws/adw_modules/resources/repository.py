@@ -130,7 +130,7 @@ class RepositoryGit:
         check_branch(branch)
         commit = self._commit(start, f"{start} names no commit")
         path = self._checked_place(path)
-        with self._locked():
+        with self._locked() as lock:
             present = self._at(path)
             if present is not None and (present.branch, present.lock_reason) == (branch, reason) and path.is_dir():
                 return present
@@ -138,7 +138,7 @@ class RepositoryGit:
                 raise GitError(f"{path} is there already{_whose(present)}: roll its workflow back, or move it away")
             had_branch = self._refuse_other_branch(branch, commit)
             try:
-                return self._add(path, branch, commit, reason, has_branch=had_branch)
+                return self._add(path, branch, commit, reason, has_branch=had_branch, lock=lock)
             except BaseException:
                 self._undo_add(path, branch, commit, had_branch=had_branch)
                 raise
@@ -151,13 +151,13 @@ class RepositoryGit:
 
         return at is not None
 
-    def _add(self, path: Path, branch: str, commit: str, reason: str, *, has_branch: bool) -> Worktree:
+    def _add(self, path: Path, branch: str, commit: str, reason: str, *, has_branch: bool, lock: int) -> Worktree:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = () if has_branch else ("--no-track", "-b", branch)
         start = branch if has_branch else commit
         self._git(
             *("worktree", "add", "--quiet", "--lock", "--reason", reason, *new, "--end-of-options", str(path), start),
-            seconds=CHECKOUT_SECONDS,
+            keep=(lock,),
         )
         made = self._at(path)
         if made is None:
@@ -325,11 +325,11 @@ class RepositoryGit:
     def _ask_remote(self, *args: str, url: str, ok: tuple[int, ...] = (0,)) -> Answer:
         return self._commands.ask_remote(f"--git-dir={self.common_dir}", *args, url=url, ok=ok)
 
-    def _git(self, *args: str, ok: tuple[int, ...] = (0,), seconds: float = CHECKOUT_SECONDS) -> Answer:
+    def _git(self, *args: str, ok: tuple[int, ...] = (0,), keep: tuple[int, ...] = ()) -> Answer:
         """Run a command on the repository itself, whatever lies in the way of finding it."""
-        return self._commands.run(f"--git-dir={self.common_dir}", *args, ok=ok, seconds=seconds)
+        return self._commands.run(f"--git-dir={self.common_dir}", *args, ok=ok, seconds=CHECKOUT_SECONDS, keep=keep)
 
-    def _locked(self) -> AbstractContextManager[None]:
+    def _locked(self) -> AbstractContextManager[int]:
         return repository_lock.holding(self.common_dir, clock=self._clock)
 
     def _url(self) -> str | None:

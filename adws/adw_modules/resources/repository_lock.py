@@ -25,8 +25,13 @@ _LOOK_SECONDS = 0.02
 
 
 @contextmanager
-def holding(common_dir: Path, *, clock: Clock, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold the lock of the repository inside the block; raise GitError after waiting long enough."""
+def holding(common_dir: Path, *, clock: Clock, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[int]:
+    """
+    Hold the lock of the repository inside the block; raise GitError after waiting long enough.
+
+    Yields its descriptor. A process that is given it holds the lock too: so nobody gets in while a git is at work whose
+    adw was killed.
+    """
     path = common_dir / LOCK_NAME
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -35,7 +40,7 @@ def holding(common_dir: Path, *, clock: Clock, patience_seconds: float = PATIENC
     try:
         _wait(fd, path, clock, patience_seconds)
         try:
-            yield
+            yield fd
         finally:
             # A child forked meanwhile has the descriptor too: closing ours alone would leave the lock with it.
             fcntl.flock(fd, fcntl.LOCK_UN)
