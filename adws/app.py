@@ -48,9 +48,11 @@ if TYPE_CHECKING:
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
+    from adws.adw_modules.rollback import RollbackParts
     from adws.adw_modules.state_folders import StateFolders
     from adws.adw_modules.workflows import Workflows
     from adws.app_resources import GitRoom
+    from adws.app_tidy import TidyRoom
     from adws.app_work import WorkRoom
 
 
@@ -372,6 +374,20 @@ class App:
         from adws.app_work import WorkRoom
 
         return WorkRoom(self)
+
+    # --- undoing -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def tidy(self) -> TidyRoom:
+        """What undoes, finds left-overs and checks."""
+        from adws.app_tidy import TidyRoom
+
+        return TidyRoom(self)
+
+    @property
+    def rollback_parts(self) -> RollbackParts:
+        """What workflows are rolled back with, for library calls."""
+        return self.tidy.rollback_parts
 
     # --- ownership ---------------------------------------------------------------------------------------------
 

@@ -65,6 +65,12 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "state": Entry("adws.cli.state", "state", "Show, change and migrate workflow documents."),
         "locks": Entry("adws.cli.locks", "locks", "Show which workflow has which issue, and release a lock."),
     },
+    "Undo": {
+        "rollback": Entry("adws.cli.rollback", "rollback", "Undo everything a workflow made."),
+        "gc": Entry("adws.cli.gc", "gc", "Find what is left of workflows that are over, and remove it."),
+        "verify": Entry("adws.cli.verify", "verify", "Check what must always hold."),
+        "adopt": Entry("adws.cli.gc", "adopt", "Take an orphaned worktree back into a workflow."),
+    },
     "Data": {
         "db": Entry("adws.cli.db", "db", "Upgrade, check and rebuild the database."),
         "backup": Entry("adws.cli.backup", "backup", "Write a backup of documents and database."),

@@ -232,7 +232,7 @@ def test_set_to_what_is_there_already_writes_nothing_and_says_so(adw, imported):
 
 def test_set_refuses_in_one_sentence_and_changes_nothing(adw, imported):
     sentences = {
-        "current_state=completed": "adw resume, retry, abandon and rollback come with the next release",
+        "current_state=completed": "use adw resume, retry, abandon or rollback",
         "retry_count=0": "adw retry ID --grant N",
         "brnach_name=x": "did you mean branch_name?",
         "nonsense": "write KEY=VALUE",

@@ -167,6 +167,39 @@ class _Watched:
         return call
 
 
+def test_ten_workflows_made_and_rolled_back_at_once_leave_nothing(lab):
+    """
+    Ten processes make a worktree, a branch, a pull request and ports each; ten others roll them back.
+    """
+    ids = [f"{number:08x}" for number in range(10)]
+
+    def at_once(work) -> None:
+        def in_child(adw_id: str) -> None:
+            with lab.open() as app:
+                work(app, adw_id)
+
+        children = [forked.start(lambda adw_id=adw_id: in_child(adw_id)) for adw_id in ids]
+        assert [forked.is_well(child) for child in children] == [True] * 10
+
+    at_once(lab.make)
+    with lab.open() as app:
+        pairs = [row.port for row in app.ports.all()]
+        assert len(set(pairs)) == 20
+        assert len(app.git.worktrees()) == 10
+        assert app.tidy.verifier.check() == ()
+
+    def roll_back(app, adw_id: str) -> None:
+        report = app.tidy.rollbacks.rollback(adw_id, WISHES)
+        assert report.is_complete, report.blocked_by
+
+    at_once(roll_back)
+
+    with lab.open() as app:
+        assert (app.tidy.verifier.check(), app.tidy.collector.find()) == ((), ())
+        assert (app.ports.all(), app.locks.all(), app.git.worktrees()) == ((), (), ())
+    assert lab.heads() == lab.remote_heads() == {"main"}
+
+
 # --- what is not as it was left --------------------------------------------------------------------------------
 
 

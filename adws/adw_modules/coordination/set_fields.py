@@ -27,8 +27,8 @@ from adws.adw_modules.state_table import is_terminal
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
-_MOVES = "states change along the state table: adw resume, retry, abandon and rollback come with the next release"
-_RETRIES = "adw counts it; granting more comes with the next release (adw retry ID --grant N)"
+_MOVES = "states change along the state table: use adw resume, retry, abandon or rollback"
+_RETRIES = "adw counts it; adw retry ID --grant N allows more"
 _WRITES = "adw writes it with each revision"
 
 #: Fields nobody sets by hand -> what to use instead.
@@ -42,8 +42,8 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "checksum": _WRITES,
         "outbox": "events leave it by themselves; adw events ID shows them",
         "current_state": _MOVES,
-        "resume_state": "it goes on where it was paused; adw resume ID --from PHASE comes with the next release",
-        "failed_phase": "a move to failed records it; adw resume ID --from PHASE comes with the next release",
+        "resume_state": "it goes on where it was paused; adw resume ID --from PHASE chooses another place",
+        "failed_phase": "a move to failed records it; adw resume ID --from PHASE chooses another place",
         "furthest_failed": _RETRIES,
         "state_history": "the history is written by moves alone; adw events ID shows it",
         "history_dropped": "the history is written by moves alone; adw events ID shows it",
@@ -52,9 +52,9 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "max_retries": _RETRIES,
         "retries_granted": _RETRIES,
         "reworks": "adw counts it; raise max_reworks to allow more",
-        "phases": "attempts are recorded by who makes them; adw retry ID (comes with the next release) tries one again",
-        "resources": "what a workflow made is recorded by who makes it; adw rollback ID comes with the next release",
-        "rollback": "adw rollback ID (comes with the next release) begins a rollback and goes on with it",
+        "phases": "attempts are recorded by who makes them; adw retry ID tries one again",
+        "resources": "what a workflow made is recorded by who makes it; adw rollback ID undoes it",
+        "rollback": "adw rollback ID begins a rollback and goes on with it",
     }
 )
 
