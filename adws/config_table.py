@@ -268,7 +268,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "local_forge_dir",
-        "{state_dir}/forge",
+        "{state_dir}/local.forge",
         config_values.path,
         "Directory of the local forge: issues and pull requests as files, and a bare git remote.",
         "forge.dir",

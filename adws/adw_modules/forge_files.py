@@ -15,7 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from adws.adw_modules import durable_file
-from adws.adw_modules.errors import ForgeBusy, LockUnavailable, StateCorrupt, StateReadFailed, StateWriteFailed
+from adws.adw_modules.errors import (
+    DurabilityUnknown,
+    ForgeBusy,
+    LockUnavailable,
+    StateCorrupt,
+    StateReadFailed,
+    StateWriteFailed,
+    UnsafePath,
+)
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject, JsonValue
 
@@ -118,6 +126,8 @@ class ForgeFiles:
             data = json.loads(payload)
         except FileNotFoundError:
             return None
+        except UnsafePath:
+            raise
         except (ValueError, durable_file.TooLarge) as exc:
             raise StateCorrupt(str(path), str(exc), "correct the file, or move it away") from exc
         except OSError as exc:
@@ -129,22 +139,41 @@ class ForgeFiles:
 
     def _replace(self, name: str, folder: Path, data: JsonObject) -> None:
         payload = json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True).encode() + b"\n"
-        temp = f".{name}.tmp"
+        path = str(folder / name)
         try:
             directory = durable_file.open_directory(str(folder))
-            try:
-                fd = durable_file.claim_temp(directory, temp, wait=True)
-                try:
-                    durable_file.fill(fd, payload, mode=durable_file.NEW_FILE_MODE)
-                    os.rename(temp, name, src_dir_fd=directory, dst_dir_fd=directory)
-                except BaseException:
-                    durable_file.discard_temp(directory, temp, fd)
-                    raise
-                durable_file.settle(directory, fd)
-            finally:
-                durable_file.close_quietly(directory)
         except OSError as exc:
-            raise StateWriteFailed(str(folder / name), exc) from exc
+            raise StateWriteFailed(path, exc) from exc
+        try:
+            fd = _renamed(directory, name, payload, path)
+            try:
+                durable_file.settle(directory, fd)
+            except OSError as exc:
+                raise DurabilityUnknown(path, exc) from exc
+        finally:
+            durable_file.close_quietly(directory)
+
+
+def _renamed(directory: int, name: str, payload: bytes, path: str) -> int:
+    """Put *payload* in the place of the file *name* and return its descriptor, to be settled."""
+    temp = f".{name}.tmp"
+    try:
+        fd = durable_file.claim_temp(directory, temp, wait=True)
+    except durable_file.TempBlocked:
+        raise UnsafePath(f"a directory stands at {temp} beside {path}: move it away") from None
+    except OSError as exc:
+        raise StateWriteFailed(path, exc) from exc
+    try:
+        durable_file.fill(fd, payload, mode=durable_file.NEW_FILE_MODE)
+        os.rename(temp, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError as exc:
+        durable_file.discard_temp(directory, temp, fd)
+        raise StateWriteFailed(path, exc) from exc
+    except BaseException:
+        durable_file.discard_temp(directory, temp, fd)
+        raise
+
+    return fd
 
 
 def objects_in(data: JsonObject, name: str) -> list[JsonObject]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from adws.adw_modules import durable_file
-from adws.adw_modules.errors import StateCorrupt, StateReadFailed, StateWriteFailed
+from adws.adw_modules.errors import StateCorrupt, StateReadFailed, StateWriteFailed, UnsafePath
 from adws.adw_modules.interfaces import Clock
 
 #: Name of the file in the directory of the state.
@@ -27,6 +27,8 @@ def read_or_make(path: Path, *, clock: Clock) -> bytes:
         return key
     try:
         _make(path, (clock.token() + clock.token()).encode())
+    except durable_file.TempBlocked:
+        raise UnsafePath(f"a directory stands at {path}.tmp: move it away") from None
     except OSError as exc:
         raise StateWriteFailed(str(path), exc) from exc
     made = _read(path)

@@ -43,7 +43,7 @@ def test_the_kind_is_what_is_configured(home, env, kind):
 
 
 def test_a_local_forge_that_is_there_is_used(home):
-    (home / "state" / "forge").mkdir(parents=True)
+    (home / "state" / "local.forge").mkdir(parents=True)
 
     assert config.load(env={}, cwd=home).forge_kind == "local"
     assert config.load(env=GITHUB, cwd=home).forge_kind == "github"
@@ -54,7 +54,7 @@ def test_a_local_forge_works_with_no_account_at_all(open_home, home):
 
     assert isinstance(app.forge, LocalForge)
     assert app.forge.create_issue("Door").number == 1
-    assert (home / "state" / "forge" / "remote.git" / "HEAD").is_file()
+    assert (home / "state" / "local.forge" / "remote.git" / "HEAD").is_file()
     assert app.forge_effects().sticky_comment("1a2b3c4d", 1, "text").comment_id == 1
 
 

@@ -65,6 +65,13 @@ def test_a_link_or_a_directory_is_not_followed(tmp_path):
         home_key.read_or_make(tmp_path / "there" / "below", clock=SystemClock())
 
 
+def test_a_directory_in_the_way_is_told(tmp_path):
+    (tmp_path / f"{home_key.KEY_NAME}.tmp").mkdir()
+
+    with pytest.raises(UnsafePath, match="move it away"):
+        home_key.read_or_make(tmp_path / home_key.KEY_NAME, clock=SystemClock())
+
+
 def test_a_place_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(home_key.os, "link", _no_space)
 

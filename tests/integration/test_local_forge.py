@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import subprocess
 
 import pytest
 
+from adws.adw_modules import forge_files
 from adws.adw_modules.bare_git import BareRepository
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.errors import ForgeBusy, ForgeRefused, GitError, RunFailed, StateCorrupt
+from adws.adw_modules.errors import (
+    DurabilityUnknown,
+    ForgeBusy,
+    ForgeRefused,
+    GitError,
+    LockUnavailable,
+    RunFailed,
+    StateCorrupt,
+    StateWriteFailed,
+    UnsafePath,
+)
 from adws.adw_modules.forge import NewPullRequest
 from adws.adw_modules.local_forge import REMOTE_NAME, LocalForge
 from adws.adw_modules.process import SystemProcesses
@@ -166,6 +178,69 @@ def test_a_turn_that_does_not_come_is_told(root, forge):
             waiting.create_issue("One")
 
     assert waiting.create_issue("One").number == 1
+
+
+def test_a_disk_that_is_full_leaves_the_old_file(root, forge, monkeypatch):
+    forge.create_issue("One")
+
+    def no_space(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forge_files.os, "rename", no_space)
+        with pytest.raises(StateWriteFailed, match="the old revision is intact"):
+            forge.add_labels(1, ("adw",))
+
+    assert forge.issue(1).labels == ()
+    assert [path.name for path in (root / "issues").iterdir()] == ["1.json"]
+
+
+def test_links_and_directories_in_the_way_are_not_followed(tmp_path, root, forge):
+    (tmp_path / "elsewhere").write_text("{}")
+    (root / "issues" / "1.json").symlink_to(tmp_path / "elsewhere")
+    (root / ".lock").unlink()
+    (root / ".lock").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(UnsafePath):
+        forge.issue(1)
+    with pytest.raises(LockUnavailable):
+        forge.create_issue("Two")
+
+
+def test_a_directory_in_the_way_of_a_write_is_told(root, forge):
+    forge.create_issue("One")
+    (root / "issues" / ".1.json.tmp").mkdir()
+
+    with pytest.raises(UnsafePath, match="move it away"):
+        forge.add_labels(1, ("adw",))
+
+
+def test_a_write_that_may_not_last_says_so(root, forge, monkeypatch):
+    forge.create_issue("One")
+    settle = forge_files.durable_file.settle
+
+    def fails(directory, fd):
+        settle(directory, fd)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forge_files.durable_file, "settle", fails)
+        with pytest.raises(DurabilityUnknown):
+            forge.add_labels(1, ("adw",))
+
+
+def test_a_place_that_is_no_directory_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StateWriteFailed, match="file"):
+        open_forge(tmp_path / "file" / "forge")
+
+
+def test_directories_that_are_gone_hold_nothing(root, forge):
+    for name in ("issues", "pulls"):
+        (root / name).rmdir()
+
+    assert forge.issues() == ()
 
 
 # --- pull requests

@@ -159,7 +159,7 @@ def test_a_body_is_scrubbed_before_it_is_cut():
     A secret across the cut would lose its end, and stay.
     """
     secret = "a-secret-that-is-long"
-    text = "x" * (MAX_BODY - 10) + secret + "y" * 100
+    text = "x" * (MAX_BODY - len(forge_texts.CUT) - 12) + secret + "y" * 1000
 
     sent = forge_texts.outgoing_body(text, lambda said: said.replace(secret, "[redacted]"))
 
