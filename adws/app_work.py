@@ -152,6 +152,7 @@ class WorkRoom:
             conclude=self.space.workspace.conclude,
             effects_of=self.space.workspace.ledger,
             release=self.space.workspace.release,
+            report=self.space.report,
         )
 
     def _clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
@@ -229,7 +230,6 @@ class WorkRoom:
             requests=app.requests,
             keeper=self.keeper,
             admit=self.space.workspace.admit,
-            report=self.space.report,
         )
 
     @cached_property

@@ -50,6 +50,8 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.ShippingRefused, errors.NotOurs), "config"),
     (errors.GitUnreachable, "network"),
     (errors.PortsExhausted, "port"),
+    (errors.QuotaExceeded, "busy"),
+    (errors.SetupFailed, "failed"),
     (errors.ForgeBusy, "rate_limited"),
     (errors.ForgeUnavailable, "server"),
     (errors.ForgeNotFound, "missing"),

@@ -154,6 +154,8 @@ OWN = [
     (errors.NotOurs("disk full"), "config"),
     (errors.GitUnreachable("disk full"), "network"),
     (errors.PortsExhausted("disk full"), "port"),
+    (errors.QuotaExceeded("disk", "disk full"), "busy"),
+    (errors.SetupFailed(("make",), "disk full"), "failed"),
 ]
 
 #: Errors that stand for many, and say what they are by their text, their number or their evidence.

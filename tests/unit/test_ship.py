@@ -340,6 +340,24 @@ def test_a_crash_around_the_pull_request_leaves_one(is_after, forge):
     assert len(forge.pull_requests_of(BRANCH)) == 1
 
 
+def test_one_that_the_forge_shows_late_is_waited_for_and_not_opened_again(forge):
+    yard = Yard(forge=forge)
+    yard.attempt()
+    crash_once(forge, "create_pull_request", is_after=True)
+    with pytest.raises(LeaseLost):
+        yard.attempt()
+    real, looks = forge.pull_requests_of, []
+
+    def late(*args, **keywords):
+        looks.append(args)
+        return real(*args, **keywords) if len(looks) > 1 else ()
+
+    forge.pull_requests_of = late
+
+    assert isinstance(yard.run(), Done)
+    assert forge.calls.count("create_pull_request") == 1
+
+
 def test_a_lost_answer_leaves_one_pull_request(forge):
     yard = Yard(forge=forge)
     yard.attempt()

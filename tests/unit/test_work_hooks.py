@@ -4,7 +4,7 @@ What is around an attempt and around a run: prepared, handed over, concluded, ad
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,8 @@ from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.errors import GitError, LeaseLost, QuotaExceeded, UsageError
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Done, Paused, RetryAt, RunReport, Suspended
-from adws.adw_modules.runs import RunState
+from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.runs import FINAL_RUNS, RunState
 from tests.unit.conduct_cases import BROKEN, Home, obedient
 from tests.unit.engine_cases import WELL, World, spec_of
 
@@ -139,7 +140,10 @@ class Watched(Home):
         super().__init__(scripts)
         self.seen: list[str] = []
         self.full = ""
-        self.engine_changes = {"release": lambda session: self._note("released", session)}
+        self.engine_changes = {
+            "release": lambda session: self._note("released", session),
+            "report": lambda session: self._note("reported", session),
+        }
 
     def _note(self, what, session) -> None:
         self.seen.append(f"{what} {session.document.current_state}")
@@ -150,8 +154,7 @@ class Watched(Home):
         self._note("admitted", session)
 
     def work(self, run=None):
-        parts = replace(self.work_parts, admit=self._admit, report=lambda session: self._note("reported", session))
-        return RunWork(parts).work(run or self.claim())
+        return RunWork(replace(self.work_parts, admit=self._admit)).work(run or self.claim())
 
 
 def test_a_run_is_admitted_once_reported_after_each_phase_and_given_back_at_the_end():
@@ -224,4 +227,28 @@ def test_parking_or_giving_up_from_outside_gives_back_too(what):
 
     getattr(home.control, what)("1a2b3c4d", by="ada")
 
-    assert home.seen == [f"released {'paused' if what == 'pause' else 'abandoned'}"]
+    state = "paused" if what == "pause" else "abandoned"
+    assert home.seen == [f"released {state}", f"reported {state}"]
+
+
+def test_what_a_crash_kept_from_being_given_back_is_given_back_by_recovery():
+    home = Watched()
+    home.create()
+
+    def dying(_session):
+        raise LeaseLost("its process died")
+
+    home.engine_changes["release"] = dying
+    run = home.claim()
+    with suppress(LeaseLost):
+        RunWork(replace(home.work_parts, admit=home._admit))._with(home.hold(), run)
+    assert home.state() == "completed"
+    home.parts.processes.kill(home.parts.leases.read("1a2b3c4d").owner)
+    home.parts.processes.kill(OwnerRecord.from_text(home.run().owner))
+    home.parts.local_lock.let_go("1a2b3c4d")
+    home.engine_changes["release"] = lambda session: home._note("released", session)
+
+    home.recovery().recover()
+
+    assert home.seen[-2:] == ["released completed", "reported completed"]
+    assert home.run().state in FINAL_RUNS

@@ -472,3 +472,20 @@ def test_a_phase_that_cannot_be_prepared_counts_and_is_classified():
     assert world.record("plan").attempts_used == 1
     assert world.record("plan").attempts[-1].error["category"] == "transient"
     assert world.runner.calls == []
+
+
+def test_the_ports_it_had_before_come_first():
+    world = world_of("plan", "build")
+    usual = world.ports.take(ADW_ID).backend
+    world.ports.free(ADW_ID)
+    world.ports.foreign.add(usual)
+    world.attempt()
+    had = world.document.backend_port
+    assert had != usual
+    with world.session() as session:
+        world.space.release(session)
+    world.ports.foreign.clear()
+
+    world.attempt()
+
+    assert world.document.backend_port == had

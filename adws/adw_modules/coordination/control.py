@@ -111,7 +111,7 @@ class Control:
         if state in TERMINAL_STATES or state is WorkflowState.FAILED:
             raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to pause")
         session.change(lambda draft: attempt_rules.pause(draft, why))
-        self._engine.release(session)
+        session.rest()
         self._end_runs(session.document.adw_id, why)
 
         return Applied(state=session.document.current_state, message=f"workflow {session.document.adw_id} is paused")
@@ -121,7 +121,7 @@ class Control:
         if state in TERMINAL_STATES:
             raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to abandon")
         session.change(lambda draft: attempt_rules.abandon(draft, why))
-        self._engine.release(session)
+        session.rest()
         self._end_runs(session.document.adw_id, why)
 
         return Applied(

@@ -244,6 +244,7 @@ class Recovery:
         with self._session(step.adw_id) as session:
             if _is_active(session.document):
                 return False
+            session.rest()  # whoever ended the work did not come to it
             is_taken_back = self._requeue(step)
             run = self._parts.runs.get(step.run_id) if step.run_id is not None else None
             if run is None or run.state is not RunState.PENDING:

@@ -57,7 +57,6 @@ class WorkParts:
     requests: Requests
     keeper: Keeper
     admit: Callable[[WorkSession], None] = lambda _session: None  #: raises QuotaExceeded when there is no room for it
-    report: Callable[[WorkSession], None] = lambda _session: None  #: tells the outside how the work stands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +103,7 @@ class RunWork:
             session = WorkSession(parts.engine, owned, charge)
             outcome = self._carry_on(session, charge, RequestDesk(parts.requests, session, charge))
             if outcome != Stopped(reason="lost_lease"):
-                parts.engine.release(session)
-                parts.report(session)
+                session.rest()
         ended = owned.end_run(run, end_of(run, outcome))
 
         return WorkEnd(run=ended, outcome=outcome)
@@ -125,7 +123,7 @@ class RunWork:
             outcome = session.attempt(may_go_on=lambda: not charge.has_business())
             if not isinstance(outcome, Next):
                 return desk.conclude(outcome)
-            self._parts.report(session)
+            self._parts.engine.report(session)
 
     def _answer_latecomers(self, end: WorkEnd) -> None:
         """
@@ -198,7 +196,7 @@ class RunWork:
                     session.settle()
                 if WorkflowState(session.document.current_state) in ACTIVE_STATES:
                     session.change(lambda draft: attempt_rules.pause(draft, why))
-                    parts.engine.release(session)
+                    session.rest()
         except AdwError:
             # The run says why; recovery names a document that cannot be read.
             said = {"action": "workflow_not_parked", "workflow": run.adw_id}

@@ -96,6 +96,7 @@ class EngineParts:
     conclude: Conclusion = lambda _session, _phase, _context, report: report
     effects_of: Callable[[WorkSession], EffectMaker | None] = lambda _session: None  #: the ledger, for runners
     release: Callable[[WorkSession], None] = lambda _session: None  #: gives back what only work at hand may hold
+    report: Callable[[WorkSession], None] = lambda _session: None  #: tells the outside how the work stands
 
 
 class WorkSession:
@@ -152,6 +153,11 @@ class WorkSession:
     def has_begun(self) -> bool:
         """Whether an attempt is recorded that has not run yet: it has to be run, or suspended, before anything else."""
         return self._ready is not None
+
+    def rest(self) -> None:
+        """Give back what only work at hand may hold, and tell the outside; may be repeated."""
+        self._parts.release(self)
+        self._parts.report(self)
 
     def change(self, rule: Callable[[Draft], _Result]) -> _Result:
         """Store what *rule* does to the document, between two attempts, and return what it answers."""
