@@ -61,7 +61,9 @@ GONE = {
 }
 
 
-def test_nothing_is_left_but_the_salvage(lab):
+@pytest.mark.parametrize("store", ["files", "database"])
+def test_nothing_is_left_but_the_salvage(tmp_path, store):
+    lab = TidyHome(tmp_path.resolve() / "home", store=store)
     with lab.open() as app:
         issue = lab.make(app)
 

@@ -45,6 +45,25 @@ def test_nothing_is_wrong_with_a_home_at_work(lab):
         assert found(app) == []
 
 
+def test_what_changes_between_two_looks_breaks_nothing(lab):
+    with lab.open() as app:
+        lab.make(app)
+        git(lab.path, "branch", branch_of(OTHER, 9))
+        verifier = app.tidy.verifier
+        look = verifier._look
+
+        def then_it_is_mended():
+            seen = look()
+            if branch_of(OTHER, 9) in lab.heads():
+                git(lab.path, "branch", "-D", branch_of(OTHER, 9))
+            return seen
+
+        verifier._look = then_it_is_mended
+
+        assert look() != ()
+        assert verifier.check() == ()
+
+
 def test_a_torn_document_breaks_the_first(lab):
     with lab.open() as app:
         lab.make(app)

@@ -42,12 +42,12 @@ def git(path: Path, *args: str) -> str:
 class TidyHome:
     """The home, to be opened as often as needed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, store: str = "files") -> None:
         self.path = path
         path.mkdir(parents=True)
         git(path, "init", "-q", "-b", "main")
         (path / ".gitignore").write_text("state/\ntrees/\nforge/\n")
-        (path / "adw.toml").write_text('[forge]\nkind = "local"\ndir = "forge"\n')
+        (path / "adw.toml").write_text(f'[state]\nstore = "{store}"\n[forge]\nkind = "local"\ndir = "forge"\n')
         (path / "greet.py").write_text("def greet():\n    pass\n")
         git(path, "add", ".")
         git(path, "commit", "-q", "-m", "Begin")

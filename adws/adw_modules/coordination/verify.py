@@ -54,7 +54,17 @@ class Verifier:
         self._parts = parts
 
     def check(self) -> tuple[Violation, ...]:
-        """Return everything that breaks one of the ten, in their order."""
+        """
+        Return everything that breaks one of the ten, in their order.
+
+        What was seen is looked at twice: others go on working, and what they change between two looks breaks nothing.
+        """
+        found = self._look()
+        again = set(self._look()) if found else set()
+
+        return tuple(broken for broken in found if broken in again)
+
+    def _look(self) -> tuple[Violation, ...]:
         seen = Survey(self._parts.survey).look()
         documents, found = self._documents(seen)
         found += [broken for document in documents.values() for broken in verify_rules.check_document(document)]
