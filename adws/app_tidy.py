@@ -22,8 +22,8 @@ from adws.adw_modules.interfaces import PageQuery
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.resources import ports as port_probe
 from adws.adw_modules.rollback import RollbackParts, RollbackReport, Rollbacks
+from adws.adw_modules.rollback_hands import Hands
 from adws.adw_modules.rollback_rules import Wishes
-from adws.adw_modules.rollback_steps import Hands
 
 if TYPE_CHECKING:
     from adws import config

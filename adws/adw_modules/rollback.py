@@ -34,8 +34,10 @@ from adws.adw_modules.interfaces import Owned, Ownership, Requests
 from adws.adw_modules.interfaces_engine import Order, RunQueue
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.retry_handler import Retry, RetryPolicy, decide
+from adws.adw_modules.rollback_forge import refuse_merged
+from adws.adw_modules.rollback_hands import Done, Hands
 from adws.adw_modules.rollback_rules import Step, Wishes
-from adws.adw_modules.rollback_steps import Done, Hands, Undoing, refuse_merged
+from adws.adw_modules.rollback_steps import Undoing
 from adws.adw_modules.runs import FINAL_RUNS
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.state_table import ACTIVE_STATES

@@ -17,8 +17,8 @@ from adws.adw_modules.forge_texts import Marker
 from adws.adw_modules.interfaces_resources import PortRow, Worktree
 from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.rollback import RollbackParts, RollbackReport, Rollbacks
+from adws.adw_modules.rollback_hands import Hands
 from adws.adw_modules.rollback_rules import Wishes
-from adws.adw_modules.rollback_steps import Hands
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from tests.unit.conduct_cases import Home
 from tests.unit.engine_cases import ADW_ID, attempt, document_of, records_of, spec_of

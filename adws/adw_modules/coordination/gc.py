@@ -23,7 +23,7 @@ from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.rollback import RollbackReport
-from adws.adw_modules.rollback_steps import Repository, Workplace
+from adws.adw_modules.rollback_hands import Repository, Workplace
 
 #: Directory in that of the state where the patches of worktrees without a workflow go.
 SALVAGE_DIR = ".salvage"
