@@ -152,7 +152,8 @@ def test_ten_processes_add_at_once_without_a_git_lock_error(lab):
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main)]
     running = [
-        subprocess.Popen([*command, adw_id], stdin=-1, stdout=-1, stderr=-1, text=True, env=env) for adw_id in ids
+        subprocess.Popen([*command, adw_id, "commit"], stdin=-1, stdout=-1, stderr=-1, text=True, env=env)
+        for adw_id in ids
     ]
     for process in running:
         assert process.stdout.readline() == "ready\n"

@@ -1,7 +1,7 @@
 """
 A process that makes a worktree, for the tests that let many compete.
 
-Run as `python worktree_adder.py MAIN ADW_ID`: it waits for a line, then adds, and removes when it is told to.
+Run as `python worktree_adder.py MAIN ADW_ID [commit]`: it waits for a line, then adds, and commits when it is told to.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stdin.readline()
     made = lab.add(adw_id, branch)
-    (made.path / f"{adw_id}.txt").write_text(adw_id)
-    commit = lab.workplace.commit_all(made.path, "chore: work")
-    lab.repository.remove_worktree(made.path, reason=f"adw:{adw_id}") if "remove" in sys.argv else None
+    commit = made.head
+    if "commit" in sys.argv:
+        (made.path / f"{adw_id}.txt").write_text(adw_id)
+        commit = lab.workplace.commit_all(made.path, "chore: work")
     sys.stdout.write(f"{commit}\n")
     sys.stdout.flush()
