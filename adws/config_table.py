@@ -177,7 +177,7 @@ SETTINGS: tuple[Setting, ...] = (
         "max_reworks",
         "3",
         _COUNT,
-        "How often tests or a review may send a workflow back to building.",
+        "How often tests, a review or a conflict with the base may send a workflow back to building.",
         "limits.max_reworks",
         values="0 or more",
     ),
