@@ -228,3 +228,22 @@ def test_the_issue_stays_locked_while_it_is_worked_on(lab):
     lab.start(PLAN)
     with lab.open() as app, pytest.raises(IssueLocked):
         app.work.launcher.start(Start(issue_number=1, spec=WorkflowSpec(name="tried", phases=(PLAN, CLEAN))))
+
+
+def test_a_home_inside_the_repository_works_in_that_directory_of_the_worktree(lab):
+    inner = lab.home / "service"
+    inner.mkdir()
+    (inner / "keep.txt").write_text("x\n")
+    git(lab.home, "add", "service/keep.txt")
+    git(lab.home, "commit", "-q", "-m", "A service", "--", "service/keep.txt")
+    git(lab.home, "push", "-q", "origin", "main")
+    small = replace(lab, home=inner, env={**lab.env, "ADW_FORGE": "none"})
+    with small.open() as app:
+        spec = WorkflowSpec(name="tried", phases=(PLAN,))
+        adw_id = app.work.launcher.start(Start(issue_number=5, spec=spec)).adw_id
+
+    small.work()
+
+    document = small.document(adw_id)
+    assert document.current_state == "completed"
+    assert git(Path(document.worktree_path), "show", "--name-only", "--format=", "HEAD") == "service/plan.md"
