@@ -143,8 +143,8 @@ def cli_page() -> str:
 {options}
 
 Exit codes: 0 done; 1 it could not be done, and one line on stderr says why; 2 wrong use; 3 a bug in adw, with its
-traceback in a log file that is named; 130 interrupted; 141 the reader of the output went away; 143 ended by SIGTERM. With
-`--json` the output is one JSON document. Every command explains itself with `-h` or `--help`.
+traceback in a log file that is named; 130 interrupted; 141 the reader of the output went away; 143 ended by SIGTERM.
+With `--json` the output is one JSON document. Every command explains itself with `-h` or `--help`.
 
 {sections}"""
 

@@ -152,6 +152,8 @@ OWN = [
     (errors.PathsNotAllowed("test", ["rate limit"]), "gate"),
     (errors.ShippingRefused("disk full"), "config"),
     (errors.NotOurs("disk full"), "config"),
+    (errors.PullRequestMerged(7), "config"),
+    (errors.RollbackBlocked("disk full"), "busy"),
     (errors.GitUnreachable("disk full"), "network"),
     (errors.PortsExhausted("disk full"), "port"),
     (errors.QuotaExceeded("disk", "disk full"), "busy"),
