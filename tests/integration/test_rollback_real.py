@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from adws.adw_modules.document import AttemptRecord
 from adws.adw_modules.errors import PullRequestMerged
+from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.rollback import Rollbacks, WorkflowRollback
 from adws.adw_modules.rollback_rules import Wishes
 from tests import forked
-from tests.integration.tidy_lab import ADW_ID, TidyHome, branch_of, git
+from tests.integration.tidy_lab import ADW_ID, TidyHome, a_process, branch_of, git
 
 WISHES = Wishes(reason="the plan was wrong")
 
@@ -313,6 +315,27 @@ def test_a_stranger_who_listens_on_our_port_lives_on(lab):
         assert report.is_complete
         with socket.create_connection(("127.0.0.1", row.port), timeout=5):
             pass
+
+
+def test_a_recorded_process_is_ended_and_one_that_nobody_recorded_lives_on(lab, tmp_path):
+    with lab.open() as app, a_process(lab, ADW_ID) as agent:
+        lab.make(app)
+        stat = app.processes.stat(agent.pid)
+        identity = replace(app.processes.me("agent"), pid=agent.pid, start_ticks=stat.start_ticks)
+        record = ProcessRecord(token="t" * 32, identity=identity, argv=("agent",), started_at="")
+        moment = "2026-01-31T09:00:00.000000Z"
+        running = AttemptRecord(number=1, started_at=moment, status="running", process=record.to_json())
+        with app.ownership.own(ADW_ID) as owned:
+            first, second = owned.document.phases
+            worked = second.model_copy(update={"status": "running", "attempts_used": 1, "attempts": [running]})
+            owned.save(owned.document.model_copy(update={"phases": [first, worked]}))
+        with a_process(lab, ADW_ID, state_dir=tmp_path, token="u" * 32) as stranger:
+            report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+
+            assert report.is_complete, report.blocked_by
+            assert agent.wait(timeout=20) < 0
+            assert stranger.poll() is None
+        assert app.store.load(ADW_ID).document.phases[1].attempts[0].status == "interrupted"
 
 
 def test_external_directories_are_found_at_the_root_of_the_repository_wherever_one_stands(lab, monkeypatch, tmp_path):
