@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.interfaces_engine import PhaseContext, RunQueue
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
+    from adws.adw_modules.resources.ports import MachinePorts
+    from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
 
@@ -85,6 +87,10 @@ class HomeParts(HomeSpace, Protocol):
     def redactor(self) -> Redactor: ...
     @property
     def workflows(self) -> Workflows: ...
+    @property
+    def ports(self) -> MachinePorts: ...
+    @property
+    def quotas(self) -> MachineQuotas: ...
 
     def bring_up(self, adw_id: str) -> None:
         """Bring the database copy of a document up."""
@@ -275,8 +281,14 @@ class WorkRoom:
                 engine=self.engine,
                 keeper=self.keeper,
                 bring_up=app.bring_up if app.settings.store == "files" else None,
+                free_left_behind=self._free_left_behind,
             )
         )
+
+    def _free_left_behind(self) -> None:
+        """Free the ports of dead workers on this machine, and the places of workflows that nobody works on."""
+        self._app.ports.free_left_behind(self._app.processes.verdict)
+        self._app.quotas.free_left_behind()
 
     def worker(self, options: WorkerOptions, *, on_end: Callable[[WorkEnd], None] = lambda _end: None) -> Worker:
         """Return a worker of this home."""

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import sysconfig
 from dataclasses import replace
 from pathlib import Path
@@ -110,3 +111,27 @@ def test_a_record_that_cannot_be_read_confirms_nothing(app):
     said = app.work.end_process({"identity": "?"})
 
     assert "could not be confirmed dead: its record cannot be read" in said
+
+
+TAKE_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from adws import app, config
+home = Path(sys.argv[1])
+env = {"ADW_HOME": str(home), **dict(item.split("=") for item in sys.argv[2:])}
+app.open_app(config.load(env=env, cwd=home)).ports.take("dead0001")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_recovery_frees_the_ports_of_a_worker_that_died_and_leaves_those_of_the_living(tmp_path):
+    ranges = {"ADW_PORTS_BACKEND_START": "42100", "ADW_PORTS_FRONTEND_START": "42200"}
+    given = [f"{name}={value}" for name, value in ranges.items()]
+    subprocess.run([sys.executable, "-c", TAKE_AND_DIE, str(tmp_path), *given], check=False, timeout=60)
+    with wiring.open_app(config.load(env={"ADW_HOME": str(tmp_path), **ranges}, cwd=tmp_path)) as app:
+        app.ports.take("1a2b3c4d")
+        assert {row.adw_id for row in app.ports.all()} == {"dead0001", "1a2b3c4d"}
+
+        app.work.recovery.recover()
+
+        assert {row.adw_id for row in app.ports.all()} == {"1a2b3c4d"}

@@ -69,6 +69,7 @@ class RecoveryParts:
     engine: EngineParts
     keeper: Keeper  #: ending the processes of a dead worker may take longer than a lease
     bring_up: Callable[[str], None] | None = None  #: brings the database copy of a document up; None: there is none
+    free_left_behind: Callable[[], object] = lambda: None  #: frees ports and places of workflows nobody works on
 
 
 class Recovery:
@@ -95,8 +96,10 @@ class Recovery:
     def recover(self, *, every_document: bool = False) -> tuple[RecoveryStep, ...]:
         """Do what the plan says and return the steps that were done, and those that need a person."""
         steps = [step for step in self.plan(every_document=every_document) if step.action is not Action.LEAVE]
+        done = tuple(step for step in steps if self._apply(step))
+        self._parts.free_left_behind()  # last: what was cut off is closed by now
 
-        return tuple(step for step in steps if self._apply(step))
+        return done
 
     # --- evidence ----------------------------------------------------------------------------------------------
 
