@@ -336,7 +336,7 @@ class RunQueueContract:
 
         REPORTS[report](world.runs, run)
 
-    @pytest.mark.parametrize("state", [RunState.PENDING, *LIVE_RUNS])
+    @pytest.mark.parametrize("state", [RunState.PENDING, *sorted(LIVE_RUNS, key=lambda state: state.value)])
     def test_a_run_ends_in_a_final_state_only(self, world, state):
         enqueue(world)
         run = claim(world)
