@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 from adws import app as wiring
-from adws import config
+from adws import app_work, config
 from adws.adw_modules import document as documents
 from adws.adw_modules.db.opening import open_database
 from adws.adw_modules.errors import (
@@ -39,6 +39,9 @@ from adws.adw_modules.errors import (
     WorkflowBusy,
 )
 from adws.adw_modules.events import Event
+
+#: A takeover ends what the former owner ran: loaded before the forks, else each child would load it anew.
+LOADED = (app_work,)
 
 ADW_ID = "c0ffee00"
 START = "2026-01-31T09:00:00.000000Z"
