@@ -22,6 +22,8 @@ from tests.integration.process_lab import is_alive
 
 #: Tells its pid through a pipe; when it is asked to end it keeps the document as it is then.
 SLOW = """
+[worktree]
+enabled = false
 [[workflows.slow.phases]]
 name = "plan"
 shell = '''
