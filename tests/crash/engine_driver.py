@@ -16,7 +16,6 @@ import select
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -24,6 +23,8 @@ from adws import app as wiring
 from adws import config
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.coordination.worker import WorkerOptions
+from adws.adw_modules.coordination.workflow_work import WorkEnd
+from adws.adw_modules.runs import FINAL_RUNS
 from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
 from adws.cli import main as command_line
 
@@ -68,14 +69,15 @@ def start_workflow(home: Path, store: str, issue_number: int) -> str:
 
 
 def work(home: Path, store: str) -> None:
-    """Be a worker until everything due is done, retries included."""
+    """Be a worker until the workflow's run is over, retries included."""
     with open_home(home, store) as app:
-        while True:
-            app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
-            due = app.runs.seconds_to_next()
-            if due is None:
-                return
-            time.sleep(max(0.0, due))
+
+        def stop_when_over(end: WorkEnd) -> None:
+            if end.run is None or end.run.state in FINAL_RUNS:
+                worker.drain()
+
+        worker = app.work.worker(WorkerOptions(recover_seconds=3600.0), on_end=stop_when_over)
+        worker.run()
 
 
 def resume(home: Path, store: str, adw_id: str) -> None:
@@ -218,6 +220,7 @@ def suspensions(home: Path, store: str, count: int, seed: int) -> dict:
     """Stop a worker in order *count* times in the middle of a phase: no attempt is used up by it."""
     rng = random.Random(seed)
     home.mkdir(parents=True)
+    os.mkfifo(home / "begun")
     slow = PhaseSpec(name="build", state="building", runner="command", shell="echo go > begun; exec sleep 600")
     with open_home(home, store) as app:
         adw_id = app.work.launcher.start(Start(issue_number=1, spec=WorkflowSpec(name="slow", phases=(slow,)))).adw_id
@@ -236,14 +239,11 @@ def suspensions(home: Path, store: str, count: int, seed: int) -> dict:
 
 def stopped_worker(home: Path, store: str, is_urgent: bool) -> None:
     """Be a worker that is drained once its phase has begun."""
-    begun = home / "begun"
-    begun.unlink(missing_ok=True)
     with open_home(home, store) as app:
         worker = app.work.worker(WorkerOptions(recover_seconds=3600.0))
 
         def drain() -> None:
-            while not begun.exists():
-                time.sleep(0.005)
+            (home / "begun").read_text()  # a pipe: there is something to read once the phase has begun
             worker.drain(is_urgent=is_urgent)
 
         threading.Thread(target=drain, daemon=True).start()
