@@ -62,6 +62,10 @@ class ProcessTree:
         """Whether its members can be told at all."""
         return self._can_signal and bool(self._processes.observe(self._leader.pid).pid_namespace)
 
+    def holds_us(self) -> bool:
+        """Whether its leader is this process or one that it came from, so that ending it would end ourselves."""
+        return self._leader.pid in self._own_line() and self._has_leader()
+
     def look(self) -> None:
         """Remember the present descendants, so that they are known when they leave session, parent and environment."""
         waiting = [pid for pid, ticks in self._known.items() if self._is_still(pid, ticks)]
@@ -213,9 +217,9 @@ def end_recorded(
 
     verdict = judge(identity, seen)
     tree = ProcessTree(processes, identity, token=record.token)
-    found = tree.members()
-    if not found and verdict is not Verdict.DEAD:
+    if verdict is not Verdict.DEAD and tree.holds_us():
         return Ending(evidence=f"pid {identity.pid} is this process or one it came from: nothing was signalled")
+    found = tree.members()
     if not found:
         return Ending(evidence=f"pid {identity.pid} is gone and nothing carries its token", is_certain=True)
 

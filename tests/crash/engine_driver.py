@@ -101,16 +101,18 @@ def forked(action, *arguments) -> int:
         os._exit(UNEXPECTED)
 
 
-def killed_or_done(pid: int, seconds: float) -> bool:
-    """Kill the child after *seconds*; False when it had ended by itself before."""
+def killed_or_done(pid: int, seconds: float | None) -> bool:
+    """Kill the child after *seconds*; False when it had ended by itself before. A child that broke is an error."""
     watched = os.pidfd_open(pid)
     try:
         has_ended = bool(select.select([watched], [], [], seconds)[0])
         if not has_ended:
             os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        _, status = os.waitpid(pid, 0)
     finally:
         os.close(watched)
+    if has_ended and os.waitstatus_to_exitcode(status) == UNEXPECTED:
+        raise RuntimeError("a worker or a command line broke: run it without a fork to see how")
 
     return not has_ended
 
@@ -134,10 +136,8 @@ def kills(home: Path, store: str, count: int, seed: int) -> dict:
         while not is_over(place, store, adw_id) and not problems:
             by_worker = rng.random() < 0.6
             pid = forked(work, place, store) if by_worker else forked(resume, place, store, adw_id)
-            if done >= count:
-                os.waitpid(pid, 0)
-            else:
-                done += killed_or_done(pid, rng.uniform(0.0, SECONDS_OF_WORK))
+            is_last = done >= count
+            done += killed_or_done(pid, None if is_last else rng.uniform(0.0, SECONDS_OF_WORK))
         problems += check(place, store, adw_id)
 
     return {"kills": done, "workflows": workflows, "problems": problems}
@@ -225,8 +225,7 @@ def suspensions(home: Path, store: str, count: int, seed: int) -> dict:
     with open_home(home, store) as app:
         adw_id = app.work.launcher.start(Start(issue_number=1, spec=WorkflowSpec(name="slow", phases=(slow,)))).adw_id
     for _ in range(count):
-        pid = forked(stopped_worker, home, store, rng.random() < 0.5)
-        os.waitpid(pid, 0)
+        killed_or_done(forked(stopped_worker, home, store, rng.random() < 0.5), None)
     with open_home(home, store) as app:
         record = app.store.load(adw_id).document.phases[0]
     statuses = Counter(attempt.status for attempt in record.attempts)

@@ -246,8 +246,11 @@ def test_adw_never_ends_itself_nor_what_it_runs_in(crashed):
     record = ProcessRecord(token=me.token, identity=me, argv=(), started_at="")
     parent = crashed.processes.stat(os.getppid())
     above = replace(record, identity=replace(me, pid=parent.pid, start_ticks=parent.start_ticks))
+    crashed.start("cat")
 
     assert "this process" in crashed.end(record).evidence
+    assert "this process" in crashed.end(above).evidence
+    assert crashed.echo("still there") == "still there"
     assert os.getpid() not in {s.pid for s in ProcessTree(crashed.processes, above.identity, token=me.token).members()}
     assert not crashed.end(record).is_certain
 
