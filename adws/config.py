@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from adws import config_home, config_values
 from adws.adw_modules.errors import ConfigError, PlatformUnsupported
+from adws.adw_modules.spelling import meant
 from adws.config_file import ConfigSection, SettingsFile
 from adws.config_table import (
     BY_NAME,
@@ -257,7 +258,7 @@ def _unknown_variables(env: Mapping[str, str]) -> Iterator[str]:
     }
     for name in sorted(env):
         if name.startswith("ADW_") and name not in known and not name.startswith(RESERVED_PREFIXES):
-            yield f"the variable {name} is not a setting of adw{config_values.nearest(name, known)}: unset it"
+            yield f"the variable {name} is not a setting of adw{meant(name, known)}: unset it"
 
 
 def _disagreements(env: Mapping[str, str], cwd: Path) -> Iterator[str]:

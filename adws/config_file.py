@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import ConfigError
-from adws.config_values import nearest
+from adws.adw_modules.spelling import meant
 
 if TYPE_CHECKING:
     from adws.config_lines import KeyPath
@@ -158,7 +158,7 @@ def _advice(key: str, known: Collection[str]) -> str:
     if re.search(_SENSITIVE, key):
         return ": secrets are given by environment variables only, so that they are never committed"
 
-    return nearest(key, known) or "; docs/settings.md lists them all"
+    return meant(key, known) or "; docs/settings.md lists them all"
 
 
 def _parse(path: Path, text: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 # The patterns are texts: each is compiled when a value needs it, not at every start.
@@ -240,12 +240,3 @@ def passwords(url: str) -> tuple[str, ...]:
 def _is_whole(text: str) -> bool:
     """Say whether *text* is a whole number of plain digits, and not so long that it is nonsense."""
     return text.isascii() and text.isdigit() and len(text) <= 15
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `, did you mean X?` for the known name that looks most like *name*, else nothing."""
-    import difflib  # noqa: PLC0415 - only needed when something is wrong already
-
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
-
-    return f", did you mean {near[0]}?" if near else ""

@@ -14,8 +14,13 @@ def nearest(name: str, known: Collection[str]) -> str:
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.7)), "")
 
 
+def meant(name: str, known: Collection[str]) -> str:
+    """Return how a sentence about the unknown *name* goes on: `, did you mean X?`, else nothing."""
+    near = nearest(name, known)
+
+    return f", did you mean {near}?" if near else ""
+
+
 def hint(name: str, known: Collection[str], there_are: str = "there are") -> str:
     """Return how a sentence about the unknown *name* goes on: with the one that was meant, else with all there are."""
-    meant = nearest(name, known)
-
-    return f", did you mean {meant}?" if meant else f"; {there_are}: {', '.join(known)}"
+    return meant(name, known) or f"; {there_are}: {', '.join(known)}"

@@ -232,9 +232,9 @@ def _bug(error: Exception, invocation: Invocation) -> int:
 
 def _unknown_command(name: str, known: Sequence[str]) -> str:
     """Return the sentence about a command that does not exist."""
-    import difflib  # noqa: PLC0415 - only needed for this sentence
+    from adws.adw_modules.spelling import nearest  # noqa: PLC0415 - only needed for this sentence
 
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else "adw --help lists the commands"
+    near = nearest(name, known)
+    hint = f"did you mean {near}?" if near else "adw --help lists the commands"
 
     return f"there is no command {name!r}; {hint}"

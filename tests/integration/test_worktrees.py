@@ -9,7 +9,7 @@ import pytest
 from adws.adw_modules.errors import GitError, GitUnreachable, SetupFailed
 from adws.adw_modules.interfaces_resources import PortPair
 from adws.adw_modules.resources.sizes import size_of
-from adws.adw_modules.resources.worktrees import Worktrees, port_variables
+from adws.adw_modules.resources.worktrees import Worktrees
 from tests.integration.git_lab import commit_on_remote, git, make_lab
 
 ADW_ID = "1a2b3c4d"
@@ -117,7 +117,6 @@ def test_ports_are_written_for_the_tools_that_read_them(lab):
     assert (tree / ".ports.env").read_text() == (
         "BACKEND_PORT=9101\nFRONTEND_PORT=9201\nVITE_BACKEND_URL=http://localhost:9101\n"
     )
-    assert port_variables(PORTS) == {"ADW_BACKEND_PORT": "9101", "ADW_FRONTEND_PORT": "9201", "PORT": "9101"}
     assert worktrees.write_ports(tree, PORTS) == ()
     (tree / ".gitignore").write_text("")
     assert ".ports.env is not ignored by git" in worktrees.write_ports(tree, PORTS)[0]

@@ -24,6 +24,7 @@ FILES = sorted((ROOT / "adws").rglob("*.py"))
 ROOMS = {
     "alembic": ["adw_modules/db/"],
     "click": ["cli/"],
+    "difflib": ["adw_modules/spelling.py"],
     "fastapi": ["web/", "adw_triggers/"],
     "filelock": ["adw_modules/local_lock.py"],
     "git": ["adw_modules/resources/git.py"],

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.spelling import hint, nearest
+from adws.adw_modules.spelling import hint, meant, nearest
 from adws.adw_modules.state_table import PIPELINE
 from adws.adw_modules.workflow import AGENT, RUNNERS, STATE_OF_PHASE, PhaseSpec, Timeouts
 from adws.adw_modules.workflow_checks import check_workflow
@@ -169,6 +169,8 @@ def test_a_name_that_is_nearly_right_is_offered_and_otherwise_all_are():
 
     assert nearest("comand", known) == "command"
     assert nearest("zzz", known) == ""
+    assert meant("comand", known) == ", did you mean command?"
+    assert meant("zzz", known) == ""
     assert hint("comand", known) == ", did you mean command?"
     assert hint("zzz", known) == "; there are: command, python"
     assert hint("zzz", known, "the keys are") == "; the keys are: command, python"

@@ -7,7 +7,6 @@ what to use instead. The change is made as the workflow's owner and leaves an ev
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,7 @@ from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, St
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLocks, Owned, Parts
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.spelling import nearest
 from adws.adw_modules.state_table import is_terminal
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ def _check_key(key: str, stored: JsonObject, *, allow_new: bool) -> None:
     if key in stored or allow_new:
         return
 
-    near = difflib.get_close_matches(key, [name for name in stored if name not in REFUSED], n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    near = nearest(key, [name for name in stored if name not in REFUSED])
+    hint = f"did you mean {near}? " if near else ""
     raise UsageError(f"the document has no key {key!r}; {hint}--new adds a key of your own")
 
 

@@ -182,15 +182,6 @@ def ports_file(ports: PortPair) -> Iterator[tuple[str, str]]:
     yield "VITE_BACKEND_URL", f"http://localhost:{ports.backend}"
 
 
-def port_variables(ports: PortPair) -> dict[str, str]:
-    """Return the variables by which a process is told its ports."""
-    return {
-        "ADW_BACKEND_PORT": str(ports.backend),
-        "ADW_FRONTEND_PORT": str(ports.frontend),
-        "PORT": str(ports.backend),
-    }
-
-
 def _copy(root: Path, tree: Path, name: str, *, is_ignored: bool) -> str:
     """Copy one file; return why not, "" when it was."""
     source = root / name
