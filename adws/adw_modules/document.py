@@ -77,6 +77,8 @@ class AttemptRecord(_Part):
     duration: float | None = None  #: seconds, when it ended in an orderly way
     report: JsonObject | None = None  #: what its runner said: summary, exit code, cost, output files
     process: JsonObject | None = None  #: recorded before it executes anything
+    model: str | None = None  #: chosen when it was begun; None: the agent's own choice
+    agent: JsonObject | None = None  #: name, provider, session_id, is_resumed, hashes of prompt and rules files
 
 
 class PhaseRecord(_Part):
@@ -94,6 +96,9 @@ class PhaseRecord(_Part):
     terminal_reason: str | None = None
     retry_at: str | None = None
     result: JsonObject | None = None  #: what its last success gave back
+    parks: int = 0  #: in a row: waits for a quota that was used up
+    model: str | None = None  #: what the doctor ordered for the next attempts
+    doctor: list[JsonObject] = Field(default_factory=list)  #: what the doctor was asked and decided, oldest first
     attempts: list[AttemptRecord] = Field(default_factory=list)
 
 
@@ -120,6 +125,10 @@ class Cost(_Part):
 
     total_usd: float = 0.0
     by_phase: dict[str, float] = Field(default_factory=dict)
+    by_provider: dict[str, float] = Field(default_factory=dict)
+    tokens: dict[str, int] = Field(default_factory=dict)  #: input, output, cache_read, cache_write
+    is_estimated: bool = False  #: some of it was reckoned from a price table
+    warned_at: float | None = None  #: the cap of which four fifths were spent when that was said
 
 
 class FrozenIssue(_Part):
@@ -169,6 +178,9 @@ class WorkflowDocument(_Part):
     hints: list[JsonObject] = Field(default_factory=list)  #: what people said to do differently: text, by, at
     max_total_attempts: int | None = None  #: health budget of the whole workflow
     max_minutes: float | None = None  #: health budget of work, waiting left out
+    doctor_calls: int = 0  #: over all phases
+    replans: int = 0
+    max_cost_usd: float | None = None  #: a cap of its own, raised by a person; None: that of the settings
 
     workflow: WorkflowRef | None = None
     issue: FrozenIssue | None = None

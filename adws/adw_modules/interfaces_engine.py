@@ -84,6 +84,10 @@ class PhaseContext:
     hints: tuple[str, ...] = ()  #: what a person said to do differently
     env: Mapping[str, str] = field(default_factory=dict)  #: variables for its process, besides the allowed ones
     effects: EffectMaker | None = None  #: makes effects on the outside world, each in the ledger first
+    model: str = ""  #: the model this attempt was begun with, "": the agent's own choice
+    #: Keeps facts about the agent (session, hashes) with the attempt, besides those kept before; durable on return.
+    record_agent: Callable[[JsonObject], None] = lambda _facts: None
+    base: str = ""  #: the commit the work stood on when the attempt began, "" without a repository
 
 
 class EffectMaker(Protocol):

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from adws.adw_modules.json_value import JsonObject
+
+if TYPE_CHECKING:
+    from adws.adw_modules.agent import Usage
 
 # --- what a runner reports -------------------------------------------------------------------------------------
 
@@ -27,6 +30,7 @@ class RunReport:
     exit_code: int | None = None
     cost_usd: float | None = None
     output_files: tuple[str, ...] = ()  #: relative to the workflow's directory
+    usage: Usage | None = None  #: what an agent used; `cost_usd` is what of it counts as money
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

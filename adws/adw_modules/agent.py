@@ -1,0 +1,164 @@
+"""
+Coding agents as adw sees them: what one is asked, what its output says, how it ended.
+
+Nouns only. A profile is an agent's command line, the reading of its output and its verdict, all pure; one driver runs
+every profile. What an agent says about itself is evidence and never the last word: success is what can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Protocol
+
+from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.json_value import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What an agent's command line can do."""
+
+    reads_stdin: bool = True  #: takes the prompt from its input; else from a file that its arguments name
+    chooses_session: bool = False  #: we say under which id the conversation is kept, so that it is known before it runs
+    resumes: bool = False  #: goes on with a conversation of which the id is known
+    tells_result: bool = True  #: says at its end, in an event, whether it worked
+    tells_cost: bool = False  #: says what it cost; else that is reckoned from tokens
+    totals_are_of_session: bool = False  #: its sums are of the whole conversation: what was there before comes off
+    limits_turns: bool = False
+    limits_budget: bool = False
+    commits: bool = False  #: makes commits by itself
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentTask:
+    """What an agent is asked in one attempt; enough for its command line."""
+
+    prompt_file: Path  #: absolute; also its input, when it reads that
+    cwd: Path
+    folder: Path  #: for files of the agent itself, outside of the worktree
+    model: str = ""  #: "": the agent's own choice
+    session_id: str = ""  #: chosen by us, or that of the conversation to go on with
+    is_resumed: bool = False
+    max_turns: int | None = None
+    budget_usd: float | None = None
+    permissions: str = "edit"  #: read | edit | all: what it may do without asking
+    arguments: tuple[str, ...] = ()  #: further ones, of the user
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenUsage:
+    """Tokens, each counted once."""
+
+    input: int = 0  #: without what came from the cache
+    output: int = 0  #: with what was reasoned
+    cache_read: int = 0
+    cache_write: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.input + self.output + self.cache_read + self.cache_write
+
+    def minus(self, before: TokenUsage) -> TokenUsage:
+        """Return what came on top of *before*; never less than nothing."""
+        return TokenUsage(
+            **{part.name: max(getattr(self, part.name) - getattr(before, part.name), 0) for part in fields(self)}
+        )
+
+    def to_json(self) -> JsonObject:
+        """Return the counts that are not 0."""
+        return {part.name: value for part in fields(self) if (value := getattr(self, part.name))}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> TokenUsage:
+        """Return the counts in *data*; what is no number from 0 up counts as 0."""
+        known = {part.name: data.get(part.name) for part in fields(cls)}
+
+        return cls(**{name: value for name, value in known.items() if type(value) is int and value > 0})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentReading:
+    """What an agent's output has said so far."""
+
+    session_id: str = ""
+    model: str = ""
+    version: str = ""
+    has_result: bool = False  #: the event that ends its work was seen
+    is_error: bool = False  #: it says itself that it failed
+    subtype: str = ""  #: its own word for the failure, such as error_max_turns
+    text: str = ""  #: its last answer, or what it says about the failure
+    http_status: int | None = None  #: of the answer that ended it
+    retry_after_seconds: float | None = None
+    resets_at: float | None = None  #: when a used-up quota is open again, seconds since 1970
+    cost_usd: float | None = None  #: as it says; of the whole session for some (`Capabilities`)
+    tokens: TokenUsage = field(default_factory=TokenUsage)  #: likewise
+    turns: int = 0
+    denials: tuple[str, ...] = ()  #: tools that it wanted and did not get
+    is_subscription: bool | None = None  #: it is paid by the month, not by use; None: it does not say
+    structured: JsonObject | None = None  #: an answer in the form that was asked for
+    bad_lines: int = 0  #: lines that are not what its output is made of
+
+
+class StreamParser(Protocol):
+    """Reads an agent's output line by line; never raises, whatever the line."""
+
+    def line(self, text: str) -> str:
+        """Take in a line of its output; return what to show of it to a person, "" for nothing."""
+
+    @property
+    def reading(self) -> AgentReading:
+        """What the lines so far say."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentEnd:
+    """How the process of an agent ended."""
+
+    exit_code: int | None
+    signal: int | None = None
+    timed_out: str | None = None  #: wall | idle | after_result
+    tail: str = ""  #: the end of both outputs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentProfile:
+    """One kind of agent."""
+
+    name: str  #: as a runner is called: claude | codex | gemini | opencode | aider
+    provider: str  #: whom its work is paid to, for breakers and costs: anthropic | openai | google | ...
+    program: str  #: what it is called in PATH
+    capabilities: Capabilities
+    argv: Callable[[AgentTask], tuple[str, ...]]  #: its arguments, without the program
+    parser: Callable[[], StreamParser]
+    failure: Callable[[AgentReading, AgentEnd], FailedRun | None]  #: None: nothing speaks against its success
+    variables: tuple[str, ...] = ()  #: further environment variables it gets when they are set: its own credentials
+    settings: Mapping[str, str] = field(default_factory=dict)  #: variables that are always set for it
+    rules_files: tuple[str, ...] = ()  #: files of the repository that tell it how to work
+    version_argv: tuple[str, ...] = ("--version",)
+    login_argv: tuple[str, ...] = ()  #: exits with 0 when it is logged in; (): cannot be asked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """What one attempt used, everything before it taken off."""
+
+    provider: str
+    model: str
+    tokens: TokenUsage = field(default_factory=TokenUsage)
+    cost_usd: float | None = None  #: None: nobody can tell
+    is_estimated: bool = False  #: reckoned from a price table, not said by the agent
+    is_subscription: bool = False  #: paid by the month: it counts against no budget
+
+    def to_json(self) -> JsonObject:
+        """Return it as the report of an attempt keeps it."""
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "tokens": self.tokens.to_json(),
+            "cost_usd": self.cost_usd,
+            "is_estimated": self.is_estimated,
+            "is_subscription": self.is_subscription,
+        }
