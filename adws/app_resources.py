@@ -46,7 +46,6 @@ class GitRoom:
         self.worktrees = Worktrees(
             self.repository,
             self.workplace,
-            trees=settings.trees_dir,
             include=config_values.files_in(settings.worktree_include),
             setup=config_values.commands_in(settings.worktree_setup),
         )

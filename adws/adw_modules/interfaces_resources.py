@@ -47,6 +47,9 @@ class GitRepository(Protocol):
     def default_branch(self) -> str:
         """Return the remote's default branch, or the main checkout's when there is no remote."""
 
+    def fetch_default(self) -> tuple[str, str]:
+        """Fetch the default branch as the remote names it now, never as remembered; return its name and commit."""
+
     def fetch(self, branch: str) -> str:
         """Fetch *branch* from the remote and return its commit; the local one when there is no remote."""
 

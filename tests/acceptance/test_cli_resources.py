@@ -90,4 +90,3 @@ def test_git_works_on_the_repository_of_the_home(app, home):
     (made.path / "a.txt").write_text("a")
 
     assert app.workplace.commit_all(made.path, "feat: a") == app.git.commit_of("feature-x")
-    assert app.git_room.worktrees.check("1a2b3c4d", branch="feature-x") is not None

@@ -448,6 +448,7 @@ def test_the_default_branch_is_the_remotes_own(lab):
     git(lab.remote, "symbolic-ref", "HEAD", "refs/heads/trunk")
 
     assert lab.repository.default_branch() == "trunk"
+    assert lab.repository.fetch_default() == ("trunk", lab.repository.remote_commit("trunk"))
 
 
 def test_without_a_remote_the_main_checkout_decides(home):
@@ -468,8 +469,9 @@ def test_a_remote_that_is_gone_is_told_apart_from_a_refusal(lab):
     with pytest.raises(GitUnreachable, match=r"the remote file://.*remote\.git cannot be reached"):
         lab.repository.fetch("main")
     assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=False, reason="unreachable")
+    with pytest.raises(GitUnreachable):
+        lab.repository.fetch_default()
     assert lab.repository.default_branch() == "main", "as last known"
-    assert lab.repository.last_known("main") == made.head
 
 
 def test_a_push_needs_the_remote_to_be_where_it_was_left(lab):

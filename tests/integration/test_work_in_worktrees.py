@@ -91,6 +91,54 @@ def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_its_branch(lab):
     assert (tree / "built.md").read_text() == "steps\n"
 
 
+def test_a_workflow_that_goes_on_needs_no_remote(lab):
+    """
+    The network is gone when the second phase is tried again, and the worktree with it.
+    """
+    marker = lab.home.parent / "once"
+    once = f"test -e {marker} || {{ touch {marker}; exit 1; }}; cat plan.md > built.md"
+    adw_id = lab.start(PLAN, step("build", once, "building", max_attempts=1))
+    lab.work()
+    document = lab.document(adw_id)
+    assert document.current_state == "failed"
+    shutil.rmtree(document.worktree_path)
+    git(lab.home, "checkout", "-q", "--detach")
+    git(lab.home, "remote", "set-url", "origin", "file:///nowhere")
+
+    with lab.open() as app:
+        app.work.control.resume(adw_id, by="ada", grant=1)
+        app.work.worker(WorkerOptions(once=True)).run()
+
+    document = lab.document(adw_id)
+    assert document.current_state == "completed"
+    assert (Path(document.worktree_path) / "built.md").read_text() == "steps\n"
+
+
+def test_a_new_workflow_waits_for_the_remote_and_starts_from_what_is_there_then(lab):
+    """
+    Nothing here names the default branch: what the main checkout happens to be on is not taken for it.
+    """
+    adw_id = lab.start(PLAN)
+    git(lab.home, "checkout", "-q", "--detach")
+    git(lab.home, "remote", "set-url", "origin", "file:///nowhere")
+
+    with lab.open() as app:
+        app.work.worker(WorkerOptions(max_runs=1)).run()
+
+    document = lab.document(adw_id)
+    [attempt] = document.phases[0].attempts
+    assert (document.current_state, document.phases[0].status) == ("planning", "retry_wait")
+    assert attempt.error["metadata"]["class"] == "network"
+    assert "cannot be reached" in attempt.error["message"]
+    assert not [found for found in document.resources if found.kind in {"worktree", "branch"}]
+    git(lab.home, "remote", "set-url", "origin", str(lab.remote))
+    move_base(lab, "print('newer')\n")
+
+    lab.work()
+
+    assert (Path(lab.document(adw_id).worktree_path) / "app.py").read_text() == "print('newer')\n"
+
+
 def test_files_outside_the_allowed_paths_fail_the_phase(lab):
     adw_id = lab.start(replace(PLAN, allowed_paths=("docs/",), max_attempts=1))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from adws.adw_modules.coordination.workspace import Workspace, WorkspaceParts
 from adws.adw_modules.document import FrozenIssue
-from adws.adw_modules.errors import GitError, NotOurs
+from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.interfaces_resources import PushResult, Worktree
 from adws.testing import MemoryPorts, MemoryQuotas
 from tests.unit.engine_cases import ADW_ID, WELL, World
@@ -35,13 +35,19 @@ class MemoryGit:
     extra_refs: dict[str, str] = field(default_factory=dict)
     push_answer: PushResult | None = None
     root: Path = Path("/repo")
+    is_offline: bool = False
 
     # --- GitRepository -----------------------------------------------------------------------------------------
 
     def default_branch(self) -> str:
         return "main"
 
+    def fetch_default(self) -> tuple[str, str]:
+        return "main", self.fetch("main")
+
     def fetch(self, branch: str) -> str:
+        if self.is_offline:
+            raise GitUnreachable("the remote cannot be reached")
         return (self.remote or self.heads)[branch]
 
     def commit_of(self, ref: str) -> str | None:

@@ -99,6 +99,29 @@ def test_one_whose_directory_is_gone_is_forgotten_by_git_first():
     assert not world.git.trees[TREE].is_prunable
 
 
+def test_a_branch_of_an_older_tool_is_gone_on_with_though_the_remote_is_down():
+    world = world_of("build", branch_name="feature-issue-42-old")
+    world.git.commits["c9"] = {"app.py": "older work"}
+    world.git.heads["feature-issue-42-old"] = "c9"
+    world.git.is_offline = True
+
+    assert isinstance(world.attempt(), Done)
+
+    assert world.git.files[TREE] == {"app.py": "older work"}
+    facts = {"branch": "feature-issue-42-old", "base": "main", "start": "", "sha": "c9"}
+    assert world.effect("branch:feature-issue-42-old").undo == facts
+
+
+def test_new_work_is_tried_again_when_the_remote_gives_no_answer():
+    world = world_of("plan")
+    world.git.is_offline = True
+
+    assert isinstance(world.attempt(), RetryAt)
+
+    assert world.effect("worktree") is None
+    assert world.record("plan").attempts[-1].error["metadata"]["class"] == "network"
+
+
 def test_a_branch_that_is_gone_too_is_made_again_from_its_last_commit():
     world = world_of("plan", "build")
     world.runner.add("plan", editing(world.git, plan="steps"))

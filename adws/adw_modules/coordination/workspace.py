@@ -135,12 +135,18 @@ class Workspace:
         )
 
     def _branch_facts(self, git: GitRepository, document: WorkflowDocument, branch: str) -> JsonObject:
-        """Return what the branch starts from: as it was meant before, else the default branch as it is now."""
+        """
+        Return what the branch starts from: as it was meant before, else the default branch as it is now.
+
+        Only new work needs the remote: what goes on stands on its own branch, whatever the network does.
+        """
         known = effect_rules.effect(document, f"branch:{branch}")
         if known is not None and known.outcome in OPEN_OUTCOMES:
             return dict(known.undo)
-        base = git.default_branch()
-        start = git.fetch(base)
+        own = git.commit_of(f"refs/heads/{branch}") if document.branch_name else None
+        if own is not None:  # an older tool made it: where it began is not known
+            return {"branch": branch, "base": git.default_branch(), "start": "", "sha": own}
+        base, start = git.fetch_default()
 
         return {"branch": branch, "base": base, "start": start, "sha": start}
 

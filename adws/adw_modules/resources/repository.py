@@ -57,15 +57,29 @@ class RepositoryGit:
         return next(self._entries()).path
 
     def default_branch(self) -> str:
-        """Return the remote's default branch, or the main checkout's when there is no remote."""
+        """Return the remote's default branch, as last known when it is silent; without a remote the main checkout's."""
+        with suppress(GitUnreachable):
+            return self._default_now()
+
+        return self._default_known()
+
+    def fetch_default(self) -> tuple[str, str]:
+        """Fetch the default branch as the remote names it now, never as remembered; return its name and commit."""
+        branch = self._default_now()
+
+        return branch, self.fetch(branch)
+
+    def _default_now(self) -> str:
+        """Ask the remote for its default branch; raise GitUnreachable. One that names none is guessed at."""
         url = self._url()
         if url is None:
             return self._branch_of_main_checkout()
-        with suppress(GitUnreachable):
-            said = self._ask_remote("ls-remote", "--symref", "--end-of-options", self._remote, "HEAD", url=url)
-            found = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", said.text, re.MULTILINE)
-            if found is not None:
-                return found[1]
+        said = self._ask_remote("ls-remote", "--symref", "--end-of-options", self._remote, "HEAD", url=url)
+        found = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", said.text, re.MULTILINE)
+
+        return found[1] if found else self._default_known()
+
+    def _default_known(self) -> str:
         known = self._git("symbolic-ref", "--quiet", f"refs/remotes/{self._remote}/HEAD", ok=(0, 1, 128)).text.strip()
 
         return known.removeprefix(f"refs/remotes/{self._remote}/") or self._branch_of_main_checkout()
@@ -93,12 +107,6 @@ class RepositoryGit:
         )
 
         return self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
-
-    def last_known(self, branch: str) -> str | None:
-        """Return the commit *branch* of the remote was at when it was last fetched; else that of the local one."""
-        check_branch(branch)
-
-        return self.commit_of(f"refs/remotes/{self._remote}/{branch}") or self.commit_of(f"refs/heads/{branch}")
 
     def commit_of(self, ref: str) -> str | None:
         """Return the commit *ref* names, None when it names none."""

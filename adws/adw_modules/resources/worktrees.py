@@ -1,5 +1,5 @@
 """
-The worktree of a workflow: where it is, from what it starts, what is put into it, and whether it still is what it was.
+What is put into a new worktree that git does not have: files of the person, its ports, what set-up commands make.
 
 Nothing is put into a worktree that git would commit: of the person's own files only those that git ignores are copied,
 and no link is followed, neither where a file is read nor where it is written.
@@ -10,43 +10,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from adws.adw_modules.errors import GitError, GitUnreachable, SetupFailed
-from adws.adw_modules.ids import check_adw_id
-from adws.adw_modules.interfaces_resources import PortPair, Worktree
-from adws.adw_modules.resources.git_names import branch_name
+from adws.adw_modules.errors import GitError, SetupFailed
+from adws.adw_modules.interfaces_resources import PortPair
 from adws.adw_modules.resources.repository import RepositoryGit
 from adws.adw_modules.resources.workplace import PORTS_FILE, WorkplaceGit
-from adws.adw_modules.work_names import lock_reason
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorktreePlan:
-    """All that is needed to make a worktree, and to find it again: it can be written down before anything is made."""
-
-    adw_id: str
-    path: Path
-    branch: str
-    base: str  #: the branch it starts from
-    start: str  #: the commit it starts from
-    notices: tuple[str, ...] = ()
-
-    @property
-    def reason(self) -> str:
-        """What the worktree is locked with."""
-        return lock_reason(self.adw_id)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
-    """A worktree that is ready to be worked in."""
-
-    worktree: Worktree
-    copied: tuple[str, ...]  #: ignored files of the main checkout that it has too
-    notices: tuple[str, ...]
 
 
 class SetupRunner(Protocol):
@@ -57,59 +27,21 @@ class SetupRunner(Protocol):
 
 
 class Worktrees:
-    """Makes and checks the worktrees of workflows."""
+    """Fills the worktrees of workflows."""
 
     def __init__(
         self,
         repository: RepositoryGit,
         workplace: WorkplaceGit,
         *,
-        trees: Path,
         include: Sequence[str] = (),
         setup: Sequence[Sequence[str]] = (),
     ) -> None:
-        """Make worktrees below *trees*, with the ignored files *include*, and run the commands *setup* in new ones."""
+        """Give new worktrees the ignored files *include* of the main checkout, and run the commands *setup* in them."""
         self._repository = repository
         self._workplace = workplace
-        self._trees = trees
         self._include = tuple(include)
         self._setup = tuple(tuple(command) for command in setup)
-
-    def path_of(self, adw_id: str) -> Path:
-        """Return where the worktree of a workflow is, or would be."""
-        return self._trees.resolve() / check_adw_id(adw_id)
-
-    def plan(
-        self, adw_id: str, *, title: str, issue_number: int | None = None, issue_class: str | None = None
-    ) -> WorktreePlan:
-        """Return where and from what; the default branch is fetched, or taken as last known when nobody answers."""
-        base = self._repository.default_branch()
-        start, notices = self._start_of(base)
-
-        return WorktreePlan(
-            adw_id=check_adw_id(adw_id),
-            path=self.path_of(adw_id),
-            branch=branch_name(adw_id, issue_number=issue_number, title=title, issue_class=issue_class),
-            base=base,
-            start=start,
-            notices=notices,
-        )
-
-    def _start_of(self, base: str) -> tuple[str, tuple[str, ...]]:
-        try:
-            return self._repository.fetch(base), ()
-        except GitUnreachable as exc:
-            known = self._repository.last_known(base)
-            if known is None:
-                raise
-            return known, (f"{exc}; the worktree starts from {base} as it was last known, {known[:12]}",)
-
-    def prepare(self, plan: WorktreePlan, *, ports: PortPair | None = None, run: SetupRunner | None = None) -> Prepared:
-        """Make what *plan* says, or find it made, and fill it."""
-        worktree = self._repository.add_worktree(plan.path, branch=plan.branch, start=plan.start, reason=plan.reason)
-        copied, notices = self.fill(plan.path, ports=ports, run=run)
-
-        return Prepared(worktree=worktree, copied=copied, notices=(*plan.notices, *notices))
 
     def fill(
         self, path: Path, *, ports: PortPair | None = None, run: SetupRunner | None = None
@@ -140,26 +72,6 @@ class Worktrees:
             return ()
 
         return (f"{PORTS_FILE} is not ignored by git: add it to .gitignore, or an agent may commit it",)
-
-    def check(self, adw_id: str, *, branch: str, commits: Sequence[str] = ()) -> Worktree:
-        """
-        Return the worktree of a workflow that goes on; raise GitError when it is not what was recorded.
-
-        It must be a linked worktree of its own, locked for this workflow, on *branch*, and *commits* must exist.
-        """
-        path = self.path_of(adw_id)
-        found = next((entry for entry in self._repository.worktrees() if entry.path == path), None)
-        if found is None or found.is_prunable:
-            raise GitError(f"the worktree {path} is gone: go on from an earlier phase, or roll the workflow back")
-        self._workplace.git_dir(path)
-        if found.lock_reason != lock_reason(adw_id):
-            raise GitError(f"the worktree {path} is locked with {found.lock_reason!r}: it is not that of {adw_id}")
-        if found.branch != branch:
-            raise GitError(f"the worktree {path} is on {found.branch or 'no branch'}, not on {branch}: check that out")
-        if lost := [commit for commit in commits if not self._workplace.has_commit(path, commit)]:
-            raise GitError(f"the commit {lost[0]} of workflow {adw_id} is lost: go on from an earlier phase")
-
-        return found
 
     def _copy_included(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return what was copied from the main checkout, and a sentence for each file that could not be."""
