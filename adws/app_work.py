@@ -159,6 +159,7 @@ class WorkRoom:
             effects_of=self.space.workspace.ledger,
             release=self.space.workspace.release,
             report=self.space.report,
+            max_cost_usd=app.settings.quota_max_cost,
         )
 
     def _clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:

@@ -24,11 +24,17 @@ class Draft:
     """A document being changed; `document` and `events` go into one write."""
 
     def __init__(
-        self, document: WorkflowDocument, machine: WorkflowStateMachine, *, now: Callable[[], datetime]
+        self,
+        document: WorkflowDocument,
+        machine: WorkflowStateMachine,
+        *,
+        now: Callable[[], datetime],
+        max_cost_usd: float | None = None,
     ) -> None:
         self.document = document.changed(phases=list(document.phases))
         self.machine = machine
         self.now = now
+        self.max_cost_usd = max_cost_usd  #: the cap of the settings, for documents that have none; None: no cap
         self.events: list[Event] = []
         self.at = now()  #: the one moment of this write
         self.text = timestamps.to_text(self.at)

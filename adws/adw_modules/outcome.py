@@ -35,9 +35,10 @@ class RunReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspended:
-    """The attempt was ended on order (drain, pause, stop, lost lease): it does not count."""
+    """The attempt was ended on order (drain, pause, stop, lost lease): it does not count, but what it used does."""
 
     reason: str
+    usage: Usage | None = None  #: what an agent used until then
 
 
 # --- what the engine answers -----------------------------------------------------------------------------------

@@ -97,6 +97,7 @@ class EngineParts:
     effects_of: Callable[[WorkSession], EffectMaker | None] = lambda _session: None  #: the ledger, for runners
     release: Callable[[WorkSession], None] = lambda _session: None  #: gives back what only work at hand may hold
     report: Callable[[WorkSession], None] = lambda _session: None  #: tells the outside how the work stands
+    max_cost_usd: float | None = None  #: what a workflow without a cap of its own may cost; None: no cap
 
 
 class WorkSession:
@@ -400,7 +401,7 @@ class WorkSession:
         if machine is None:
             machine = WorkflowStateMachine.of(self.document, now=self._parts.clock.now)
 
-        return Draft(self.document, machine, now=self._parts.clock.now)
+        return Draft(self.document, machine, now=self._parts.clock.now, max_cost_usd=self._parts.max_cost_usd)
 
     def _save(self, draft: Draft) -> None:
         self._owned.save(draft.finished(), events=draft.events)
