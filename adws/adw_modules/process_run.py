@@ -1,10 +1,10 @@
 """
 Run one command to its end, whatever it does.
 
-It runs in a session of its own, without input, and is recorded before it executes anything: until the record is
-durable it waits at a pipe, and if we die before that, it ends without having run. Three clocks and the orders of people
-end it: first asked, then killed, together with all that it started. When this returns, nothing of it runs any more;
-what could not be ended is named.
+It runs in a session of its own, without input but for a file, and is recorded before it executes anything: until the
+record is durable it waits at a pipe, and if we die before that, it ends without having run. Three clocks and the orders
+of people end it: first asked, then killed, together with all that it started. When this returns, nothing of it runs any
+more; what could not be ended is named.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 PIPE_SECONDS = 5.0
 
 #: Waits for our word, then becomes the command: same pid, same start time. No word means that we died: do nothing.
-_WAIT = 'read -r adw_go || exit 125; unset adw_go; exec "$@" </dev/null'
+_WAIT = 'read -r adw_go || exit 125; adw_in=$1; unset adw_go; shift; exec "$@" <"$adw_in"'
 _CHUNK = 65_536
 #: Reads after the end: far more than a pipe can hold.
 _LAST_READS = 64
@@ -59,6 +59,7 @@ class CommandLine:
     stderr_path: Path | None = None
     max_output_bytes: int = MAX_OUTPUT_BYTES  #: of each of the two files
     grace_seconds: float = GRACE_SECONDS  #: from being asked to end to being killed
+    stdin_path: Path | None = None  #: absolute; what it reads, None: nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +151,7 @@ def _unusable(name: str, subtype: str, message: str) -> RunFailed:
 
 def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - running the user's command is what this is for
-        ["/bin/sh", "-c", _WAIT, "sh", *argv],
+        ["/bin/sh", "-c", _WAIT, "sh", str(command.stdin_path or os.devnull), *argv],
         cwd=command.cwd,
         env={**command.env, TOKEN_VARIABLE: token},
         stdin=subprocess.PIPE,

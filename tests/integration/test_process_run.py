@@ -605,3 +605,25 @@ def test_a_link_in_place_of_an_output_file_is_not_followed(lab, tmp_path):
 
     assert not target.exists()
     assert lab.records == []
+
+
+# --- what it reads ---------------------------------------------------------------------------------------------
+
+
+def test_a_command_reads_the_file_it_was_given_and_nothing_of_ours(lab):
+    """
+    The shell line that waits for our word reads one line of its input: it must not eat a line of the file.
+    """
+    told = lab.place / "a file; with 'marks'"
+    told.write_text("first\nsecond\n")
+
+    end = lab.sh('cat; env | grep -c "^adw_" || true', stdin_path=told)
+
+    assert (end.exit_code, lab.said) == (0, ["first", "second", "0"])
+
+
+def test_an_input_that_is_gone_is_a_failure(lab):
+    end = lab.sh("echo ran", stdin_path=lab.place / "missing")
+
+    assert end.exit_code not in {0, None}
+    assert "ran" not in lab.said

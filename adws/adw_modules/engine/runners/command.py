@@ -7,41 +7,22 @@ tokens are never among them, whoever names them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from adws.adw_modules.attempt_files import AttemptFiles
-from adws.adw_modules.durable_file import TooLarge
-from adws.adw_modules.engine.runners.phase_result import MAX_RESULT_BYTES, bad_result, parse_result, report_of
-from adws.adw_modules.errors import RunFailed, UnsafePath
+from adws.adw_modules.engine.runners.phase_files import OWN_SECRETS, environment, read_result, told
+from adws.adw_modules.engine.runners.phase_result import report_of
+from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import PhaseContext
-from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.outcome import RunReport, Suspended
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.process_run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process
 from adws.adw_modules.process_tree import GRACE_SECONDS
 from adws.adw_modules.redaction import Redactor
 from adws.adw_modules.workflow import Gate, PhaseSpec, Timeouts
-
-#: Variables that a command gets when they are set, besides all that begin with LC_.
-ALLOWED_VARIABLES = ("PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR")
-#: Variables that no command gets: with them it could act in adw's name.
-OWN_SECRETS = frozenset(
-    {
-        "ADW_DATABASE_URL",
-        "ADW_FORGE_KEY",
-        "ADW_GITHUB_TOKEN",
-        "ADW_WEBHOOK_SECRET",
-        "DATABASE_URL",
-        "GH_TOKEN",
-        "GITHUB_PAT",
-        "GITHUB_TOKEN",
-        "GITHUB_WEBHOOK_SECRET",
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +96,10 @@ class CommandRunner:
         return CommandLine(
             argv=argv or ("/bin/sh", "-c", shell),
             cwd=context.cwd,
-            env={**self._environment(phase, context), **self._told(context, files)},
+            env={
+                **environment(parts.env, phase.env, context, own_secrets=parts.own_secrets),
+                **told(context, files, redactor=parts.redactor),
+            },
             max_output_bytes=parts.max_output_bytes,
             grace_seconds=parts.grace_seconds,
         )
@@ -131,40 +115,12 @@ class CommandRunner:
             on_line=lambda _stream, line: context.say(line),
         )
 
-    def _environment(self, phase: PhaseSpec, context: PhaseContext) -> dict[str, str]:
-        names = {*ALLOWED_VARIABLES, *phase.env}
-        given = {
-            name: value for name, value in self._parts.env.items() if name in names or name.startswith("LC_")
-        } | dict(context.env)
-        allowed = {name: value for name, value in given.items() if name not in self._parts.own_secrets}
-
-        return {**allowed, "PWD": str(context.cwd)}
-
-    def _told(self, context: PhaseContext, files: AttemptFiles) -> dict[str, str]:
-        """Write down for the command what it works on, and return the variables that say where."""
-        document = context.document
-        issue: JsonObject = document.issue.model_dump(mode="json") if document.issue else {}
-        about: JsonObject = {**issue, "number": document.issue_number, "repository": document.repository}
-
-        return {
-            "ADW_ID": document.adw_id,
-            "ADW_ISSUE_NUMBER": "" if document.issue_number is None else str(document.issue_number),
-            "ADW_PHASE": context.phase,
-            "ADW_ATTEMPT": str(context.attempt_number),
-            "ADW_RESULT_FILE": str(files.result),
-            "ADW_ISSUE_FILE": str(files.write("issue.json", self._clean(about))),
-            "ADW_HINTS_FILE": str(files.write("hints.json", self._clean(list(context.hints)))),
-        }
-
-    def _clean(self, value: object) -> bytes:
-        return self._parts.redactor.scrub_bytes(json.dumps(value, ensure_ascii=False, indent=1).encode())
-
     def _report(self, phase: PhaseSpec, end: ProcessEnd, files: AttemptFiles) -> RunReport:
         name = _name_of(phase)
         failure = failure_of(end, tool=name)
         report = RunReport(ok=False, error=failure)
         try:
-            result = self._result(files)
+            result = read_result(files, redactor=self._parts.redactor)
             report = replace(report, result=result)
             if failure is None:
                 report = report_of(result, summary=_summary(name, end))
@@ -177,20 +133,6 @@ class CommandRunner:
             exit_code=end.exit_code,
             output_files=files.existing(),
         )
-
-    def _result(self, files: AttemptFiles) -> JsonObject:
-        """Return what the command wrote to its result file, {} when it wrote none; raise RunFailed."""
-        try:
-            raw = files.read("result.json", max_bytes=MAX_RESULT_BYTES)
-        except (TooLarge, UnsafePath, OSError) as exc:
-            raise bad_result(str(exc)) from exc
-        if raw is None:
-            return {}
-
-        clean = self._parts.redactor.scrub_bytes(raw)
-        if clean != raw:
-            files.write("result.json", clean)
-        return parse_result(clean)
 
 
 def failure_of(end: ProcessEnd, *, tool: str) -> RunFailed | None:
