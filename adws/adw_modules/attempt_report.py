@@ -1,18 +1,23 @@
 """
 What a document keeps of the report of an attempt.
 
-Pure. A result is kept as plain JSON or not at all, so that a phase sees the same before and after a restart.
+Pure. A result is kept as plain JSON or not at all, so that a phase sees the same before and after a restart. What an
+attempt cost is added to the sums of the workflow in the write that ends it, however it ended; sums never go down.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from adws.adw_modules import cost_rules
+from adws.adw_modules.cost_entries import money
 from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.outcome import RunReport
 from adws.adw_modules.state_record import as_json
 
 if TYPE_CHECKING:
+    from adws.adw_modules.agent import Usage
+    from adws.adw_modules.document import Cost
     from adws.adw_modules.document_draft import Draft
     from adws.adw_modules.json_value import JsonObject
 
@@ -24,8 +29,11 @@ def said_by(report: RunReport) -> JsonObject | None:
         said["summary"] = report.summary
     if report.exit_code is not None:
         said["exit_code"] = report.exit_code
-    if report.cost_usd is not None:
-        said["cost_usd"] = report.cost_usd
+    cost = _cost_of(report)
+    if cost is not None:
+        said["cost_usd"] = cost
+    if report.usage is not None:
+        said["usage"] = _kept(report.usage)
     if report.output_files:
         said["output_files"] = list(report.output_files)
 
@@ -58,10 +66,71 @@ def without_traceback(error: JsonObject) -> JsonObject:
     return {name: value for name, value in error.items() if name != "traceback"}
 
 
+# --- costs -----------------------------------------------------------------------------------------------------
+
+
 def add_cost(draft: Draft, phase: str, report: RunReport) -> None:
     """Add what the attempt cost to the sums of the workflow; a failed attempt cost money too."""
-    if report.cost_usd is None:
+    _add(draft, phase, _cost_of(report), report.usage)
+
+
+def charge(draft: Draft, index: int, usage: Usage) -> None:
+    """
+    Keep what the newest attempt of a phase used that ended without a report, and add it to the sums.
+
+    For attempts that were ended on order, parked or cut off. An attempt is charged once: one whose report has a usage
+    is left alone.
+    """
+    record = draft.phase(index)
+    newest = record.attempts[-1]
+    said: JsonObject = dict(newest.report or {})
+    if "usage" in said:
         return
-    cost = draft.document.cost
-    by_phase = {**cost.by_phase, phase: cost.by_phase.get(phase, 0.0) + report.cost_usd}
-    draft.document.cost = cost.model_copy(update={"total_usd": cost.total_usd + report.cost_usd, "by_phase": by_phase})
+    cost = cost_rules.counted(usage)
+    said["usage"] = _kept(usage)
+    if cost is not None:
+        said["cost_usd"] = cost
+    draft.change_phase(index, attempts=[*record.attempts[:-1], newest.changed(report=said)])
+
+    _add(draft, record.name, cost, usage)
+
+
+def _add(draft: Draft, phase: str, cost: float | None, usage: Usage | None) -> None:
+    if cost is None and usage is None:
+        return
+    draft.document.cost = _grown(draft.document.cost, phase, cost, usage)
+    cap = cost_rules.cap_of(draft.document, draft.max_cost_usd)
+    warning = cost_rules.warning_for(draft.document, cap)
+    if warning is None:
+        return
+    draft.document.cost = draft.document.cost.changed(warned_at=cap)
+    told: JsonObject = {"cap_usd": cap, "spent_usd": draft.document.cost.total_usd, "message": warning}
+    draft.tell("budget_warning", data=told)
+
+
+def _grown(cost: Cost, phase: str, usd: float | None, usage: Usage | None) -> Cost:
+    more = usd or 0.0
+    by_provider, tokens = cost.by_provider, cost.tokens
+    if usage is not None:
+        by_provider = {**by_provider, usage.provider: by_provider.get(usage.provider, 0.0) + more}
+        counts = {name: count for name, count in usage.tokens.to_json().items() if isinstance(count, int)}
+        tokens = {**tokens, **{name: tokens.get(name, 0) + count for name, count in counts.items()}}
+    is_reckoned = usd is not None and usage is not None and usage.is_estimated
+
+    return cost.changed(
+        total_usd=cost.total_usd + more,
+        by_phase=cost.by_phase if usd is None else {**cost.by_phase, phase: cost.by_phase.get(phase, 0.0) + more},
+        by_provider=by_provider,
+        tokens=tokens,
+        is_estimated=cost.is_estimated or is_reckoned,
+    )
+
+
+def _cost_of(report: RunReport) -> float | None:
+    """Return what counts as money; what an agent used decides, where there is one."""
+    return money(report.cost_usd) if report.usage is None else cost_rules.counted(report.usage)
+
+
+def _kept(usage: Usage) -> JsonObject:
+    """Return the usage as the document keeps it: an amount that is none is not known."""
+    return {**usage.to_json(), "cost_usd": money(usage.cost_usd)}
