@@ -114,6 +114,9 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "attempt_failed": "An attempt failed; `data` has the classified error.",
         "attempt_interrupted": "An attempt was cut off by a crash. It counts.",
         "attempt_suspended": "An attempt was ended on order; `data` has the order. It does not count.",
+        "attempt_parked": "A quota is used up; `data` has until when the phase waits. The attempt does not count.",
+        "breaker_waited": "A phase waits for an outside party that is out of order; `data` has until when. No attempt.",
+        "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",
         "phase_completed": "A phase is complete, its gates passed.",
         "phase_failed": "A phase failed for good; `data` has the terminal reason.",
         "phase_skipped": "A phase that is not required was left out; `data` has why.",
@@ -135,6 +138,10 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "rollback_begun": "A rollback was begun; `data` has the reason and the steps.",
         "rollback_step": "A step of a rollback is over; `data` has what came of it.",
         "rolled_back": "Nothing is left of the workflow but what was kept on request.",
+        "breaker_opened": "The end of an attempt opened a breaker; `data` has the party, until when, and why.",
+        "breaker_closed": "An attempt showed that a party works again, and closed its breaker; `data` has the party.",
+        "breaker_waited": "A phase waits because a breaker is open; `data` has the party and until when. "
+        "No attempt is used.",
         "recovered": "A workflow whose owner was gone was made ready to go on; `data` has the evidence.",
     }
 )

@@ -1,0 +1,278 @@
+"""
+The outside parties of a phase, and the breakers between: who is asked before an attempt, and what is said after it.
+
+An open breaker makes the phase wait and uses no attempt. What counts is decided by the class of the failure, never by
+its text: a party that answered, even with a refusal of this one request, is a party that works.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerRegistry, CircuitState
+from adws.adw_modules.error_handler import ErrorFacts
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.interfaces_durability import Permit
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.retry_decision import QUOTA_MARGIN_SECONDS, first_line
+from adws.adw_modules.workflow import CLEAN, SHIP
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.workflow import PhaseSpec
+
+logger = logging.getLogger("adw.engine")
+
+#: The party behind issues and pull requests, and that behind the git remote.
+GITHUB, GIT = "github", "git"
+
+#: Seconds that a breaker stays open when only a person can help: long enough that not every workflow runs into it.
+PERSON_SECONDS = 900.0
+#: No breaker is opened for longer than this, whatever a party says.
+MAX_SHUT = timedelta(days=31)
+#: How timeout(1) ends.
+TIMEOUT_EXIT = 124
+#: A permit outlives the wall clock of its phase by this: its gates come after that.
+PERMIT_MARGIN_SECONDS = 900.0
+#: The same for a phase without a wall clock.
+PERMIT_SECONDS = 4 * 3600.0
+
+
+class Finding(Enum):
+    """What the end of an attempt says about a party."""
+
+    ANSWERED = "answered"  #: it works
+    FAILED = "failed"  #: one failure more
+    SHUT = "shut"  #: nobody gets an answer before a certain moment: it is opened at once
+    NOTHING = "nothing"  #: it was not asked, or nobody can tell
+
+
+#: class of an error (`error_classes`) -> what it says; every other class means that the party answered
+FINDINGS: Mapping[str, Finding] = MappingProxyType(
+    {
+        **dict.fromkeys(("overloaded", "server", "network", "rate_limited", "timeout"), Finding.FAILED),
+        **dict.fromkeys(("quota_window", "auth", "billing"), Finding.SHUT),
+        # What goes wrong on this side says nothing about the other one.
+        **dict.fromkeys(
+            ("killed", "crashed", "interrupted", "missing", "permission", "dependency", "config", "version", "tls"),
+            Finding.NOTHING,
+        ),
+        **dict.fromkeys(("disk", "port", "memory", "descriptors", "busy", "conflict", "database"), Finding.NOTHING),
+        **dict.fromkeys(
+            ("state", "storage", "commit_unknown", "ownership", "illegal", "bug", "taken"), Finding.NOTHING
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wait:
+    """A phase may not begin: the breaker of one of its parties is open."""
+
+    party: str
+    at: datetime  #: ask again then
+    reason: str  #: one sentence for people
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BreakerNews:
+    """What an attempt did to a breaker, for an event: `draft.tell(news.event_type, index, data=news.data)`."""
+
+    event_type: str  #: breaker_opened | breaker_closed
+    data: JsonObject = field(default_factory=dict)
+
+
+def finding_of(facts: ErrorFacts | None) -> Finding:
+    """Return what the end of an attempt says about its parties; None: it went well."""
+    if facts is None:
+        return Finding.ANSWERED
+    # Our own clocks, and timeout(1), end what takes long: that is no word about who it talked to.
+    if facts.klass == "timeout" and (
+        facts.metadata.get("timed_out") or facts.metadata.get("exit_code") == TIMEOUT_EXIT
+    ):
+        return Finding.NOTHING
+
+    return FINDINGS.get(facts.klass, Finding.ANSWERED)
+
+
+def is_about(party: str, facts: ErrorFacts) -> bool:
+    """Say whether a failure is one of *party*: shipping talks to two, and the type of the error says which it was."""
+    if party == GIT:
+        return facts.error_type.startswith("Git")
+    if party == GITHUB:
+        return facts.error_type.startswith("Forge")
+
+    return True
+
+
+def shut_until(facts: ErrorFacts, now: datetime) -> datetime:
+    """Return until when nobody gets an answer: as the party said, else for as long as the class is worth."""
+    told = _told(facts) or now + min(timedelta(seconds=min(facts.retry_delay or PERSON_SECONDS, 1e9)), MAX_SHUT)
+    # A quota is open again a little later than it says.
+    margin = timedelta(seconds=QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0)
+
+    return min(told, now + MAX_SHUT) + margin
+
+
+def _told(facts: ErrorFacts) -> datetime | None:
+    text = facts.metadata.get("retry_at")
+    try:
+        return timestamps.parse(text) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None  # what cannot be read was not said
+
+
+class Parties:
+    """The breakers around the attempts of a process: asked before one begins, told how it ended."""
+
+    def __init__(
+        self,
+        breakers: CircuitBreakerRegistry,
+        *,
+        clock: Clock,
+        provider_of: Callable[[PhaseSpec], str] = lambda _phase: "",
+        forge: str = "none",
+        has_remote: bool = False,
+        scrub: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        """
+        *provider_of* names whom the agent of a phase asks, "" when it has no agent; *forge* is its kind.
+
+        *has_remote* says whether there is a git remote to ship to; *scrub* takes secrets out of a line.
+        """
+        self._breakers = breakers
+        self._clock = clock
+        self._provider_of = provider_of
+        self._scrub = scrub
+        self._shipping = (*((GITHUB,) if forge == GITHUB else ()), *((GIT,) if has_remote else ()))
+        self._permits: dict[tuple[str, str], dict[str, Permit]] = {}  #: (workflow, phase) -> party -> its permit
+        self._guard = threading.Lock()
+
+    def parties_of(self, phase: PhaseSpec) -> tuple[str, ...]:
+        """Return the outside parties that *phase* needs; () for one that needs nobody."""
+        if phase.runner in {SHIP, CLEAN}:
+            return self._shipping
+        provider = self._provider_of(phase)
+
+        return (provider,) if provider else ()
+
+    def may_begin(self, document: WorkflowDocument, phase: PhaseSpec) -> Wait | None:
+        """
+        Take a permit of every party of *phase*; None: it may begin, and `settle` or `let_go` has to follow.
+
+        When one of them refuses, nothing is taken, and the answer says when to ask again.
+        """
+        got: dict[str, Permit] = {}
+        for party in self.parties_of(phase):
+            breaker = self._breakers.get(party)
+            permit = breaker.acquire(seconds=_lifetime(phase))
+            if permit is None:
+                for taken, earlier in got.items():
+                    self._breakers.get(taken).give_back(earlier)
+                return self._wait(breaker)
+            got[party] = permit
+        if got:
+            with self._guard:
+                self._permits[document.adw_id, phase.name] = got
+
+        return None
+
+    def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> tuple[BreakerNews, ...]:
+        """
+        Say, while an attempt runs, that its parties answer: others need not wait for the end of a long trial.
+
+        The attempt keeps its permits; how it ends is still counted.
+        """
+        news = []
+        with self._guard:
+            held = self._permits.get((document.adw_id, phase.name), {})
+        for party, permit in tuple(held.items()):
+            breaker = self._breakers.get(party)
+            # While it is closed only the end counts: who begins to answer and then fails is a party that fails.
+            if breaker.state is not CircuitState.HALF_OPEN or breaker.record_success(permit) is None:
+                continue
+            news.append(_news(breaker, CircuitState.CLOSED, ""))
+            held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
+
+        return tuple(news)
+
+    def settle(self, document: WorkflowDocument, phase: PhaseSpec, facts: ErrorFacts | None) -> tuple[BreakerNews, ...]:
+        """
+        Say how an attempt ended, None for success, and give its permits back; return what that did to breakers.
+
+        Call it before the finishing write, and put the answer's events into that. An attempt that was suspended is
+        not settled but `let_go`.
+        """
+        held = self._taken(document, phase)
+        news = []
+        for party in self.parties_of(phase):
+            breaker = self._breakers.get(party)
+            state = self._record(breaker, held.get(party), facts)
+            if state is not None:
+                news.append(_news(breaker, state, facts.klass if facts else ""))
+
+        return tuple(news)
+
+    def let_go(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
+        """Give the permits of an attempt back of which nobody knows what came; may be repeated."""
+        for party, permit in self._taken(document, phase).items():
+            self._breakers.get(party).give_back(permit)
+
+    def _taken(self, document: WorkflowDocument, phase: PhaseSpec) -> dict[str, Permit]:
+        with self._guard:
+            return self._permits.pop((document.adw_id, phase.name), {})
+
+    def _record(self, breaker: CircuitBreaker, permit: Permit | None, facts: ErrorFacts | None) -> CircuitState | None:
+        if facts is None:
+            return breaker.record_success(permit)
+        finding = finding_of(facts) if is_about(breaker.executor_id, facts) else Finding.NOTHING
+        reason = self._scrub(f"{facts.klass}: {first_line(facts.message)}")
+        if finding is Finding.ANSWERED:
+            return breaker.record_success(permit)
+        if finding is Finding.FAILED:
+            return breaker.record_failure(permit, reason=reason)
+        if finding is Finding.SHUT:
+            return breaker.open_until(shut_until(facts, self._clock.now()), reason, permit)
+        if permit is not None:
+            breaker.give_back(permit)
+
+        return None
+
+    def _wait(self, breaker: CircuitBreaker) -> Wait:
+        now, row = self._clock.now(), breaker.row
+        # Between the refusal and this look it may have opened up: then there is no need to wait.
+        at = breaker.refused_until() or now
+        why = f" ({row.reason})" if row.reason else ""
+        what = "is tried by another workflow after it failed" if row.permits else "keeps failing"
+
+        return Wait(
+            party=row.name,
+            at=at,
+            reason=f"{row.name} {what}{why}: asked again at {timestamps.to_text(at)}, or after "
+            f"adw breakers reset {row.name}",
+        )
+
+
+def _lifetime(phase: PhaseSpec) -> float:
+    wall = phase.timeouts.wall
+
+    return PERMIT_SECONDS if wall is None else wall + PERMIT_MARGIN_SECONDS
+
+
+def _news(breaker: CircuitBreaker, state: CircuitState, klass: str) -> BreakerNews:
+    name = "breaker_opened" if state is CircuitState.OPEN else "breaker_closed"
+    data: JsonObject = {"party": breaker.executor_id}
+    if state is CircuitState.OPEN:
+        row = breaker.row
+        data |= {"reopens_at": row.reopens_at, "reason": row.reason, "class": klass}
+    logger.warning("A breaker changed its state", extra={"action": name, **data})
+
+    return BreakerNews(event_type=name, data=data)
