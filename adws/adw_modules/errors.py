@@ -323,10 +323,11 @@ class GitUnreachable(GitError):
 class PathsNotAllowed(AdwError):
     """A phase changed files that its definition does not let it change."""
 
-    def __init__(self, phase: str, paths: Sequence[str]) -> None:
+    def __init__(self, phase: str, paths: Sequence[str], done: str = "undo it") -> None:
+        """*done* says what became of them, or has to."""
         more = f" and {len(paths) - 10} more" if len(paths) > 10 else ""
         super().__init__(
-            f"{phase} changed files outside its allowed_paths: {', '.join(paths[:10])}{more}; undo it, or allow it"
+            f"{phase} changed files outside its allowed_paths: {', '.join(paths[:10])}{more}; {done}, or allow it"
         )
         self.phase, self.paths = phase, tuple(paths)
 

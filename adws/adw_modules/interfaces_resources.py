@@ -102,6 +102,12 @@ class GitWorkplace(Protocol):
     def patch_of_changes(self, path: Path) -> bytes:
         """Return what is not committed, untracked files included, as a patch."""
 
+    def patch_of_paths(self, path: Path, base: str, names: Sequence[str]) -> bytes:
+        """Return what was done to the files *names* since *base*, committed or not, as a patch."""
+
+    def put_back(self, path: Path, base: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Make the files *names* what they were at *base*; return those that had to be left as they are."""
+
     def rebase(self, path: Path, onto: str) -> tuple[str, ...]:
         """Rebase onto a commit; return the files in conflict, and then nothing is changed."""
 
@@ -177,6 +183,8 @@ class Spending:
     places: tuple[Reservation, ...] = ()
     spent_today: float = 0.0  #: US dollars since midnight UTC, by all workflows
     spent_by_asker: float = 0.0  #: US dollars of the workflow that asks, in all
+    cap_of_asker: float | None = None  #: what a person allowed it to cost; None: the limit of the settings holds
+    spent_today_by_provider: Mapping[str, float] = field(default_factory=dict)  #: the same as spent_today
 
 
 class Quotas(Protocol):

@@ -80,6 +80,57 @@ def test_a_patch_brings_uncommitted_work_back_and_changes_nothing(lab, tree):
 # --- rebase ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("is_committed", [False, True], ids=["changed", "committed"])
+def test_files_are_put_back_to_a_commit_and_all_others_stay(lab, tree, tmp_path, is_committed):
+    """
+    What was done to them can be brought back from the patch; a file with a star in its name means itself alone.
+    """
+    (tree / "gone.txt").write_text("to be deleted")
+    (tree / "kept.txt").write_text("one")
+    base = lab.workplace.commit_all(tree, "before the phase")
+    (tree / "gone.txt").unlink()
+    (tree / "app.py").write_text("print('two')\n")
+    (tree / "deep" / "er").mkdir(parents=True)
+    (tree / "deep" / "er" / "ünï *.bin").write_bytes(bytes(range(256)))
+    (tree / "link").symlink_to("/etc")
+    (tree / "kept.txt").write_text("two")
+    (tree / "k*").write_text("star")
+    (tree / ".ports.env").write_text("PORT=1")
+    if is_committed:
+        lab.workplace.commit_all(tree, "of the agent")
+        (tree / "app.py").write_text("print('three')\n")
+    names = ("app.py", "deep/er/ünï *.bin", "gone.txt", "k*", "link")
+    after = {name: (tree / name).read_bytes() for name in names[:2]}
+
+    patch = lab.workplace.patch_of_paths(tree, base, names)
+    assert lab.workplace.put_back(tree, base, names) == ()
+
+    assert lab.workplace.status(tree) == ("kept.txt",)
+    assert lab.workplace.changed_files(tree, base) == ()
+    assert ((tree / "kept.txt").read_text(), (tree / "gone.txt").read_text()) == ("two", "to be deleted")
+    assert (tree / "app.py").read_text() == "print('one')\n"
+    assert not (tree / "deep").exists()
+    assert not (tree / "link").is_symlink()
+    assert (tree / ".ports.env").exists()
+    (tmp_path / "patch").write_bytes(patch)
+    git(tree, "apply", str(tmp_path / "patch"))
+    assert {name: (tree / name).read_bytes() for name in names[:2]} == after
+    assert ((tree / "link").readlink(), (tree / "gone.txt").exists()) == (Path("/etc"), False)
+
+
+def test_a_repository_of_its_own_is_not_put_back(lab, tree):
+    git(tree, "init", "-q", "clone")
+    (tree / "clone" / "x").write_text("x")
+    git(tree / "clone", "add", "x")
+    git(tree / "clone", "commit", "-q", "-m", "Begin")
+    base = lab.repository.commit_of("HEAD")
+    names = lab.workplace.status(tree)
+
+    assert names == ("clone/",)
+    assert lab.workplace.put_back(tree, base, names) == ("clone/",)
+    assert (tree / "clone" / "x").exists()
+
+
 def test_a_rebase_moves_the_work_onto_the_new_base(lab, tree):
     (tree / "mine.txt").write_text("mine")
     lab.workplace.commit_all(tree, "mine")

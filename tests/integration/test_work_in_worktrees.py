@@ -146,7 +146,22 @@ def test_files_outside_the_allowed_paths_fail_the_phase(lab):
 
     document = lab.document(adw_id)
     assert document.current_state == "failed"
-    assert "outside its allowed_paths: plan.md" in document.phases[0].last_failure_reason
+    assert "outside its allowed_paths: plan.md; they are as they were" in document.phases[0].last_failure_reason
+    assert not (Path(document.worktree_path) / "plan.md").exists()
+    kept = lab.home / "state" / adw_id / "phases" / "plan" / "attempt-1.put-back.patch"
+    assert "+steps" in kept.read_text()
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_next_attempt_is_not_judged_by_the_files_of_an_earlier_one(lab):
+    shell = "if test $ADW_ATTEMPT = 1; then echo x > stray.txt; exit 1; fi; mkdir -p docs; echo fine > docs/a.md"
+    adw_id = lab.start(replace(PLAN, shell=shell, allowed_paths=("docs/",)))
+
+    lab.work()
+
+    document = lab.document(adw_id)
+    assert (document.current_state, document.phases[0].attempts_used) == ("completed", 2)
+    assert git(Path(document.worktree_path), "ls-files").split() == [".gitignore", "app.py", "docs/a.md"]
 
 
 def move_base(lab, content: str) -> None:

@@ -36,6 +36,7 @@ class MemoryGit:
     push_answer: PushResult | None = None
     root: Path = Path("/repo")
     is_offline: bool = False
+    not_put_back: tuple[str, ...] = ()
 
     # --- GitRepository -----------------------------------------------------------------------------------------
 
@@ -120,6 +121,17 @@ class MemoryGit:
             for name in self.changed_files(path, base)
         )
 
+    def patch_of_paths(self, path: Path, base: str, names) -> bytes:
+        return "".join(f"{name}: {self.files[path].get(name, '')}\n" for name in names).encode()
+
+    def put_back(self, path: Path, base: str, names):
+        if {*names} & {*self.changed_files(path, base)}:
+            self.heads[self.trees[path].branch] = base
+        for name in names:
+            self.files[path].pop(name, None)
+        self.files[path].update({name: text for name, text in self.commits[base].items() if name in names})
+        return self.not_put_back
+
     def rebase(self, path: Path, onto: str):
         if not self.conflicts:
             self.files[path] = {**self.commits[onto], **self.files[path]}
@@ -145,6 +157,7 @@ class SpaceWorld(World):
         self.git = git or MemoryGit()
         self.ports, self.quotas = MemoryPorts(), MemoryQuotas()
         self.filled: list[Path] = []
+        self.kept: list[str] = []
         self.space = self.new_space()
         self.engine = replace(self.engine, **hooks(self.space), runners={**self.engine.runners, **(runners or {})})
 
@@ -158,9 +171,14 @@ class SpaceWorld(World):
                 ports=self.ports,
                 quotas=self.quotas,
                 trees_dir=Path("/repo/trees"),
+                keep_patch=self._keep,
                 fill=lambda _session, path: self.filled.append(path),
             )
         )
+
+    def _keep(self, context, patch: bytes) -> str:
+        self.kept.append(patch.decode())
+        return f"attempt-{context.attempt_number}.patch"
 
     def effect(self, key: str):
         return next((found for found in self.document.resources if found.key == key), None)

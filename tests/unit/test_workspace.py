@@ -304,9 +304,62 @@ def test_a_change_outside_the_allowed_paths_fails_the_attempt_and_names_the_file
 
     world.attempt()
 
-    reason = world.record("document").last_failure_reason
-    assert "document changed files outside its allowed_paths: app.py;" in reason
+    assert world.record("document").last_failure_reason == (
+        "document changed files outside its allowed_paths: app.py; they are as they were before, "
+        "and attempt-1.patch has what was changed: keep off them, or allow it"
+    )
     assert world.git.heads[BRANCH] == "c0"
+    assert world.git.files[TREE] == {"docs/a.txt": "x", "README.md": "x", "app.py": "one"}
+    assert world.kept == ["app.py: two\n"]
+
+
+def test_what_is_left_where_it_was_is_named():
+    world = world_of(phase("document", allowed_paths=("docs/",)), git=MemoryGit(not_put_back=("clone/",)))
+    world.runner.add("document", editing(world.git, **{"clone/": "x"}))
+
+    world.attempt()
+
+    assert "before, but for clone/, which adw does not remove, and" in world.record("document").last_failure_reason
+
+
+def test_that_it_could_not_be_put_back_is_said_and_is_the_same_failure():
+    world = world_of(phase("document", allowed_paths=("docs/",)))
+    world.runner.add("document", editing(world.git, **{"app.py": "two"}))
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    world.git.patch_of_paths = full
+    world.attempt()
+
+    error = world.record("document").attempts[-1].error
+    assert "they could not be put back ([Errno 28] No space left on device): undo it" in error["message"]
+    assert error["metadata"]["class"] == "gate"
+    assert world.git.files[TREE]["app.py"] == "two"
+
+
+@pytest.mark.parametrize("is_crash", [False, True], ids=["failed", "cut-off"])
+def test_what_an_earlier_attempt_left_outside_the_allowed_paths_is_put_back_first(is_crash):
+    world = world_of(phase("document", allowed_paths=("docs/",)))
+
+    def straying(context):
+        world.git.files[context.cwd].update({"app.py": "two", "new.txt": "x", "docs/half.md": "half"})
+        raise LeaseLost("its process died") if is_crash else BROKEN
+
+    world.runner.add("document", straying, WELL)
+    if is_crash:
+        with pytest.raises(LeaseLost):
+            world.attempt()
+    else:
+        assert isinstance(world.attempt(), RetryAt)
+        world.clock.advance(3600)
+
+    said = []
+    assert isinstance(world.attempt(say=lambda _id, line: said.append(line)), Done)
+
+    assert world.git.commits[world.git.heads[BRANCH]] == {"app.py": "one", "docs/half.md": "half"}
+    assert world.kept == ["app.py: two\nnew.txt: x\n"]
+    assert said[0].startswith("an earlier attempt changed files outside allowed_paths: app.py, new.txt; they are as")
 
 
 def test_what_the_phase_committed_itself_counts_too():
@@ -321,6 +374,7 @@ def test_what_the_phase_committed_itself_counts_too():
     world.attempt()
 
     assert "app.py" in world.record("document").last_failure_reason
+    assert (world.git.heads[BRANCH], world.git.files[TREE]["app.py"]) == ("c0", "one")
 
 
 def test_refs_that_appear_during_a_phase_are_observed():

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effect_rules, path_patterns, work_names
+from adws.adw_modules import effect_rules, work_names
 from adws.adw_modules.coordination.held_ports import HeldPorts, held_by
+from adws.adw_modules.coordination.strays import Keep, Strays, keep_patch
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.ledger import Ledger
-from adws.adw_modules.errors import GitError, NotOurs, PathsNotAllowed
+from adws.adw_modules.errors import GitError, NotOurs
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.interfaces_resources import (
     OPEN_OUTCOMES,
@@ -59,6 +60,7 @@ class WorkspaceParts:
     #: Puts into a new worktree what git does not have, and runs what sets it up.
     fill: Callable[[WorkSession, Path], None] = lambda _session, _path: None
     write_ports: Callable[[Path, PortPair], object] = lambda _path, _pair: None  #: tells a worktree its ports
+    keep_patch: Keep = keep_patch  #: keeps what is taken out of a worktree
 
 
 class Workspace:
@@ -90,6 +92,7 @@ class Workspace:
             return
         self._ports.take(session)
         self._stand(git, session)
+        self._put_strays_back(session)
         self._refs_before[session.document.adw_id] = git.refs()
 
     @contextmanager
@@ -209,7 +212,6 @@ class Workspace:
 
     def conclude(self, session: WorkSession, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> RunReport:
         """Commit what a phase did, and record the refs that appeared; raise PathsNotAllowed for what it may not do."""
-        del context
         git, workplace, document = self._parts.git, self._parts.workplace, session.document
         before = self._refs_before.pop(document.adw_id, {})
         if git is None or workplace is None or self.ledger(session).facts(WORKTREE) is None:
@@ -217,11 +219,8 @@ class Workspace:
         if not self._is_there(git, document):
             raise GitError(f"the worktree of {document.adw_id} was removed while {phase.name} worked in it")
         path, key = Path(document.worktree_path or ""), f"branch:{document.branch_name}"
-        head = str((self.ledger(session).facts(key) or {}).get("sha") or "HEAD")
-        changed = sorted({*workplace.status(path), *workplace.changed_files(path, head)})
-        wrong = path_patterns.outside(changed, phase.allowed_paths)
-        if wrong:
-            raise PathsNotAllowed(phase.name, wrong)
+        head = self._head(session)
+        Strays(workplace, keep=self._parts.keep_patch).refuse(path, head, phase, context)
         commit = workplace.commit_all(path, work_names.commit_message(document, phase.name))
         now = git.commit_of(f"refs/heads/{document.branch_name}") or head
         appeared = list(self._appeared(before, git.refs(), document, phase.name)) if before else []
@@ -229,6 +228,22 @@ class Workspace:
             session.change(lambda draft: _secured(draft, key, now, commit, appeared))
 
         return report
+
+    def _head(self, session: WorkSession) -> str:
+        """Return the commit that the phase began from: the last one that was written down."""
+        return str((self.ledger(session).facts(f"branch:{session.document.branch_name}") or {}).get("sha") or "HEAD")
+
+    def _put_strays_back(self, session: WorkSession) -> None:
+        """Put back what an attempt left that failed or was cut off before anybody looked at its files."""
+        phase, context = session.running()
+        workplace, path = self._parts.workplace, Path(session.document.worktree_path or "")
+        if workplace is None or context.attempt_number == 1:
+            return
+        head, strays = self._head(session), Strays(workplace, keep=self._parts.keep_patch)
+        names = strays.found(path, head, phase)
+        if names:
+            done = strays.put_back(path, head, names, context)
+            context.say(f"an earlier attempt changed files outside allowed_paths: {', '.join(names)}; {done}")
 
     def _appeared(
         self, before: Mapping[str, str], after: Mapping[str, str], document: WorkflowDocument, phase: str

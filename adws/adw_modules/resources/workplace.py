@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from adws.adw_modules.errors import GitError
@@ -22,6 +23,8 @@ PORTS_FILE = ".ports.env"
 _ALL_BUT_OURS = (".", f":(top,exclude,glob){PORTS_FILE[:-1]}[{PORTS_FILE[-1]}]")
 #: Two letters and a space stand before each path that `git status` names.
 _MARKS = 3
+#: Files named to one git at a time: a command line has an end.
+_AT_ONCE = 500
 
 
 class WorkplaceGit:
@@ -59,6 +62,14 @@ class WorkplaceGit:
 
     def patch_of_changes(self, path: Path) -> bytes:
         """Return what is not committed, untracked files included, as a patch."""
+        return self._patch(path, "HEAD", ())
+
+    def patch_of_paths(self, path: Path, base: str, names: Sequence[str]) -> bytes:
+        """Return what was done to the files *names* since *base*, committed or not, as a patch."""
+        return self._patch(path, self._known(path, base), names) if names else b""
+
+    def _patch(self, path: Path, base: str, names: Sequence[str]) -> bytes:
+        """Return the patch from *base* to what is in the worktree, of all files when none is named."""
         git_dir = self.git_dir(path)
         # In an index of its own: the worktree's is left as it is, and may be locked by a git that was killed.
         spare = git_dir / "adw-patch-index"
@@ -68,10 +79,35 @@ class WorkplaceGit:
                 shutil.copyfile(git_dir / "index", spare)
             env = {"GIT_INDEX_FILE": str(spare)}
             self._ask(path, env, "add", "--all", "--", *_ALL_BUT_OURS)
-            return self._ask(path, env, "diff", "--cached", "--binary", "--no-ext-diff", "--no-textconv", "HEAD").out
+            options = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", base, "--")
+            return b"".join(self._ask(path, env, "diff", *options, *some).out for some in _literally(names) or [()])
         finally:
             spare.unlink(missing_ok=True)
             spare.with_name(f"{spare.name}.lock").unlink(missing_ok=True)
+
+    def put_back(self, path: Path, base: str, names: Sequence[str]) -> tuple[str, ...]:
+        """
+        Make the files *names* what they were at *base*, and return those that could not be.
+
+        A commit since *base* that has one of them is taken back, and what else it had is left as a change. A repository
+        of its own is left where it is: nothing here could bring its history back.
+        """
+        git_dir = self.git_dir(path)
+        dead_locks.clear(git_dir, path)
+        commit = self._known(path, base)
+        if set(names).intersection(self.changed_files(path, commit)):
+            self._git(path, "reset", "--quiet", "--soft", commit)
+        known = [
+            self._git(path, "ls-tree", "-r", "-z", "--name-only", commit, "--", *some) for some in _literally(names)
+        ]
+        before = {name for said in known for name in said.parts}
+        for some in _literally([name for name in names if name not in before]):
+            self._git(path, "rm", "-r", "--cached", "--quiet", "--force", "--ignore-unmatch", "--", *some)
+        left = tuple(name for name in names if name not in before and not _remove_file(path, name))
+        for some in _literally([name for name in names if name in before]):
+            self._git(path, "restore", f"--source={commit}", "--staged", "--worktree", "--", *some)
+
+        return left
 
     def rebase(self, path: Path, onto: str) -> tuple[str, ...]:
         """Rebase onto a commit; return the files in conflict, and then nothing is changed."""
@@ -155,3 +191,26 @@ class WorkplaceGit:
 
     def _git(self, path: Path, *args: str, ok: tuple[int, ...] = (0,), seconds: float = LOCAL_SECONDS) -> Answer:
         return self._commands.run(*args, cwd=path, ok=ok, seconds=seconds)
+
+
+def _literally(names: Sequence[str]) -> list[list[str]]:
+    """Return *names* in portions, as git takes them for files of that very name."""
+    portions = (names[first : first + _AT_ONCE] for first in range(0, len(names), _AT_ONCE))
+
+    return [[f":(top,literal){name}" for name in some] for some in portions]
+
+
+def _remove_file(tree: Path, name: str) -> bool:
+    """Remove one file and the directories it leaves empty; say whether it is gone."""
+    target = tree / name
+    root = tree.resolve()
+    if root not in (target.parent.resolve() / target.name).parents or (target.is_dir() and not target.is_symlink()):
+        return False
+    target.unlink(missing_ok=True)
+    with suppress(OSError):  # the first one that has something else in it
+        for place in target.parents:
+            if place == tree:
+                break
+            place.rmdir()
+
+    return True
