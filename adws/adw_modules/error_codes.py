@@ -43,6 +43,7 @@ SUBTYPES: Mapping[str, str] = MappingProxyType(
         "authentication_failed": "auth",
         "billing_error": "billing",
         "budget_exhausted": "budget",
+        "connection_failed": "network",
         "context_length_exceeded": "context",
         "contextoverflowerror": "context",
         "credits_required": "billing",
@@ -78,6 +79,8 @@ SUBTYPES: Mapping[str, str] = MappingProxyType(
         "structured_output_retry_exhausted": "bad_output",
         "terminalquotaerror": "quota_window",
         "timeout_error": "timeout",
+        "unknown_session": "failed",
+        "usage_limit_reached": "quota_window",
     }
 )
 

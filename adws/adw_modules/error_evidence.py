@@ -278,6 +278,8 @@ def _wait_of(name: str, error: BaseException) -> ServerWait:
     if isinstance(error, errors.ForgeBusy):
         return server_wait.in_seconds(error.seconds)
     run = _run_of(error)
+    if run is not None and name in TIMED_CLASSES and server_wait.at_epoch(run.resets_at) is not NOT_SAID:
+        return server_wait.at_epoch(run.resets_at)
     if run is not None and run.retry_after_seconds is not None:
         return server_wait.in_seconds(run.retry_after_seconds)
     told = server_wait.by_headers(_headers_of(error))

@@ -20,6 +20,7 @@ class FailedRun:
     subtype: str = ""  #: the name the agent or a gate gave to the failure, such as error_max_turns or no_effect
     http_status: int | None = None  #: of the answer that ended it
     retry_after_seconds: float | None = None  #: how long the server said to wait, from now on
+    resets_at: float | None = None  #: when a used-up quota is open again, seconds since 1970
     tool: str = ""  #: name of the program, where its exit codes have a meaning of their own (gemini)
 
     @property

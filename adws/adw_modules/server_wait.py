@@ -40,6 +40,11 @@ def in_seconds(value: object) -> ServerWait:
     return NOT_SAID if seconds is None else ServerWait(seconds=seconds)
 
 
+def at_epoch(value: object) -> ServerWait:
+    """Return the wait until *value*, seconds since 1970; what is no such moment was not said."""
+    return _at(_epoch(value))
+
+
 def by_headers(headers: Mapping[str, str]) -> ServerWait:
     """Return what *headers*, with names in lower case, say: Retry-After, else X-RateLimit-Reset."""
     after = headers.get("retry-after")
@@ -91,8 +96,8 @@ def _http_date(text: str) -> datetime | None:
         return None
 
 
-def _epoch(text: str) -> datetime | None:
-    seconds = _seconds(text)
+def _epoch(value: object) -> datetime | None:
+    seconds = _seconds(value)
     if seconds is None:
         return None
     try:

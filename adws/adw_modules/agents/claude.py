@@ -1,0 +1,300 @@
+"""
+Claude Code: `claude -p` with its stream of JSON lines.
+
+An API failure arrives as subtype "success" with is_error true, a refused write ends with exit code 0, and so does an
+interrupt: all of them have to be good at once. What the result says about cost and tokens is of the whole conversation;
+before there is a result, the tokens are those of this run alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agents import verdict
+from adws.adw_modules.agents.json_lines import (
+    Event,
+    JsonLines,
+    added,
+    amount_at,
+    count_at,
+    list_at,
+    money_at,
+    object_at,
+    session_at,
+    status_at,
+    text_at,
+    value_at,
+)
+from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.log_values import to_plain
+
+#: What each degree of permission is called; the tools are named, so that nothing has to be asked.
+_READ_TOOLS = "Read,Glob,Grep,LS,NotebookRead,TodoWrite,Task,WebFetch,WebSearch"
+_PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "read": (
+            "--permission-mode=default",
+            f"--allowedTools={_READ_TOOLS},Bash(git log *),Bash(git show *),Bash(git diff *),Bash(git status *)",
+            "--disallowedTools=Write,Edit,MultiEdit,NotebookEdit",
+        ),
+        "edit": (
+            "--permission-mode=acceptEdits",
+            f"--allowedTools={_READ_TOOLS},Bash,Write,Edit,MultiEdit,NotebookEdit",
+        ),
+        "all": ("--dangerously-skip-permissions",),
+    }
+)
+
+#: Ends of a turn that say more than the result's subtype does; `error_codes.SUBTYPES` knows them.
+_TELLING_REASONS = frozenset(
+    {
+        "aborted_streaming",
+        "aborted_tools",
+        "budget_exhausted",
+        "image_error",
+        "malformed_tool_use_exhausted",
+        "max_turns",
+        "prompt_too_long",
+        "structured_output_retry_exhausted",
+    }
+)
+#: Names of API errors that say more than the HTTP status beside them.
+_TELLING_ERRORS = frozenset({"usage_limit_reached", "connection_failed", "credits_required", "billing_error"})
+_UNKNOWN_SESSION = "no conversation found"
+_NAMELESS = "a tool without a name"
+
+
+def argv(task: AgentTask) -> tuple[str, ...]:
+    """Return the arguments for *task*; values stand behind `=`, so that none of them can be an option."""
+    arguments = ["-p", "--output-format=stream-json", "--verbose"]
+    if task.session_id:
+        option = "--resume" if task.is_resumed else "--session-id"
+        arguments.append(f"{option}={verdict.checked_session(task.session_id)}")
+    if task.model:
+        arguments.append(f"--model={task.model}")
+    if task.max_turns is not None:
+        arguments.append(f"--max-turns={task.max_turns}")
+    if task.budget_usd is not None:
+        arguments.append(f"--max-budget-usd={task.budget_usd:.4f}")
+
+    return (*arguments, *_PERMISSIONS[task.permissions], *task.arguments)
+
+
+class Parser(JsonLines):
+    """The reading of Claude Code's events."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "system": self._system,
+                "assistant": self._assistant,
+                "rate_limit_event": self._rate_limit,
+                "result": self._result,
+            }
+        )
+        self._messages: dict[str, TokenUsage] = {}  # by the message's id: every block of a message repeats its usage
+
+    def _system(self, event: Event) -> str:
+        kind = text_at(event, "subtype")
+        if kind == "init":
+            return self._init(event)
+        if kind == "api_retry":
+            delay = (amount_at(event, "retry_delay_ms") or 0.0) / 1000
+            why = value_at(event, "error_status") or text_at(event, "error")
+            return f"the API did not answer ({why}), asking again in {delay:.1f} s"
+        if kind == "permission_denied":
+            name = text_at(event, "tool_name") or _NAMELESS
+            self.note(denials=(*self.reading.denials, name))
+            return f"not allowed: {name}"
+
+        return ""
+
+    def _init(self, event: Event) -> str:
+        source, model = text_at(event, "apiKeySource"), text_at(event, "model")
+        self.note(
+            session_id=session_at(event, "session_id"),
+            model=model,
+            version=text_at(event, "claude_code_version"),
+            is_subscription=_is_subscription(source, model),
+        )
+
+        return f"conversation {self.reading.session_id}, model {model}"
+
+    def _assistant(self, event: Event) -> str:
+        message = object_at(event, "message")
+        self._messages[text_at(message, "id")] = _tokens(object_at(message, "usage"))
+        blocks = list_at(message, "content")
+        said = "\n".join(text for block in blocks if (text := text_at(block, "text")))
+        error = text_at(event, "error")
+        self.note(
+            tokens=added(list(self._messages.values())),
+            turns=len(self._messages),
+            is_error=bool(error),
+            subtype=_name_of_error(event) or self.reading.subtype if error else "",
+            http_status=status_at(event, "api_error_status"),
+        )
+        # What an agent's own helpers say is not its answer.
+        if said and value_at(event, "parent_tool_use_id") is None:
+            self.note(text=said)
+
+        return said or ", ".join(_tool(block) for block in blocks if text_at(block, "type") == "tool_use")
+
+    def _rate_limit(self, event: Event) -> str:
+        info = object_at(event, "rate_limit_info")
+        if text_at(info, "rateLimitType"):
+            self.note(is_subscription=value_at(info, "isUsingOverage") is not True)
+        if text_at(info, "status") != "rejected":
+            return ""
+        is_unpaid = text_at(info, "errorCode") == "credits_required"
+        self.note(subtype="credits_required" if is_unpaid else "quota_window", resets_at=amount_at(info, "resetsAt"))
+
+        return "the account's usage for this period is used up"
+
+    def _result(self, event: Event) -> str:
+        kind, has_failed = text_at(event, "subtype"), value_at(event, "is_error") is not False
+        has_failed = has_failed or kind != "success"
+        self.note(
+            has_result=True,
+            is_error=has_failed,
+            subtype=self._name_of_failure(event, kind) if has_failed else "",
+            http_status=status_at(event, "api_error_status"),
+            session_id=session_at(event, "session_id") or self.reading.session_id,
+            text=_words(event) or self.reading.text,
+            cost_usd=money_at(event, "total_cost_usd"),
+            tokens=_totals(event) or self.reading.tokens,
+            turns=count_at(event, "num_turns") or self.reading.turns,
+            denials=_denials(event) or self.reading.denials,
+            structured=_plain_object(value_at(event, "structured_output")),
+        )
+
+        return f"failed: {self.reading.text}" if has_failed else "done"
+
+    def _name_of_failure(self, event: Event, kind: str) -> str:
+        """Return the name of the failure that says most; "" leaves it to the HTTP status and the text."""
+        reason = text_at(event, "terminal_reason")
+        if reason in _TELLING_REASONS:
+            return reason
+        if _UNKNOWN_SESSION in _words(event).lower():
+            return "unknown_session"
+        # A limit that was reported before is what ended it, unless the answer had another reason.
+        if self.reading.subtype in {"quota_window", "credits_required"}:
+            return self.reading.subtype
+
+        return _name_of_error(event) or ("" if kind == "success" else kind)
+
+
+def _name_of_error(event: Event) -> str:
+    return next((name for key in ("api_error", "error") if (name := text_at(event, key)) in _TELLING_ERRORS), "")
+
+
+def _is_subscription(source: str, model: str) -> bool | None:
+    """Say whether a log-in pays; the clouds of others have no key of ours either, but other names for models."""
+    if source not in {"", "none"}:
+        return False
+
+    return True if source and model.startswith("claude-") and "@" not in model else None
+
+
+def _tokens(usage: Event) -> TokenUsage:
+    return TokenUsage(
+        input=count_at(usage, "input_tokens"),
+        output=count_at(usage, "output_tokens"),
+        cache_read=count_at(usage, "cache_read_input_tokens"),
+        cache_write=count_at(usage, "cache_creation_input_tokens"),
+    )
+
+
+def _totals(result: Event) -> TokenUsage | None:
+    """Return the tokens of all models; `usage` beside it has the main loop alone."""
+    parts = [
+        TokenUsage(
+            input=count_at(part, "inputTokens"),
+            output=count_at(part, "outputTokens"),
+            cache_read=count_at(part, "cacheReadInputTokens"),
+            cache_write=count_at(part, "cacheCreationInputTokens"),
+        )
+        for part in object_at(result, "modelUsage").values()
+    ]
+    found = added(parts) if parts else _tokens(object_at(result, "usage"))
+
+    return found if found.total else None
+
+
+def _words(result: Event) -> str:
+    errors = [text for error in list_at(result, "errors") if (text := text_at({"error": error}, "error"))]
+
+    return text_at(result, "result") or "\n".join(errors)
+
+
+def _denials(result: Event) -> tuple[str, ...]:
+    found = list_at(result, "permission_denials")
+
+    return tuple(text_at(denial, "tool_name") or _NAMELESS for denial in found)
+
+
+def _plain_object(value: JsonValue) -> JsonObject | None:
+    plain = to_plain(value)
+
+    return plain if isinstance(plain, dict) else None
+
+
+def _tool(block: JsonValue) -> str:
+    """Return what a use of a tool is about: the file, the command or what is looked for."""
+    given = object_at(block, "input")
+    about = next((text for key in _ABOUT if (text := text_at(given, key))), "")
+
+    return f"{text_at(block, 'name')} {about}".strip()
+
+
+_ABOUT = ("file_path", "command", "pattern", "path", "url", "query", "description")
+
+
+def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
+    """Return why it failed, None when nothing speaks against its success."""
+    return verdict.failure(reading, end, tool="claude")
+
+
+PROFILE = AgentProfile(
+    name="claude",
+    provider="anthropic",
+    program="claude",
+    capabilities=Capabilities(
+        chooses_session=True,
+        resumes=True,
+        tells_cost=True,
+        totals_are_of_session=True,
+        limits_turns=True,
+        limits_budget=True,
+    ),
+    argv=argv,
+    parser=Parser,
+    failure=failure,
+    variables=(
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_CUSTOM_HEADERS",
+        "ANTHROPIC_MODEL",
+        "ANTHROPIC_SMALL_FAST_MODEL",
+        "API_TIMEOUT_MS",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "CLAUDE_CODE_USE_BEDROCK",
+        "CLAUDE_CODE_USE_VERTEX",
+        "CLAUDE_CONFIG_DIR",
+        "IS_SANDBOX",
+    ),
+    settings=MappingProxyType(
+        {
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "2",  # how often and when is decided by adw
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "DISABLE_TELEMETRY": "1",
+        }
+    ),
+    rules_files=("CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md", ".claude/settings.json"),
+    login_argv=("auth", "status"),
+)
