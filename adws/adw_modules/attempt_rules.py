@@ -84,8 +84,8 @@ class Loss:
 # --- beginning -------------------------------------------------------------------------------------------------
 
 
-def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
-    """Count and record the next attempt of *chosen*, and move the workflow to its state."""
+def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int, model: str = "") -> None:
+    """Count and record the next attempt of *chosen*, with the *model* for it, and move the workflow to its state."""
     from adws.adw_modules.document import AttemptRecord  # noqa: PLC0415 - viewers read these rules without pydantic
 
     phase, record = chosen.spec, draft.phase(chosen.index)
@@ -99,6 +99,7 @@ def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
         owner=owner,
         fence=fence,
         deadline_at=_deadline(phase, draft.at),
+        model=model or None,
     )
     begun = draft.change_phase(
         chosen.index,
@@ -106,9 +107,12 @@ def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
         attempts_used=record.attempts_used + 1,
         last_attempt_timestamp=draft.text,
         retry_at=None,
+        wait_reason=None,
         attempts=[*record.attempts, attempt],
     )
     counters: JsonObject = {"round": begun.round, "attempts_used": begun.attempts_used, "limit": limit(begun)}
+    if model:
+        counters["model"] = model
     draft.tell("attempt_started", chosen.index, data=counters)
 
 
@@ -156,7 +160,7 @@ def _when_due(draft: Draft, chosen: Chosen) -> Chosen | Outcome:
     record = chosen.record
     if record.retry_at is None or timestamps.parse(record.retry_at) <= draft.at:
         return chosen
-    reason = record.last_failure_reason or "the attempt before failed"
+    reason = record.wait_reason or record.last_failure_reason or "the attempt before failed"
 
     return RetryAt(phase=record.name, at=timestamps.parse(record.retry_at), reason=reason)
 

@@ -95,6 +95,7 @@ class PhaseRecord(_Part):
     last_failure_reason: str | None = None
     terminal_reason: str | None = None
     retry_at: str | None = None
+    wait_reason: str | None = None  #: why it waits until retry_at, when that is no failed attempt: a quota, a breaker
     result: JsonObject | None = None  #: what its last success gave back
     parks: int = 0  #: in a row: waits for a quota that was used up
     model: str | None = None  #: what the doctor ordered for the next attempts

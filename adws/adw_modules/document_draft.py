@@ -99,6 +99,11 @@ class Draft:
 
         return ended
 
+    def mark_attempt(self, index: int, **changes: object) -> None:
+        """Write something down about the newest attempt of a phase."""
+        record = self.document.phases[index]
+        self.change_phase(index, attempts=[*record.attempts[:-1], record.attempts[-1].changed(**changes)])
+
     # --- events ------------------------------------------------------------------------------------------------
 
     def tell(self, event_type: str, index: int | None = None, *, data: JsonObject | None = None, **fields: Any) -> None:

@@ -34,6 +34,19 @@ def open_effects(document: WorkflowDocument) -> tuple[Effect, ...]:
     return tuple(found for found in reversed(effects(document)) if found.outcome in OPEN_OUTCOMES)
 
 
+def secured_head(document: WorkflowDocument) -> str:
+    """
+    Return the last commit on the workflow's branch that a phase was concluded with, "" when there is none yet.
+
+    What an attempt did that was cut off comes on top of it, so the next one finds it as work of the phase.
+    """
+    if not document.branch_name:
+        return ""
+    branch = effect(document, f"branch:{document.branch_name}")
+
+    return str(branch.undo.get("sha") or "") if branch is not None else ""
+
+
 def intend(draft: Draft, *meant: Effect) -> None:
     """Write down that effects are about to be made; one of that key that is over is begun again, as the newest."""
     document = draft.document

@@ -115,7 +115,6 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "attempt_interrupted": "An attempt was cut off by a crash. It counts.",
         "attempt_suspended": "An attempt was ended on order; `data` has the order. It does not count.",
         "attempt_parked": "A quota is used up; `data` has until when the phase waits. The attempt does not count.",
-        "breaker_waited": "A phase waits for an outside party that is out of order; `data` has until when. No attempt.",
         "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",
         "phase_completed": "A phase is complete, its gates passed.",
         "phase_failed": "A phase failed for good; `data` has the terminal reason.",

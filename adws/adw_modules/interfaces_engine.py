@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from adws.adw_modules.errors import UsageError
 from adws.adw_modules.json_value import JsonObject, JsonValue
 
 if TYPE_CHECKING:
@@ -67,6 +69,19 @@ class ProcessRecord:
         }
 
 
+class CheckpointSaver(Protocol):
+    """Stores a checkpoint of the phase that runs."""
+
+    def __call__(self, data: JsonObject, step_name: str | None = None) -> str:
+        """Store *data*, durable on return, and return the id of the checkpoint; raise TypeError or ValueError."""
+
+
+def _keep_none(data: JsonObject, step_name: str | None = None) -> str:
+    """Refuse: whoever made the context gave no place for checkpoints."""
+    del data, step_name
+    raise UsageError("checkpoints are kept for phases with the runner python only: this one has no place for them")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseContext:
     """All that a runner may know and do in one attempt."""
@@ -88,6 +103,8 @@ class PhaseContext:
     #: Keeps facts about the agent (session, hashes) with the attempt, besides those kept before; durable on return.
     record_agent: Callable[[JsonObject], None] = lambda _facts: None
     base: str = ""  #: the commit the work stood on when the attempt began, "" without a repository
+    checkpoint: JsonObject | None = None  #: what an earlier attempt saved last; None: begin at the beginning
+    save_checkpoint: CheckpointSaver = _keep_none  #: durable on return
 
 
 class EffectMaker(Protocol):
@@ -137,6 +154,23 @@ class Runner(Protocol):
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
         """Run *phase* once. What it raises counts as a failed attempt, but for Fenced and LeaseLost."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wait:
+    """Why an attempt may not begin yet."""
+
+    at: datetime  #: when to ask again
+    reason: str  #: one sentence for people
+    party: str  #: the outside party that is waited for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Harvest:
+    """What an attempt had achieved that never reported: one that was cut off, or ended on order."""
+
+    report: RunReport | None = None  #: its usage and cost, and what it said last
+    agent: JsonObject = field(default_factory=dict)  #: facts about the agent, besides those recorded before
 
 
 # --- runs ------------------------------------------------------------------------------------------------------
