@@ -127,8 +127,18 @@ def _grown(cost: Cost, phase: str, usd: float | None, usage: Usage | None) -> Co
 
 
 def _cost_of(report: RunReport) -> float | None:
-    """Return what counts as money; what an agent used decides, where there is one."""
-    return money(report.cost_usd) if report.usage is None else cost_rules.counted(report.usage)
+    """
+    Return what counts as money; what an agent used decides, where there is one.
+
+    Raises StateUnserialisable for an amount that is none: a runner that says so is wrong in other things too.
+    """
+    if report.usage is not None:
+        return cost_rules.counted(report.usage)
+    cost = money(report.cost_usd)
+    if cost is None and report.cost_usd is not None:
+        raise StateUnserialisable(f"{report.cost_usd} is no amount of US dollars: a cost is a number from 0 up")
+
+    return cost
 
 
 def _kept(usage: Usage) -> JsonObject:

@@ -17,6 +17,8 @@ from adws.adw_modules.attempt_rules import (
     fail_waiting,
     new_round,
 )
+from adws.adw_modules.cost_entries import money
+from adws.adw_modules.cost_rules import cap_of, shown
 from adws.adw_modules.errors import StateInvalid, UsageError
 from adws.adw_modules.phase_choice import AllPassed, choose, is_exhausted, limit, over_budget
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
@@ -87,6 +89,7 @@ class ResumePlan:
     starts_round: bool = False  #: that phase and those after it start afresh
     grant: int = 0  #: further attempts for it
     grants_retry: bool = False  #: a further way out of FAILED comes with it
+    budget: float | None = None  #: what it may cost from now on, in US dollars; None: that stays as it is
 
     def describe(self) -> str:
         """Return the plan in a sentence."""
@@ -94,7 +97,9 @@ class ResumePlan:
         afresh = ", from its beginning" if self.starts_round else ""
         more = f", with {self.grant} more attempt{'s' if self.grant > 1 else ''}" if self.grant else ""
 
-        return f"workflow {self.adw_id} {where}{afresh}{more}"
+        budget = f", and may cost {shown(self.budget)} USD in all" if self.budget is not None else ""
+
+        return f"workflow {self.adw_id} {where}{afresh}{more}{budget}"
 
 
 def plan_resume(
@@ -104,10 +109,25 @@ def plan_resume(
     *,
     from_phase: str = "",
     grant: int = 0,
+    budget: float | None = None,
+    max_cost_usd: float | None = None,
 ) -> ResumePlan:
-    """Return how the workflow goes on; raise UsageError, saying what to do instead, when it cannot."""
+    """
+    Return how the workflow goes on; raise UsageError, saying what to do instead, when it cannot.
+
+    *budget* is what it may cost from now on; without one its own cap holds, or *max_cost_usd*, that of the settings.
+    """
     _refuse_what_is_over(document, machine)
     _refuse_what_is_used_up(document, machine, grant)
+    _refuse_what_is_spent(document, budget, max_cost_usd)
+    plan = _plan_without_budget(document, spec, machine, from_phase, grant)
+
+    return plan if budget is None else replace(plan, budget=float(budget))
+
+
+def _plan_without_budget(
+    document: WorkflowDocument, spec: WorkflowSpec, machine: WorkflowStateMachine, from_phase: str, grant: int
+) -> ResumePlan:
     if from_phase:
         return _plan_from(document, spec, machine, from_phase, grant)
     found = choose(spec, document.phases)
@@ -160,6 +180,23 @@ def _refuse_what_is_used_up(document: WorkflowDocument, machine: WorkflowStateMa
         )
 
 
+def _refuse_what_is_spent(document: WorkflowDocument, budget: float | None, max_cost_usd: float | None) -> None:
+    spent = document.cost.total_usd
+    if budget is not None and not money(budget):
+        raise UsageError(f"a workflow cannot have a budget of {budget} USD: give an amount above 0, such as 20")
+    if budget is not None and budget <= spent:
+        raise UsageError(
+            f"workflow {document.adw_id} has cost {shown(spent)} USD already, and --budget counts that too:"
+            " give a larger amount"
+        )
+    cap = cap_of(document, max_cost_usd) if budget is None else None
+    if cap and spent >= cap:
+        raise UsageError(
+            f"workflow {document.adw_id} has cost {shown(spent)} of {shown(cap)} USD: allow it more with"
+            f" adw resume {document.adw_id} --budget USD"
+        )
+
+
 def _refuse_what_is_over(document: WorkflowDocument, machine: WorkflowStateMachine) -> None:
     if machine.rollback_pending:
         raise UsageError(f"a rollback of {document.adw_id} was begun: finish it with adw rollback {document.adw_id}")
@@ -208,6 +245,8 @@ def apply_resume(draft: Draft, plan: ResumePlan, *, hint: str = "", by: str = ""
         new_round(draft, plan.phase)
     if plan.grant:
         _grant(draft, plan, by)
+    if plan.budget is not None:
+        _set_budget(draft, plan.budget, by)
     _ready(draft, plan.phase)
     if plan.target is not None:
         if plan.target is not _back(draft.machine):
@@ -234,6 +273,12 @@ def _grant(draft: Draft, plan: ResumePlan, by: str) -> None:
     if plan.grants_retry:
         draft.machine.grant_retries(1)
     draft.tell("grant_given", index, data={"attempts": plan.grant, "retries": int(plan.grants_retry), "by": by})
+
+
+def _set_budget(draft: Draft, budget: float, by: str) -> None:
+    before = cap_of(draft.document, draft.max_cost_usd)
+    draft.document.max_cost_usd = budget
+    draft.tell("budget_set", data={"usd": budget, "before": before, "by": by})
 
 
 def add_hint(draft: Draft, phase: str, text: str, by: str) -> None:

@@ -136,16 +136,33 @@ def _end(end: Ending, *, as_json: bool) -> int:
     return ending_text.exit_code(end)
 
 
+_BUDGET = click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="What the workflow may cost in all from now on, in US dollars; what it has cost counts.",
+)
+
+
 @click.command()
 @arguments.adw_id_argument
 @click.option("--from", "from_phase", metavar="PHASE", default="", help="Start again at this phase, with a new round.")
 @click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
+@_BUDGET
 @click.option("--workflow", metavar="NAME", help="The definition, for a workflow of an older version that has none.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 @click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
 @output.json_option
 def resume(
-    *, adw_id: str, from_phase: str, hint: str, workflow: str | None, dry_run: bool, detach: bool, as_json: bool
+    *,
+    adw_id: str,
+    from_phase: str,
+    hint: str,
+    budget: float | None,
+    workflow: str | None,
+    dry_run: bool,
+    detach: bool,
+    as_json: bool,
 ) -> int:
     """
     Make a workflow that stopped go on where it was.
@@ -155,7 +172,7 @@ def resume(
     with main.open_home() as app:
         looking.peek(app, adw_id)  # a wrong id makes no database
         if dry_run:
-            plan = app.work.control.plan(adw_id, from_phase=from_phase)
+            plan = app.work.control.plan(adw_id, from_phase=from_phase, budget=budget)
             data: dict[str, output.Printable] = {"adw_id": adw_id, "plan": plan.describe(), "phase": plan.phase}
             output.emit(data, plan.describe(), as_json=as_json)
             return 0
@@ -164,8 +181,10 @@ def resume(
         return _go_on(
             app,
             adw_id,
-            lambda: app.work.control.resume(adw_id, by=answers.who(), from_phase=from_phase, hint=hint, spec=spec),
-            hint="" if from_phase else hint,
+            lambda: app.work.control.resume(
+                adw_id, by=answers.who(), from_phase=from_phase, hint=hint, budget=budget, spec=spec
+            ),
+            hint="" if from_phase or budget is not None else hint,
             detach=detach,
             as_json=as_json,
         )
@@ -174,10 +193,11 @@ def resume(
 @click.command()
 @arguments.adw_id_argument
 @click.option("--grant", type=click.IntRange(1, 100), metavar="N", help="Allow N more attempts.")
+@_BUDGET
 @click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
 @click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
 @output.json_option
-def retry(*, adw_id: str, grant: int | None, hint: str, detach: bool, as_json: bool) -> int:
+def retry(*, adw_id: str, grant: int | None, budget: float | None, hint: str, detach: bool, as_json: bool) -> int:
     """Try a failed workflow again; with --grant also when its attempts are used up."""
     with main.open_home() as app:
         state = looking.peek(app, adw_id).data.get("current_state")
@@ -187,7 +207,7 @@ def retry(*, adw_id: str, grant: int | None, hint: str, detach: bool, as_json: b
         return _go_on(
             app,
             adw_id,
-            lambda: app.work.control.resume(adw_id, by=answers.who(), hint=hint, grant=grant or 0),
+            lambda: app.work.control.resume(adw_id, by=answers.who(), hint=hint, grant=grant or 0, budget=budget),
             hint="",
             detach=detach,
             as_json=as_json,

@@ -174,13 +174,19 @@ class Control:
 
     # --- going on ----------------------------------------------------------------------------------------------
 
-    def plan(self, adw_id: str, *, from_phase: str = "", grant: int = 0) -> ResumePlan:
+    def plan(self, adw_id: str, *, from_phase: str = "", grant: int = 0, budget: float | None = None) -> ResumePlan:
         """Return what a resume would do; changes nothing."""
         document = self._load(adw_id)
         machine = WorkflowStateMachine.of(document, now=self._engine.clock.now)
 
         return resume_rules.plan_resume(
-            document, resume_rules.definition_of(document), machine, from_phase=from_phase, grant=grant
+            document,
+            resume_rules.definition_of(document),
+            machine,
+            from_phase=from_phase,
+            grant=grant,
+            budget=budget,
+            max_cost_usd=self._engine.max_cost_usd,
         )
 
     def resume(
@@ -191,12 +197,14 @@ class Control:
         from_phase: str = "",
         hint: str = "",
         grant: int = 0,
+        budget: float | None = None,
         spec: WorkflowSpec | None = None,
     ) -> Applied:
         """
         Make a stopped workflow go on, and queue it; raise UsageError, saying why, when it cannot.
 
-        *spec* is for a document of an older version, which has no definition of its own.
+        *budget* is what it may cost in all from now on, in US dollars. *spec* is for a document of an older version,
+        which has no definition of its own.
         """
         with self._session(adw_id) as session:
             if spec is not None:
@@ -204,7 +212,7 @@ class Control:
                 session.change(lambda draft: resume_rules.adopt(draft, spec))
                 session.forget_table()
             session.settle()
-            plan = session.plan_resume(from_phase=from_phase, grant=grant)
+            plan = session.plan_resume(from_phase=from_phase, grant=grant, budget=budget)
             session.change(lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))
             self._overtake(session)
             run = self._queue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))

@@ -2,19 +2,21 @@
 Places of workflows, and what workflows have cost.
 
 Whoever asks for a place decides inside the transaction that takes it, one after the other: so of two who race for the
-last place one gets it. What was spent is read from the documents' rows, attempt by attempt; nothing counts twice.
+last place one gets it. What was spent is read from the documents' rows, attempt by attempt; nothing counts twice, and
+what is paid by the month counts nothing.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import cost_entries, timestamps
+from adws.adw_modules.cost_entries import CostEntry, money
 from adws.adw_modules.db import resource_statements as sql
+from adws.adw_modules.db.cost_book import COSTING, spell
 from adws.adw_modules.db.session import Database, Session
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_resources import Reservation, Spending
@@ -31,10 +33,6 @@ class _Texts:
     cost_of: str
     costs: str
     phases: str
-
-
-#: Only a report that has a cost names it: most documents are passed over without reading their JSON.
-_COSTING = '%"cost_usd"%'
 
 
 class DatabaseQuotaBook:
@@ -83,7 +81,7 @@ class DatabaseQuotaBook:
         with self._database.read() as session:
             found = session.all(self._texts.costs, {"workflow": workflow, "limit": limit})
 
-        return tuple(_amount(row[0]) for row in found)
+        return tuple(money(row[0]) or 0.0 for row in found)
 
     def workflow_of(self, adw_id: str) -> str:
         """Return the name of the workflow that *adw_id* runs, "" when it is not known."""
@@ -95,22 +93,28 @@ class DatabaseQuotaBook:
     def _spending(self, session: Session, adw_id: str) -> Spending:
         rows = session.all(sql.QUOTA_ALL)
         midnight = timestamps.to_text(self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
-        texts = (row[0] for row in session.all(self._texts.phases, {"since": midnight, "costing": _COSTING}))
+        texts = session.all(self._texts.phases, {"since": midnight, "costing": COSTING})
+        entries = (entry for text in texts for entry in cost_entries.entries_in(*text) if entry.ended_at >= midnight)
+        today = _by_provider(entry for entry in entries if entry.cost_usd is not None)
         places = tuple(
-            Reservation(adw_id=row[0], host=row[1], estimated_cost=row[2], spent=self._cost_of(session, row[0]))
+            Reservation(adw_id=row[0], host=row[1], estimated_cost=row[2], spent=self._cost_of(session, row[0])[0])
             for row in rows
         )
+        spent, cap = self._cost_of(session, adw_id) if adw_id else (0.0, None)
 
         return Spending(
             places=places,
-            spent_today=sum(spent for text in texts for spent in _spent_since(text, midnight)),
-            spent_by_asker=self._cost_of(session, adw_id) if adw_id else 0.0,
+            spent_today=math.fsum(today.values()),
+            spent_today_by_provider=today,
+            spent_by_asker=spent,
+            cap_of_asker=cap,
         )
 
-    def _cost_of(self, session: Session, adw_id: str) -> float:
+    def _cost_of(self, session: Session, adw_id: str) -> tuple[float, float | None]:
+        """Return what a workflow has cost, and the cap that a person gave it."""
         row = session.one(self._texts.cost_of, {"adw_id": adw_id})
 
-        return 0.0 if row is None else _amount(row[0])
+        return (0.0, None) if row is None else (money(row[0]) or 0.0, money(row[1]))
 
     def _left_params(self) -> dict[str, object]:
         long_ago = timestamps.to_text(self._clock.now() - ABANDONED_AFTER)
@@ -118,36 +122,16 @@ class DatabaseQuotaBook:
         return {**self._database.lease_clock(), "long_ago": long_ago}
 
 
+def _by_provider(spent: Iterable[CostEntry]) -> dict[str, float]:
+    lines, _ = cost_entries.grouped(spent, "provider")
+
+    return {line.key: line.cost_usd for line in lines}
+
+
 def _texts(database: Database) -> _Texts:
-    words = sql.DOCUMENT_PARTS[database.dialect]
-
-    def spell(text: str) -> str:
-        for word, spelled in words.items():
-            text = text.replace(word, spelled)
-        return database.spell(text)
-
     return _Texts(
-        free_left=spell(sql.QUOTA_FREE_LEFT),
-        cost_of=spell(sql.COST_OF),
-        costs=spell(sql.COSTS_OF_COMPLETED),
-        phases=spell(sql.PHASES_SINCE),
+        free_left=spell(database, sql.QUOTA_FREE_LEFT),
+        cost_of=spell(database, sql.COST_OF),
+        costs=spell(database, sql.COSTS_OF_COMPLETED),
+        phases=spell(database, sql.PHASES_SINCE),
     )
-
-
-def _spent_since(phases: str | None, since: str) -> Iterator[float]:
-    """Yield what each attempt cost that ended at or after *since*; a document of another tool may hold anything."""
-    for phase in _listed(json.loads(phases or "[]")):
-        for attempt in _listed(phase.get("attempts")):
-            ended, report = attempt.get("ended_at"), attempt.get("report")
-            if isinstance(ended, str) and ended >= since and isinstance(report, dict):
-                yield _amount(report.get("cost_usd"))
-
-
-def _listed(value: object) -> Iterator[dict[str, object]]:
-    yield from (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()
-
-
-def _amount(value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-
-    return float(value) if is_number and math.isfinite(value) and value > 0 else 0.0  # type: ignore[arg-type, operator] # is_number says so

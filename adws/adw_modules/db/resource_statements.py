@@ -2,7 +2,7 @@
 The queries about ports and quotas, by name.
 
 Spelled like those of `statements`: `:name` is a parameter, `{now}` the lease clock. `{cost}` and `{phases}` are how a
-dialect reads a part of a document.
+dialect reads a part of a document, `{cap}` is what a person allowed the workflow to cost.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ QUOTA_RELEASE = "DELETE FROM quota_reservations WHERE adw_id = :adw_id"
 QUOTA_ALL = "SELECT adw_id, host, estimated_cost, reserved_at FROM quota_reservations ORDER BY reserved_at, adw_id"
 
 WORKFLOW_OF = "SELECT workflow FROM workflow_states WHERE adw_id = :adw_id"
-#: What a workflow has cost so far.
-COST_OF = "SELECT {cost} FROM workflow_states WHERE adw_id = :adw_id AND revision > 0"
+#: What a workflow has cost so far, and its own cap.
+COST_OF = "SELECT {cost}, {cap} FROM workflow_states WHERE adw_id = :adw_id AND revision > 0"
 #: What the last workflows of a name cost that came to their end.
 COSTS_OF_COMPLETED = """
 SELECT {cost} FROM workflow_states
@@ -60,17 +60,26 @@ WHERE workflow = :workflow AND state = 'completed' AND revision > 0 ORDER BY cre
 """
 #: The phases of everything that changed since a moment and cost something: their attempts say what was spent when.
 PHASES_SINCE = """
-SELECT {phases} FROM workflow_states WHERE updated_at >= :since AND revision > 0 AND body LIKE :costing
+SELECT adw_id, workflow, {phases} FROM workflow_states
+WHERE updated_at >= :since AND revision > 0 AND body LIKE :costing
+"""
+#: The same, a part of them at a time, with what agents did whose cost nobody knows.
+COSTS_SINCE = """
+SELECT adw_id, workflow, {phases} FROM workflow_states
+WHERE adw_id > :after AND updated_at >= :since AND revision > 0 AND (body LIKE :costing OR body LIKE :of_agents)
+ORDER BY adw_id LIMIT :limit
 """
 
 #: dialect -> how it reads the parts of a document
 DOCUMENT_PARTS = {
     "sqlite": {
         "{cost}": "CAST(json_extract(body, '$.cost.total_usd') AS REAL)",
+        "{cap}": "CAST(json_extract(body, '$.max_cost_usd') AS REAL)",
         "{phases}": "json_extract(body, '$.phases')",
     },
     "postgresql": {
         "{cost}": "CAST(body::json -> 'cost' ->> 'total_usd' AS float8)",
+        "{cap}": "CAST(body::json ->> 'max_cost_usd' AS float8)",
         "{phases}": "CAST(body::json -> 'phases' AS text)",
     },
 }

@@ -168,6 +168,10 @@ class MachineQuotas:
         """Free the places of workflows that are parked or over and that nobody works on, and return how many."""
         return self._book.free_left_behind()
 
+    def rest_of_day(self) -> float:
+        """Return what all workflows together may still spend until midnight UTC; never below 0."""
+        return max(0.0, self.limits.max_cost_per_day - self._book.spending().spent_today)
+
     def worktrees(self) -> tuple[str, ...]:
         """Return the workflows that have a worktree here: a directory that is none is not counted."""
         if not self._trees.is_dir():
@@ -192,7 +196,7 @@ class MachineQuotas:
         to_come = max(0.0, (wanted.estimated_cost or 0.0) - spent)
         _refuse(self._worktrees(spending, asking=wanted.adw_id))
         _refuse(self._runs(spending, asking=wanted.adw_id))
-        _refuse(self._cost(wanted.estimated_cost, spent))
+        _refuse(self._cost(wanted.estimated_cost, spent, cap=spending.cap_of_asker, asking=wanted.adw_id))
         _refuse(self._cost_per_day(spending, asking=wanted.adw_id, more=to_come))
 
     def _disk(self) -> QuotaStatus:
@@ -269,8 +273,11 @@ class MachineQuotas:
             "remove what was built in it, or raise quota.max_worktree_size",
         )
 
-    def _cost(self, estimated: float | None, spent: float) -> QuotaStatus:
-        limit = self.limits.max_cost
+    def _cost(
+        self, estimated: float | None, spent: float, *, cap: float | None = None, asking: str = ""
+    ) -> QuotaStatus:
+        """Return the limit of one workflow; a *cap* of its own, which a person gave it, takes the place of ours."""
+        limit = self.limits.max_cost if cap is None else cap
         if estimated is None and not spent:
             detail = "what the workflow will cost is not known: no workflow of this name has come to its end yet"
             return QuotaStatus(
@@ -284,9 +291,9 @@ class MachineQuotas:
             used=used,
             limit=limit,
             unit="USD",
-            is_exceeded=used > limit,
-            detail=f"the workflow {what} {used:.2f} of {limit:.2f} USD: "
-            "split the issue, choose a smaller workflow, or raise quota.max_cost",
+            is_exceeded=used > limit or 0 < limit <= spent,
+            detail=f"the workflow {what} {used:.2f} of {limit:.2f} USD: split the issue, choose a smaller workflow, "
+            f"allow it more (adw resume {asking or 'ID'} --budget USD), or raise quota.max_cost",
         )
 
     def _cost_per_day(self, spending: Spending, *, asking: str, more: float) -> QuotaStatus:
