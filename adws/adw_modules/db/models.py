@@ -195,3 +195,35 @@ quota_reservations = Table(
     Column("estimated_cost", Double),  # US dollars; NULL: nobody could tell
     Column("reserved_at", Text, nullable=False),
 )
+
+breakers = Table(
+    "breakers",
+    metadata,
+    Column("name", Text, primary_key=True),  # the outside party
+    Column("state", Text, nullable=False),
+    Column("failures", BigInteger, nullable=False),  # in a row
+    Column("generation", BigInteger, nullable=False),
+    Column("opened_at", Text),
+    Column("reopens_at", Text),
+    Column("reason", Text, nullable=False),
+    Column("permits", Text, nullable=False),  # trials under way, as JSON
+    Column("settings", Text, nullable=False),  # what it works with, as JSON
+    Column("changed_at", Text, nullable=False),
+    CheckConstraint("state IN ('closed', 'open', 'half_open')", name="state"),
+)
+
+task_checkpoints = Table(
+    "task_checkpoints",
+    metadata,
+    Column("sequence", _Number, Identity(), primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("task_id", Text, nullable=False),
+    Column("adw_id", Text, nullable=False),  # "": a task of a library user, which no workflow takes with it
+    Column("step_name", Text),
+    Column("created_at", Text, nullable=False),
+    Column("checkpoint_data", Text, nullable=False),
+    Index("ix_task_checkpoints_task", "task_id", "sequence"),
+    Index("ix_task_checkpoints_workflow", "adw_id"),
+    # Checkpoints are deleted all the time, and SQLite would give the number of the newest row again.
+    sqlite_autoincrement=True,
+)
