@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import ambient
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from adws.adw_modules.interfaces import Parts
+    from adws.adw_modules.interfaces_durability import CheckpointStore
 
 __version__ = "0.1.0"
 
@@ -19,4 +22,11 @@ def _default_parts() -> Parts:
     return parts
 
 
+def _open_checkpoints(place: str) -> tuple[CheckpointStore, Callable[[], None]]:
+    """Open the checkpoints in a database that a library user names."""
+    opened: tuple[CheckpointStore, Callable[[], None]] = importlib.import_module("adws.app").open_checkpoints(place)
+    return opened
+
+
 ambient.provide(_default_parts)
+ambient.provide_checkpoints(_open_checkpoints)

@@ -16,8 +16,10 @@ from adws.adw_modules.errors import UsageError
 
 if TYPE_CHECKING:
     from adws.adw_modules.interfaces import Parts
+    from adws.adw_modules.interfaces_durability import CheckpointStore
 
 _factory: Callable[[], Parts] | None = None
+_opener: Callable[[str], tuple[CheckpointStore, Callable[[], None]]] | None = None
 _current: ContextVar[Parts | None] = ContextVar("adw_parts", default=None)
 
 
@@ -25,6 +27,20 @@ def provide(factory: Callable[[], Parts]) -> None:
     """Remember how default parts are built; nothing is built before the first use."""
     global _factory  # noqa: PLW0603 - the one place where wiring is left for the house
     _factory = factory
+
+
+def provide_checkpoints(opener: Callable[[str], tuple[CheckpointStore, Callable[[], None]]]) -> None:
+    """Remember how the checkpoints in a database are opened by its path or URL, and what closes it."""
+    global _opener  # noqa: PLW0603 - the one place where wiring is left for the house
+    _opener = opener
+
+
+def open_checkpoints(place: str) -> tuple[CheckpointStore, Callable[[], None]]:
+    """Return the checkpoints in the database at *place*, a path or a URL, and what closes it."""
+    if _opener is None:
+        raise UsageError("databases cannot be opened by name here: import adws, or pass the store explicitly")
+
+    return _opener(place)
 
 
 def parts() -> Parts:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
     from adws.adw_modules.forge import Forge
+    from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_resources import Quotas
     from adws.adw_modules.runs import NewRun, Run, RunEnd
 
@@ -424,3 +425,5 @@ class Parts(Protocol):
     def quotas(self) -> Quotas: ...
     @property
     def forge(self) -> Forge: ...
+    @property
+    def checkpoints(self) -> CheckpointStore: ...

@@ -61,12 +61,27 @@ class CheckpointRow:
     data: JsonObject
     step_name: str | None = None
     created_at: str = ""
+    adw_id: str = ""  #: the workflow whose phase the task is, "" for a task of a library user
 
 
 class CheckpointStore(Protocol):
-    """Checkpoints of tasks; durable when a call returns."""
+    """
+    Checkpoints of tasks; durable when a call returns.
 
-    def add(self, checkpoint_id: str, task_id: str, body: str, *, step_name: str | None, keep: int) -> CheckpointRow:
+    A call with a *fence* is made for a phase of the workflow that *task_id* begins with, up to its first slash. It
+    raises Fenced, and changes nothing, when that workflow is owned under another fence.
+    """
+
+    def add(
+        self,
+        checkpoint_id: str,
+        task_id: str,
+        body: str,
+        *,
+        step_name: str | None,
+        keep: int,
+        fence: int | None = None,
+    ) -> CheckpointRow:
         """Store *body*, JSON text, as the latest of *task_id*; all but the newest *keep* of that task go."""
 
     def latest(self, task_id: str) -> CheckpointRow | None:
@@ -75,5 +90,11 @@ class CheckpointStore(Protocol):
     def all_of(self, task_id: str) -> tuple[CheckpointRow, ...]:
         """Return the checkpoints of *task_id*, oldest first."""
 
-    def delete(self, task_id: str) -> int:
+    def delete(self, task_id: str, *, fence: int | None = None) -> int:
         """Delete all checkpoints of *task_id* and return how many there were."""
+
+    def workflows(self) -> tuple[str, ...]:
+        """Return the workflows whose phases have checkpoints, in the order of their ids."""
+
+    def forget(self, adw_id: str) -> int:
+        """Delete all checkpoints of a workflow's phases and return how many there were."""

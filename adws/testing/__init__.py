@@ -7,6 +7,8 @@ itself, touches a disk, or looks at the real time.
 
 from __future__ import annotations
 
+from adws.adw_modules.circuit_breaker import MemoryBreakers
+from adws.testing.checkpoints import MemoryCheckpoints
 from adws.testing.clock import START, FakeClock
 from adws.testing.forge import MemoryForge
 from adws.testing.ownership import (
@@ -29,7 +31,9 @@ __all__ = [
     "FakeClock",
     "FakeProcesses",
     "Machine",
+    "MemoryBreakers",
     "MemoryCatalogue",
+    "MemoryCheckpoints",
     "MemoryEventLog",
     "MemoryForge",
     "MemoryIssueLocks",

@@ -8,6 +8,7 @@ import importlib
 from dataclasses import dataclass
 
 from adws.adw_modules.interfaces import Ownership
+from adws.testing.checkpoints import MemoryCheckpoints
 from adws.testing.clock import FakeClock
 from adws.testing.forge import MemoryForge
 from adws.testing.ownership import (
@@ -41,6 +42,7 @@ class MemoryParts:
     processes: FakeProcesses
     forge: MemoryForge
     quotas: MemoryQuotas
+    checkpoints: MemoryCheckpoints
 
 
 def memory_parts(
@@ -93,4 +95,5 @@ def memory_parts(
         processes=processes,
         forge=MemoryForge(repository or "acme/widget", clock=the_clock),
         quotas=MemoryQuotas(),
+        checkpoints=MemoryCheckpoints(the_clock, leases),
     )
