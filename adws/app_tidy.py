@@ -172,6 +172,7 @@ class TidyRoom:
             ),
             load=lambda adw_id: app.store.load(adw_id).document,
             keep=app.work.keeper.charge,
+            observe=app.work.space.workspace.observe,
         )
 
     @property

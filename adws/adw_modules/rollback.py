@@ -68,6 +68,7 @@ class RollbackParts:
     hands: Hands
     load: Callable[[str], WorkflowDocument]  #: reads a document without owning it
     keep: Callable[[Owned], AbstractContextManager[object]] = nullcontext  #: renews the lease inside the block
+    observe: Callable[[WorkSession], None] = lambda _session: None  #: records what a cut-off attempt made unseen
 
 
 @runtime_checkable
@@ -195,6 +196,7 @@ class _Running:
     def run(self, plan: Callable[[], tuple[Step, ...]]) -> RollbackReport:
         with suppress(StateError):  # without a definition nobody can say what an open attempt means
             self._session.settle()
+        self._parts.observe(self._session)
         self._steps = plan()
         self._session.change(self._begin)
         for step in self._steps:

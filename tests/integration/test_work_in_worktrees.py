@@ -12,7 +12,8 @@ from adws.adw_modules import effect_rules
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.coordination.worker import WorkerOptions
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.errors import IssueLocked
+from adws.adw_modules.errors import IssueLocked, LeaseLost
+from adws.adw_modules.rollback_rules import Wishes
 from adws.adw_modules.workflow import WorkflowSpec
 from adws.testing import MemoryOrders
 from tests.integration.work_lab import BUILD, CLEAN, PLAN, SHIP, git, make_work_lab, step
@@ -285,6 +286,31 @@ def test_ten_workflows_at_once_have_ten_places_and_ten_pairs_of_ports(lab):
 
 def _session(app, owned):
     return WorkSession(app.work.engine, owned, MemoryOrders())
+
+
+def test_a_rollback_finds_the_branch_that_a_killed_attempt_made(lab):
+    adw_id = lab.start(PLAN)
+
+    class Killed:
+        """To the document, work that ends like this and a process that is gone are the same."""
+
+        def check(self, phase):
+            return ""
+
+        def run(self, phase, context):
+            git(context.cwd, "branch", f"spike-{adw_id}")
+            raise LeaseLost("its process died")
+
+    with lab.open() as app, app.ownership.own(adw_id) as owned:
+        engine = replace(app.work.engine, runners={"command": Killed()})
+        with pytest.raises(LeaseLost):
+            WorkSession(engine, owned, MemoryOrders()).attempt()
+    assert f"spike-{adw_id}" in lab.branches()
+
+    with lab.open() as app:
+        report = app.tidy.rollbacks.rollback(adw_id, Wishes(reason="not wanted"))
+
+    assert (report.is_complete, lab.branches()) == (True, ["main"])
 
 
 def test_the_issue_stays_locked_while_it_is_worked_on(lab):

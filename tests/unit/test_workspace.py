@@ -13,7 +13,7 @@ from adws.adw_modules.errors import GitError, GitUnreachable, LeaseLost, QuotaEx
 from adws.adw_modules.interfaces_resources import Effect
 from adws.adw_modules.outcome import Done, Failed, RetryAt
 from tests.unit.engine_cases import ADW_ID, BROKEN, WELL, phase, spec_of
-from tests.unit.space_cases import BRANCH, TREE, MemoryGit, SpaceWorld
+from tests.unit.space_cases import BRANCH, TREE, MemoryGit, SpaceWorld, hooks
 
 
 def world_of(*phases, scripts=None, **fields) -> SpaceWorld:
@@ -397,6 +397,65 @@ def test_refs_that_appear_during_a_phase_are_observed():
         "ref:refs/tags/v1": {"ref": "refs/tags/v1", "sha": "c0", "phase": "plan"},
         f"remote_branch:{BRANCH}": {"branch": BRANCH, "sha": "c0", "remote": "origin"},
     }
+
+
+def spike(world, *, ends):
+    """A phase whose tool makes refs, and that then ends with an error."""
+
+    def run(_context):
+        world.git.heads[f"spike-{ADW_ID}"] = "c0"
+        world.git.heads["spike"] = "c0"
+        world.git.heads[f"feature-issue-9-adw-99999999-like-{ADW_ID}"] = "c0"
+        world.git.remote[BRANCH] = "c0"
+        raise ends
+
+    return run
+
+
+def observed(world) -> set[str]:
+    return {found.key for found in world.document.resources if found.outcome == "observed"}
+
+
+def test_refs_of_a_failed_attempt_are_observed_too():
+    world = world_of("plan")
+    world.runner.add("plan", spike(world, ends=BROKEN))
+    with world.session() as session:
+        assert isinstance(session.attempt(), RetryAt)
+        session.rest()
+
+    assert observed(world) == {f"branch:spike-{ADW_ID}", "branch:spike", f"remote_branch:{BRANCH}"}
+    assert world.effect("branch:spike").undo["phase"] == "plan"
+
+
+def test_refs_of_an_attempt_that_was_cut_off_are_observed_by_their_names():
+    """
+    Whoever comes next has nothing to compare with: of `spike` nobody can say any more who made it.
+    """
+    world = world_of("plan")
+    world.runner.add("plan", spike(world, ends=LeaseLost("its process died")), WELL)
+    with pytest.raises(LeaseLost):
+        world.attempt()
+    world.engine = replace(world.engine, **hooks(world.new_space()))
+
+    assert isinstance(world.attempt(), Done)
+
+    assert observed(world) == {f"branch:spike-{ADW_ID}", f"remote_branch:{BRANCH}"}
+    assert world.effect(f"branch:spike-{ADW_ID}").undo["phase"] == "plan"
+
+
+def test_a_ref_is_observed_once():
+    world = world_of("plan", "build")
+    world.runner.add("plan", spike(world, ends=LeaseLost("its process died")), WELL)
+    with pytest.raises(LeaseLost):
+        world.attempt()
+    world.engine = replace(world.engine, **hooks(world.new_space()))
+
+    with world.session() as session:
+        session.attempt()
+        session.attempt()
+        session.rest()
+
+    assert len(world.events("effect_observed")) == 2
 
 
 def test_a_worktree_that_vanishes_under_a_phase_fails_the_attempt():

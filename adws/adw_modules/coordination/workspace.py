@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effect_rules, work_names
+from adws.adw_modules.coordination import ref_watch
 from adws.adw_modules.coordination.held_ports import HeldPorts, held_by
+from adws.adw_modules.coordination.ref_watch import RefWatch
 from adws.adw_modules.coordination.strays import Keep, Strays, keep_patch
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.ledger import Ledger
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 
 #: The ledger's key of a workflow's worktree.
 WORKTREE = "worktree"
-#: Refs that come and go by themselves, or that adw makes elsewhere.
-_NOT_OBSERVED = ("refs/remotes/", "refs/adw/", "refs/stash")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +69,7 @@ class Workspace:
     def __init__(self, parts: WorkspaceParts) -> None:
         self._parts = parts
         self._ports = HeldPorts(parts.ports, host=parts.host)
-        # Of the attempts that this process runs now; after a crash there is nothing to compare with any more.
-        self._refs_before: dict[str, Mapping[str, str]] = {}
+        self._watch = RefWatch(parts.git, remote=parts.remote) if parts.git is not None else None
 
     def ledger(self, session: WorkSession) -> Ledger:
         """Return the ledger of the workflow that *session* works on."""
@@ -87,13 +86,13 @@ class Workspace:
 
     def prepare(self, session: WorkSession) -> None:
         """Have worktree and ports ready for an attempt; what it raises is a failed attempt."""
-        git = self._parts.git
-        if git is None or session.document.current_state == WorkflowState.CLEANING.value:
+        git, watch = self._parts.git, self._watch
+        if git is None or watch is None or session.document.current_state == WorkflowState.CLEANING.value:
             return
         self._ports.take(session)
         self._stand(git, session)
         self._put_strays_back(session)
-        self._refs_before[session.document.adw_id] = git.refs()
+        watch.begin(session, session.running()[0].name)
 
     @contextmanager
     def around(self, document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
@@ -212,9 +211,8 @@ class Workspace:
 
     def conclude(self, session: WorkSession, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> RunReport:
         """Commit what a phase did, and record the refs that appeared; raise PathsNotAllowed for what it may not do."""
-        git, workplace, document = self._parts.git, self._parts.workplace, session.document
-        before = self._refs_before.pop(document.adw_id, {})
-        if git is None or workplace is None or self.ledger(session).facts(WORKTREE) is None:
+        git, workplace, document, watch = self._parts.git, self._parts.workplace, session.document, self._watch
+        if git is None or workplace is None or watch is None or self.ledger(session).facts(WORKTREE) is None:
             return report
         if not self._is_there(git, document):
             raise GitError(f"the worktree of {document.adw_id} was removed while {phase.name} worked in it")
@@ -223,9 +221,10 @@ class Workspace:
         Strays(workplace, keep=self._parts.keep_patch).refuse(path, head, phase, context)
         commit = workplace.commit_all(path, work_names.commit_message(document, phase.name))
         now = git.commit_of(f"refs/heads/{document.branch_name}") or head
-        appeared = list(self._appeared(before, git.refs(), document, phase.name)) if before else []
+        appeared = watch.appeared(document)
         if now != head or appeared:
             session.change(lambda draft: _secured(draft, key, now, commit, appeared))
+        watch.forget(document.adw_id)
 
         return report
 
@@ -245,23 +244,14 @@ class Workspace:
             done = strays.put_back(path, head, names, context)
             context.say(f"an earlier attempt changed files outside allowed_paths: {', '.join(names)}; {done}")
 
-    def _appeared(
-        self, before: Mapping[str, str], after: Mapping[str, str], document: WorkflowDocument, phase: str
-    ) -> Iterator[Effect]:
-        """Yield what somebody else's tool made during a phase: new refs, and our branch on the remote."""
-        branch = document.branch_name or ""
-        pushed = f"refs/remotes/{self._parts.remote}/{branch}"
-        for ref, sha in after.items():
-            if ref == pushed and before.get(ref) != sha:
-                undo: JsonObject = {"branch": branch, "sha": sha, "remote": self._parts.remote}
-                yield Effect(key=f"remote_branch:{branch}", kind="remote_branch", outcome="observed", undo=undo)
-            if ref in before or ref.startswith(_NOT_OBSERVED) or work_names.is_of_another(ref, document.adw_id):
-                continue
-            yield _observed(ref, sha, phase)
+    def observe(self, session: WorkSession) -> None:
+        """Record the refs that an attempt made which failed or was cut off."""
+        if self._watch is not None and self.ledger(session).facts(WORKTREE) is not None:
+            self._watch.settle(session)
 
     def release(self, session: WorkSession) -> None:
         """Give back what only work at hand may hold: ports, and the place in the quotas."""
-        self._refs_before.pop(session.document.adw_id, None)
+        self.observe(session)
         self._ports.free(session)
         if self._parts.quotas is not None:
             self._parts.quotas.release(session.document.adw_id)
@@ -286,17 +276,7 @@ def _is_whole(found: Worktree, branch: str, reason: str) -> bool:
     return (found.branch, found.lock_reason) == (branch, reason) and not found.is_prunable
 
 
-def _observed(ref: str, sha: str, phase: str) -> Effect:
-    name = ref.removeprefix("refs/heads/")
-    undo: JsonObject = {"ref": ref, "sha": sha, "phase": phase}
-    if name != ref:
-        return Effect(key=f"branch:{name}", kind="branch", outcome="observed", undo={**undo, "branch": name})
-
-    return Effect(key=f"ref:{ref}", kind="ref", outcome="observed", undo=undo)
-
-
-def _secured(draft: Draft, key: str, head: str, commit: str | None, appeared: list[Effect]) -> None:
+def _secured(draft: Draft, key: str, head: str, commit: str | None, appeared: tuple[Effect, ...]) -> None:
     effect_rules.note(draft, key, {"sha": head})
     draft.tell("work_committed", data={"head": head, "commit": commit})
-    for seen in appeared:
-        effect_rules.observe(draft, seen)
+    ref_watch.observe(draft, appeared)

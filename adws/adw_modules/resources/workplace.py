@@ -80,7 +80,7 @@ class WorkplaceGit:
             env = {"GIT_INDEX_FILE": str(spare)}
             self._ask(path, env, "add", "--all", "--", *_ALL_BUT_OURS)
             options = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", base, "--")
-            return b"".join(self._ask(path, env, "diff", *options, *some).out for some in _literally(names) or [()])
+            return b"".join(self._ask(path, env, "diff", *options, *some).out for some in _literally(names) or [[]])
         finally:
             spare.unlink(missing_ok=True)
             spare.with_name(f"{spare.name}.lock").unlink(missing_ok=True)
