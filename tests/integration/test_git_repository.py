@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -441,6 +442,42 @@ def test_a_fetch_returns_what_the_remote_has_now(lab):
     assert lab.repository.fetch("main") == theirs == lab.repository.remote_commit("main")
     with pytest.raises(GitError, match="the remote origin has no branch nothing"):
         lab.repository.fetch("nothing")
+
+
+def test_a_fetch_that_met_a_worktree_in_the_making_is_made_again_when_that_is_over(lab):
+    """
+    git writes zeros as the head of a new worktree first; a fetch that reads them meanwhile finds no such commit.
+    """
+    theirs = commit_on_remote(lab, "a.txt", "a")
+    half = lab.main / ".git" / "worktrees" / "half"
+    half.mkdir(parents=True)
+    (half / "HEAD").write_text(f"{'0' * 40}\n")
+    (half / "gitdir").write_text(f"{lab.trees / 'half' / '.git'}\n")
+    (half / "commondir").write_text("../..\n")
+    lock = repository_lock.holding(lab.main / ".git", clock=FakeClock())
+
+    class UntilItIsOver(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            shutil.rmtree(half)
+            lock.__exit__(None, None, None)
+
+    lock.__enter__()
+
+    assert (
+        repository.RepositoryGit(GitCommands(lab.main), trees=lab.trees, clock=UntilItIsOver()).fetch("main") == theirs
+    )
+    assert not half.exists()
+
+
+def test_what_is_here_already_is_not_fetched_again(lab):
+    at = lab.repository.fetch("main")
+    commands = GitCommands(lab.main)
+    asked = []
+    ask = commands.ask_remote
+    commands.ask_remote = lambda *args, **keywords: asked.append(args[1]) or ask(*args, **keywords)
+
+    assert repository.RepositoryGit(commands, trees=lab.trees, clock=FakeClock()).fetch("main") == at
+    assert asked == ["ls-remote"]
 
 
 def test_the_default_branch_is_the_remotes_own(lab):

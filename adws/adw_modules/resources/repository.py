@@ -94,17 +94,16 @@ class RepositoryGit:
         if there is None:
             raise GitError(f"the remote {self._remote} has no branch {branch}")
         kept = f"refs/remotes/{self._remote}/{branch}"
-        self._ask_remote(
-            "fetch",
-            "--quiet",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-            "--end-of-options",
-            self._remote,
-            f"+refs/heads/{branch}:{kept}",
-            url=url,
-        )
+        if self.commit_of(kept) == there:
+            return there
+        try:
+            self._fetch(branch, kept, url)
+        except GitUnreachable:
+            raise
+        except GitError:
+            # It looks at the heads of all worktrees, and one in the making has none yet: again, when nobody makes one.
+            with self._locked():
+                self._fetch(branch, kept, url)
 
         return self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
 
@@ -323,6 +322,10 @@ class RepositoryGit:
         return next((row[0] for row in rows if row[-1] == ref), None)
 
     # --- how ---------------------------------------------------------------------------------------------------
+
+    def _fetch(self, branch: str, kept: str, url: str) -> None:
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
+        self._ask_remote("fetch", *options, self._remote, f"+refs/heads/{branch}:{kept}", url=url)
 
     def _push(self, lease: str, refspec: str, *, url: str) -> Answer:
         """Push one ref and nothing that belongs to it: no tags, no submodules, no hooks."""
