@@ -446,7 +446,7 @@ def test_a_fetch_returns_what_the_remote_has_now(lab):
 
 def test_a_fetch_that_met_a_worktree_in_the_making_is_made_again_when_that_is_over(lab):
     """
-    git writes zeros as the head of a new worktree first; a fetch that reads them meanwhile finds no such commit.
+    The head of a new worktree is zeros at first; a fetch that reads them meanwhile finds no such commit.
     """
     theirs = commit_on_remote(lab, "a.txt", "a")
     half = lab.main / ".git" / "worktrees" / "half"
