@@ -1,7 +1,8 @@
 """
 Run every test with its full counts and write down on docs/soak.md what was run, where, and how it ended.
 
-The seed is printed first and written last: `scripts/soak --seed N` plays the run again.
+Then the workflows with faults, in a process of their own (`soak_workflows.py`), unless only some tests were asked for.
+The seed is printed first and written last: `scripts/soak/all --seed N` plays the run again.
 
 Use: soak.py [--seed N] [arguments for pytest ...]
 """
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -55,7 +57,7 @@ class Run:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="scripts/soak", description="Run every test with its full counts.")
+    parser = argparse.ArgumentParser(prog="scripts/soak/all", description="Run every test with its full counts.")
     parser.add_argument("--seed", type=int, help="play a run again")
     chosen, rest = parser.parse_known_args(arguments)
     seed = chosen.seed if chosen.seed is not None else secrets.randbelow(2**32)
@@ -64,9 +66,12 @@ def main(arguments: list[str]) -> int:
     run = _soak(seed, tuple(rest))
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(run))
-    print(f"\nwrote {PAGE.relative_to(ROOT)}")
+    print(f"\nwrote {PAGE.relative_to(ROOT)}\n", flush=True)
+    workflows = (
+        0 if rest else subprocess.run([ROOT / "scripts/soak/workflows", "--seed", str(seed)], check=False).returncode
+    )
 
-    return run.exit_code
+    return run.exit_code or workflows
 
 
 def _soak(seed: int, arguments: tuple[str, ...]) -> Run:
@@ -164,12 +169,13 @@ def page(run: Run) -> str:
     repeated = [case for case in run.cases if case.repeats]
     parts = [
         "# The last soak\n",
-        f"Written by `scripts/soak`: every test with its full counts. Again: `scripts/soak --seed {run.seed}`.\n",
-        _table(("", ""), list(facts.items())),
+        "Written by `scripts/soak/all`: every test with its full counts.\n",
+        f"Again: `scripts/soak/all --seed {run.seed}`.\n",
+        table(("", ""), list(facts.items())),
         "\n## Tests that repeat\n",
-        _table(("test", "times", "outcome", "seconds"), [_row(case, ", ".join(case.repeats)) for case in repeated]),
+        table(("test", "times", "outcome", "seconds"), [_row(case, ", ".join(case.repeats)) for case in repeated]),
         "\n## Failed and skipped\n",
-        _table(
+        table(
             ("test", "why", "outcome", "seconds"),
             [_row(case, case.reason) for case in run.cases if case.outcome != "passed"],
         ),
@@ -181,7 +187,8 @@ def _row(case: Case, what: str) -> tuple[str, ...]:
     return f"`{case.name}`", what, case.outcome, f"{case.seconds:.1f}"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Return a table for a page."""
     if not rows:
         return "None.\n"
     lines = [head, tuple("---" for _ in head), *rows]

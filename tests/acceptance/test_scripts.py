@@ -254,7 +254,7 @@ def test_the_page_of_a_soak_says_what_was_run_and_how_it_ended(soak):
 
     assert "| outcome | FAILED (exit code 1) |" in page
     assert "| tests | 1 passed, 1 failed, 1 skipped |" in page
-    assert "scripts/soak --seed 12345" in page
+    assert "scripts/soak/all --seed 12345" in page
     assert "| `tests/crash/test_kill::test_a` | 2000 | passed | 3.5 |" in page
     assert "| `tests/unit/test_b::test_b` | needs strace | skipped | 0.1 |" in page
     assert "| `tests/unit/test_b::test_c` | a \\| b | failed | 0.1 |" in page
