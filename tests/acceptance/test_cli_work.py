@@ -48,6 +48,24 @@ def test_a_git_repository_is_a_home_too(adw, home):
     assert (done.rc, done.json()["state"]) == (0, "completed")
 
 
+def test_without_room_a_run_ends_with_1_and_says_that_the_workflow_waits_and_why(adw, home):
+    full = {"ADW_QUOTA_MIN_FREE_DISK": "1000000 GiB"}
+
+    done = adw("run", "7", "--workflow", "short", env=full)
+
+    adw_id = cli_lab.newest(home)
+    first, second = done.stdout.splitlines()
+    assert done.rc == 1
+    assert first.startswith(f"workflow {adw_id} is pending and waits for a worker (the quota disk is used up: ")
+    assert "make room, or lower quota.min_free_disk" in first
+    assert second == f"next: adw resume {adw_id}, or adw worker"
+    again = adw("resume", adw_id, "--json", env=full)
+    assert (again.rc, again.json()["state"]) == (1, "pending")
+    assert "the quota disk is used up" in again.json()["message"]
+
+    assert adw("resume", adw_id).rc == 0, "there is room again"
+
+
 def test_json_is_one_document_for_every_end_and_has_always_the_same_keys(adw):
     ends = [adw("run", issue, "--workflow", name, "--json") for issue, name in (("1", "short"), ("2", "flaky"))]
     ends.append(adw("run", "3", "--workflow", "gated", "--json"))
