@@ -63,7 +63,6 @@ _TELLING_REASONS = frozenset(
 )
 #: Names of API errors that say more than the HTTP status beside them.
 _TELLING_ERRORS = frozenset({"usage_limit_reached", "connection_failed", "credits_required", "billing_error"})
-_UNKNOWN_SESSION = "no conversation found"
 _NAMELESS = "a tool without a name"
 
 
@@ -177,7 +176,7 @@ class Parser(JsonLines):
         reason = text_at(event, "terminal_reason")
         if reason in _TELLING_REASONS:
             return reason
-        if _UNKNOWN_SESSION in _words(event).lower():
+        if verdict.is_unknown_session(_words(event)):
             return "unknown_session"
         # A limit that was reported before is what ended it, unless the answer had another reason.
         if self.reading.subtype in {"quota_window", "credits_required"}:

@@ -20,6 +20,12 @@ _BAD_OPTION = re.compile(
     re.IGNORECASE,
 )
 
+#: What agents say about a conversation that they were to go on with and do not have.
+_UNKNOWN_SESSION = re.compile(
+    r"\b(?:no (?:conversation|rollout) found|error resuming session|invalid session identifier|session not found)\b",
+    re.IGNORECASE,
+)
+
 
 def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | None:
     """
@@ -46,6 +52,11 @@ def said_last(end: AgentEnd) -> str:
     return "\n".join(line for line in end.tail.splitlines() if line.strip() and not line.lstrip().startswith("{"))
 
 
+def is_unknown_session(text: str) -> bool:
+    """Say whether *text* is that of an agent that does not have the conversation it was to go on with."""
+    return _UNKNOWN_SESSION.search(text) is not None
+
+
 def checked_session(session_id: str) -> str:
     """Return *session_id*; raise UsageError when it could be read as an option or as several arguments."""
     if not is_session(session_id):
@@ -59,10 +70,16 @@ def _without_result(reading: AgentReading, end: AgentEnd, tool: str) -> FailedRu
     if end.exit_code == 0 and end.signal is None and end.timed_out is None:
         said = text or "it ended without saying its result"
         return _failed(reading, end, tool, subtype="bad_output", text=said)
-    has_begun = bool(reading.session_id or reading.turns)
-    is_bad_call = not has_begun and end.exit_code in {1, 2} and _BAD_OPTION.search(text) is not None
 
-    return _failed(reading, end, tool, subtype="invalid" if is_bad_call else "", text=text)
+    return _failed(reading, end, tool, subtype="" if reading.turns else _refusal(text), text=text)
+
+
+def _refusal(text: str) -> str:
+    """Return the name of a failure before any work: the agent was called in a way that it does not take."""
+    if is_unknown_session(text):
+        return "unknown_session"
+
+    return "invalid" if _BAD_OPTION.search(text) is not None else ""
 
 
 def _failed(reading: AgentReading, end: AgentEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:

@@ -1,0 +1,206 @@
+"""
+aider: plain text instead of events, and exit code 0 even when the model never answered.
+
+The evidence is the line about tokens that follows each answer; an error of the model's library, at the start of a line,
+stands until the next such line. Conversations are not gone on with: what was done is in the commits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agents import verdict
+from adws.adw_modules.agents.json_lines import MAX_LINE, shown, storable
+from adws.adw_modules.failed_run import FailedRun
+
+_QUIET = (
+    "--yes-always",
+    "--no-pretty",
+    "--no-stream",
+    "--no-check-update",
+    "--no-show-release-notes",
+    "--no-show-model-warnings",
+    "--no-analytics",
+    "--no-gitignore",
+    "--no-suggest-shell-commands",
+)
+_PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"read": ("--chat-mode=ask", "--no-auto-commits", "--no-dirty-commits"), "edit": (), "all": ()}
+)
+
+_VERSION = re.compile(r"Aider v(\S{1,40})$")
+_MODEL = re.compile(r"(?:Main model|Model): (\S{1,200})")
+_COUNT = r"([\d.,]{1,20}[kM]?)"
+_TOKENS = re.compile(
+    rf"Tokens: {_COUNT} sent(?:, {_COUNT} cache write)?(?:, {_COUNT} cache hit)?, {_COUNT} received\."
+    r"(?: Cost: \$[\d.]{1,20} message, \$([\d.]{1,20}) session\.)?"
+)
+_ERROR = re.compile(r"litellm\.(?:exceptions\.)?([A-Za-z]{1,60})\b")
+_DONE = re.compile(r"(?:Applied edit to|Commit [0-9a-f]{7,40}|Creating empty file|Retrying in) ?")
+#: Beginnings of lines that say that the work failed although the model was reached -> the name of the failure.
+_TROUBLE: Mapping[re.Pattern[str], str] = MappingProxyType(
+    {
+        re.compile(r"Model \S{1,200} has hit a token limit!"): "context",
+        re.compile(r"Empty response received from LLM"): "bad_output",
+        re.compile(r"Only \d+ reflections allowed, stopping"): "bad_output",
+    }
+)
+#: Names of errors of the model's library -> the name of the failure.
+_ERRORS: Mapping[str, str] = MappingProxyType(
+    {
+        "APIConnectionError": "network",
+        "APIError": "server",
+        "APIResponseValidationError": "server",
+        "AuthenticationError": "auth",
+        "BadGatewayError": "server",
+        "BadRequestError": "invalid",
+        "BudgetExceededError": "budget",
+        "ContentPolicyViolationError": "refused",
+        "ContextWindowExceededError": "context",
+        "InternalServerError": "server",
+        "InvalidRequestError": "invalid",
+        "NotFoundError": "invalid",
+        "PermissionDeniedError": "auth",
+        "RateLimitError": "rate_limited",
+        "ServiceUnavailableError": "overloaded",
+        "Timeout": "timeout",
+        "UnprocessableEntityError": "invalid",
+    }
+)
+_NO_CREDIT = re.compile(r'insufficient credits|"code"\s?:\s?402\b', re.IGNORECASE)
+
+
+def argv(task: AgentTask) -> tuple[str, ...]:
+    """Return the arguments for *task*; values stand behind `=`, so that none of them can be an option."""
+    files = (
+        f"--message-file={task.prompt_file}",
+        f"--chat-history-file={task.folder / 'aider.chat.history.md'}",
+        f"--input-history-file={task.folder / 'aider.input.history'}",
+    )
+    model = (f"--model={task.model}",) if task.model else ()
+
+    return (*files, *_QUIET, *model, *_PERMISSIONS[task.permissions], *task.arguments)
+
+
+class Parser:
+    """The reading of aider's lines."""
+
+    def __init__(self) -> None:
+        self._reading = AgentReading()
+
+    @property
+    def reading(self) -> AgentReading:
+        """What the lines so far say."""
+        return self._reading
+
+    def line(self, text: str) -> str:
+        """Take in a line; return what to show of it."""
+        if len(text) > MAX_LINE:
+            self._reading = replace(self._reading, bad_lines=self._reading.bad_lines + 1)
+            return ""
+        for take in (self._take_tokens, self._take_error, self._take_trouble, self._take_name):
+            if take(text):
+                return shown(text)
+
+        return shown(text) if _DONE.match(text) else ""
+
+    def _take_tokens(self, text: str) -> bool:
+        found = _TOKENS.match(text)
+        if found is None:
+            return False
+        sent, written, read, received = (_count(part) for part in found.groups()[:4])
+        self._reading = replace(
+            self._reading,
+            has_result=True,
+            is_error=False,
+            subtype="",
+            text="",
+            tokens=TokenUsage(
+                input=max(sent - read - written, 0), output=received, cache_read=read, cache_write=written
+            ),
+            cost_usd=_number(found[5]) if found[5] else self._reading.cost_usd,
+            turns=self._reading.turns + 1,
+        )
+
+        return True
+
+    def _take_error(self, text: str) -> bool:
+        found = _ERROR.match(text)
+        if found is None:
+            return False
+        name = "billing" if _NO_CREDIT.search(text) else _ERRORS.get(found[1], "")
+        self._reading = replace(self._reading, is_error=True, subtype=name, text=storable(text))
+
+        return True
+
+    def _take_trouble(self, text: str) -> bool:
+        name = next((name for pattern, name in _TROUBLE.items() if pattern.match(text)), "")
+        if name:
+            self._reading = replace(self._reading, is_error=True, subtype=name, text=storable(text))
+
+        return bool(name)
+
+    def _take_name(self, text: str) -> bool:
+        version, model = _VERSION.match(text), _MODEL.match(text)
+        if version is not None and not self._reading.version:
+            self._reading = replace(self._reading, version=version[1])
+        if model is not None and not self._reading.model:
+            self._reading = replace(self._reading, model=storable(model[1]))
+            return True
+
+        return False
+
+
+def _count(text: str | None) -> int:
+    """Return the count that aider writes as 648, 1,024, 1.2k or 3M."""
+    if not text:
+        return 0
+    factor = {"k": 1_000, "M": 1_000_000}.get(text[-1], 1)
+
+    return round(_number(text.rstrip("kM")) * factor)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:  # such as "1.2.3"
+        return 0.0
+
+
+def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
+    """Return why it failed, None when nothing speaks against its success."""
+    return verdict.failure(reading, end, tool="aider")
+
+
+PROFILE = AgentProfile(
+    name="aider",
+    provider="aider",
+    program="aider",
+    capabilities=Capabilities(reads_stdin=False, tells_result=False, tells_cost=True, commits=True),
+    argv=argv,
+    parser=Parser,
+    failure=failure,
+    variables=(
+        "ANTHROPIC_API_KEY",
+        "AZURE_API_BASE",
+        "AZURE_API_KEY",
+        "AZURE_API_VERSION",
+        "DEEPSEEK_API_KEY",
+        "GEMINI_API_KEY",
+        "GROQ_API_KEY",
+        "MISTRAL_API_KEY",
+        "OLLAMA_API_BASE",
+        "OPENAI_API_BASE",
+        "OPENAI_API_KEY",
+        "OPENROUTER_API_KEY",
+        "XAI_API_KEY",
+    ),
+    settings=MappingProxyType(
+        {"AIDER_ANALYTICS": "false", "AIDER_CHECK_UPDATE": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    ),
+    rules_files=("CONVENTIONS.md", ".aider.conf.yml", ".aiderignore", ".aider.model.settings.yml"),
+)

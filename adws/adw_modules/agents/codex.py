@@ -1,0 +1,142 @@
+"""
+Codex: `codex exec --json` with its stream of JSON lines.
+
+A failure is told in words alone, without a status field; `error` beside a turn that goes on is a note, not the end.
+The tokens are those of the whole conversation, and there is no cost, no limit of turns and none of money.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agents import verdict
+from adws.adw_modules.agents.json_lines import Event, JsonLines, count_at, list_at, object_at, session_at, text_at
+from adws.adw_modules.failed_run import FailedRun
+
+_SANDBOXES: Mapping[str, str] = MappingProxyType({"read": "read-only", "edit": "workspace-write"})
+_BYPASS = "--dangerously-bypass-approvals-and-sandbox"
+_QUIET = ("--config=check_for_update_on_startup=false", "--config=analytics.enabled=false")
+_STATUS = re.compile(r"\b(?:unexpected status|last status:?) (\d{3})\b")
+
+
+def argv(task: AgentTask) -> tuple[str, ...]:
+    """Return the arguments for *task*; the prompt is its input, which the last `-` says."""
+    arguments = ["--json", *_QUIET]
+    if task.model:
+        arguments.append(f"--model={task.model}")
+    if task.is_resumed:
+        # `resume` has no --sandbox of its own. Behind `--` nothing is an option.
+        access = _access(task, '--config=sandbox_mode="{}"')
+        return (
+            "exec",
+            "resume",
+            *arguments,
+            access,
+            *task.arguments,
+            "--",
+            verdict.checked_session(task.session_id),
+            "-",
+        )
+
+    return ("exec", *arguments, _access(task, "--sandbox={}"), *task.arguments, "-")
+
+
+def _access(task: AgentTask, form: str) -> str:
+    return _BYPASS if task.permissions == "all" else form.format(_SANDBOXES[task.permissions])
+
+
+class Parser(JsonLines):
+    """The reading of Codex's events."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "thread.started": self._thread,
+                "turn.started": self._turn,
+                "turn.completed": self._completed,
+                "turn.failed": self._failed,
+                "item.started": self._item_begun,
+                "item.completed": self._item_ended,
+                "error": self._error,
+            }
+        )
+
+    def _thread(self, event: Event) -> str:
+        self.note(session_id=session_at(event, "thread_id"))
+
+        return f"conversation {self.reading.session_id}"
+
+    def _turn(self, _event: Event) -> str:
+        self.note(turns=self.reading.turns + 1, has_result=False, is_error=False, http_status=None)
+
+        return ""
+
+    def _completed(self, event: Event) -> str:
+        usage = object_at(event, "usage")
+        cached, written = count_at(usage, "cached_input_tokens"), count_at(usage, "cache_write_input_tokens")
+        tokens = TokenUsage(
+            input=max(count_at(usage, "input_tokens") - cached - written, 0),
+            output=count_at(usage, "output_tokens"),
+            cache_read=cached,
+            cache_write=written,
+        )
+        self.note(has_result=True, tokens=tokens)
+
+        return "done"
+
+    def _failed(self, event: Event) -> str:
+        text = text_at(event, "error", "message") or self.reading.text
+        found = _STATUS.search(text)
+        self.note(has_result=True, is_error=True, text=text, http_status=int(found[1]) if found else None)
+
+        return f"failed: {text}"
+
+    def _error(self, event: Event) -> str:
+        # A turn that ends well after it, or with its own words, takes this back.
+        self.note(text=text_at(event, "message") or self.reading.text)
+
+        return text_at(event, "message")
+
+    def _item_begun(self, event: Event) -> str:
+        return text_at(event, "item", "command")
+
+    def _item_ended(self, event: Event) -> str:
+        item = object_at(event, "item")
+        kind = text_at(item, "type")
+        if text_at(item, "status") == "declined":
+            self.note(denials=(*self.reading.denials, text_at(item, "command") or kind))
+        if kind == "agent_message":
+            self.note(text=text_at(item, "text"))
+        if kind == "file_change":
+            return ", ".join(f"{text_at(one, 'kind')} {text_at(one, 'path')}" for one in list_at(item, "changes"))
+
+        return text_at(item, "text") or text_at(item, "message")
+
+
+def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
+    """Return why it failed, None when nothing speaks against its success."""
+    return verdict.failure(reading, end, tool="codex")
+
+
+PROFILE = AgentProfile(
+    name="codex",
+    provider="openai",
+    program="codex",
+    capabilities=Capabilities(resumes=True, totals_are_of_session=True),
+    argv=argv,
+    parser=Parser,
+    failure=failure,
+    variables=(
+        "CODEX_API_KEY",
+        "CODEX_HOME",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENAI_ORGANIZATION",
+        "OPENAI_PROJECT",
+    ),
+    rules_files=("AGENTS.md", "AGENTS.override.md", ".codex/config.toml"),
+    login_argv=("login", "status"),
+)

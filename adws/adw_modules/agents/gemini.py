@@ -1,0 +1,160 @@
+"""
+Gemini CLI: `gemini --output-format=stream-json`, with its prompt as input.
+
+It ends with the HTTP status of the answer that failed as its exit code, of which the system keeps the low 8 bits. Its
+counts are of this run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agents import verdict
+from adws.adw_modules.agents.json_lines import (
+    Event,
+    JsonLines,
+    count_at,
+    object_at,
+    session_at,
+    storable,
+    text_at,
+    value_at,
+)
+from adws.adw_modules.failed_run import FailedRun
+
+_MODES: Mapping[str, str] = MappingProxyType({"read": "plan", "edit": "auto_edit", "all": "yolo"})
+_CODE = re.compile(r'"code"\s?:\s?(\d{3})\b')
+#: Exit codes that can only be the low 8 bits of an HTTP status from 400 to 511.
+_STATUS_CODES = range(400 - 256, 256)
+
+
+def argv(task: AgentTask) -> tuple[str, ...]:
+    """Return the arguments for *task*; values stand behind `=`, so that none of them can be an option."""
+    arguments = ["--output-format=stream-json", f"--approval-mode={_MODES[task.permissions]}", "--skip-trust"]
+    if task.session_id:
+        option = "--resume" if task.is_resumed else "--session-id"
+        arguments.append(f"{option}={verdict.checked_session(task.session_id)}")
+    if task.model:
+        arguments.append(f"--model={task.model}")
+
+    return (*arguments, *task.arguments)
+
+
+class Parser(JsonLines):
+    """The reading of Gemini CLI's events."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "init": self._init,
+                "message": self._message,
+                "tool_use": self._tool_use,
+                "tool_result": self._tool_result,
+                "error": self._error,
+                "result": self._result,
+            }
+        )
+        self._tools: dict[str, str] = {}  # name of a tool by the id of its use
+        self._goes_on = False  # the next piece of an answer belongs to the last one
+
+    def _init(self, event: Event) -> str:
+        self.note(session_id=session_at(event, "session_id"), model=text_at(event, "model"))
+
+        return f"conversation {self.reading.session_id}, model {self.reading.model}"
+
+    def _message(self, event: Event) -> str:
+        if text_at(event, "role") != "assistant":
+            return ""
+        said = text_at(event, "content")
+        is_piece = self._goes_on and value_at(event, "delta") is True
+        self.note(text=storable(self.reading.text + said) if is_piece else said)
+        self._goes_on = True
+
+        return said
+
+    def _tool_use(self, event: Event) -> str:
+        self._goes_on = False
+        name = text_at(event, "tool_name")
+        self._tools[text_at(event, "tool_id")] = name
+        self.note(turns=self.reading.turns + 1)
+        given = object_at(event, "parameters")
+        about = next((text for key in ("file_path", "command", "pattern", "path") if (text := text_at(given, key))), "")
+
+        return f"{name} {about}"
+
+    def _tool_result(self, event: Event) -> str:
+        if text_at(event, "error", "type") != "policy_violation":
+            return ""
+        name = self._tools.get(text_at(event, "tool_id")) or "a tool without a name"
+        self.note(denials=(*self.reading.denials, name))
+
+        return f"not allowed: {name}"
+
+    def _error(self, event: Event) -> str:
+        self._goes_on = False
+        said = text_at(event, "message")
+        if text_at(event, "severity") == "error" and said:
+            self.note(text=said)
+
+        return said
+
+    def _result(self, event: Event) -> str:
+        has_failed = text_at(event, "status") != "success"
+        kind, said = text_at(event, "error", "type"), text_at(event, "error", "message")
+        found = _CODE.search(said)
+        self.note(
+            has_result=True,
+            is_error=has_failed,
+            subtype=kind if has_failed and kind != "unknown" else "",
+            text=said or self.reading.text,
+            http_status=int(found[1]) if found else None,
+            tokens=_tokens(object_at(event, "stats")),
+        )
+
+        return f"failed: {said}" if has_failed else "done"
+
+
+def _tokens(stats: Event) -> TokenUsage:
+    sent, cached = count_at(stats, "input_tokens"), count_at(stats, "cached")
+
+    return TokenUsage(
+        input=count_at(stats, "input") or max(sent - cached, 0),
+        # What was reasoned stands in the total alone.
+        output=max(count_at(stats, "output_tokens"), count_at(stats, "total_tokens") - sent),
+        cache_read=cached,
+    )
+
+
+def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
+    """Return why it failed, None when nothing speaks against its success."""
+    code = end.exit_code or 0
+    has_status = reading.is_error and reading.http_status is None and code in _STATUS_CODES
+
+    return verdict.failure(replace(reading, http_status=code + 256) if has_status else reading, end, tool="gemini")
+
+
+PROFILE = AgentProfile(
+    name="gemini",
+    provider="google",
+    program="gemini",
+    capabilities=Capabilities(chooses_session=True, resumes=True),
+    argv=argv,
+    parser=Parser,
+    failure=failure,
+    variables=(
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_LOCATION",
+        "GOOGLE_CLOUD_PROJECT",
+        "GOOGLE_GEMINI_BASE_URL",
+        "GOOGLE_GENAI_USE_GCA",
+        "GOOGLE_GENAI_USE_VERTEXAI",
+    ),
+    settings=MappingProxyType({"GEMINI_TELEMETRY_ENABLED": "false"}),
+    rules_files=("GEMINI.md", ".gemini/GEMINI.md", ".gemini/settings.json"),
+)

@@ -1,0 +1,167 @@
+"""
+OpenCode: `opencode run --format=json`, with its prompt as input.
+
+It has no event that ends the work: the evidence is a last step that finished because the model stopped, and an exit
+code of 0. Each step tells its own cost and tokens; they are of this run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from adws.adw_modules import server_wait
+from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agents import verdict
+from adws.adw_modules.agents.json_lines import (
+    Event,
+    JsonLines,
+    added,
+    count_at,
+    money_at,
+    object_at,
+    parse,
+    session_at,
+    status_at,
+    text_at,
+    value_at,
+)
+from adws.adw_modules.failed_run import FailedRun
+
+_PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"read": ("--agent=plan",), "edit": (), "all": ("--auto",)}
+)
+#: What a tool says that was not allowed; "permission denied" alone is what a file system says.
+_REFUSED = re.compile(r"rejected permission|a rule which prevents", re.IGNORECASE)
+#: Why a step ended that is no good end -> the name of the failure.
+_BAD_REASONS: Mapping[str, str] = MappingProxyType({"length": "max_output_tokens", "content-filter": "refused"})
+
+
+def argv(task: AgentTask) -> tuple[str, ...]:
+    """Return the arguments for *task*; values stand behind `=`, so that none of them can be an option."""
+    arguments = ["run", "--format=json"]
+    if task.is_resumed:
+        arguments.append(f"--session={verdict.checked_session(task.session_id)}")
+    if task.model:
+        arguments.append(f"--model={task.model}")
+
+    return (*arguments, *_PERMISSIONS[task.permissions], *task.arguments)
+
+
+class Parser(JsonLines):
+    """The reading of OpenCode's events."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "step_start": self._step_start,
+                "text": self._text,
+                "tool_use": self._tool_use,
+                "step_finish": self._step_finish,
+                "error": self._error,
+            }
+        )
+        self._steps: dict[str, tuple[TokenUsage, float | None]] = {}  # by id, so that none counts twice
+
+    def _named(self, event: Event) -> Event:
+        """Return the part of *event*; every event names the conversation."""
+        self.note(session_id=session_at(event, "sessionID") or self.reading.session_id)
+
+        return object_at(event, "part")
+
+    def _step_start(self, event: Event) -> str:
+        self._named(event)
+        self.note(has_result=False, is_error=False, subtype="", http_status=None)
+
+        return ""
+
+    def _text(self, event: Event) -> str:
+        said = text_at(self._named(event), "text")
+        self.note(text=said or self.reading.text)
+
+        return said
+
+    def _tool_use(self, event: Event) -> str:
+        part = self._named(event)
+        name, state = text_at(part, "tool"), object_at(part, "state")
+        if text_at(state, "status") == "error" and _REFUSED.search(text_at(state, "error")):
+            self.note(denials=(*self.reading.denials, name))
+            return f"not allowed: {name}"
+
+        return f"{name} {text_at(state, 'title')}"
+
+    def _step_finish(self, event: Event) -> str:
+        part = self._named(event)
+        self._steps[text_at(part, "id")] = (_tokens(object_at(part, "tokens")), money_at(part, "cost"))
+        costs = [cost for _, cost in self._steps.values() if cost is not None]
+        reason = text_at(part, "reason")
+        self.note(
+            has_result=reason == "stop",
+            subtype=_BAD_REASONS.get(reason, ""),
+            tokens=added([tokens for tokens, _ in self._steps.values()]),
+            cost_usd=sum(costs) if costs else None,
+            turns=len(self._steps),
+        )
+
+        return "done" if reason == "stop" else ""
+
+    def _error(self, event: Event) -> str:
+        self._named(event)
+        error = object_at(event, "error")
+        data = object_at(error, "data")
+        # The provider's own name for it stands in the answer, as text.
+        body = parse(text_at(data, "responseBody")) or {}
+        kinds = [kind for kind in (text_at(body, "error", "type"), text_at(body, "type")) if kind not in {"", "error"}]
+        said = text_at(data, "message") or text_at(error, "name")
+        wait = server_wait.in_seconds(value_at(data, "responseHeaders", "retry-after"))
+        self.note(
+            is_error=True,
+            subtype=text_at(error, "name"),
+            text=f"{said} ({kinds[0]})" if kinds else said,
+            http_status=status_at(data, "statusCode"),
+            retry_after_seconds=wait.seconds,
+        )
+
+        return f"failed: {said}"
+
+
+def _tokens(counts: Event) -> TokenUsage:
+    return TokenUsage(
+        input=count_at(counts, "input"),
+        output=count_at(counts, "output") + count_at(counts, "reasoning"),
+        cache_read=count_at(counts, "cache", "read"),
+        cache_write=count_at(counts, "cache", "write"),
+    )
+
+
+def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
+    """Return why it failed, None when nothing speaks against its success."""
+    return verdict.failure(reading, end, tool="opencode")
+
+
+PROFILE = AgentProfile(
+    name="opencode",
+    provider="opencode",
+    program="opencode",
+    capabilities=Capabilities(resumes=True, tells_result=False, tells_cost=True),
+    argv=argv,
+    parser=Parser,
+    failure=failure,
+    variables=(
+        "ANTHROPIC_API_KEY",
+        "DEEPSEEK_API_KEY",
+        "GEMINI_API_KEY",
+        "GOOGLE_GENERATIVE_AI_API_KEY",
+        "GROQ_API_KEY",
+        "MISTRAL_API_KEY",
+        "OPENAI_API_KEY",
+        "OPENCODE_API_KEY",
+        "OPENCODE_CONFIG",
+        "OPENCODE_CONFIG_DIR",
+        "OPENROUTER_API_KEY",
+        "XAI_API_KEY",
+    ),
+    settings=MappingProxyType({"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}),
+    rules_files=("AGENTS.md", "CLAUDE.md", "opencode.json", "opencode.jsonc"),
+)
