@@ -229,11 +229,11 @@ class CircuitBreakerRegistry:
 
         return known
 
-    def all(self) -> tuple[BreakerRow, ...]:
-        """Return every breaker that something happened to, as it stands now, in the order of their names."""
-        return tuple(self.get(row.name).row for row in self._store.all())
+    def stored(self) -> tuple[BreakerRow, ...]:
+        """Return every breaker that something happened to, as it was stored last, in the order of their names."""
+        return self._store.all()
 
     def reset_all(self) -> None:
         """Close every breaker, also those that other processes opened."""
-        for row in self._store.all():
+        for row in self.stored():
             self.get(row.name).reset()
