@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from datetime import timedelta
-
 import click
 
 from adws.adw_modules.coordination.gc import Removal
-from adws.adw_modules.errors import UsageError
 from adws.adw_modules.gc_rules import Orphan
-from adws.cli import log, main, output
+from adws.cli import arguments, log, main, output
 
-_SPAN = re.compile(r"([0-9]{1,9})(s|m|h|d|w)")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 EXIT_LEFT = 1
 
 
@@ -27,7 +21,7 @@ def gc(*, execute: bool, older_than: str, as_json: bool) -> int:
 
     An abandoned workflow is rolled back as a whole. Commits and uncommitted work are salvaged first.
     """
-    span = parse_span(older_than) if older_than else None
+    span = arguments.parse_span(older_than) if older_than else None
     with main.open_home() as app:
         if not app.has_database():
             output.emit({"orphans": [], "executed": execute}, "there is nothing left over", as_json=as_json)
@@ -55,17 +49,6 @@ def adopt(*, what: str, as_json: bool) -> None:
         told = f"workflow {done.adw_id} has the worktree {done.path} on {done.branch}"
         more = f"; it is new and paused: adw resume {done.adw_id} --workflow NAME" if done.is_new else ""
         output.emit(done.to_json(), f"{told}{more}", as_json=as_json)
-
-
-def parse_span(text: str) -> timedelta:
-    """Return a time as people write it; raise UsageError."""
-    found = _SPAN.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"{text!r} is no span of time: use a number and s, m, h, d or w, such as 7d")
-    try:
-        return timedelta(**{_UNITS[found[2]]: int(found[1])})
-    except OverflowError as exc:
-        raise UsageError(f"{text!r} is longer than any workflow: use something shorter, such as 52w") from exc
 
 
 def _found(orphans: tuple[Orphan, ...]) -> list[str]:

@@ -26,7 +26,7 @@ class BudgetOrders:
 
     def wait(self, seconds: float) -> Order | None:
         """Wait for an order, at most that long; a budget that is used up is not waited for."""
-        return self._budget() or self._orders.wait(seconds) or self._budget()
+        return self.current() or self._orders.wait(seconds) or self._budget()
 
     def _budget(self) -> Order | None:
         passed = self._watch.passed

@@ -1,0 +1,200 @@
+"""What a document keeps of an attempt's report, and the sums that grow with it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from adws.adw_modules import attempt_report
+from adws.adw_modules.document import Cost
+from adws.adw_modules.document_draft import Draft
+from adws.adw_modules.errors import StateUnserialisable
+from adws.adw_modules.outcome import RunReport
+from adws.adw_modules.state_machine import WorkflowStateMachine
+from adws.testing import FakeClock
+from tests.unit.cost_cases import MODEL, usage
+from tests.unit.engine_cases import attempt, document_of, spec_of, types
+
+
+def draft(cap=None, **fields):
+    document, now = document_of(spec_of("plan", "build"), **fields), FakeClock().now
+    first, *others = document.phases
+    document = document.changed(phases=[first.changed(attempts=[attempt(1), attempt(2, "suspended")]), *others])
+    return Draft(document, WorkflowStateMachine.of(document, now=now), now=now, max_cost_usd=cap)
+
+
+def add(made, *reports, phase="plan"):
+    for report in reports:
+        attempt_report.add_cost(made, phase, report)
+    return made.document.cost
+
+
+def said(cost=1.0, count=0, **more):
+    return RunReport(ok=False, usage=usage(cost, count, **more))
+
+
+# --- the report ------------------------------------------------------------------------------------------------
+
+
+def test_what_an_agent_used_is_kept_with_the_money_that_counts():
+    kept = attempt_report.said_by(said(0.5, 20, is_estimated=True))
+
+    assert kept == {
+        "cost_usd": 0.5,
+        "usage": {
+            "provider": "robots",
+            "model": MODEL,
+            "tokens": {"input": 20},
+            "cost_usd": 0.5,
+            "is_estimated": True,
+            "is_subscription": False,
+        },
+    }
+
+
+def test_work_that_is_paid_by_the_month_keeps_what_it_used_and_has_no_cost():
+    kept = attempt_report.said_by(said(0.5, is_subscription=True))
+
+    assert "cost_usd" not in kept
+    assert (kept["usage"]["cost_usd"], kept["usage"]["is_subscription"]) == (0.5, True)
+
+
+@pytest.mark.parametrize("cost", [None, math.nan, -1.0], ids=str)
+def test_an_agent_whose_cost_is_unknown_or_impossible_has_none(cost):
+    kept = attempt_report.said_by(said(cost))
+
+    assert "cost_usd" not in kept
+    assert kept["usage"]["cost_usd"] is None
+
+
+def test_the_cost_that_another_runner_says_is_kept():
+    assert attempt_report.said_by(RunReport(ok=True, cost_usd=0.25)) == {"cost_usd": 0.25}
+    assert attempt_report.said_by(RunReport(ok=True)) is None
+
+
+@pytest.mark.parametrize("cost", [math.nan, math.inf, -1.0], ids=str)
+def test_an_impossible_cost_of_another_runner_is_refused(cost):
+    with pytest.raises(StateUnserialisable, match="is no amount of US dollars"):
+        attempt_report.said_by(RunReport(ok=True, cost_usd=cost))
+
+
+# --- sums ------------------------------------------------------------------------------------------------------
+
+
+def test_costs_and_tokens_add_up_by_phase_and_provider_and_are_never_set_back():
+    made = draft()
+
+    add(made, said(0.5, 10), said(0.25, 5, provider="others"))
+    cost = add(made, said(1.0, 1), phase="build")
+
+    assert cost.total_usd == 1.75
+    assert cost.by_phase == {"plan": 0.75, "build": 1.0}
+    assert cost.by_provider == {"robots": 1.5, "others": 0.25}
+    assert cost.tokens == {"input": 16}
+    assert not cost.is_estimated
+
+
+def test_one_reckoned_figure_makes_the_sum_an_estimate_for_good():
+    made = draft()
+
+    add(made, said(0.5, is_estimated=True))
+
+    assert add(made, said(0.5)).is_estimated
+
+
+def test_an_unknown_cost_adds_tokens_and_no_money():
+    cost = add(draft(), said(None, 10))
+
+    assert (cost.total_usd, cost.by_phase, cost.tokens) == (0.0, {}, {"input": 10})
+
+
+def test_a_subscription_adds_tokens_and_no_money_and_no_estimate():
+    cost = add(draft(), said(0.5, 10, is_subscription=True, is_estimated=True))
+
+    assert (cost.total_usd, cost.by_provider, cost.tokens) == (0.0, {"robots": 0.0}, {"input": 10})
+    assert not cost.is_estimated
+
+
+def test_a_report_without_a_cost_changes_nothing():
+    made = draft()
+    before = made.document.cost
+
+    assert add(made, RunReport(ok=True)) is before
+
+
+def test_the_cost_of_another_runner_counts_for_its_phase():
+    cost = add(draft(), RunReport(ok=True, cost_usd=0.5))
+
+    assert (cost.total_usd, cost.by_phase, cost.by_provider) == (0.5, {"plan": 0.5}, {})
+
+
+def test_what_the_document_had_before_and_unknown_keys_stay():
+    made = draft(cost=Cost.model_validate({"total_usd": 1.0, "by_phase": {"plan": 1.0}, "theirs": 7}))
+
+    cost = add(made, said(0.5))
+
+    assert (cost.total_usd, cost.by_phase["plan"], cost.theirs) == (1.5, 1.5, 7)
+
+
+# --- attempts without a report ---------------------------------------------------------------------------------
+
+
+def test_an_attempt_without_a_report_is_charged_once():
+    made = draft()
+
+    attempt_report.charge(made, 0, usage(0.5, 10))
+    attempt_report.charge(made, 0, usage(0.5, 10))
+
+    assert (made.document.cost.total_usd, made.document.cost.tokens) == (0.5, {"input": 10})
+    newest, before = made.phase(0).attempts[-1], made.phase(0).attempts[0]
+    assert newest.report["cost_usd"] == newest.report["usage"]["cost_usd"] == 0.5
+    assert (newest.status, before.report) == ("suspended", None)
+
+
+def test_charging_keeps_the_rest_of_the_report_and_an_unknown_cost_unknown():
+    made = draft()
+    made.change_phase(0, attempts=[attempt(1, report={"summary": "half done"})])
+
+    attempt_report.charge(made, 0, usage(None, 10))
+
+    report = made.phase(0).attempts[-1].report
+    assert (report["summary"], report["usage"]["cost_usd"], "cost_usd" in report) == ("half done", None, False)
+    assert made.document.cost.total_usd == 0.0
+
+
+# --- the warning -----------------------------------------------------------------------------------------------
+
+
+def test_four_fifths_of_the_cap_are_told_once_in_the_write_that_reached_them():
+    made = draft(cap=10.0)
+
+    add(made, said(7.0))
+    assert "budget_warning" not in types(made)
+    add(made, said(1.0), said(1.0), said(5.0))
+
+    (told,) = [event for event in made.events if event.event_type == "budget_warning"]
+    assert (told.data["cap_usd"], told.data["spent_usd"]) == (10.0, 8.0)
+    assert "8.0000 of 10.0000 USD are spent" in told.data["message"]
+    assert made.document.cost.warned_at == 10.0
+
+
+def test_a_raised_cap_warns_again_at_its_own_four_fifths():
+    made = draft(cap=10.0)
+    add(made, said(9.0))
+    made.document.max_cost_usd = 20.0
+
+    add(made, said(1.0))
+    assert types(made).count("budget_warning") == 1
+    add(made, said(6.0))
+
+    assert types(made).count("budget_warning") == 2
+    assert made.document.cost.warned_at == 20.0
+
+
+def test_no_cap_warns_of_nothing():
+    made = draft()
+
+    add(made, said(1000.0))
+
+    assert types(made) == []
