@@ -1,9 +1,9 @@
 """
-What an attempt does to a workflow: beginning it, ending it well or badly, being cut off.
+What an attempt does to a workflow: beginning it, ending it well or badly.
 
 Pure: each rule changes a draft and returns the outcome; one write stores all of it. An attempt is counted when it is
-begun. One that was cut off stays counted, one that was ended on order is taken out of the count again. A phase whose
-last attempt fails and the workflow that fails with it are one change.
+begun; `stopping_rules` and `waiting_rules` have those that end before they are over. A phase whose last attempt fails
+and the workflow that fails with it are one change.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import timestamps
 from adws.adw_modules.attempt_report import add_cost, result_of, said_by, summary_of, without_traceback
 from adws.adw_modules.errors import IllegalTransition
-from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RetryAt, RunReport, Stopped
+from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RetryAt, RunReport
 from adws.adw_modules.phase_choice import (
-    MAX_SUSPENSIONS,
     AllPassed,
     Blocked,
     Chosen,
@@ -26,13 +25,13 @@ from adws.adw_modules.phase_choice import (
     last_attempt,
     limit,
     over_budget,
-    suspensions,
 )
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document_draft import Draft
+    from adws.adw_modules.error_handler import ErrorFacts
     from adws.adw_modules.json_value import JsonObject
 
 #: Terminal reasons; `retry_handler.decide` has further ones.
@@ -45,7 +44,6 @@ ABANDONED = "ABANDONED"
 
 #: Why a workflow is paused.
 AWAITING_APPROVAL = "awaiting_approval"
-TOO_MANY_STOPS = "suspended_too_often"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +54,8 @@ class Trouble:
     retry_at: datetime | None  #: None: not again
     terminal_reason: str = EXHAUSTED  #: when it is not tried again though attempts are left
     needs_cleanup: bool = False  #: something has to be freed before the next attempt
+    is_parked: bool = False  #: it waits for a quota, which uses no attempt
+    facts: ErrorFacts | None = None  #: the error as the doctor and the breakers read it
 
     @property
     def message(self) -> str:
@@ -136,7 +136,7 @@ def before_attempt(draft: Draft, spec: WorkflowSpec) -> Chosen | Outcome:
         if isinstance(ready, Chosen):
             return _when_due(draft, ready)
         if found.spec.is_required or ready.reason == HEALTH_BUDGET:
-            return _fail_workflow(draft, found.spec, found.index, ready)
+            return fail_workflow(draft, found.spec, found.index, ready)
         _pass_over(draft, found.spec, found.index, ready)
 
 
@@ -147,10 +147,11 @@ def _ready(draft: Draft, found: Chosen | Blocked) -> Chosen | Loss:
     if is_exhausted(found.record):
         return Loss(reason=EXHAUSTED, message=found.record.last_failure_reason or "all attempts are used")
 
-    return _spent(draft) or found
+    return spent_budget(draft) or found
 
 
-def _spent(draft: Draft) -> Loss | None:
+def spent_budget(draft: Draft) -> Loss | None:
+    """Return that the health budget is used up, None while there is some left."""
     spent = over_budget(draft.document)
 
     return Loss(reason=HEALTH_BUDGET, message=f"its health budget is gone: {spent}") if spent else None
@@ -197,8 +198,8 @@ def await_approval(draft: Draft, chosen: Chosen, report: RunReport, reason: str)
 
 def _close_well(draft: Draft, chosen: Chosen, report: RunReport) -> None:
     index, name = chosen.index, chosen.spec.name
-    attempt = draft.end_attempt(index, "succeeded", duration=_duration(draft, index), report=said_by(report))
-    draft.change_phase(index, result=result_of(name, report))
+    attempt = draft.end_attempt(index, "succeeded", duration=duration(draft, index), report=said_by(report))
+    draft.change_phase(index, result=result_of(name, report), parks=0)
     add_cost(draft, name, report)
     draft.tell("attempt_succeeded", index, status=attempt.status, duration=attempt.duration, data=summary_of(report))
 
@@ -234,7 +235,10 @@ def new_round(draft: Draft, first: str) -> None:
                 attempts_used=0,
                 granted=0,
                 retry_at=None,
+                wait_reason=None,
                 terminal_reason=None,
+                parks=0,
+                model=None,
             )
 
 
@@ -243,29 +247,46 @@ def new_round(draft: Draft, first: str) -> None:
 
 def fail(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Trouble, report: RunReport | None) -> Outcome:
     """Close a failed attempt: tried again later, or the phase and its workflow have failed."""
+    close_badly(draft, chosen, trouble, report)
+
+    return after_failure(draft, spec, chosen, trouble)
+
+
+def close_badly(draft: Draft, chosen: Chosen, trouble: Trouble, report: RunReport | None) -> None:
+    """Write down that an attempt failed, and nothing about what follows from it."""
     index = chosen.index
     attempt = draft.end_attempt(
         index,
         "failed",
-        duration=_duration(draft, index),
+        duration=duration(draft, index),
         error=trouble.error,
         report=said_by(report) if report else None,
     )
     if report is not None:
         add_cost(draft, chosen.spec.name, report)
-    draft.change_phase(index, last_failure_reason=trouble.message)
+    draft.change_phase(index, last_failure_reason=trouble.message, parks=0)
     told: JsonObject = {"error": without_traceback(trouble.error)}
     draft.tell("attempt_failed", index, status=attempt.status, duration=attempt.duration, data=told)
-    record = draft.phase(index)
+
+
+def after_failure(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Trouble) -> Outcome:
+    """Go on after a failed attempt as was judged."""
+    record = draft.phase(chosen.index)
     if trouble.retry_at is None or is_exhausted(record):
         reason = EXHAUSTED if is_exhausted(record) else trouble.terminal_reason
         loss = Loss(reason=reason, message=trouble.message, advice=trouble.advice)
-        return _fail_phase(draft, spec, chosen.spec, index, loss)
-    spent = _spent(draft)
-    if spent is not None:  # nobody waits an hour for an attempt that may not be made
-        return _fail_workflow(draft, chosen.spec, index, spent)
+        return fail_phase(draft, spec, chosen, loss)
 
-    return _retry_later(draft, index, trouble.retry_at, trouble.message)
+    return retry_at(draft, chosen, trouble.retry_at, trouble.message)
+
+
+def retry_at(draft: Draft, chosen: Chosen, at: datetime, why: str) -> Outcome:
+    """Let a phase that has attempts left be tried again at that moment."""
+    spent = spent_budget(draft)
+    if spent is not None:  # nobody waits an hour for an attempt that may not be made
+        return fail_workflow(draft, chosen.spec, chosen.index, spent)
+
+    return _retry_later(draft, chosen.index, at, why)
 
 
 def _retry_later(draft: Draft, index: int, at: datetime, why: str) -> Outcome:
@@ -275,9 +296,14 @@ def _retry_later(draft: Draft, index: int, at: datetime, why: str) -> Outcome:
     return RetryAt(phase=record.name, at=at, reason=why)
 
 
+def fail_phase(draft: Draft, spec: WorkflowSpec, chosen: Chosen, loss: Loss) -> Outcome:
+    """Fail a phase for good, and its workflow when it is required."""
+    return _fail_phase(draft, spec, chosen.spec, chosen.index, loss)
+
+
 def _fail_phase(draft: Draft, spec: WorkflowSpec, phase: PhaseSpec, index: int, loss: Loss) -> Outcome:
     if phase.is_required:
-        return _fail_workflow(draft, phase, index, loss)
+        return fail_workflow(draft, phase, index, loss)
     _pass_over(draft, phase, index, loss)
 
     return after_phase(draft, spec)
@@ -291,7 +317,8 @@ def _pass_over(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> None:
     draft.tell("phase_failed" if has_run else "phase_skipped", index, data=loss.to_json())
 
 
-def _fail_workflow(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> Outcome:
+def fail_workflow(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> Outcome:
+    """Fail a phase for good, and its workflow with it."""
     machine = draft.machine
     draft.change_phase(index, status="failed", terminal_reason=loss.reason, retry_at=None)
     draft.tell("phase_failed", index, data=loss.to_json())
@@ -319,35 +346,7 @@ def _complete(draft: Draft) -> Outcome:
     return Done(state=WorkflowState.COMPLETED.value, warnings=tuple(draft.document.warnings))
 
 
-# --- being cut off, and ending on order ------------------------------------------------------------------------
-
-
-def interrupt(draft: Draft, spec: WorkflowSpec, index: int, why: str) -> Outcome | None:
-    """Close an attempt that a crash cut off; it counts. Returns the outcome when it was the last one."""
-    draft.end_attempt(index, "interrupted", error={"category": "interrupted", "message": why})
-    draft.change_phase(index, status="interrupted", last_failure_reason=why)
-    draft.tell("attempt_interrupted", index, data={"why": why})
-    if not is_exhausted(draft.phase(index)):
-        return None
-
-    return _fail_phase(draft, spec, spec.phases[index], index, Loss(reason=EXHAUSTED, message=why))
-
-
-def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str) -> Outcome:
-    """Close an attempt that was ended on order; it does not count."""
-    index = chosen.index
-    record = draft.phase(index)
-    draft.end_attempt(index, "suspended", duration=_duration(draft, index), error={"order": kind, "message": reason})
-    draft.change_phase(index, status="suspended", attempts_used=max(0, record.attempts_used - 1))
-    draft.tell("attempt_suspended", index, data={"order": kind, "reason": reason})
-    if kind in ("pause", "stop"):
-        return pause(draft, reason or "paused", chosen.spec.name)
-    if kind in ("abandon", "rollback"):
-        return abandon(draft, reason or kind)
-    if suspensions(draft.phase(index)) % MAX_SUSPENSIONS == 0:
-        return pause(draft, TOO_MANY_STOPS, chosen.spec.name)
-
-    return Stopped(reason=kind)
+# --- parking, and giving up ------------------------------------------------------------------------------------
 
 
 def pause(draft: Draft, reason: str, phase: str = "") -> Outcome:
@@ -366,6 +365,7 @@ def abandon(draft: Draft, reason: str) -> Outcome:
     return Done(state=WorkflowState.ABANDONED.value)
 
 
-def _duration(draft: Draft, index: int) -> float:
+def duration(draft: Draft, index: int) -> float:
+    """Return the seconds since the newest attempt of a phase was begun."""
     started = timestamps.parse(draft.phase(index).attempts[-1].started_at)
     return max(0.0, (draft.at - started).total_seconds())

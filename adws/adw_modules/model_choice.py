@@ -43,11 +43,13 @@ def model_for(
     """
     if not has_model(phase):
         return ""
-    if record.model:
-        return record.model
     ladder = ladder_of(phase)
+    if record.model and record.model not in ladder:
+        return record.model
     if ladder:
-        return ladder[min(record.attempts_used, len(ladder) - 1)]
+        # What the doctor ordered out of the same list is a step up: later attempts never fall back behind it.
+        least = ladder.index(record.model) if record.model else 0
+        return ladder[min(max(record.attempts_used, least), len(ladder) - 1)]
     wanted = phase.options.get("model")
     if isinstance(wanted, str) and wanted:
         return wanted

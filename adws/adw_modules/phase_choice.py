@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: Ordered stops in a row after which a person has to look, and again after as many more.
 MAX_SUSPENSIONS = 20
 
+#: How attempts end that do not count against any limit.
+NOT_COUNTED = frozenset({"suspended", "parked"})
+
 _PASSED = frozenset({"complete", "skipped"})
 _name_of = attrgetter("name")
 
@@ -116,7 +119,7 @@ class AttemptTotals:
     """What the attempts of a phase add up to, over all rounds."""
 
     attempts: int
-    counted: int  #: without the suspended ones
+    counted: int  #: without those that were ended on order or parked
     seconds: float
     average_seconds: float | None  #: of those whose time is known
 
@@ -124,7 +127,7 @@ class AttemptTotals:
 def totals(record: PhaseRecord) -> AttemptTotals:
     """Return what the attempts of *record* add up to."""
     times = [attempt.duration for attempt in record.attempts if attempt.duration is not None]
-    counted = sum(1 for attempt in record.attempts if attempt.status != "suspended")
+    counted = sum(1 for attempt in record.attempts if attempt.status not in NOT_COUNTED)
 
     return AttemptTotals(
         attempts=len(record.attempts),

@@ -21,6 +21,10 @@ from adws.adw_modules.retry_policy import JITTER, RetryPolicies, RetryPolicy, sa
 MAX_EXTRA_SECONDS = 30.0
 #: A quota is open again a little later than it says.
 QUOTA_MARGIN_SECONDS = 60.0
+#: How often in a row a phase may wait for a quota, where that uses no attempt.
+MAX_PARKS = 5
+#: Seconds to wait for a quota whose reset nobody knows, at least and at most.
+UNKNOWN_QUOTA_SECONDS = (1800.0, 3600.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +34,7 @@ class Retry:
     at: datetime
     delay_seconds: float
     needs_cleanup: bool = False  #: free what is used up first
+    is_parked: bool = False  #: it waits for a quota: the attempt is not counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,18 +67,25 @@ def decide(
     deadline: datetime | None = None,
     random: float | None = None,
     class_failures: int | None = None,
+    parks: int | None = None,
 ) -> RetryDecision:
     """
     Return what to do after the attempt numbered *attempts_used*, counting from 1, failed with *error_facts*.
 
     A single RetryPolicy means: these waits, for whatever may be retried. None means the usual ones of each category.
     *random*, from 0.0 up to 1.0, is for jitter. *class_failures* is how many attempts ended with this class of error,
-    where the caller knows it: some classes are worth fewer retries than others.
+    where the caller knows it: some classes are worth fewer retries than others. *parks* is how often in a row it has
+    waited for a quota, where that is counted apart: then such an attempt uses up none of *max_attempts*.
     """
     if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
         raise UsageError("now and deadline need a time zone")
     policies = _policies(policy)
-    refusal = _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
+    is_parked = parks is not None and error_facts.klass == "quota_window"
+    refusal = (
+        _parking_refusal(error_facts, policies, parks)
+        if parks is not None and is_parked
+        else _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
+    )
     if refusal is not None:
         return refusal
     told = _told_seconds(error_facts, now)
@@ -84,7 +96,10 @@ def decide(
             terminal_reason="WAIT_TOO_LONG",
         )
 
-    delay = _delay(error_facts, policies, attempts_used, told, random)
+    if is_parked:
+        delay = _parked_seconds(told, random or 0.0)
+    else:
+        delay = _delay(error_facts, policies, attempts_used, told, random)
     at = now + timedelta(seconds=delay)
     if deadline is not None and at >= deadline:
         return GiveUp(
@@ -92,7 +107,7 @@ def decide(
             terminal_reason="DEADLINE",
         )
 
-    return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup)
+    return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup, is_parked=is_parked)
 
 
 def _policies(policy: RetryPolicy | RetryPolicies | None) -> RetryPolicies:
@@ -100,6 +115,35 @@ def _policies(policy: RetryPolicy | RetryPolicies | None) -> RetryPolicies:
         return RetryPolicies()
 
     return same_for_all(policy) if isinstance(policy, RetryPolicy) else policy
+
+
+def _parking_refusal(facts: ErrorFacts, policies: RetryPolicies, parks: int) -> GiveUp | AskPerson | None:
+    """Return why a used-up quota is not waited for, None when it is; attempts do not matter, for it uses none."""
+    if not facts.recoverable or facts.category not in policies.retried:
+        return _not_retried(facts)
+    if parks >= MAX_PARKS:
+        return AskPerson(
+            reason=f"its quota was used up again after {parks} waits in a row: {first_line(facts.message)}",
+            advice=facts.advice,
+        )
+
+    return None
+
+
+def _not_retried(facts: ErrorFacts) -> GiveUp:
+    return GiveUp(
+        reason=f"{facts.category.value} errors ({facts.klass}) are not retried: {first_line(facts.message)}",
+        terminal_reason="NOT_RETRYABLE",
+    )
+
+
+def _parked_seconds(told: float | None, random: float) -> float:
+    """Return how long to wait for a quota; not all who wait for it come at once."""
+    if told is not None:
+        return told + QUOTA_MARGIN_SECONDS + MAX_EXTRA_SECONDS * random
+    shortest, longest = UNKNOWN_QUOTA_SECONDS
+
+    return shortest + (longest - shortest) * random
 
 
 def _refusal(
@@ -113,10 +157,7 @@ def _refusal(
             terminal_reason="BUDGET" if facts.klass == "budget" else "NEEDS_PERSON",
         )
     if not facts.recoverable or facts.category not in policies.retried:
-        return GiveUp(
-            reason=f"{facts.category.value} errors ({facts.klass}) are not retried: {first_line(facts.message)}",
-            terminal_reason="NOT_RETRYABLE",
-        )
+        return _not_retried(facts)
     if attempts_used >= max_attempts:
         return GiveUp(
             reason=f"{attempts_used} of {max_attempts} attempts are used; the last error: {first_line(facts.message)}",

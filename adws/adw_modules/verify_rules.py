@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from adws.adw_modules.doctor_rules import MAX_CALLS, MAX_CALLS_PER_PHASE, MAX_REPLANS
 from adws.adw_modules.effect_rules import open_effects
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.json_value import JsonObject
-from adws.adw_modules.phase_choice import limit
+from adws.adw_modules.phase_choice import NOT_COUNTED, limit
 from adws.adw_modules.resume_rules import definition_of
+from adws.adw_modules.retry_decision import MAX_PARKS
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import is_terminal
 
@@ -35,8 +37,6 @@ INVARIANTS: Mapping[int, str] = {
     9: "Nothing is completed without the success of every required phase.",
     10: "No secret is in what adw writes.",
 }
-#: Attempts that do not count against the limit.
-_NOT_COUNTED = frozenset({"suspended"})
 _ENDED = frozenset({"complete", "skipped", "failed"})
 
 
@@ -94,12 +94,21 @@ def _limits(document: WorkflowDocument) -> Iterator[Violation]:
                 f"{record.name} was tried {made} times in round {record.round}, and {record.attempts_used} are counted"
             )
             yield _broken(4, document, what)
+        if record.parks > MAX_PARKS:
+            yield _broken(4, document, f"{record.name} waited for a quota {record.parks} of {MAX_PARKS} times in a row")
+        if len(record.doctor) > MAX_CALLS_PER_PHASE:
+            asked = f"{len(record.doctor)} of {MAX_CALLS_PER_PHASE}"
+            yield _broken(4, document, f"the doctor was asked about {record.name} {asked} times")
     if document.reworks > document.max_reworks:
         yield _broken(4, document, f"it was sent back {document.reworks} of {document.max_reworks} times")
+    if document.replans > MAX_REPLANS:
+        yield _broken(4, document, f"it was planned again {document.replans} of {MAX_REPLANS} times")
+    if document.doctor_calls > MAX_CALLS:
+        yield _broken(4, document, f"the doctor was asked {document.doctor_calls} of {MAX_CALLS} times")
 
 
 def _counted(record: PhaseRecord) -> int:
-    return sum(1 for made in record.attempts if made.round == record.round and made.status not in _NOT_COUNTED)
+    return sum(1 for made in record.attempts if made.round == record.round and made.status not in NOT_COUNTED)
 
 
 def _rollback(document: WorkflowDocument) -> Iterator[Violation]:

@@ -1,20 +1,23 @@
 """
 Waiting for others: for an outside party that is out of order, and for a quota that is used up.
 
-Pure. Neither uses an attempt. A quota is waited for at most `MAX_PARKS` times in a row, so that nothing waits for ever.
+Pure. Neither uses an attempt. How often in a row a quota is waited for is limited by `retry_decision.MAX_PARKS`.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.attempt_report import add_cost, said_by, without_traceback
+from adws.adw_modules.attempt_rules import Trouble, duration
 from adws.adw_modules.interfaces_engine import Wait
-from adws.adw_modules.outcome import Outcome, RetryAt
+from adws.adw_modules.outcome import Outcome, RetryAt, RunReport
 
 if TYPE_CHECKING:
     from adws.adw_modules.document_draft import Draft
+    from adws.adw_modules.json_value import JsonObject
     from adws.adw_modules.phase_choice import Chosen
 
 #: Seconds between two looks at a party, at least: one that says "now" must not be asked without end.
@@ -27,7 +30,30 @@ def wait_for(draft: Draft, chosen: Chosen, wait: Wait) -> Outcome:
     record = draft.change_phase(
         chosen.index, status="retry_wait", retry_at=timestamps.to_text(at), wait_reason=wait.reason
     )
-    told = {"party": wait.party, "at": record.retry_at or "", "why": wait.reason}
-    draft.tell("breaker_waited", chosen.index, data={**told})
+    told: JsonObject = {"party": wait.party, "at": record.retry_at or "", "why": wait.reason}
+    draft.tell("breaker_waited", chosen.index, data=told)
 
     return RetryAt(phase=record.name, at=at, reason=wait.reason)
+
+
+def park(draft: Draft, chosen: Chosen, trouble: Trouble, at: datetime, report: RunReport) -> Outcome:
+    """Close an attempt that met a used-up quota, and wait for that; the attempt is taken out of the count."""
+    index, record = chosen.index, draft.phase(chosen.index)
+    attempt = draft.end_attempt(
+        index, "parked", duration=duration(draft, index), error=trouble.error, report=said_by(report)
+    )
+    add_cost(draft, chosen.spec.name, report)
+    why = f"a quota is used up: {trouble.message}"
+    parked = draft.change_phase(
+        index,
+        status="retry_wait",
+        attempts_used=max(0, record.attempts_used - 1),
+        parks=record.parks + 1,
+        retry_at=timestamps.to_text(at),
+        wait_reason=why,
+    )
+    told: JsonObject = {"at": parked.retry_at or "", "why": why, "parks": parked.parks}
+    told["error"] = without_traceback(trouble.error)
+    draft.tell("attempt_parked", index, status=attempt.status, duration=attempt.duration, data=told)
+
+    return RetryAt(phase=record.name, at=at, reason=why)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import attempt_rules as rules
-from adws.adw_modules import timestamps
+from adws.adw_modules import stopping_rules, timestamps
 from adws.adw_modules.attempt_rules import Loss, Trouble
 from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.outcome import Done, Failed, Next, Paused, RetryAt, RunReport, Stopped
@@ -539,7 +539,7 @@ def test_an_attempt_that_was_cut_off_stays_counted():
     spec = spec_of(phase("plan", max_attempts=2))
     draft, _ = begun(spec)
 
-    assert rules.interrupt(draft, spec, 0, "its process died") is None
+    assert stopping_rules.interrupt(draft, spec, 0, "its process died") is None
 
     record = draft.phase(0)
     assert (record.status, record.attempts_used) == ("interrupted", 1)
@@ -553,7 +553,7 @@ def test_the_last_attempt_that_was_cut_off_fails_the_workflow_in_the_same_change
     spec = spec_of(phase("plan", max_attempts=1))
     draft, _ = begun(spec)
 
-    outcome = rules.interrupt(draft, spec, 0, "its process died")
+    outcome = stopping_rules.interrupt(draft, spec, 0, "its process died")
 
     assert outcome == Failed(phase="plan", reason="MAX_ATTEMPTS_EXHAUSTED", message="its process died")
     assert draft.finished().current_state == "failed"
@@ -569,7 +569,7 @@ def test_a_suspended_attempt_is_taken_out_of_the_count(kind):
     clock.advance(3.0)
     draft = draft_of(draft.finished(), clock)
 
-    outcome = rules.suspend(draft, found, kind=kind, reason="the worker ends")
+    outcome = stopping_rules.suspend(draft, found, kind=kind, reason="the worker ends")
 
     record = draft.phase(0)
     assert outcome == Stopped(reason=kind)
@@ -583,7 +583,7 @@ def test_a_suspended_attempt_is_taken_out_of_the_count(kind):
 def test_a_pause_suspends_the_attempt_and_parks_the_workflow(kind):
     draft, found = begun(spec_of("plan"))
 
-    outcome = rules.suspend(draft, found, kind=kind, reason="someone wants to look")
+    outcome = stopping_rules.suspend(draft, found, kind=kind, reason="someone wants to look")
 
     document = draft.finished()
     assert outcome == Paused(reason="someone wants to look")
@@ -596,7 +596,7 @@ def test_a_pause_suspends_the_attempt_and_parks_the_workflow(kind):
 def test_giving_up_suspends_the_attempt_and_abandons_the_workflow(kind):
     draft, found = begun(spec_of("plan"))
 
-    outcome = rules.suspend(draft, found, kind=kind, reason="")
+    outcome = stopping_rules.suspend(draft, found, kind=kind, reason="")
 
     document = draft.finished()
     assert outcome == Done(state="abandoned")
@@ -607,7 +607,7 @@ def test_giving_up_suspends_the_attempt_and_abandons_the_workflow(kind):
 def test_a_pause_without_a_reason_has_one():
     draft, found = begun(spec_of("plan"))
 
-    assert rules.suspend(draft, found, kind="pause", reason="") == Paused(reason="paused")
+    assert stopping_rules.suspend(draft, found, kind="pause", reason="") == Paused(reason="paused")
 
 
 def suspended_in_a_row(count: int):
@@ -615,7 +615,7 @@ def suspended_in_a_row(count: int):
     draft, found = begun(spec)
     outcomes = []
     for _ in range(count):
-        outcomes.append(rules.suspend(draft, found, kind="drain", reason=""))
+        outcomes.append(stopping_rules.suspend(draft, found, kind="drain", reason=""))
         if isinstance(outcomes[-1], Paused):
             draft.move(S.PLANNING)  # as a person who resumes it
         found = begin_next(draft, spec)

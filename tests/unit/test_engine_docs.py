@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import attempt_rules, phase_choice, retry_decision
+from adws.adw_modules import attempt_rules, phase_choice, retry_decision, stopping_rules, treatment
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "engine.md").read_text()
 
@@ -27,7 +27,7 @@ def rows(heading: str) -> set[str]:
 
 
 def test_the_page_explains_every_terminal_reason_and_no_other():
-    sources = [Path(module.__file__).read_text() for module in (attempt_rules, retry_decision)]
+    sources = [Path(module.__file__).read_text() for module in (attempt_rules, retry_decision, treatment)]
     found = set().union(*(constants(source, r"(?=.{6})[A-Z]+(_[A-Z]+)*") for source in sources))
 
     assert {attempt_rules.EXHAUSTED, attempt_rules.HEALTH_BUDGET, "NEEDS_PERSON"} <= found
@@ -35,7 +35,7 @@ def test_the_page_explains_every_terminal_reason_and_no_other():
 
 
 def test_the_page_explains_every_pause_reason_and_no_other():
-    assert rows("Why a workflow is paused") == {attempt_rules.AWAITING_APPROVAL, attempt_rules.TOO_MANY_STOPS}
+    assert rows("Why a workflow is paused") == {attempt_rules.AWAITING_APPROVAL, stopping_rules.TOO_MANY_STOPS}
     assert f"{phase_choice.MAX_SUSPENSIONS} of these came in a row" in PAGE
 
 

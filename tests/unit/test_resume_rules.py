@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import attempt_rules, resume_rules
+from adws.adw_modules import attempt_rules, resume_rules, stopping_rules
 from adws.adw_modules.attempt_rules import Trouble
 from adws.adw_modules.errors import StateInvalid, UsageError
 from adws.adw_modules.outcome import Done, Failed, Next
@@ -46,7 +46,7 @@ def exhausted_in(name, spec=SPEC):
 
 def paused_in(name, spec=SPEC):
     draft, found = done_until(name, spec)
-    attempt_rules.suspend(draft, found, kind="pause", reason="someone")
+    stopping_rules.suspend(draft, found, kind="pause", reason="someone")
     return draft_of(draft.finished())
 
 
@@ -164,7 +164,7 @@ def test_a_completed_workflow_cannot_go_on_and_says_what_to_do():
 
 def test_an_abandoned_workflow_without_an_issue_cannot_go_on():
     draft, found = done_until("test", issue_number=None)
-    attempt_rules.suspend(draft, found, kind="abandon", reason="")
+    stopping_rules.suspend(draft, found, kind="abandon", reason="")
 
     with pytest.raises(UsageError, match=r"is abandoned and cannot go on$"):
         plan(draft)

@@ -8,10 +8,11 @@ is to be done, and whoever called does it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from adws.adw_modules import attempt_rules, waiting_rules
+from adws.adw_modules import attempt_rules, stopping_rules, treatment, waiting_rules
+from adws.adw_modules.doctor_rules import Case, Consultation, may_ask, no_answer
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.engine.parts import Parts
@@ -19,7 +20,7 @@ from adws.adw_modules.engine.running import PhaseRuns, gate_error, is_well
 from adws.adw_modules.engine.telling import tell_log
 from adws.adw_modules.errors import AdwError, StateUnserialisable
 from adws.adw_modules.interfaces import Owned
-from adws.adw_modules.interfaces_engine import Orders, PhaseContext
+from adws.adw_modules.interfaces_engine import Harvest, Orders, PhaseContext
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RunReport, Suspended
 from adws.adw_modules.phase_choice import AllPassed, Chosen, choose, running_attempt
 from adws.adw_modules.resume_rules import ResumePlan, definition_of, plan_resume
@@ -27,7 +28,9 @@ from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
 
 if TYPE_CHECKING:
+    from adws.adw_modules.attempt_rules import Trouble
     from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.engine.parties import BreakerNews
     from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 
 _Result = TypeVar("_Result")
@@ -121,8 +124,9 @@ class WorkSession:
         process = attempt.process if attempt else None
         ended = self._parts.end_process(process) if process else ""
         why = "the process that worked on it ended without a word" + (f"; {ended}" if ended else "")
+        harvest = self._parts.harvest(self.document, self.spec.phases[index], attempt) if attempt else None
         draft = self._draft()
-        outcome = attempt_rules.interrupt(draft, self.spec, index, why)
+        outcome = stopping_rules.interrupt(draft, self.spec, index, why, harvest)
         self._save(draft)
 
         return outcome if isinstance(outcome, Done | Failed | Paused) else None
@@ -204,8 +208,18 @@ class WorkSession:
         verdict: GateVerdict | None,
         may_go_on: Callable[[], bool],
     ) -> Outcome:
+        trouble = None if isinstance(report, Suspended) else self._trouble(chosen, report, verdict)
+        advice = self._consult(chosen, trouble) if trouble is not None else None
+        news = self._settle_parties(chosen, report, trouble)
         draft = self._draft()
-        outcome = self._outcome(draft, chosen, report, verdict)
+        if isinstance(report, Suspended):
+            outcome = self._stopped(draft, chosen, report)
+        elif trouble is not None:
+            outcome = self._failed(draft, chosen, trouble, advice, report)
+        else:
+            outcome = self._done(draft, chosen, report, verdict)
+        for item in news:
+            draft.tell(item.event_type, chosen.index, data=item.data)
         begun: Chosen | None = None
         if isinstance(outcome, Next) and self._orders.current() is None and may_go_on():
             found = self._begin(draft)
@@ -218,24 +232,73 @@ class WorkSession:
 
         return outcome
 
-    def _outcome(
-        self, draft: Draft, chosen: Chosen, report: RunReport | Suspended, verdict: GateVerdict | None
-    ) -> Outcome:
-        if isinstance(report, Suspended):
-            order = self._orders.current()
-            kind, reason = (order.kind, order.reason or report.reason) if order else ("stop", report.reason)
-            return attempt_rules.suspend(draft, chosen, kind=kind, reason=reason)
+    def _trouble(self, chosen: Chosen, report: RunReport, verdict: GateVerdict | None) -> Trouble | None:
+        """Return what went wrong and what was judged about it, None when nothing did."""
         if is_well(report) and report.wants_rework and chosen.spec.on_rework:
-            return attempt_rules.rework(draft, self.spec, chosen, report)
+            return None
         error = gate_error(chosen.spec, report, verdict) if is_well(report) else report.error
-        if error is None and verdict is not None and verdict.needs_human:
-            return attempt_rules.await_approval(draft, chosen, report, verdict.reason)
         if error is None and report.ok:
-            return attempt_rules.succeed(draft, self.spec, chosen, report)
-        record = draft.phase(chosen.index)
-        trouble = self._parts.judge(error or RuntimeError("it failed without a reason"), chosen.spec, record)
+            return None
+        record = self.document.phases[chosen.index]
+
+        return self._parts.judge(error or RuntimeError("it failed without a reason"), chosen.spec, record)
+
+    def _consult(self, chosen: Chosen, trouble: Trouble) -> Consultation | None:
+        """Ask the doctor about a failed attempt, when there is one to ask; the call is durable before it is made."""
+        doctor, record = self._parts.doctor, self.document.phases[chosen.index]
+        if doctor is None or trouble.facts is None or not may_ask(self.document, record, trouble):
+            return None
+        if not doctor.is_free:
+            self.change(lambda draft: treatment.note_call(draft, chosen.index, doctor.name))
+        case = Case(
+            facts=trouble.facts,
+            phase=chosen.spec,
+            record=self.document.phases[chosen.index],
+            document=self.document,
+            context=self._runs.context(chosen),
+        )
+        found = self._runs.guard(chosen, lambda: doctor.ask(case), lambda exc: no_answer(doctor.name, exc))
+
+        return found if found.is_news else None
+
+    def _settle_parties(
+        self, chosen: Chosen, report: RunReport | Suspended, trouble: Trouble | None
+    ) -> Sequence[BreakerNews]:
+        if isinstance(report, Suspended):
+            self._parts.let_go(self.document)
+            return ()
+
+        return self._parts.settle_parties(self.document, chosen.spec, trouble.facts if trouble else None)
+
+    def _stopped(self, draft: Draft, chosen: Chosen, report: Suspended) -> Outcome:
+        order = self._orders.current()
+        kind, reason = (order.kind, order.reason or report.reason) if order else ("stop", report.reason)
+        attempt = draft.phase(chosen.index).attempts[-1]
+        harvest: Harvest | None
+        if report.usage is not None:
+            harvest = Harvest(report=RunReport(ok=False, usage=report.usage))
+        else:
+            harvest = self._parts.harvest(self.document, chosen.spec, attempt)
+
+        return stopping_rules.suspend(draft, chosen, kind=kind, reason=reason, harvest=harvest)
+
+    def _failed(
+        self, draft: Draft, chosen: Chosen, trouble: Trouble, advice: Consultation | None, report: RunReport
+    ) -> Outcome:
+        if trouble.is_parked and trouble.retry_at is not None:
+            return waiting_rules.park(draft, chosen, trouble, trouble.retry_at, report)
+        if advice is not None:
+            return treatment.treat(draft, self.spec, chosen, trouble, report=report, found=advice)
 
         return attempt_rules.fail(draft, self.spec, chosen, trouble, report)
+
+    def _done(self, draft: Draft, chosen: Chosen, report: RunReport, verdict: GateVerdict | None) -> Outcome:
+        if report.wants_rework:
+            return attempt_rules.rework(draft, self.spec, chosen, report)
+        if verdict is not None and verdict.needs_human:
+            return attempt_rules.await_approval(draft, chosen, report, verdict.reason)
+
+        return attempt_rules.succeed(draft, self.spec, chosen, report)
 
     # --- the document ------------------------------------------------------------------------------------------
 

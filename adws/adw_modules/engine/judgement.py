@@ -35,15 +35,22 @@ def judge(error: BaseException, phase: PhaseSpec, record: PhaseRecord, *, clock:
         random=clock.random(),
         # What a person granted is on top of what a class of errors is worth, too.
         class_failures=max(1, same + 1 - record.granted),
+        parks=record.parks,
     )
     kept = facts.to_json()
     kept["traceback"] = facts.traceback[-MAX_TRACEBACK:]
     if isinstance(decision, Retry):
-        return Trouble(error=kept, retry_at=decision.at, needs_cleanup=decision.needs_cleanup)
+        return Trouble(
+            error=kept,
+            retry_at=decision.at,
+            needs_cleanup=decision.needs_cleanup,
+            is_parked=decision.is_parked,
+            facts=facts,
+        )
 
     kept["not_retried"] = decision.reason
 
-    return Trouble(error=kept, retry_at=None, terminal_reason=decision.terminal_reason)
+    return Trouble(error=kept, retry_at=None, terminal_reason=decision.terminal_reason, facts=facts)
 
 
 def _is_same(attempt: AttemptRecord, round_number: int, klass: str) -> bool:
