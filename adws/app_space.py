@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow import PhaseSpec
     from adws.app_resources import GitRoom
 
-#: Numbers of the output files of set-up commands, above those of gates.
-_SETUP_NUMBERS = 100
-
 
 class HomeSpace(Protocol):
     """What the parts of a home are to the place of work in it (`app.App`)."""
@@ -121,8 +118,7 @@ class SpaceRoom:
     def _set_up(self, phase: PhaseSpec, context: PhaseContext, argv: Sequence[str], *, cwd: Path, number: int) -> str:
         """Run a set-up command of a worktree as a process of the attempt; return why it failed, "" when it did not."""
         del cwd  # the context says it
-        name = _SETUP_NUMBERS + number
-        end = self._commands.run_gate(phase, Gate(kind="command", command=tuple(argv)), context, name)
+        end = self._commands.run_beside(phase, Gate(kind="command", command=tuple(argv)), context, f"setup-{number}")
         if end.exit_code == 0 and end.timed_out is None and not end.ordered:
             return ""
 

@@ -166,7 +166,7 @@ class WorkRoom:
         """Run the home's clean-up command before a phase is tried again that something was short for."""
         command = self._app.settings.cleanup_command
         if command:
-            end = self.commands.run_gate(phase, Gate(kind="command", shell=command), context, 0)
+            end = self.commands.run_beside(phase, Gate(kind="command", shell=command), context, "cleanup")
             context.say(f"clean-up ended with exit code {end.exit_code}")
 
     def _log_of(self, adw_id: str) -> AbstractContextManager[object]:

@@ -18,6 +18,8 @@ from adws.cli import output
 
 #: Bytes that are read of a growing file at a time.
 _CHUNK = 65_536
+#: When the output of an attempt is written; "" stands for that of the phase itself.
+_TURNS = {"setup": 0, "cleanup": 1, "": 2, "gate": 3}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +30,7 @@ class Source:
     size: int
     phase: str = ""  #: "" for the log of the workflow
     attempt: int = 0
-    stream: str = ""  #: stdout | stderr | gate-1.stdout | ...
+    stream: str = ""  #: stdout | stderr | setup-1.stdout | cleanup.stdout | gate-1.stdout | ...
 
     @property
     def heading(self) -> str:
@@ -37,7 +39,7 @@ class Source:
 
 
 def in_order(document: JsonObject, files: Sequence[AttemptFile]) -> tuple[Source, ...]:
-    """Return *files* as their attempts were begun; of one attempt stdout first, and gates last."""
+    """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
     begun = _begun(document)
     sources = [
         Source(
@@ -65,10 +67,13 @@ def _begun(document: JsonObject) -> dict[tuple[str, int], str]:
     return found
 
 
-def _place(source: Source) -> tuple[str, int, bool, bool, str]:
-    is_gate = source.stream.startswith("gate-")
+def _place(source: Source) -> tuple[str, int, int, int, str]:
+    """Return where a file comes among those of its attempt: set-up, clean-up, the phase itself, its gates."""
+    *whose, stream = source.stream.split(".")
+    what, _, number = whose[0].partition("-") if whose else ("", "", "")
+    turn = _TURNS.get(what, _TURNS[""])
 
-    return source.phase, source.attempt, is_gate, not source.stream.endswith("stdout"), source.stream
+    return source.phase, source.attempt, turn, int(number) if number.isdigit() else 0, f"{stream != 'stdout'}{stream}"
 
 
 def source_data(folder: Path, source: Source) -> dict[str, output.Printable]:

@@ -71,6 +71,20 @@ def test_a_process_is_told_its_ports_and_has_the_ignored_files(tmp_path):
     assert ".env" not in git(tree, "ls-files").split()
 
 
+def test_the_output_of_set_up_commands_has_their_name(tmp_path):
+    lab = make_work_lab(tmp_path, ADW_WORKTREE_SETUP="sh -c 'echo first'\nsh -c 'echo oh >&2; exit 3'")
+    adw_id = lab.start(replace(PLAN, max_attempts=1))
+
+    lab.work()
+
+    document = lab.document(adw_id)
+    place = lab.home / "state" / adw_id / "phases" / "plan"
+    assert f"it ended with exit code 3; adw logs {adw_id} has" in document.phases[0].last_failure_reason
+    assert (place / "attempt-1.setup-1.stdout.log").read_text() == "first\n"
+    assert (place / "attempt-1.setup-2.stderr.log").read_text() == "oh\n"
+    assert not list(place.glob("*gate*"))
+
+
 def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_its_branch(lab):
     adw_id = lab.start(PLAN, step("build", "test -e go && cat plan.md > built.md", "building", max_attempts=1))
     lab.work()

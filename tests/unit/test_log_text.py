@@ -10,7 +10,7 @@ def file(phase, attempt, kind):
     return AttemptFile(phase=phase, attempt=attempt, kind=kind, name=f"phases/{phase}/attempt-{attempt}.{kind}", size=1)
 
 
-def test_files_come_as_their_attempts_were_begun_stdout_first_and_gates_last():
+def test_files_come_as_their_attempts_were_begun_and_were_written():
     document = {
         "phases": [
             {"name": "plan", "attempts": [{"number": 1, "started_at": "2026-01-31T09:00:00Z"}]},
@@ -25,7 +25,12 @@ def test_files_come_as_their_attempts_were_begun_stdout_first_and_gates_last():
     }
     files = [
         file("build", 2, "stdout.log"),
-        file("build", 1, "gate-1.stdout.log"),
+        file("build", 1, "gate-10.stdout.log"),
+        file("build", 1, "gate-2.stdout.log"),
+        file("build", 1, "setup-2.stdout.log"),
+        file("build", 1, "setup-1.stderr.log"),
+        file("build", 1, "setup-1.stdout.log"),
+        file("build", 1, "cleanup.stdout.log"),
         file("build", 1, "stderr.log"),
         file("build", 1, "stdout.log"),
         file("plan", 1, "stdout.log"),
@@ -35,9 +40,14 @@ def test_files_come_as_their_attempts_were_begun_stdout_first_and_gates_last():
 
     assert [source.heading for source in ordered] == [
         "== plan, attempt 1, stdout",
+        "== build, attempt 1, setup-1.stdout",
+        "== build, attempt 1, setup-1.stderr",
+        "== build, attempt 1, setup-2.stdout",
+        "== build, attempt 1, cleanup.stdout",
         "== build, attempt 1, stdout",
         "== build, attempt 1, stderr",
-        "== build, attempt 1, gate-1.stdout",
+        "== build, attempt 1, gate-2.stdout",
+        "== build, attempt 1, gate-10.stdout",
         "== build, attempt 2, stdout",
     ]
 

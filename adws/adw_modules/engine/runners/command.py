@@ -77,13 +77,17 @@ class CommandRunner:
 
     def run_gate(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, number: int) -> ProcessEnd:
         """Run the command of *gate*, the phase's gate *number* counted from 1, with the variables of the phase."""
+        return self.run_beside(phase, gate, context, f"gate-{number}")
+
+    def run_beside(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, name: str) -> ProcessEnd:
+        """Run another command beside the phase's own, like a gate; its output is `attempt-<n>.<name>.*.log`."""
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
         files.make_folder()
         command = replace(
             self._command(gate.command, gate.shell, phase, context, files),
             timeouts=Timeouts(wall=gate.timeout_seconds, idle=None, after_result=None),
-            stdout_path=files.path(f"gate-{number}.stdout.log"),
-            stderr_path=files.path(f"gate-{number}.stderr.log"),
+            stdout_path=files.path(f"{name}.stdout.log"),
+            stderr_path=files.path(f"{name}.stderr.log"),
         )
 
         return self._run(command, context)
