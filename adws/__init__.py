@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import ambient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from adws.adw_modules.interfaces import Parts
-    from adws.adw_modules.interfaces_durability import CheckpointStore
+    from adws.adw_modules.interfaces_durability import OpenedCheckpoints
 
 __version__ = "0.1.0"
 
@@ -22,9 +20,9 @@ def _default_parts() -> Parts:
     return parts
 
 
-def _open_checkpoints(place: str) -> tuple[CheckpointStore, Callable[[], None]]:
+def _open_checkpoints(place: str) -> OpenedCheckpoints:
     """Open the checkpoints in a database that a library user names."""
-    opened: tuple[CheckpointStore, Callable[[], None]] = importlib.import_module("adws.app").open_checkpoints(place)
+    opened: OpenedCheckpoints = importlib.import_module("adws.app").open_checkpoints(place)
     return opened
 
 

@@ -16,10 +16,10 @@ from adws.adw_modules.errors import UsageError
 
 if TYPE_CHECKING:
     from adws.adw_modules.interfaces import Parts
-    from adws.adw_modules.interfaces_durability import CheckpointStore
+    from adws.adw_modules.interfaces_durability import OpenedCheckpoints
 
 _factory: Callable[[], Parts] | None = None
-_opener: Callable[[str], tuple[CheckpointStore, Callable[[], None]]] | None = None
+_opener: Callable[[str], OpenedCheckpoints] | None = None
 _current: ContextVar[Parts | None] = ContextVar("adw_parts", default=None)
 
 
@@ -29,14 +29,14 @@ def provide(factory: Callable[[], Parts]) -> None:
     _factory = factory
 
 
-def provide_checkpoints(opener: Callable[[str], tuple[CheckpointStore, Callable[[], None]]]) -> None:
-    """Remember how the checkpoints in a database are opened by its path or URL, and what closes it."""
+def provide_checkpoints(opener: Callable[[str], OpenedCheckpoints]) -> None:
+    """Remember how the checkpoints in a database are opened by its path or URL."""
     global _opener  # noqa: PLW0603 - the one place where wiring is left for the house
     _opener = opener
 
 
-def open_checkpoints(place: str) -> tuple[CheckpointStore, Callable[[], None]]:
-    """Return the checkpoints in the database at *place*, a path or a URL, and what closes it."""
+def open_checkpoints(place: str) -> OpenedCheckpoints:
+    """Return the checkpoints in the database at *place*, a path or a URL."""
     if _opener is None:
         raise UsageError("databases cannot be opened by name here: import adws, or pass the store explicitly")
 

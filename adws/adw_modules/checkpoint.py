@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -45,7 +44,7 @@ class CheckpointManager:
 
     def __init__(
         self,
-        db: CheckpointStore | str | os.PathLike[str] = Home.HERE,
+        db: CheckpointStore | str | os.PathLike[str] | Home = Home.HERE,
         *,
         clock: Clock | None = None,
         keep: int = KEEP,
@@ -61,8 +60,9 @@ class CheckpointManager:
             raise UsageError(f"keep is {keep}: give a number from 1 to 1000")
         if max_bytes < 1:
             raise UsageError(f"max_bytes is {max_bytes}: give a number from 1 up")
-        self._store, self._closes = _open(db)
-        self._clock = clock
+        self._opened = ambient.open_checkpoints(os.fspath(db)) if isinstance(db, str | os.PathLike) else None
+        self._store = self._opened.store if self._opened else _given(db)
+        self._clock = clock or (self._opened.clock if self._opened else None)
         self._keep = keep
         self._max_bytes = max_bytes
 
@@ -76,7 +76,8 @@ class CheckpointManager:
 
     def close(self) -> None:
         """Let go of a database that was opened by its path or URL; a store that was given stays open."""
-        self._closes()
+        if self._opened is not None:
+            self._opened.close()
 
     def save_checkpoint(
         self, task_id: str, data: JsonObject, step_name: str | None = None, *, fence: int | None = None
@@ -129,23 +130,17 @@ def task_of(adw_id: str, phase: str, round_number: int = 1) -> str:
     return f"{adw_id}/{phase}" if round_number <= 1 else f"{adw_id}/{phase}/{round_number}"
 
 
-def _open(db: object) -> tuple[CheckpointStore, Callable[[], None]]:
-    """Return the store that *db* stands for, and what closes it if it was opened for us."""
+def _given(db: object) -> CheckpointStore:
+    """Return the store that *db* is or stands for; raise TypeError when it is none."""
     if isinstance(db, _Store):
-        return db, _nothing
+        return db
     if isinstance(db, Home):
-        return ambient.parts().checkpoints, _nothing
-    if isinstance(db, str | os.PathLike):
-        return ambient.open_checkpoints(os.fspath(db))
+        return ambient.parts().checkpoints
 
     raise TypeError(
         f"CheckpointManager got {'None' if db is None else type(db).__name__}: give it a CheckpointStore, the path or "
         "URL of a database, or nothing for the home you are in"
     )
-
-
-def _nothing() -> None:
-    """Close nothing: the store is somebody else's."""
 
 
 def _check_name(name: object, what: str) -> str:

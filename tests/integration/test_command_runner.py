@@ -129,6 +129,7 @@ def test_a_command_is_told_what_it_works_on(world):
         "ADW_RESULT_FILE": str(world.file("result.json")),
         "ADW_ISSUE_FILE": str(world.file("issue.json")),
         "ADW_HINTS_FILE": str(world.file("hints.json")),
+        "ADW_CHECKPOINT_FILE": str(world.file("checkpoint.json")),
     }
     issue = json.loads(world.file("issue.json").read_text())
     assert (issue["number"], issue["title"], issue["repository"]) == (7, "Fix it", "octo/cat")

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from adws.adw_modules.attempt_files import AttemptFiles
+from adws.adw_modules.checkpoint import CheckpointManager
+from adws.adw_modules.engine.runners import checkpoint_file
+from adws.adw_modules.engine.runners.checkpoint_file import CheckpointFile
 from adws.adw_modules.engine.runners.phase_files import OWN_SECRETS, environment, read_result, told
 from adws.adw_modules.engine.runners.phase_result import report_of
 from adws.adw_modules.errors import RunFailed
@@ -36,6 +39,7 @@ class CommandParts:
     own_secrets: frozenset[str] = OWN_SECRETS
     grace_seconds: float = GRACE_SECONDS
     max_output_bytes: int = MAX_OUTPUT_BYTES
+    checkpoints: CheckpointManager | None = None  #: None: checkpoints are kept in files only
 
 
 class CommandRunner:
@@ -63,17 +67,26 @@ class CommandRunner:
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
         files.make_folder()
         files.discard("result.json")
+        kept = CheckpointFile(context, self._parts.checkpoints, self._parts.redactor.scrub_bytes)
+        command = self._command(phase.command, phase.shell, phase, context, files)
         command = replace(
-            self._command(phase.command, phase.shell, phase, context, files),
+            command,
+            env={**command.env, checkpoint_file.VARIABLE: str(kept.lay_out())},
             timeouts=phase.timeouts,
             stdout_path=files.stdout,
             stderr_path=files.stderr,
         )
-        end = self._run(command, context)
+        try:
+            end = self._run(command, context)
+        finally:
+            kept.save()
         if end.ordered:
             return Suspended(reason=end.ordered.kind)
+        report = self._report(phase, end, files)
+        if report.ok:
+            kept.clear()
 
-        return self._report(phase, end, files)
+        return report
 
     def run_gate(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, number: int) -> ProcessEnd:
         """Run the command of *gate*, the phase's gate *number* counted from 1, with the variables of the phase."""
@@ -135,7 +148,7 @@ class CommandRunner:
             report,
             summary=report.summary or str(report.error),
             exit_code=end.exit_code,
-            output_files=files.existing(),
+            output_files=tuple(name for name in files.existing() if not name.endswith(checkpoint_file.KIND)),
         )
 
 
