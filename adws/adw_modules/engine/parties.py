@@ -2,7 +2,8 @@
 The outside parties of a phase, and the breakers between: who is asked before an attempt, and what is said after it.
 
 An open breaker makes the phase wait and uses no attempt. What counts is decided by the class of the failure, never by
-its text: a party that answered, even with a refusal of this one request, is a party that works.
+its text: a party that answered, even with a refusal of this one request, is a party that works. When the database of
+the breakers cannot be used, that is logged and holds nobody up.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import timestamps
 from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerRegistry, CircuitState
 from adws.adw_modules.error_handler import ErrorFacts
+from adws.adw_modules.errors import DatabaseError
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_durability import Permit
+from adws.adw_modules.interfaces_engine import Wait
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.retry_decision import QUOTA_MARGIN_SECONDS, first_line
 from adws.adw_modules.workflow import CLEAN, SHIP
@@ -71,15 +74,6 @@ FINDINGS: Mapping[str, Finding] = MappingProxyType(
         ),
     }
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wait:
-    """A phase may not begin: the breaker of one of its parties is open."""
-
-    party: str
-    at: datetime  #: ask again then
-    reason: str  #: one sentence for people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,18 +164,29 @@ class Parties:
 
         When one of them refuses, nothing is taken, and the answer says when to ask again.
         """
+        self._give_back(self._taken(document, phase))
         got: dict[str, Permit] = {}
+        try:
+            refusing = self._acquire(phase, got)
+            if refusing is not None:
+                self._give_back(got)
+                return self._wait(refusing, document.adw_id)
+        except DatabaseError as exc:
+            _warn(exc)
+        if got:
+            with self._guard:
+                self._permits[document.adw_id, phase.name] = got
+
+        return None
+
+    def _acquire(self, phase: PhaseSpec, got: dict[str, Permit]) -> CircuitBreaker | None:
+        """Fill *got*; return the breaker that refuses."""
         for party in self.parties_of(phase):
             breaker = self._breakers.get(party)
             permit = breaker.acquire(seconds=_lifetime(phase))
             if permit is None:
-                for taken, earlier in got.items():
-                    self._breakers.get(taken).give_back(earlier)
-                return self._wait(breaker)
+                return breaker
             got[party] = permit
-        if got:
-            with self._guard:
-                self._permits[document.adw_id, phase.name] = got
 
         return None
 
@@ -191,16 +196,19 @@ class Parties:
 
         The attempt keeps its permits; how it ends is still counted.
         """
-        news = []
+        news: list[BreakerNews] = []
         with self._guard:
             held = self._permits.get((document.adw_id, phase.name), {})
-        for party, permit in tuple(held.items()):
-            breaker = self._breakers.get(party)
-            # While it is closed only the end counts: who begins to answer and then fails is a party that fails.
-            if breaker.state is not CircuitState.HALF_OPEN or breaker.record_success(permit) is None:
-                continue
-            news.append(_news(breaker, CircuitState.CLOSED, ""))
-            held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
+        try:
+            for party, permit in tuple(held.items()):
+                breaker = self._breakers.get(party)
+                # While it is closed only the end counts: who begins to answer and then fails is a party that fails.
+                if breaker.state is not CircuitState.HALF_OPEN or breaker.record_success(permit) is None:
+                    continue
+                news.append(_news(breaker, CircuitState.CLOSED, ""))
+                held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
+        except DatabaseError as exc:
+            _warn(exc)
 
         return tuple(news)
 
@@ -212,23 +220,36 @@ class Parties:
         not settled but `let_go`.
         """
         held = self._taken(document, phase)
-        news = []
-        for party in self.parties_of(phase):
-            breaker = self._breakers.get(party)
-            state = self._record(breaker, held.get(party), facts)
-            if state is not None:
-                news.append(_news(breaker, state, facts.klass if facts else ""))
+        news: list[BreakerNews] = []
+        try:
+            for party in self.parties_of(phase):
+                breaker = self._breakers.get(party)
+                state = self._record(breaker, held.get(party), facts)
+                if state is not None:
+                    news.append(_news(breaker, state, facts.klass if facts else ""))
+        except DatabaseError as exc:
+            _warn(exc)
 
         return tuple(news)
 
-    def let_go(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
-        """Give the permits of an attempt back of which nobody knows what came; may be repeated."""
-        for party, permit in self._taken(document, phase).items():
-            self._breakers.get(party).give_back(permit)
+    def let_go(self, document: WorkflowDocument) -> None:
+        """Give back the permits of attempts at a workflow of which nobody knows what came; may be repeated."""
+        with self._guard:
+            mine = [key for key in self._permits if key[0] == document.adw_id]
+            held = [self._permits.pop(key) for key in mine]
+        for permits in held:
+            self._give_back(permits)
 
     def _taken(self, document: WorkflowDocument, phase: PhaseSpec) -> dict[str, Permit]:
         with self._guard:
             return self._permits.pop((document.adw_id, phase.name), {})
+
+    def _give_back(self, permits: Mapping[str, Permit]) -> None:
+        try:
+            for party, permit in permits.items():
+                self._breakers.get(party).give_back(permit)
+        except DatabaseError as exc:
+            _warn(exc)  # they end by themselves
 
     def _record(self, breaker: CircuitBreaker, permit: Permit | None, facts: ErrorFacts | None) -> CircuitState | None:
         if facts is None:
@@ -246,19 +267,23 @@ class Parties:
 
         return None
 
-    def _wait(self, breaker: CircuitBreaker) -> Wait:
-        now, row = self._clock.now(), breaker.row
+    def _wait(self, breaker: CircuitBreaker, adw_id: str) -> Wait:
+        row = breaker.row
         # Between the refusal and this look it may have opened up: then there is no need to wait.
-        at = breaker.refused_until() or now
+        at = breaker.refused_until() or self._clock.now()
         why = f" ({row.reason})" if row.reason else ""
-        what = "is tried by another workflow after it failed" if row.permits else "keeps failing"
+        what = "is being tried by another workflow" if row.permits else "is held off"
 
         return Wait(
             party=row.name,
             at=at,
-            reason=f"{row.name} {what}{why}: asked again at {timestamps.to_text(at)}, or after "
-            f"adw breakers reset {row.name}",
+            reason=f"{row.name} {what} after it failed{why}: asked again at {timestamps.to_text(at)}; sooner with "
+            f"adw breakers reset {row.name} and adw resume {adw_id}",
         )
+
+
+def _warn(exc: DatabaseError) -> None:
+    logger.warning("The breakers cannot be used", extra={"action": "breakers_unusable", "why": str(exc)})
 
 
 def _lifetime(phase: PhaseSpec) -> float:
