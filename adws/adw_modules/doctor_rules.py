@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.model_choice import another_model, has_model
+from adws.adw_modules.model_choice import another_model, has_model, ladder_of
 from adws.adw_modules.outcome import RunReport
-from adws.adw_modules.phase_choice import is_exhausted
+from adws.adw_modules.phase_choice import is_exhausted, limit
 from adws.adw_modules.resume_rules import definition_of
 from adws.adw_modules.retry_decision import first_line
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
     from adws.adw_modules.error_handler import ErrorFacts
     from adws.adw_modules.interfaces_engine import PhaseContext
+    from adws.adw_modules.json_value import JsonObject
     from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 
 #: Calls of the doctor, for one phase and for a whole workflow; and how often a workflow is planned again.
@@ -54,6 +55,7 @@ _GAVE_UP = "RETRIES_DO_NOT_HELP"
 _NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{7,40}\b|\d+")
 _BLANK = re.compile(r"\s+")
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL)
+_MODEL = re.compile(r"[A-Za-z0-9][\w./:@\[\]-]{0,199}")
 #: Characters of a reason that are kept.
 MAX_REASON = 1_000
 
@@ -206,6 +208,50 @@ def fingerprint(klass: str, message: str) -> str:
     return f"{klass}:{_BLANK.sub(' ', _NUMBER.sub('#', message.lower())).strip()}"
 
 
+# --- a case for others -----------------------------------------------------------------------------------------
+
+
+def case_data(case: Case) -> JsonObject:
+    """Return a case as plain JSON, for a function of the user or for an agent."""
+    record, document = case.record, case.document
+
+    return {
+        "adw_id": document.adw_id,
+        "phase": case.phase.name,
+        "state": case.phase.state,
+        "runner": case.phase.runner,
+        "is_required": case.phase.is_required,
+        "error": {
+            "class": case.facts.klass,
+            "category": case.facts.category.value,
+            "message": case.facts.message,
+            "advice": case.facts.advice,
+            "is_recoverable": case.facts.recoverable,
+        },
+        "attempt": record.attempts[-1].number,
+        "attempts_used": record.attempts_used,
+        "max_attempts": limit(record),
+        "model": record.attempts[-1].model or "",
+        "models": list(ladder_of(case.phase)),
+        "replans": document.replans,
+        "max_replans": MAX_REPLANS,
+        "attempts_before": [_attempt_data(made) for made in record.attempts[:-1] if made.round == record.round],
+        "decisions": list(DECISIONS),
+    }
+
+
+def _attempt_data(made: AttemptRecord) -> JsonObject:
+    error = made.error or {}
+
+    return {
+        "number": made.number,
+        "status": made.status,
+        "model": made.model or "",
+        "class": error.get("klass") or "",
+        "message": error.get("message") or "",
+    }
+
+
 # --- answers of others -----------------------------------------------------------------------------------------
 
 
@@ -221,7 +267,7 @@ def read_answer(answer: object) -> Prescription:
     if not isinstance(given, Mapping):
         raise ValueError(f"the answer is no JSON object but {type(given).__name__}")  # noqa: TRY004 - about its value
     decision, reason, model = (given.get(name, "") for name in ("decision", "reason", "model"))
-    if decision not in DECISIONS:
+    if not isinstance(decision, str) or decision not in DECISIONS:
         raise ValueError(f"its decision is {decision!r}, not one of {', '.join(DECISIONS)}")
     if not isinstance(reason, str) or not reason.strip():
         raise ValueError("it gives no reason")
@@ -230,7 +276,7 @@ def read_answer(answer: object) -> Prescription:
 
     chosen = model.strip() if decision == RETRY_MODEL else ""
 
-    return Prescription(decision=str(decision), reason=reason.strip()[:MAX_REASON], model=chosen)
+    return Prescription(decision=decision, reason=reason.strip()[:MAX_REASON], model=chosen)
 
 
 def _parsed(text: str) -> object:
