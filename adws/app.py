@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
+    from adws.adw_modules.db.cost_book import DatabaseCostBook
     from adws.adw_modules.db.reconstruction import DatabaseReconstruction
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.document import WorkflowDocument
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
+    from adws.adw_modules.interfaces_durability import CheckpointStore, OpenedCheckpoints
     from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
     from adws.adw_modules.json_value import JsonValue
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.rollback import RollbackParts
     from adws.adw_modules.state_folders import StateFolders
     from adws.adw_modules.workflows import Workflows
+    from adws.app_agents import AgentRoom
     from adws.app_resources import GitRoom
     from adws.app_tidy import TidyRoom
     from adws.app_work import WorkRoom
@@ -75,6 +79,20 @@ def open_app(
 def open_default() -> App:
     """Return the parts of the home this process is in, for library calls that name none."""
     return open_app(config.from_environment(), role="library")
+
+
+def open_checkpoints(place: str) -> OpenedCheckpoints:
+    """Return the checkpoints in the database at *place*, a path or a URL."""
+    from adws.adw_modules.db import opening
+    from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
+    from adws.adw_modules.interfaces_durability import OpenedCheckpoints
+
+    clock = SystemClock()
+    opened = opening.open_database(place if "://" in place else f"sqlite:///{place}", clock=clock)
+
+    store = DatabaseCheckpoints(opened, clock=clock)
+
+    return OpenedCheckpoints(store=store, clock=clock, close=opened.close)
 
 
 class App:
@@ -242,6 +260,13 @@ class App:
         return DatabaseEventLog(self.database)
 
     @cached_property
+    def costs(self) -> DatabaseCostBook:
+        """What was spent."""
+        from adws.adw_modules.db.cost_book import DatabaseCostBook
+
+        return DatabaseCostBook(self.database)
+
+    @cached_property
     def leases(self) -> LeaseBook:
         """Who works on what."""
         from adws.adw_modules.db.leases import DatabaseLeases
@@ -261,6 +286,13 @@ class App:
         from adws.adw_modules.db.requests import DatabaseRequests
 
         return DatabaseRequests(self.database, clock=self.clock)
+
+    @cached_property
+    def checkpoints(self) -> CheckpointStore:
+        """What tasks keep, to go on from there."""
+        from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
+
+        return DatabaseCheckpoints(self.database, clock=self.clock, scrub=self._scrub)
 
     @cached_property
     def runs(self) -> RunQueue:
@@ -305,11 +337,19 @@ class App:
 
         return Workflows(
             runners=RUNNERS,
-            has_file=lambda name: (self.settings.home / name).is_file(),
+            has_file=self.agents.prompts.has,
+            why_idle=self.agents.runner.why_idle,
             definitions=self.settings.section("workflows"),
             phases=self.settings.section("phases"),
             max_attempts=self.settings.max_attempts,
         )
+
+    @cached_property
+    def agents(self) -> AgentRoom:
+        """The agents there are, and what they are run with."""
+        from adws.app_agents import AgentRoom
+
+        return AgentRoom(self, workplace=lambda: self.work.space.git.workplace if self.work.space.git else None)
 
     # --- issues and pull requests ------------------------------------------------------------------------------
 
@@ -365,6 +405,13 @@ class App:
         host = self.processes.me(self._role).host
 
         return open_quotas(self.settings, self.database, clock=self.clock, host=host)
+
+    @cached_property
+    def breakers(self) -> CircuitBreakerRegistry:
+        """The breakers of outside parties."""
+        from adws.app_resources import open_breakers
+
+        return open_breakers(self.settings, self.database, clock=self.clock)
 
     # --- work --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from adws import config
+from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.coordination.control import Control
 from adws.adw_modules.coordination.keeper import Keeper, KeeperTimes
 from adws.adw_modules.coordination.launch import Launcher
@@ -30,11 +31,16 @@ from adws.adw_modules.phase_choice import running_attempt
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
+from adws.app_doctor import doctor_of
+from adws.app_parties import open_parties
 from adws.app_space import HomeSpace, SpaceRoom
 
 if TYPE_CHECKING:
+    from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
     from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.engine.parties import Parties
+    from adws.adw_modules.engine.parts import Doctor
     from adws.adw_modules.events import Event
     from adws.adw_modules.interfaces import (
         Catalogue,
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
+    from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import PhaseContext, RunQueue
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
@@ -51,6 +58,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
+    from adws.app_agents import AgentRoom
 
 
 logger = logging.getLogger("adw.work")
@@ -80,6 +88,10 @@ class HomeParts(HomeSpace, Protocol):
     @property
     def requests(self) -> Requests: ...
     @property
+    def checkpoints(self) -> CheckpointStore: ...
+    @property
+    def breakers(self) -> CircuitBreakerRegistry: ...
+    @property
     def runs(self) -> RunQueue: ...
     @property
     def processes(self) -> SystemProcesses: ...
@@ -87,6 +99,8 @@ class HomeParts(HomeSpace, Protocol):
     def redactor(self) -> Redactor: ...
     @property
     def workflows(self) -> Workflows: ...
+    @property
+    def agents(self) -> AgentRoom: ...
     @property
     def ports(self) -> MachinePorts: ...
     @property
@@ -111,6 +125,11 @@ class WorkRoom:
             keeper.close()
 
     @cached_property
+    def checkpoints(self) -> CheckpointManager:
+        """What phases keep, to go on from there."""
+        return CheckpointManager(self._app.checkpoints, clock=self._app.clock)
+
+    @cached_property
     def commands(self) -> CommandRunner:
         """What runs commands, for phases and for gates."""
         app = self._app
@@ -123,6 +142,7 @@ class WorkRoom:
                 env=self._env,
                 grace_seconds=app.settings.grace_seconds,
                 max_output_bytes=app.settings.max_output_bytes,
+                checkpoints=self.checkpoints,
             )
         )
 
@@ -130,6 +150,26 @@ class WorkRoom:
     def space(self) -> SpaceRoom:
         """The place of work, and what carries it out."""
         return SpaceRoom(self._app, self.commands)
+
+    @cached_property
+    def doctor(self) -> Doctor | None:
+        """What looks at failed attempts."""
+        app = self._app
+
+        return doctor_of(app.settings, app.agents.runners, clock=app.clock, redact=app.redactor.redact_text)
+
+    @cached_property
+    def parties(self) -> Parties:
+        """The outside parties of phases, and the breakers before them."""
+        app = self._app
+
+        return open_parties(
+            app.settings,
+            app.breakers,
+            clock=app.clock,
+            has_remote=self.space.git is not None,
+            scrub=app.redactor.redact_text,
+        )
 
     @cached_property
     def engine(self) -> EngineParts:
@@ -140,8 +180,9 @@ class WorkRoom:
             clock=app.clock,
             runners={
                 "command": self.commands,
-                "python": PythonRunner(search=(app.settings.home,)),
+                "python": PythonRunner(search=(app.settings.home,), checkpoints=self.checkpoints),
                 **self.space.runners,
+                **app.agents.runners,
             },
             judge=partial(judge, clock=app.clock),
             gates=partial(check_gates, run=self.commands.run_gate),
@@ -159,6 +200,12 @@ class WorkRoom:
             effects_of=self.space.workspace.ledger,
             release=self.space.workspace.release,
             report=self.space.report,
+            doctor=self.doctor,
+            model_for=app.agents.model_for,
+            harvest=app.agents.runner.harvest,
+            may_begin=self.parties.may_begin,
+            settle_parties=self.parties.settle,
+            let_go=self.parties.let_go,
             max_cost_usd=app.settings.quota_max_cost,
         )
 

@@ -88,6 +88,24 @@ class Settings:
     github_token: str | None
     webhook_secret: str | None
     claude_path: str
+    codex_path: str
+    gemini_path: str
+    opencode_path: str
+    aider_path: str
+    agent_name: str
+    agent_permissions: str
+    agent_model: str | None
+    agent_model_base: str | None
+    agent_model_heavy: str | None
+    agent_model_lightweight: str | None
+    agent_env: tuple[str, ...] | None
+    agent_max_turns: int | None
+    agent_billing: str
+    doctor_enabled: bool
+    doctor_call: str | None
+    doctor_agent: str | None
+    doctor_model: str | None
+    doctor_models: tuple[str, ...] | None
     git_remote: str
     git_author: str | None
     worktree_enabled: bool
@@ -111,6 +129,9 @@ class Settings:
     quota_max_cost: float
     quota_max_cost_per_day: float
     quota_max_runs: int
+    breakers_failure_threshold: int
+    breakers_reset_timeout_seconds: float
+    breakers_half_open_max_attempts: int
     file: SettingsFile  #: the home's adw.toml; one that is not there sets nothing
     origins: Mapping[str, Callable[[], str]]
     ignored: tuple[str, ...]  #: variables that are set and known, and change nothing yet

@@ -334,6 +334,116 @@ SETTINGS: tuple[Setting, ...] = (
         aliases=("CLAUDE_CODE_PATH",),
         values="name or path",
     ),
+    *(
+        Setting(
+            f"{name}_path",
+            name,
+            config_values.program,
+            f"The {title} program.",
+            f"agent.{name}_path",
+            values="name or path",
+        )
+        for name, title in (("codex", "Codex"), ("gemini", "Gemini CLI"), ("opencode", "OpenCode"), ("aider", "aider"))
+    ),
+    Setting(
+        "agent_name",
+        "claude",
+        config_values.choice("claude", "codex", "gemini", "opencode", "aider"),
+        "The agent that works on phases that name none.",
+        "agent.name",
+        values="claude, codex, gemini, opencode, aider",
+    ),
+    Setting(
+        "agent_permissions",
+        "edit",
+        config_values.choice("read", "edit", "all"),
+        "What agents may do without asking: only read, also edit and run commands, or everything there is.",
+        "agent.permissions",
+        values="read, edit, all",
+    ),
+    Setting(
+        "agent_model",
+        "",
+        config_values.model,
+        "The model of agents where nothing else names one; without it, the agent's own choice.",
+        "agent.model",
+        values="name",
+    ),
+    *(
+        Setting(
+            f"agent_model_{name}",
+            "",
+            config_values.model,
+            f"The model of workflows with the model set {name}; without it, that of the agent for such work.",
+            f"agent.model_{name}",
+            values="name",
+        )
+        for name in ("base", "heavy", "lightweight")
+    ),
+    Setting(
+        "agent_env",
+        "",
+        config_values.variables,
+        "Names of further environment variables that agents get. Their own credentials they get anyway, adw's never.",
+        "agent.env",
+        values="A, B, ...",
+    ),
+    Setting(
+        "agent_max_turns",
+        "",
+        _AT_LEAST_ONE,
+        "Most turns of one attempt, for agents that can limit them; without it, as many as the agent takes.",
+        "agent.max_turns",
+        values="1 or more",
+    ),
+    Setting(
+        "agent_billing",
+        "auto",
+        config_values.choice("auto", "api", "subscription"),
+        "How agents are paid: by use (api), by the month (subscription: no budget counts), or as each says itself.",
+        "agent.billing",
+        values="auto, api, subscription",
+    ),
+    Setting(
+        "doctor_enabled",
+        "true",
+        config_values.switch,
+        "Whether a doctor looks at failed attempts: by rules, unless a function or an agent is set.",
+        "doctor.enabled",
+        values="true, false",
+    ),
+    Setting(
+        "doctor_call",
+        "",
+        config_values.call,
+        "Python function that decides about failed attempts.",
+        "doctor.call",
+        values="package.module:function",
+    ),
+    Setting(
+        "doctor_agent",
+        "",
+        config_values.choice("claude", "codex", "gemini", "opencode", "aider"),
+        "Agent that decides about failed attempts.",
+        "doctor.agent",
+        values="claude, codex, gemini, opencode, aider",
+    ),
+    Setting(
+        "doctor_model",
+        "",
+        config_values.model,
+        "Model of the agent that decides about failed attempts; without it, the agent's own choice.",
+        "doctor.model",
+        values="name of a model",
+    ),
+    Setting(
+        "doctor_models",
+        "",
+        config_values.models,
+        "Further models that the doctor may try a phase with, besides those of the phase itself.",
+        "doctor.models",
+        values="A, B, ...",
+    ),
     Setting(
         "git_remote",
         "origin",
@@ -455,10 +565,37 @@ SETTINGS: tuple[Setting, ...] = (
             ("max_runs", "15", _AT_LEAST_ONE, "Workflows that are worked on at once.", "1 or more"),
         )
     ),
+    *(
+        Setting(f"breakers_{name}", default, parse, text, f"breakers.{name}", values=values)
+        for name, default, parse, text, values in (
+            (
+                "failure_threshold",
+                "5",
+                config_values.whole_between(1, 1000),
+                "Failures in a row of an outside party, such as an agent's provider, after which nobody asks it.",
+                "1 to 1000",
+            ),
+            (
+                "reset_timeout_seconds",
+                "60",
+                config_values.seconds_between(1, 86400),
+                "How long nobody asks it, unless it said itself until when.",
+                "1 to 86400 seconds",
+            ),
+            (
+                "half_open_max_attempts",
+                "1",
+                config_values.whole_between(1, 10),
+                "How many may try it at a time after that, before all may again.",
+                "1 to 10",
+            ),
+        )
+    ),
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 SECTIONS: tuple[Section, ...] = (
     Section("workflows", "Workflows of your own, each a table `[workflows.NAME]`."),
     Section("phases", "What the phases of built-in workflows run, each a table `[phases.NAME]`."),
+    Section("prices", "Prices of models, each a table `[prices.MODEL]`: US dollars for a million tokens."),
 )

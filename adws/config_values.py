@@ -43,6 +43,32 @@ def whole(*, least: int) -> Callable[[str, Path], int]:
     return parse
 
 
+def whole_between(least: int, most: int) -> Callable[[str, Path], int]:
+    """Return the parser of a whole number within bounds."""
+
+    def parse(text: str, _home: Path) -> int:
+        if not _is_whole(text) or not least <= int(text) <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def seconds_between(least: float, most: float) -> Callable[[str, Path], float]:
+    """Return the parser of a time within bounds; not a number is within none."""
+
+    def parse(text: str, _home: Path) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= most:
+            raise ValueError(f"must be a number of seconds from {least:g} to {most:g}")
+        return number
+
+    return parse
+
+
 def seconds(text: str, _home: Path) -> float:
     """Return a time above zero; not a number and infinity are refused."""
     try:
@@ -153,6 +179,37 @@ def name(text: str, _home: Path) -> str:
         raise ValueError("must be a name: letters, digits, '-' and '_'")
 
     return text
+
+
+def model(text: str, _home: Path) -> str:
+    """Return the name of a model; one that an agent would read as an option is refused."""
+    if re.fullmatch(r"[A-Za-z0-9][\w./:@\[\]-]*", text) is None:
+        raise ValueError("must be the name of a model, such as sonnet or openai/gpt-5")
+
+    return text
+
+
+def models(text: str, home: Path) -> tuple[str, ...]:
+    """Return the names of models, separated by commas."""
+    return tuple(model(name.strip(), home) for name in text.split(","))
+
+
+def call(text: str, _home: Path) -> str:
+    """Return the name of a Python function with its module."""
+    module, _, function = text.partition(":")
+    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError("must be written as package.module:function")
+
+    return text
+
+
+def variables(text: str, _home: Path) -> tuple[str, ...]:
+    """Return the names of environment variables, separated by commas."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
+        raise ValueError("must be names of environment variables, separated by commas")
+
+    return names
 
 
 def shell(text: str, _home: Path) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
+from adws.adw_modules import agent_options
 from adws.adw_modules.error_classes import RETRYABLE
 from adws.adw_modules.retry_policy import MAX_SECONDS, BackoffStrategy
 from adws.adw_modules.spelling import hint
@@ -141,6 +142,7 @@ def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Calla
         yield from _call_problems(phase.call)
     elif phase.runner not in (SHIP, CLEAN):
         yield from _prompt_problems(phase, has_file)
+        yield from (_problem(("options",), words) for words in agent_options.problems_of(phase))
 
 
 def _foreign_keys(phase: PhaseSpec) -> Iterator[Problem]:

@@ -24,8 +24,10 @@ COMMAND, PYTHON = "command", "python"
 AGENT = "agent"
 #: The runners of the built-in phases that adw does itself.
 SHIP, CLEAN = "ship", "clean"
+#: The agents, each a runner of that name.
+AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
 #: What this version can run.
-RUNNERS = (COMMAND, PYTHON, SHIP, CLEAN)
+RUNNERS = (COMMAND, PYTHON, SHIP, CLEAN, AGENT, *AGENTS)
 #: What a gate may look at.
 GATE_KINDS = ("command", "artifact", "result", "human")
 #: The eight phases everybody knows -> the state each runs under.

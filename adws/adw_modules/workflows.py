@@ -19,6 +19,7 @@ from adws.adw_modules.spelling import hint, nearest
 from adws.adw_modules.workflow import (
     AGENT,
     DEFAULT_MAX_ATTEMPTS,
+    STATE_OF_PHASE,
     FrozenWorkflow,
     PhaseSpec,
     Problem,
@@ -50,12 +51,16 @@ class Workflows:
         definitions: RawTable = _NO_TABLE,
         phases: RawTable = _NO_TABLE,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        why_idle: Callable[[PhaseSpec], str] = lambda _phase: "",
     ) -> None:
         """
         Take in the tables `[workflows]` and `[phases]` of the file; raise WorkflowInvalid with all that is wrong.
 
         *max_attempts* is for phases that do not say how many they have. *has_file* says whether a prompt is there.
+        *why_idle* says why a phase cannot be run on this machine, "" when it can: such a phase is no mistake in the
+        file, and is told about when its workflow is started.
         """
+        self._why_idle = why_idle
         self._runners = tuple(runners)
         self._found_sound: WorkflowSpec | None = None  #: the last definition that was ready to be started
         self._has_file = has_file
@@ -92,9 +97,17 @@ class Workflows:
         """Return every workflow, in the order of their names."""
         return tuple(self.get(name) for name in self.names())
 
-    def without_runner(self, spec: WorkflowSpec) -> tuple[PhaseSpec, ...]:
-        """Return the phases that are left to an agent while none is set up."""
-        return tuple(phase for phase in spec.phases if phase.runner == AGENT and AGENT not in self._runners)
+    def without_runner(self, spec: WorkflowSpec) -> Mapping[str, str]:
+        """Return the phases that nothing can run here, each with the reason."""
+        found = {phase.name: self._why_not(phase) for phase in spec.phases}
+
+        return MappingProxyType({name: why for name, why in found.items() if why})
+
+    def _why_not(self, phase: PhaseSpec) -> str:
+        if phase.runner == AGENT and AGENT not in self._runners:
+            return "no agent is set up"
+
+        return self._why_idle(phase)
 
     # --- changing ----------------------------------------------------------------------------------------------
 
@@ -109,17 +122,9 @@ class Workflows:
 
     def check_ready(self, spec: WorkflowSpec) -> None:
         """Raise WorkflowInvalid when *spec* cannot be started: a phase without a runner, or anything else."""
-        idle = [phase.name for phase in self.without_runner(spec)]
-        if len(idle) == 1:
-            raise WorkflowInvalid(
-                f"phase {idle[0]} of {spec.name} has no runner: give it a command in adw.toml under [phases.{idle[0]}]"
-            )
+        idle = self.without_runner(spec)
         if idle:
-            tables = ", ".join(f"[phases.{name}]" for name in idle)
-            raise WorkflowInvalid(
-                f"the phases {', '.join(idle)} of {spec.name} have no runner: give each a command in adw.toml under "
-                f"{tables}"
-            )
+            raise WorkflowInvalid(_no_runner(spec, idle))
         # Every start asks, mostly for the same definition. A prompt's file may be gone since; nothing else can change.
         if spec is not self._found_sound:
             self._refuse(spec)
@@ -192,6 +197,21 @@ class Workflows:
         if definition.is_replacement and not taken:
             known = workflow_library.built_in_names()
             yield Problem(path=("replace",), message=f"there is no workflow {name!r} to replace{hint(name, known)}")
+
+
+def _no_runner(spec: WorkflowSpec, idle: Mapping[str, str]) -> str:
+    """Return the sentence about phases that nothing can run, with each reason once."""
+    names, why = list(idle), "; ".join(dict.fromkeys(idle.values()))
+    whole = (
+        f"phase {names[0]} of {spec.name} has no runner"
+        if len(names) == 1
+        else f"the phases {', '.join(names)} of {spec.name} have no runner"
+    )
+    built_in = [name for name in names if name in STATE_OF_PHASE]
+    tables = ", ".join(f"[phases.{name}]" for name in built_in)
+    rest = f"; or give {'it' if len(names) == 1 else 'each'} a command in adw.toml under {tables}" if built_in else ""
+
+    return f"{whole}: {why}{rest}"
 
 
 def _overlays_of(table: RawTable) -> dict[str, Overlay]:

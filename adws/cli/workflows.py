@@ -38,7 +38,7 @@ def workflows(*, name: str | None, as_json: bool) -> None:
 
 
 def _data(known: Workflows, spec: WorkflowSpec) -> output.Printable:
-    idle = {phase.name for phase in known.without_runner(spec)}
+    idle = known.without_runner(spec)
 
     return {
         "name": spec.name,
@@ -88,7 +88,7 @@ def _shown(known: Workflows, spec: WorkflowSpec) -> list[str]:
         (
             phase.name,
             phase.state,
-            "none" if phase in idle else phase.runner,
+            "none" if phase.name in idle else phase.runner,
             _what(phase),
             str(phase.max_attempts),
             "yes" if phase.is_required else "no",
@@ -99,7 +99,8 @@ def _shown(known: Workflows, spec: WorkflowSpec) -> list[str]:
     ]
     table = output.table(("PHASE", "STATE", "RUNNER", "RUNS", "ATTEMPTS", "REQUIRED", "GATES", "NEEDS"), rows)
     advice = [
-        f"No runner yet: {phase.name}; give it a command in adw.toml under [phases.{phase.name}]." for phase in idle
+        f"No runner yet: {name}; {why}. Or give it a command in adw.toml under [phases.{name}]."
+        for name, why in idle.items()
     ]
 
     return [*facts, "", *table, *([""] if advice else []), *advice]

@@ -211,10 +211,16 @@ def test_a_prompt_that_is_there_is_accepted():
     assert make(text, runners=("claude",), files=("plan.md",)).get("mine").phases[0].prompt == "plan.md"
 
 
-def test_an_overlay_that_names_a_runner_needs_that_runner():
+def test_an_overlay_that_names_a_prompt_needs_that_prompt():
     assert refused('[phases.plan]\nprompt = "plan.md"') == [
-        f"{FILE}:1: [phases.plan] there is no runner 'agent'; there are: command, python, ship, clean"
+        f"{FILE}:2: [phases.plan] there is no prompt file plan.md: write it, or name another"
     ]
+
+
+def test_an_option_that_no_agent_has_is_told_with_its_line():
+    text = "[phases.plan]\noptions = { max_turn = 3 }\n"
+
+    assert refused(text) == [f"{FILE}:2: [phases.plan] 'max_turn' is no option of an agent, did you mean max_turns?"]
 
 
 KEYS = sorted({*WORKFLOW_KEYS, *PHASE_KEYS, *TIMEOUT_KEYS, *RETRY_KEYS, *GATE_KEYS, "strange"})
@@ -283,27 +289,46 @@ def test_phases_of_a_user_have_the_attempts_of_the_settings():
 # --- starting --------------------------------------------------------------------------------------------------
 
 
+def nothing_installed(phase):
+    return "there is no command 'claude' in PATH: install it" if phase.runner == "agent" else ""
+
+
 def test_a_built_in_phase_without_a_runner_is_told_about_when_its_workflow_is_started():
-    known = make('[phases.build]\nshell = "make"\n')
+    known = make('[phases.build]\nshell = "make"\n', why_idle=nothing_installed)
     spec = known.get("plan_build")
 
-    assert [phase.name for phase in known.without_runner(spec)] == ["plan"]
+    assert known.without_runner(spec) == {"plan": "there is no command 'claude' in PATH: install it"}
     with pytest.raises(WorkflowInvalid) as raised:
         known.freeze(spec)
     assert str(raised.value) == (
-        "phase plan of plan_build has no runner: give it a command in adw.toml under [phases.plan]"
+        "phase plan of plan_build has no runner: there is no command 'claude' in PATH: install it; "
+        "or give it a command in adw.toml under [phases.plan]"
     )
 
 
-def test_all_phases_without_a_runner_are_told_about_at_once():
-    known = make()
+def test_all_phases_without_a_runner_are_told_about_at_once_and_the_reason_once():
+    known = make(why_idle=nothing_installed)
 
     with pytest.raises(WorkflowInvalid) as raised:
         known.check_ready(known.get("plan_build_test"))
     assert str(raised.value) == (
-        "the phases plan, build, test of plan_build_test have no runner: give each a command in adw.toml under "
-        "[phases.plan], [phases.build], [phases.test]"
+        "the phases plan, build, test of plan_build_test have no runner: there is no command 'claude' in PATH: install "
+        "it; or give each a command in adw.toml under [phases.plan], [phases.build], [phases.test]"
     )
+
+
+def test_a_phase_of_a_user_without_a_runner_is_told_without_a_table_that_would_not_count():
+    known = make(runners=("claude",), files=("x",), why_idle=lambda _phase: "claude is gone")
+    phases = (PhaseSpec(name="mine", state="building", runner="claude", prompt="x"),)
+
+    with pytest.raises(WorkflowInvalid, match=r"^phase mine of own has no runner: claude is gone$"):
+        known.check_ready(WorkflowSpec(name="own", phases=phases))
+
+
+def test_without_agents_at_all_a_built_in_cannot_be_started():
+    known = make(runners=("command", "ship", "clean"))
+
+    assert known.without_runner(known.get("plan_build")) == dict.fromkeys(("plan", "build"), "no agent is set up")
 
 
 def test_with_an_agent_every_built_in_can_be_started():

@@ -1,0 +1,1 @@
+"""The prompts that come with adw, one file each."""

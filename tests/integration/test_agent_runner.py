@@ -1,0 +1,508 @@
+"""The one driver of agents: what it gives them, what it takes for success, how it ends them, what it keeps."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from adws.adw_modules.cost_rules import Allowance
+from adws.adw_modules.error_handler import describe
+from adws.adw_modules.errors import RunFailed
+from adws.adw_modules.interfaces_engine import Order
+from adws.adw_modules.outcome import RunReport, Suspended
+from adws.adw_modules.redaction import MASK
+from adws.adw_modules.workflow import Gate, Timeouts
+from tests.integration.agent_lab import SECRET, AgentWorld, FakeAgent, phase
+
+SESSION = "74a13641-132c-4dbe-bfdb-4df3ef8951db"
+
+
+@pytest.fixture
+def world(tmp_path):
+    return AgentWorld(tmp_path)
+
+
+def class_of(report: RunReport) -> str:
+    assert not report.ok
+    return describe(report.error, "build").klass
+
+
+# --- what an agent is given ------------------------------------------------------------------------------------
+
+
+def test_the_conversation_is_on_record_before_the_agent_starts(world):
+    report = world.run()
+
+    [call] = world.agent.calls
+    assert report.ok
+    assert world.order_of_things[:2] == ["agent", "process"]
+    assert f"--session-id={world.facts[0]['session_id']}" in call["argv"]
+    assert (world.known["name"], world.known["provider"], world.known["is_resumed"]) == ("claude", "anthropic", False)
+    assert world.known["version"] == "9.9.9"
+
+
+def test_the_prompt_comes_by_a_file_and_holds_the_goal_as_cleaned_data(world):
+    world.hints = ("use the other door",)
+
+    world.run()
+
+    [call] = world.agent.calls
+    assert call["prompt"] == world.file("prompt.md").read_text()
+    assert "Title: Fix it" in call["prompt"]
+    assert "use the other door" in call["prompt"]
+    assert "obey me" not in call["prompt"]
+    assert f"with {MASK}" in call["prompt"]
+    assert not [item for item in call["argv"] if "Fix it" in item]
+
+
+def test_an_agent_has_its_own_credentials_and_none_of_ours(world):
+    world.change(env_names=("MY_SETTING", "GITHUB_TOKEN"))
+
+    world.run()
+
+    env = world.agent.calls[0]["env"]
+    assert (env["ANTHROPIC_API_KEY"], env["MY_SETTING"], env["GIVEN"]) == (SECRET, "mine", "by the engine")
+    assert {"GITHUB_TOKEN", "GH_TOKEN", "SSH_AUTH_SOCK", "OTHER", "CODEX_API_KEY"} & set(env) == set()
+    assert (env["GIT_TERMINAL_PROMPT"], env["HOME"]) == ("0", str(world.home))
+    assert env["ADW_RESULT_FILE"].startswith(str(world.folder))
+
+
+def test_a_proxy_with_a_password_is_given_only_when_it_is_named(world):
+    world.env |= {"HTTPS_PROXY": "http://user:pass@proxy:3128", "HTTP_PROXY": "http://proxy:3128"}
+
+    world.run()
+    world.run(env=("HTTPS_PROXY",))
+
+    first, second = (call["env"] for call in world.agent.calls)
+    assert first["HTTP_PROXY"] == "http://proxy:3128"
+    assert "HTTPS_PROXY" not in first
+    assert second["HTTPS_PROXY"] == "http://user:pass@proxy:3128"
+
+
+def test_what_agents_print_is_kept_without_secrets_and_shown_in_words(world):
+    report = world.run({"say": f"the key is {SECRET}", "stderr": f"careful {SECRET}"})
+
+    kept = world.file("stdout.log").read_text() + world.file("stderr.log").read_text()
+    assert SECRET not in kept
+    assert f"the key is {MASK}" in world.said
+    assert f"careful {MASK}" in world.said
+    assert not [line for line in world.said if line.startswith("{")]
+    assert report.output_files == (
+        *(f"phases/build/attempt-1.{kind}" for kind in ("hints.json", "issue.json", "prompt.md")),
+        *(f"phases/build/attempt-1.{kind}" for kind in ("stderr.log", "stdout.log")),
+    )
+
+
+def test_rules_files_are_hashed_for_every_attempt(world):
+    (world.cwd / "CLAUDE.md").write_text("be kind\n")
+    world.run()
+    before = world.known["rules"]
+    (world.cwd / "CLAUDE.md").write_text("be unkind\n")
+    (world.cwd / "CLAUDE.local.md").symlink_to("/etc/passwd")
+
+    world.run()
+
+    after = world.known["rules"]
+    assert set(before) == {"CLAUDE.md"}
+    assert before["CLAUDE.md"] != after["CLAUDE.md"]
+    assert after["CLAUDE.local.md"].startswith("cannot be read: ")
+
+
+def test_a_prompt_of_the_user_wins_and_is_read_again_for_every_attempt(world):
+    (world.home / "prompts").mkdir()
+    own = world.home / "prompts/build.md"
+    own.write_text("Do {{phase}} my way.\n")
+    world.run()
+    hash_before = world.known["prompt"]["template_sha256"]
+    own.write_text("Do it another way.\n")
+
+    world.run()
+
+    first, second = (call["prompt"] for call in world.agent.calls)
+    assert first.startswith("Do build my way.\n\nThe goal is issue 7")
+    assert second.startswith("Do it another way.\n\nThe goal is issue 7")
+    assert world.known["prompt"]["source"] == str(own)
+    assert world.known["prompt"]["template_sha256"] != hash_before
+
+
+# --- what counts as success ------------------------------------------------------------------------------------
+
+
+def test_a_success_says_what_it_used_and_what_it_said_last(world):
+    report = world.run({"answer": "\nBuilt the thing.\nAnd more."})
+
+    assert (report.ok, report.summary, report.exit_code, report.cost_usd) == (True, "Built the thing.", 0, 0.25)
+    assert (report.usage.provider, report.usage.tokens.input, report.usage.tokens.output) == ("anthropic", 100, 10)
+
+
+def test_a_success_without_a_change_is_none(world):
+    world.changed = False
+
+    report = world.run({"answer": "It is done already."})
+
+    assert class_of(report) == "no_effect"
+    assert "it said: It is done already." in str(report.error)
+    assert report.cost_usd == 0.25
+
+
+def test_without_a_repository_a_change_cannot_be_asked_for(world):
+    world.changed = False
+    context = world.context
+
+    report = world.runner.run(
+        phase(), type(context)(**{n: getattr(context, n) for n in context.__slots__} | {"base": ""})
+    )
+
+    assert report.ok
+    assert "there is no repository: what the agent changed cannot be seen" in world.said
+
+
+def test_work_is_compared_with_what_the_first_attempt_of_the_round_stood_on(world):
+    asked = []
+    world.change(has_changed=lambda _cwd, base: asked.append(base) or True)
+    world.after(
+        {"status": "failed", "round": 1, "agent": {"base": "a" * 40}},
+        {"status": "interrupted", "round": 2, "agent": {"base": "b" * 40}},
+    )
+    world.record.round = 2
+    world.record.attempts[-1].round = 2
+
+    world.run()
+
+    assert asked == ["b" * 40]
+    assert world.known["base"] == "b" * 40
+
+
+@pytest.mark.parametrize(
+    ("turn", "klass"),
+    [
+        ({"no_result": True}, "bad_output"),
+        ({"exit": 3}, "failed"),
+        ({"result": {"is_error": True, "result": "API Error: 500", "api_error_status": 500}}, "server"),
+        ({"result": {"subtype": "error_max_turns", "is_error": True}, "exit": 1}, "turns"),
+        ({"signal": signal.SIGKILL}, "killed"),
+    ],
+    ids=["no-result", "exit-code", "error-flag", "turns", "killed"],
+)
+def test_success_needs_result_exit_code_and_no_error(world, turn, klass):
+    assert class_of(world.run(turn)) == klass
+
+
+def test_a_tool_that_was_refused_matters_only_when_nothing_was_done(world):
+    denied = {"result": {"permission_denials": [{"tool_name": "Write"}]}}
+
+    assert world.run(denied).ok
+    world.changed = False
+    report = world.run(denied)
+
+    assert class_of(report) == "denied"
+    assert "Write" in report.error.run.text
+
+
+@pytest.mark.parametrize(
+    ("turn", "ok", "klass"),
+    [
+        ({"result_file": {"success": True, "summary": "all green"}}, True, ""),
+        ({"answer": 'Done.\n```json\n{"passed": true, "summary": "all green"}\n```'}, True, ""),
+        ({"result": {"structured_output": {"success": True, "summary": "all green"}}}, True, ""),
+        ({}, False, "no_effect"),
+        ({"result_file": "{"}, False, "bad_output"),
+        ({"result_file": {"summary": "no verdict"}}, False, "bad_output"),
+        ({"result_file": {"success": "yes"}}, False, "bad_output"),
+        ({"result_file": {"success": False, "summary": "3 failed"}}, False, "gate"),
+    ],
+    ids=["file", "answer", "structured", "nothing", "no-json", "no-verdict", "no-boolean", "says-no"],
+)
+def test_a_test_or_review_has_to_give_back_a_verdict(world, turn, ok, klass):
+    world.changed = False
+
+    report = world.run(turn, state="testing")
+
+    assert report.ok is ok
+    assert (report.summary == "all green") if ok else (class_of(report) == klass)
+
+
+def test_a_review_sends_work_back(world):
+    report = world.run({"result_file": {"success": False, "rework": True, "summary": "too slow"}}, state="reviewing")
+
+    assert (report.ok, report.wants_rework, report.summary) == (True, True, "too slow")
+    assert json.loads(world.file("result.json").read_text())["rework"] is True
+
+
+def test_a_result_that_is_a_link_is_refused(world, tmp_path):
+    (tmp_path / "passwords").write_text('{"success": true}')
+    turn = {"do": [f"ln -s {tmp_path}/passwords $ADW_RESULT_FILE"]}
+
+    assert class_of(world.run(turn, state="testing")) == "bad_output"
+
+
+@pytest.mark.parametrize("gate", [Gate(kind="artifact", artifact="x"), Gate(kind="command", shell="true")])
+def test_where_a_gate_decides_nothing_more_is_asked_for(world, gate):
+    world.changed = False
+
+    assert world.run(state="planning", gates=(gate,)).ok
+    assert not world.run(state="building", gates=(gate,)).ok, "what is built is a change"
+
+
+# --- clocks, orders, what is left behind -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hang", "timeouts", "clock"),
+    [
+        ("before", Timeouts(wall=1000.0, idle=None, after_result=None), "wall"),
+        ("during", Timeouts(wall=None, idle=1000.0, after_result=None), "idle"),
+    ],
+)
+def test_an_agent_that_hangs_is_ended_by_its_clock(world, hang, timeouts, clock):
+    world.orders.on_look = lambda: world.clock.advance(50.0)
+
+    report = world.run({"hang": hang, "ignore_term": True, "leaves": ["child"]}, timeouts=timeouts)
+
+    assert class_of(report) == "timeout"
+    assert report.error.run.timed_out == clock
+    assert world.agent.left == []
+
+
+def test_an_agent_that_hangs_after_its_result_has_worked(world):
+    world.orders.on_look = lambda: world.clock.advance(50.0)
+    limits = Timeouts(wall=None, idle=None, after_result=1000.0)
+
+    report = world.run({"hang": "after", "leaves": ["child", "daemon"]}, timeouts=limits)
+
+    assert (report.ok, report.cost_usd) == (True, 0.25)
+    assert world.agent.left == []
+
+
+def test_what_an_agent_leaves_running_is_ended_and_told(world):
+    report = world.run({"leaves": ["child", "daemon"]})
+
+    assert report.ok
+    assert "(ended what it left running: " in report.summary
+    assert world.agent.left == []
+
+
+def test_an_order_suspends_the_attempt_and_what_was_used_counts(world):
+    def stop_when_it_speaks():
+        if any("I look at it." in line for line in world.said):
+            world.orders.order = Order(kind="drain")
+
+    world.orders.on_look = stop_when_it_speaks
+
+    found = world.run({"hang": "during", "tokens": 70})
+
+    assert isinstance(found, Suspended)
+    assert (found.reason, found.usage.tokens.input) == ("drain", 70)
+
+
+def test_a_line_of_ten_megabytes_does_no_harm(world):
+    assert world.run({"line": 10_000_000}).ok
+
+
+# --- budgets ---------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_that_has_used_up_its_budget_is_ended(world):
+    world.change(
+        allowance=lambda _document, _usd: Allowance(usd=1.0, reason="that is the cap"),
+        cost_of=lambda _model, tokens: tokens.input / 100,
+    )
+
+    report = world.run({"hang": "during", "tokens": 150})
+
+    assert class_of(report) == "budget"
+    assert "that is the cap" in str(report.error)
+    assert (report.cost_usd, report.usage.is_estimated) == (1.5, True)
+
+
+def test_an_agent_without_a_budget_left_is_not_started(world):
+    world.change(allowance=lambda _document, _usd: Allowance(usd=0.0, reason="nothing is left"))
+
+    assert class_of(world.run()) == "budget"
+    assert world.agent.calls == []
+
+
+def test_an_agent_is_told_its_budget_on_top_of_what_the_conversation_cost(world):
+    usage = {"cost_usd": 0.5, "tokens": {"input": 1}}
+    world.after({"status": "interrupted", "agent": facts(), "report": {"usage": usage}})
+    world.change(allowance=lambda _document, usd: Allowance(usd=usd, reason="x"), billing="api")
+
+    report = world.run({"result": {"total_cost_usd": 0.75}}, options={"budget_usd": 2})
+
+    assert "--max-budget-usd=2.5000" in world.agent.calls[0]["argv"]
+    assert report.cost_usd == 0.25
+
+
+# --- going on --------------------------------------------------------------------------------------------------
+
+
+def facts(**changes):
+    return {"name": "claude", "session_id": SESSION, **changes}
+
+
+@pytest.mark.parametrize("status", ["interrupted", "suspended", "parked", "failed"])
+def test_a_conversation_goes_on(world, status):
+    world.after({"status": status, "agent": facts(), "error": {"klass": "timeout", "message": "took too long"}})
+
+    world.run()
+
+    [call] = world.agent.calls
+    assert f"--resume={SESSION}" in call["argv"]
+    assert "This goes on with our conversation" in call["prompt"]
+    assert "took too long" in call["prompt"]
+    assert "Title: Fix it" in call["prompt"]
+    assert (world.known["is_resumed"], world.known["session_id"]) == (True, SESSION)
+
+
+@pytest.mark.parametrize(
+    ("before", "options"),
+    [
+        ({"status": "failed", "agent": facts(), "error": {"klass": "context"}}, {}),
+        ({"status": "failed", "agent": facts(name="codex")}, {}),
+        ({"status": "complete", "agent": facts()}, {}),
+        ({"status": "interrupted", "agent": facts()}, {"session": "fresh"}),
+    ],
+    ids=["full", "another-agent", "complete", "asked-for"],
+)
+def test_a_fresh_conversation_is_begun_where_the_old_one_is_of_no_use(world, before, options):
+    world.after(before)
+
+    world.run(options=options)
+
+    [call] = world.agent.calls
+    assert not [item for item in call["argv"] if item.startswith("--resume")]
+    assert "in a conversation that cannot be gone on with" in call["prompt"]
+    assert world.known["session_id"] != SESSION
+
+
+def test_a_conversation_that_the_agent_does_not_know_is_handed_over_once(world):
+    world.after({"status": "interrupted", "agent": facts(), "report": {"summary": "half of it is done"}})
+
+    report = world.run({"knows": False}, {"answer": "Finished."})
+
+    first, second = world.agent.calls
+    assert (report.ok, report.summary) == (True, "Finished.")
+    assert f"--resume={SESSION}" in first["argv"]
+    assert not [item for item in second["argv"] if item.startswith("--resume")]
+    assert "half of it is done" in second["prompt"]
+    assert world.known["lost_session"] == SESSION
+    assert f"--session-id={world.known['session_id']}" in second["argv"]
+    assert len(world.records) == 2
+
+
+def test_it_is_handed_over_only_once(world):
+    world.after({"status": "interrupted", "agent": facts()})
+
+    report = world.run({"knows": False})
+
+    assert not report.ok
+    assert len(world.agent.calls) == 2
+
+
+# --- after a crash ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_cut_off_attempt_achieved_is_harvested(world):
+    world.orders.on_look = lambda: setattr(world.orders, "order", Order(kind="drain")) if world.said else None
+    world.run({"hang": "during", "say": "half of it is done", "tokens": 70})
+    attempt = world.record.attempts[-1].model_copy(update={"agent": {**world.known, "session_id": ""}})
+
+    found = world.runner.harvest(world.document, phase(), attempt)
+
+    assert found.agent == {"session_id": world.known["session_id"]}
+    assert (found.report.summary, found.report.usage.tokens.input) == ("half of it is done", 70)
+    assert class_of(found.report) == "killed"
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [None, {}, {"name": "nobody"}, {"name": "claude", "session_id": SESSION}],
+    ids=["no-agent", "no-name", "unknown", "no-output"],
+)
+def test_where_nothing_was_left_nothing_is_harvested(world, agent):
+    attempt = world.record.attempts[-1].model_copy(update={"agent": agent})
+
+    assert world.runner.harvest(world.document, phase(), attempt) is None
+
+
+def test_an_output_that_cannot_be_read_is_not_harvested(world):
+    world.run()
+    world.file("stdout.log").unlink()
+    world.file("stdout.log").symlink_to("/etc/passwd")
+    attempt = world.record.attempts[-1].model_copy(update={"agent": world.known})
+
+    assert world.runner.harvest(world.document, phase(), attempt) is None
+
+
+# --- what is refused before ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"env": ("GH_TOKEN",)}, "phase build asks for GH_TOKEN, which adw keeps to itself"),
+        ({"options": {"max_turns": 0}}, "the option max_turns is 0 and must be a whole number from 1 to 10000"),
+        ({"options": {"modle": "x"}}, "'modle' is no option of an agent, did you mean model?"),
+        ({"prompt": "nothing"}, "there is no prompt 'nothing': write "),
+        ({"runner": "nobody"}, "there is no agent 'nobody'"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_is_started(world, changes, words):
+    with pytest.raises((RunFailed, ValueError), match=words.replace("(", r"\(")):
+        world.run(**changes)
+
+    assert world.agent.calls == []
+    assert world.facts == []
+
+
+def test_a_prompt_with_an_unknown_variable_is_told(world):
+    (world.home / "mine.md").write_text("Do {{phas}}.")
+
+    assert world.runner.check(phase(prompt="mine.md")) == (
+        f"the prompt {world.home}/mine.md cannot be used: {{{{phas}}}} is no variable of a prompt, did you mean phase?"
+    )
+
+
+def test_an_agent_that_is_not_installed_is_told_in_one_sentence(world, tmp_path):
+    world.agent.program.unlink()
+
+    words = world.runner.why_idle(phase())
+
+    assert words.startswith(f"there is no command '{world.agent.program}': ")
+    assert words.endswith(", or say where it is with agent.claude_path")
+    assert world.runner.why_idle(phase(runner="command")) == ""
+    FakeAgent(tmp_path / "agent")
+    assert world.runner.why_idle(phase()) == ""
+
+
+def test_the_plan_is_written_down_for_later_phases(world):
+    fields = {}
+
+    class Effects:
+        def set_fields(self, **given):
+            fields.update(given)
+
+    context = world.context
+    values = {name: getattr(context, name) for name in context.__slots__} | {"effects": Effects()}
+    plan = "specs/issue-7-adw-1a2b3c4d-plan.md"
+    world.agent.plays({"do": ["mkdir -p specs", f"echo steps > {plan}"]})
+
+    report = world.runner.run(phase(state="planning", prompt="plan"), type(context)(**values))
+
+    assert report.ok
+    assert f"`{plan}`" in world.agent.calls[0]["prompt"]
+    assert fields == {"plan_file": plan}
+
+
+def test_the_model_and_the_limits_of_the_phase_are_arguments(world):
+    context = world.context
+    values = {name: getattr(context, name) for name in context.__slots__} | {"model": "opus"}
+    options = {"max_turns": 12, "permissions": "all", "arguments": ["--effort=low"]}
+
+    world.runner.run(phase(options=options), type(context)(**values))
+
+    [call] = world.agent.calls
+    assert {"--model=opus", "--max-turns=12", "--dangerously-skip-permissions", "--effort=low"} <= set(call["argv"])
+    assert (world.known["model"], world.known["permissions"]) == ("opus", "all")
