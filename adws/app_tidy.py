@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
+    from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.interfaces_resources import GitWorkplace
     from adws.adw_modules.process import SystemProcesses
@@ -71,6 +72,8 @@ class HomeParts(Protocol):
     def locks(self) -> IssueLocks: ...
     @property
     def requests(self) -> Requests: ...
+    @property
+    def checkpoints(self) -> CheckpointStore: ...
     @property
     def runs(self) -> RunQueue: ...
     @property
@@ -202,6 +205,7 @@ class TidyRoom:
             git=self.git,
             ports=app.ports,
             places=lambda: tuple(place.adw_id for place in book.spending().places),
+            checkpoints=app.checkpoints.workflows,
             copies=self._copies if app.settings.store == "files" else dict,
         )
 
@@ -219,6 +223,7 @@ class TidyRoom:
                 release_place=app.quotas.release,
                 end_process=self._end_process,
                 sweep=self._sweep,
+                forget_checkpoints=app.checkpoints.forget,
                 git=self.git,
                 workplace=app.workplace if self.git is not None else None,
                 forge=self.forge,

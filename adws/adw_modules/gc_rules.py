@@ -32,9 +32,10 @@ NOT_IN: dict[str, frozenset[str]] = {
     "port": _PARKED | _TERMINAL,
     "quota": _PARKED | _TERMINAL,
     "lock": _TERMINAL,
+    "checkpoint": _TERMINAL,
 }
 #: The order in which orphans are removed: a workflow as a whole first, then what would hold on to the next.
-ORDER = ("workflow", "process", "pull_request", "worktree", "branch", "port", "quota", "lock", "temp")
+ORDER = ("workflow", "process", "pull_request", "worktree", "branch", "port", "quota", "lock", "checkpoint", "temp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from adws.adw_modules.owner_record import OwnerRecord
 
 if TYPE_CHECKING:
     from adws.adw_modules.events import Event
+    from adws.adw_modules.interfaces_durability import CheckpointRow
     from adws.adw_modules.runs import NewRun, Run
 
 
@@ -42,11 +43,12 @@ class Salvage:
     requests: tuple[Request, ...] = ()  #: not handled yet
     runs: tuple[Run, ...] = ()  #: not finished yet, in their order
     events: tuple[Event, ...] = ()  #: read only when there are problems: else they stay where they are
+    checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; read like events
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewContents:
-    """What a database is to hold about workflows; events, requests and runs it has stay."""
+    """What a database is to hold about workflows; events, requests, runs and checkpoints it has stay."""
 
     home: str = "files"
     rows: tuple[ProjectedWrite, ...] = ()  #: each replaces the row of its workflow; the owner stays, its lease is over
@@ -54,6 +56,7 @@ class NewContents:
     events: tuple[Event, ...] = ()
     requests: tuple[Request, ...] = ()
     runs: tuple[NewRun, ...] = ()  #: each for a workflow that has no unfinished run: else that one stays
+    checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; those that are there stay
     forget: tuple[str, ...] = ()  #: workflows that were registered and never written
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.db import check, opening
+from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
 from adws.adw_modules.db.projection import DatabaseProjection
 from adws.adw_modules.db.registry import DatabaseRegistry
 from adws.adw_modules.interfaces import LoadNotice, PeekedState
@@ -146,6 +147,22 @@ def test_a_lock_and_a_request_of_nobody_are_named(look, world):
 
     world.requests.handled(asked.request_id, "too late")
     world.locks.release(42, FIRST, "acme/widget")
+    assert look() == []
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 checkpoint is"), (2, "2 checkpoints are")])
+def test_checkpoints_of_nobody_are_named(look, world, database, count, words):
+    checkpoints = DatabaseCheckpoints(database, clock=world.clock)
+    world.add_row(FIRST)
+    for number in range(count):
+        checkpoints.add(f"id-{number}", f"{FIRST}/build", "{}", step_name=None, keep=9, fence=0)
+    checkpoints.add("mine", f"{SECOND}/mine", "{}", step_name=None, keep=9)
+    with database.write() as session:
+        session.run("DELETE FROM workflow_states")
+
+    assert look() == [("checkpoint", FIRST, f"{words} of a workflow that is gone")]
+
+    checkpoints.forget(FIRST)
     assert look() == []
 
 

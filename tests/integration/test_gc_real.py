@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from adws.adw_modules import work_names
+from adws.adw_modules import ambient, work_names
+from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.coordination.rolling_back import RollingBack
 from adws.adw_modules.errors import NotOurs, UsageError, WorkflowBusy
 from adws.adw_modules.rollback_rules import Wishes
@@ -70,6 +71,31 @@ def test_everything_of_a_workflow_whose_document_is_gone_is_found_and_only_remov
         patch = next((lab.path / "state" / ".salvage").iterdir())
         assert "not committed" in patch.read_text()
         assert git(lab.path, "rev-parse", f"refs/adw/salvage/{ADW_ID}")
+
+
+def keep_checkpoint(app, adw_id: str) -> None:
+    fence = app.leases.read(adw_id).fence
+    CheckpointManager(app.checkpoints).save_checkpoint(f"{adw_id}/build", {"step": 1}, fence=fence)
+
+
+def test_checkpoints_of_a_workflow_that_is_over_or_gone_are_orphans_and_no_others(lab):
+    with lab.open() as app, ambient.using(app):
+        for adw_id, state in ((ADW_ID, "failed"), (OTHER, "abandoned"), (GHOST, "failed")):
+            lab.make(app, adw_id, state=state)
+            keep_checkpoint(app, adw_id)
+        mine = CheckpointManager(app.checkpoints)
+        mine.save_checkpoint(f"{GHOST}/mine", {"of": "a library user"})
+        lose_workflow(lab, app, GHOST)
+
+        found = [(orphan.adw_id, orphan.why) for orphan in app.tidy.collector.find() if orphan.kind == "checkpoint"]
+        # What an abandoned workflow left goes with its rollback as a whole, and its checkpoints after that.
+        assert found == [(GHOST, "there is no such workflow")]
+        removed = collect(app)
+        collect(app)
+
+        assert removed["checkpoint", GHOST].detail == "1 deleted"
+        assert app.checkpoints.workflows() == (ADW_ID,), "a failed workflow may go on"
+        assert mine.load_checkpoint(f"{GHOST}/mine") == {"of": "a library user"}
 
 
 def test_what_a_workflow_made_is_no_orphan_while_the_database_has_a_copy_of_its_lost_document(lab):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from adws.adw_modules.coordination.ownership import WorkflowOwnership
 from adws.adw_modules.coordination.rebuild import RebuildReport, rebuild
 from adws.adw_modules.coordination.rebuild_plan import StoredDocument, plan_rebuild
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
+from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
 from adws.adw_modules.db.events import DatabaseEventLog
 from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
 from adws.adw_modules.db.leases import DatabaseLeases
@@ -49,6 +50,7 @@ class Opened:
     events: DatabaseEventLog
     catalogue: DatabaseCatalogue
     requests: DatabaseRequests
+    checkpoints: DatabaseCheckpoints
 
     def close(self) -> None:
         self.projection.close()
@@ -93,6 +95,7 @@ class Home:
             events=DatabaseEventLog(database),
             catalogue=DatabaseCatalogue(database),
             requests=DatabaseRequests(database, clock=self.clock),
+            checkpoints=DatabaseCheckpoints(database, clock=self.clock),
         )
 
     def made(self, adw_id: str, issue_number: int | None = 42, **fields) -> None:
@@ -430,6 +433,7 @@ def test_what_can_still_be_read_of_a_damaged_database_is_kept(home, opened, monk
     home.made(A)
     before = opened()
     before.requests.ask(A, "stop", asked_by="octocat")
+    kept = [before.checkpoints.add(name, "task", "{}", step_name=name, keep=9) for name in ("one", "two", "three")]
     before.close()
     # As an index that lost a row: everything can be read, and the database says that it is not whole.
     monkeypatch.setattr(
@@ -442,6 +446,9 @@ def test_what_can_still_be_read_of_a_damaged_database_is_kept(home, opened, monk
     after = opened()
     assert after.kinds(A) == ["workflow_created", "state_set"]
     assert [(r.kind, r.asked_by) for r in after.requests.open_for(A)] == [("stop", "octocat")]
+    assert [replace(row, sequence=0) for row in after.checkpoints.all_of("task")] == [
+        replace(row, sequence=0) for row in kept
+    ], "in their order"
 
 
 # --- live owners -----------------------------------------------------------------------------------------------

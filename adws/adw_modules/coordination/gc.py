@@ -42,6 +42,7 @@ class GcParts:
     release_place: Callable[[str], object]
     end_process: Callable[[Mapping[str, object]], Ending]
     sweep: Callable[[str], object]  #: removes half written files of a workflow that nobody works on
+    forget_checkpoints: Callable[[str], int]  #: deletes the checkpoints of a workflow's phases
     git: Repository | None = None
     workplace: Workplace | None = None
     forge: Forge | None = None
@@ -76,6 +77,7 @@ class GarbageCollector:
             "port": self._free_ports,
             "quota": lambda orphan: str(self._parts.release_place(orphan.adw_id) or ""),
             "lock": self._release_lock,
+            "checkpoint": lambda orphan: f"{self._parts.forget_checkpoints(orphan.adw_id)} deleted",
             "temp": lambda orphan: str(self._parts.sweep(orphan.adw_id) or ""),
         }
         self.problems: list[str] = []  #: what could not be looked at, for the person
@@ -117,6 +119,7 @@ class GarbageCollector:
         rows += [("port", row.adw_id, str(row.port)) for row in seen.ports]
         rows += [("quota", adw_id, adw_id) for adw_id in seen.places]
         rows += [("lock", lock.adw_id, _issue(lock.repository, lock.issue_number)) for lock in seen.locks]
+        rows += [("checkpoint", adw_id, adw_id) for adw_id in seen.checkpoints]
         for kind, adw_id, name in rows:
             yield from self._orphan(seen, kind, adw_id, name, facts=facts.get(name))
 

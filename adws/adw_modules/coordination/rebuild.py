@@ -55,6 +55,7 @@ class RebuildReport:
             "events that were in no document any more (moves between states were made again from the histories)",
             "requests that could not be read from the old database",
             "runs that had ended, and starts that had no document yet",
+            "checkpoints that could not be read from the old database (their phases begin at the beginning)",
         )
 
     def to_json(self) -> JsonObject:

@@ -84,6 +84,7 @@ def plan_rebuild(
             rows=tuple(_plan_row(document, known, salvage.events) for document in documents),
             locks=locks,
             events=salvage.events,
+            checkpoints=salvage.checkpoints,
             requests=salvage.requests if is_new else (),
             # Those of before come first: they waited longer.
             runs=(*map(_again, salvage.runs if is_new else ()), *made),

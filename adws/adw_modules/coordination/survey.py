@@ -1,5 +1,5 @@
 """
-A look at everything of ours that is there: documents, worktrees, branches, ports, processes, locks, places.
+A look at all of ours that is there: documents, worktrees, branches, ports, processes, locks, places, checkpoints.
 
 Looking changes nothing. What belongs to which workflow is told by its lock, its name or its variables; a process is
 ours only when it carries a token and works for the state directory of this home.
@@ -50,6 +50,7 @@ class SurveyParts:
     git: GitRepository | None = None
     ports: Ports | None = None
     places: Callable[[], tuple[str, ...]] = tuple  #: workflows that have a place in the quotas
+    checkpoints: Callable[[], tuple[str, ...]] = tuple  #: workflows whose phases have checkpoints
     copies: Callable[[], Mapping[str, int]] = dict  #: workflow -> revision of its copy in the database
 
 
@@ -83,6 +84,7 @@ class Seen:
     processes: tuple[OwnProcess, ...] = ()
     locks: tuple[IssueLock, ...] = ()
     places: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
 
     def known(self, adw_id: str) -> Known | None:
         """Return what is known about a workflow, None when there is none of that id."""
@@ -102,6 +104,7 @@ class Survey:
         worktrees, branches = self._worktrees(), self._branch_refs()
         ports = parts.ports.all() if parts.ports else ()
         locks, places, processes = parts.locks.all(), parts.places(), self._processes()
+        checkpoints = parts.checkpoints()
         workflows, unreadable = self._workflows()
 
         return Seen(
@@ -117,6 +120,7 @@ class Survey:
             processes=processes,
             locks=locks,
             places=places,
+            checkpoints=checkpoints,
         )
 
     def is_live(self, adw_id: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from adws.adw_modules.db import run_rows, run_statements, schema_version, statements
+from adws.adw_modules.db import checkpoint_statements, run_rows, run_statements, schema_version, statements
 from adws.adw_modules.db.session import Database, Row
 from adws.adw_modules.errors import DatabaseCorrupt
 from adws.adw_modules.interfaces import PeekedState
@@ -22,7 +22,7 @@ from adws.adw_modules.state_table import is_terminal
 class Problem:
     """Something that does not fit, and what helps."""
 
-    kind: str  #: storage | schema | document | copy | lock | request | owner | run
+    kind: str  #: storage | schema | document | copy | lock | request | owner | run | checkpoint
     text: str
     hint: str
     adw_id: str = ""  #: the workflow it is about, "" when it is about the database
@@ -261,6 +261,7 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
     with database.read() as session:
         locks = session.all(statements.CHECK_LOCKS)
         requests = session.all(statements.CHECK_REQUESTS)
+        checkpoints = session.all(checkpoint_statements.CHECK_CHECKPOINTS)
     for repository, issue_number, adw_id in locks:
         where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
         yield Problem(
@@ -275,4 +276,11 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
             adw_id=adw_id,
             text=f"request {request_id} waits for a workflow that is gone",
             hint="adw db rebuild",
+        )
+    for adw_id, count in checkpoints:
+        yield Problem(
+            kind="checkpoint",
+            adw_id=adw_id,
+            text=f"{count} {'checkpoint is' if count == 1 else 'checkpoints are'} of a workflow that is gone",
+            hint="adw gc --execute deletes them",
         )

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from adws.adw_modules import durable_file
-from adws.adw_modules.db import opening, rows, run_rows, run_statements, statements
+from adws.adw_modules.db import checkpoint_statements, opening, rows, run_rows, run_statements, statements
+from adws.adw_modules.db.checkpoints import to_checkpoint
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock, ProjectedWrite, Request
+from adws.adw_modules.interfaces_durability import CheckpointRow
 from adws.adw_modules.interfaces_rebuild import KnownWorkflow, NewContents, Salvage
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import Run
@@ -63,6 +65,7 @@ class DatabaseReconstruction:
             requests=self._part("requests", self._requests, problems),
             runs=self._part("runs", self._runs, problems),
             events=events,
+            checkpoints=self._part("checkpoints", self._checkpoints, problems) if problems else (),
             problems=tuple(problems),
         )
 
@@ -119,6 +122,9 @@ class DatabaseReconstruction:
 
     def _requests(self) -> Iterator[Request]:
         return map(rows.to_request, self._all(statements.SALVAGE_REQUESTS))
+
+    def _checkpoints(self) -> Iterator[CheckpointRow]:
+        return map(to_checkpoint, self._all(checkpoint_statements.CHECKPOINTS_ALL))
 
     def _runs(self) -> Iterator[Run]:
         database = self._open()
@@ -217,6 +223,9 @@ class DatabaseReconstruction:
                 session.one(statements.REQUEST_ASK, _request_params(request))
             for run in contents.runs:
                 queue.enqueue_in(session, run)
+            session.run_each(
+                checkpoint_statements.CHECKPOINT_BRING, list(map(_checkpoint_params, contents.checkpoints))
+            )
             after = session.one(statements.EVENTS_COUNT) or (0,)
 
             return int(after[0]) - int(before[0])
@@ -260,6 +269,17 @@ def _row_params(row: ProjectedWrite, home: str) -> Params:
         "home": home,
         "schema_version": CURRENT_VERSION,
         "body": row.body.decode(),
+    }
+
+
+def _checkpoint_params(row: CheckpointRow) -> Params:
+    return {
+        "id": row.checkpoint_id,
+        "task_id": row.task_id,
+        "adw_id": row.adw_id,
+        "step_name": row.step_name,
+        "created_at": row.created_at,
+        "checkpoint_data": rows.json_text(row.data, f"the checkpoint {row.checkpoint_id}"),
     }
 
 
