@@ -1,5 +1,5 @@
 """
-The wiring of what workflows hold on this machine: git, worktrees, ports, quotas.
+The wiring of what workflows hold on this machine and share: git, worktrees, ports, quotas, breakers.
 
 Apart from `app` because looking at workflows needs none of it.
 """
@@ -7,6 +7,8 @@ Apart from `app` because looking at workflows needs none of it.
 from __future__ import annotations
 
 from adws import config, config_values
+from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry
+from adws.adw_modules.db.breakers import DatabaseBreakers
 from adws.adw_modules.db.ports import DatabasePortBook
 from adws.adw_modules.db.quota_book import DatabaseQuotaBook
 from adws.adw_modules.db.session import Database
@@ -66,3 +68,14 @@ def open_quotas(settings: config.Settings, database: Database | None, *, clock: 
     book = EmptyBook() if database is None else DatabaseQuotaBook(database, clock=clock)
 
     return MachineQuotas(book, trees=settings.trees_dir, host=host, limits=limits)
+
+
+def open_breakers(settings: config.Settings, database: Database, *, clock: Clock) -> CircuitBreakerRegistry:
+    """Return the breakers of outside parties, which everybody who uses *database* shares."""
+    numbers = CircuitBreakerConfig(
+        failure_threshold=settings.breakers_failure_threshold,
+        reset_timeout_seconds=settings.breakers_reset_timeout_seconds,
+        half_open_max_attempts=settings.breakers_half_open_max_attempts,
+    )
+
+    return CircuitBreakerRegistry(numbers, store=DatabaseBreakers(database), clock=clock)

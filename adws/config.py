@@ -19,6 +19,7 @@ from adws import config_home, config_values
 from adws.adw_modules.errors import ConfigError, PlatformUnsupported
 from adws.adw_modules.spelling import meant
 from adws.config_file import ConfigSection, SettingsFile
+from adws.config_setting import Section, Setting
 from adws.config_table import (
     BY_NAME,
     GIVEN_VARIABLES,
@@ -26,8 +27,6 @@ from adws.config_table import (
     RESERVED_PREFIXES,
     SECTIONS,
     SETTINGS,
-    Section,
-    Setting,
 )
 
 __all__ = [

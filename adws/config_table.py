@@ -1,18 +1,18 @@
 """
 The table of settings: what may be set, where, to which values, and what it means.
 
-A setting is one entry here and one field of `Settings` in config.py; a test compares the two. A table of `adw.toml`
-that holds something else, such as `[workflows.NAME]`, is one entry of SECTIONS. Everything a user reads about settings
-(`adw config`, docs/settings.md, the errors) comes from here.
+A setting is one entry here, or in a part of this table (config_workspace.py), and one field of `Settings` in
+config.py; a test compares the two. A table of `adw.toml` that holds something else, such as `[workflows.NAME]`, is one
+entry of SECTIONS. Everything a user reads about settings (`adw config`, docs/settings.md, the errors) comes from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from adws import config_values
+from adws.config_setting import Section, Setting
+from adws.config_workspace import WORKSPACE_SETTINGS
 
 #: Beginnings of the names of variables that are not settings: those of the test suite.
 RESERVED_PREFIXES = ("ADW_TEST_", "ADW_SOAK")
@@ -32,35 +32,8 @@ GIVEN_VARIABLES = (
 #: Variables of ADW set-ups that have no meaning here yet: they stop nothing, and `adw config` shows them as ignored.
 IGNORED_VARIABLES = ("ADW_AUTO_MERGE", "ADW_CLEANUP_WORKTREES", "ADW_DEBUG")
 
-
-class Setting(NamedTuple):
-    """One thing a user may set."""
-
-    name: str  #: attribute of Settings
-    default: str  #: as a user would write it; "" means not set
-    parse: Callable[[str, Path], object]  #: text and home -> value; ValueError says what it must be
-    help: str
-    key: str = ""  #: dotted key in adw.toml; "": cannot be set there
-    aliases: tuple[str, ...] = ()  #: other variables that users of such tools know
-    values: str = ""  #: what may be given, for the documentation
-    secret: bool = False
-
-    @property
-    def env(self) -> str:
-        """Name of the environment variable."""
-        return f"ADW_{self.name.upper()}"
-
-
-class Section(NamedTuple):
-    """A table of `adw.toml` that is no list of settings: whoever it belongs to reads it, by `Settings.section`."""
-
-    name: str  #: top-level key in adw.toml
-    help: str
-
-
 _AT_LEAST_ONE = config_values.whole(least=1)
 _COUNT = config_values.whole(least=0)
-_SIZE = "bytes, or a number with KiB, MiB or GiB"
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("home", "", config_values.path, "Directory of adw.toml, state and trees.", values="path"),
@@ -461,136 +434,7 @@ SETTINGS: tuple[Setting, ...] = (
         "git.author",
         values="NAME <ADDRESS>",
     ),
-    Setting(
-        "worktree_enabled",
-        "true",
-        config_values.switch,
-        "Work in a git worktree and on a branch of its own for each workflow; without it, or where the home is in no "
-        "git repository, work is done in place.",
-        "worktree.enabled",
-        values="true, false",
-    ),
-    Setting(
-        "ship_merge",
-        "no",
-        config_values.choice("no", "squash", "merge", "rebase"),
-        "Merge the pull request when it is put up, and how.",
-        "ship.merge",
-        values="no, squash, merge, rebase",
-    ),
-    Setting(
-        "ship_draft",
-        "true",
-        config_values.switch,
-        "Put pull requests up as drafts.",
-        "ship.draft",
-        values="true, false",
-    ),
-    Setting(
-        "ship_labels", "", config_values.texts, "Labels that pull requests get.", "ship.labels", values="A, B, ..."
-    ),
-    Setting(
-        "ship_allow_paths",
-        "",
-        config_values.texts,
-        "Patterns of files that the check before a push lets through, whatever they are.",
-        "ship.allow_paths",
-        values="A, B, ...",
-    ),
-    Setting(
-        "ship_allow_workflow_files",
-        "false",
-        config_values.switch,
-        "Push changes of .github/workflows and its like.",
-        "ship.allow_workflow_files",
-        values="true, false",
-    ),
-    Setting(
-        "ship_allow_agent_files",
-        "false",
-        config_values.switch,
-        "Push changes of the configuration of agents: .claude, CLAUDE.md, .mcp.json, adw.toml and their like.",
-        "ship.allow_agent_files",
-        values="true, false",
-    ),
-    Setting(
-        "ship_max_files",
-        "300",
-        _AT_LEAST_ONE,
-        "Most files that one push may change.",
-        "ship.max_files",
-        values="1 or more",
-    ),
-    Setting(
-        "ship_max_lines",
-        "20000",
-        _AT_LEAST_ONE,
-        "Most lines, added and removed, that one push may change.",
-        "ship.max_lines",
-        values="1 or more",
-    ),
-    Setting(
-        "worktree_include",
-        ".env, app/server/.env, .mcp.json, playwright-mcp-config.json",
-        config_values.file_list,
-        "Files of the main checkout that new worktrees get too; those that git does not ignore are left out.",
-        "worktree.include",
-        values="paths, separated by commas, or none",
-    ),
-    Setting(
-        "worktree_setup",
-        "",
-        config_values.command_list,
-        "Commands that set a new worktree up, such as npm ci; run one after the other, without a shell.",
-        "worktree.setup",
-        values="one command a line",
-    ),
-    *(
-        Setting(f"ports_{name}", default, config_values.whole(least=least), text, f"ports.{name}", values=values)
-        for name, default, least, text, values in (
-            ("backend_start", "9100", 1024, "First port for the backend of a workflow.", "1024 or more"),
-            ("frontend_start", "9200", 1024, "First port for the frontend of a workflow.", "1024 or more"),
-            ("count", "15", 1, "Pairs of ports there are.", "1 or more"),
-        )
-    ),
-    *(
-        Setting(f"quota_{name}", default, parse, text, f"quota.{name}", values=values)
-        for name, default, parse, text, values in (
-            ("min_free_disk", "10 GiB", config_values.size, "Disk that must be free where worktrees are.", _SIZE),
-            ("min_free_memory", "1 GiB", config_values.size, "Memory that must be free to start work.", _SIZE),
-            ("max_worktrees", "15", _AT_LEAST_ONE, "Worktrees on one machine.", "1 or more"),
-            ("max_worktree_size", "5 GiB", config_values.size, "Disk that one worktree may take.", _SIZE),
-            ("max_cost", "10", config_values.amount, "What one workflow may cost.", "US dollars"),
-            ("max_cost_per_day", "100", config_values.amount, "What all may cost from midnight UTC.", "US dollars"),
-            ("max_runs", "15", _AT_LEAST_ONE, "Workflows that are worked on at once.", "1 or more"),
-        )
-    ),
-    *(
-        Setting(f"breakers_{name}", default, parse, text, f"breakers.{name}", values=values)
-        for name, default, parse, text, values in (
-            (
-                "failure_threshold",
-                "5",
-                config_values.whole_between(1, 1000),
-                "Failures in a row of an outside party, such as an agent's provider, after which nobody asks it.",
-                "1 to 1000",
-            ),
-            (
-                "reset_timeout_seconds",
-                "60",
-                config_values.seconds_between(1, 86400),
-                "How long nobody asks it, unless it said itself until when.",
-                "1 to 86400 seconds",
-            ),
-            (
-                "half_open_max_attempts",
-                "1",
-                config_values.whole_between(1, 10),
-                "How many may try it at a time after that, before all may again.",
-                "1 to 10",
-            ),
-        )
-    ),
+    *WORKSPACE_SETTINGS,
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
