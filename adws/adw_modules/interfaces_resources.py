@@ -193,8 +193,20 @@ class Quotas(Protocol):
     def status(self, *, estimated_cost: float | None = None) -> tuple[QuotaStatus, ...]:
         """Return every limit."""
 
-    def admit(self, adw_id: str, *, estimated_cost: float | None = None) -> None:
-        """Reserve a place for a workflow, atomically; raise QuotaExceeded naming the limit and what to do."""
+    def admit(
+        self,
+        adw_id: str,
+        *,
+        estimated_cost: float | None = None,
+        spent: float | None = None,
+        cap: float | None = None,
+    ) -> None:
+        """
+        Reserve a place for a workflow, atomically; raise QuotaExceeded naming the limit and what to do.
+
+        *spent* is what the workflow has cost and *cap* what a person allowed it, as its document says: a copy of that
+        in the database may be older. Without *spent* the copy is asked.
+        """
 
     def release(self, adw_id: str) -> None:
         """Give the place back."""

@@ -31,7 +31,7 @@ class Price:
 
     def cost(self, tokens: TokenUsage) -> float:
         """Return what *tokens* cost."""
-        return sum(getattr(self, part.name) * getattr(tokens, part.name) for part in fields(self)) / UNIT
+        return float(sum(getattr(self, part.name) * getattr(tokens, part.name) for part in fields(self))) / UNIT
 
 
 def parse_prices(data: Mapping[str, object], where: Callable[..., str]) -> dict[str, Price]:

@@ -45,6 +45,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "path": Entry("adws.cli.logs", "path", "Print where a workflow works."),
         "explain": Entry("adws.cli.explain", "explain", "Say why a workflow is not moving, and what to type."),
         "ports": Entry("adws.cli.ports", "ports", "Show which workflow has which ports."),
+        "cost": Entry("adws.cli.costs", "cost", "Show what was spent: by phase, attempt, day, provider or workflow."),
         "quota": Entry("adws.cli.quota", "quota", "Show every limit and how much of it is used."),
         "workflows": Entry("adws.cli.workflows", "workflows", "Show the workflows there are to run."),
         "config": Entry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
@@ -64,6 +65,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Change": {
         "state": Entry("adws.cli.state", "state", "Show, change and migrate workflow documents."),
         "locks": Entry("adws.cli.locks", "locks", "Show which workflow has which issue, and release a lock."),
+        "breakers": Entry("adws.cli.breakers", "breakers", "Show which outside parties are held off, and let work on."),
     },
     "Undo": {
         "rollback": Entry("adws.cli.rollback", "rollback", "Undo everything a workflow made."),

@@ -104,8 +104,16 @@ class MemoryQuotas:
 
         return (*self.measured, cost, self._runs(len(self.places)))
 
-    def admit(self, adw_id: str, *, estimated_cost: float | None = None) -> None:
+    def admit(
+        self,
+        adw_id: str,
+        *,
+        estimated_cost: float | None = None,
+        spent: float | None = None,
+        cap: float | None = None,
+    ) -> None:
         """Reserve a place for a workflow; raise QuotaExceeded naming the limit and what to do."""
+        del spent, cap  # its one limit of money is what is expected
         check_adw_id(adw_id)
         with self._guard:
             others = len(self.places.keys() - {adw_id})

@@ -82,7 +82,7 @@ class Workspace:
         document = session.document
         if self._parts.quotas is None or WorkflowState(document.current_state) not in ACTIVE_STATES:
             return
-        self._parts.quotas.admit(document.adw_id)
+        self._parts.quotas.admit(document.adw_id, spent=document.cost.total_usd, cap=document.max_cost_usd)
 
     def prepare(self, session: WorkSession) -> None:
         """Have worktree and ports ready for an attempt; what it raises is a failed attempt."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -144,12 +144,20 @@ class MachineQuotas:
         """Return every limit."""
         return tuple(self._all(self._book.spending(), estimated_cost))
 
-    def admit(self, adw_id: str, *, estimated_cost: float | None = None) -> None:
+    def admit(
+        self,
+        adw_id: str,
+        *,
+        estimated_cost: float | None = None,
+        spent: float | None = None,
+        cap: float | None = None,
+    ) -> None:
         """
         Reserve a place for a workflow, atomically; raise QuotaExceeded naming the limit and what to do.
 
         Without an estimate one is made from past workflows. Whoever has a place already keeps it. To be called by the
-        owner of the workflow: the place of one that is parked, and that nobody owns, is given to others.
+        owner of the workflow: the place of one that is parked, and that nobody owns, is given to others. What the
+        owner knows of the workflow's cost (*spent*, *cap*) comes first: the copy of its document may be older.
         """
         estimated = estimated_cost
         if estimated is None and (workflow := self._book.workflow_of(check_adw_id(adw_id))):
@@ -158,7 +166,11 @@ class MachineQuotas:
         for status in (self._disk(), self._memory(), self._size(self._sizes(adw_id))):
             _refuse(status)
 
-        self._book.reserve(wanted, lambda spending: self._decide(wanted, spending))
+        def decide(found: Spending) -> None:
+            known = found if spent is None else replace(found, spent_by_asker=spent, cap_of_asker=cap)
+            self._decide(wanted, known)
+
+        self._book.reserve(wanted, decide)
 
     def release(self, adw_id: str) -> None:
         """Give the place back."""

@@ -1,0 +1,183 @@
+"""What was spent, read from the rows of both databases: by day, by provider, with a cap of its own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from adws.adw_modules import document as documents
+from adws.adw_modules.db import cost_book, rows, statements
+from adws.adw_modules.db.cost_book import DatabaseCostBook
+from adws.adw_modules.db.quota_book import DatabaseQuotaBook
+from adws.adw_modules.errors import QuotaExceeded
+from adws.adw_modules.resources.quotas import GB, Limits, MachineQuotas
+from adws.adw_modules.state_revision import summary_of
+from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document
+
+TODAY, YESTERDAY = "2026-01-31T08:00:00.000000Z", "2026-01-30T23:59:59.999999Z"
+
+
+class Meters:
+    def free_disk(self, _path) -> int:
+        return 100 * GB
+
+    def free_memory(self) -> int:
+        return 100 * GB
+
+
+@pytest.fixture
+def make(database, clock, tmp_path):
+    def quotas(**limits) -> MachineQuotas:
+        book = DatabaseQuotaBook(database, clock=clock)
+        return MachineQuotas(book, trees=tmp_path / "trees", host="one", limits=Limits(**limits), meters=Meters())
+
+    return quotas
+
+
+def usage(cost, provider="robots", **more):
+    return {"provider": provider, "model": "robot-1", "tokens": {"input": 10}, "cost_usd": cost, **more}
+
+
+def ended(at=TODAY, cost=None, **more):
+    report = {"cost_usd": cost, **more.pop("report", {})} if cost is not None else more.pop("report", None)
+    return documents.AttemptRecord(number=1, status="failed", started_at=at, ended_at=at, report=report, **more)
+
+
+def put(database, adw_id, *attempts, total=0.0, **changes) -> None:
+    phases = [documents.PhaseRecord(name="build", state="building", attempts=list(attempts))]
+    updated = max((one.ended_at or TODAY for one in attempts), default=TODAY)
+    cost = documents.Cost(total_usd=total)
+    made = make_document(
+        adw_id, **{"current_state": "building", "phases": phases, "cost": cost, "updated_at": updated, **changes}
+    ).changed(revision=1)
+    extra = {"fence": 1, "home": "database", "schema_version": "3.0", "body": made.to_bytes(indent=None).decode()}
+    with database.write() as session:
+        session.run(statements.STATE_INSERT, {**rows.summary_params(summary_of(made)), **extra})
+
+
+def entries(database, since=""):
+    return list(DatabaseCostBook(database).entries(since))
+
+
+# --- what was spent --------------------------------------------------------------------------------------------
+
+
+def test_every_attempt_that_cost_something_is_an_entry_however_it_ended(database):
+    put(database, SECOND, ended(cost=1.0), ended(report={"usage": usage(None)}), ended(agent={"provider": "robots"}))
+    put(database, FIRST, ended(YESTERDAY, cost=0.5, report={"usage": usage(0.5)}), workflow="small")
+    put(database, THIRD, ended(report={"summary": "nothing"}))
+
+    found = entries(database)
+
+    assert [(one.adw_id, one.workflow, one.cost_usd, one.is_unknown) for one in found] == [
+        (FIRST, "small", 0.5, False),
+        (SECOND, "sdlc", 1.0, False),
+        (SECOND, "sdlc", None, True),
+        (SECOND, "sdlc", None, True),
+    ]
+
+
+def test_since_leaves_out_what_ended_before_also_of_a_workflow_that_goes_on(database):
+    put(database, FIRST, ended(YESTERDAY, cost=0.5), ended(TODAY, cost=0.25))
+    put(database, SECOND, ended(YESTERDAY, cost=4.0))
+
+    assert [one.cost_usd for one in entries(database, "2026-01-31T00:00:00.000000Z")] == [0.25]
+    assert entries(database, "2026-02-01T00:00:00.000000Z") == []
+
+
+def test_rows_are_read_in_parts_and_none_is_lost_or_read_twice(database, monkeypatch):
+    monkeypatch.setattr(cost_book, "CHUNK", 3)
+    for number in range(10):
+        put(database, f"{number:08x}", ended(cost=float(number + 1)))
+
+    assert [one.cost_usd for one in entries(database)] == [float(number + 1) for number in range(10)]
+
+
+def test_documents_that_name_no_cost_are_not_even_parsed(database):
+    put(database, FIRST)
+    with database.write() as session:
+        session.run("UPDATE workflow_states SET body = :body", {"body": '{"phases": "no cost in here"}'})
+
+    assert entries(database) == []
+
+
+def test_a_document_that_is_written_with_indents_counts_too(database):
+    put(database, FIRST, ended(cost=1.0))
+    with database.write() as session:
+        body = session.one("SELECT body FROM workflow_states", {})[0]
+        session.run("UPDATE workflow_states SET body = :body", {"body": json.dumps(json.loads(body), indent=1)})
+
+    assert [one.cost_usd for one in entries(database)] == [1.0]
+
+
+# --- the day ---------------------------------------------------------------------------------------------------
+
+
+def test_what_was_spent_today_is_known_by_provider_and_subscriptions_count_nothing(database, clock):
+    put(
+        database,
+        FIRST,
+        ended(YESTERDAY, cost=8.0, report={"usage": usage(8.0)}),
+        ended(cost=0.1, report={"usage": usage(0.1)}),
+        ended(cost=0.2, report={"usage": usage(0.2)}),
+        ended(report={"usage": usage(50.0, is_subscription=True)}),
+    )
+    put(database, SECOND, ended(cost=1.0, report={"usage": usage(1.0, "others")}), ended(cost=2.0))
+
+    spending = DatabaseQuotaBook(database, clock=clock).spending()
+
+    assert spending.spent_today_by_provider == pytest.approx({"robots": 0.3, "others": 1.0, "unnamed": 2.0})
+    assert spending.spent_today == pytest.approx(3.3)
+
+
+def test_the_rest_of_the_day_is_what_nobody_spent_yet_and_never_below_nothing(database, make):
+    put(database, FIRST, ended(cost=3.0), ended(YESTERDAY, cost=50.0))
+
+    assert make(max_cost_per_day=10.0).rest_of_day() == 7.0
+    assert make(max_cost_per_day=2.0).rest_of_day() == 0.0
+
+
+# --- a cap of its own ------------------------------------------------------------------------------------------
+
+
+def refusal(quotas, adw_id, **options) -> str:
+    with pytest.raises(QuotaExceeded) as refused:
+        quotas.admit(adw_id, **options)
+    assert refused.value.name == "cost"
+    return str(refused.value)
+
+
+def test_a_workflow_that_used_up_its_cap_gets_no_place_and_is_told_how_to_get_more(database, make):
+    put(database, FIRST, total=10.0)
+
+    said = refusal(make(max_cost=10.0), FIRST)
+
+    assert "has cost 10.00 of 10.00 USD" in said
+    assert f"adw resume {FIRST} --budget USD" in said
+
+
+def test_a_raised_cap_lets_it_in_again_and_a_lowered_one_keeps_it_out(database, make):
+    put(database, FIRST, total=10.0, max_cost_usd=12.0)
+    put(database, SECOND, total=3.0, max_cost_usd=2.0)
+
+    make(max_cost=10.0).admit(FIRST)
+    make(max_cost=10.0).admit(FIRST, estimated_cost=11.5)
+
+    assert "12.50 of 12.00 USD" in refusal(make(max_cost=10.0), FIRST, estimated_cost=12.5)
+    assert "has cost 3.00 of 2.00 USD" in refusal(make(max_cost=10.0), SECOND)
+
+
+def test_where_nothing_may_be_spent_work_that_is_free_gets_in(database, make):
+    put(database, FIRST)
+
+    make(max_cost=0.0).admit(FIRST)
+
+
+def test_the_owner_knows_better_than_the_row_what_it_has_cost_and_may_cost(database, make):
+    put(database, FIRST, total=10.0)
+    put(database, SECOND, total=1.0, max_cost_usd=20.0)
+
+    make(max_cost=10.0).admit(FIRST, spent=10.0, cap=12.0)
+
+    assert "has cost 15.00 of 10.00 USD" in refusal(make(max_cost=10.0), SECOND, spent=15.0, cap=None)
