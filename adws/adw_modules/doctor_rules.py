@@ -271,12 +271,13 @@ def read_answer(answer: object) -> Prescription:
         raise ValueError(f"its decision is {decision!r}, not one of {', '.join(DECISIONS)}")
     if not isinstance(reason, str) or not reason.strip():
         raise ValueError("it gives no reason")
-    if decision == RETRY_MODEL and (not isinstance(model, str) or not model.strip()):
-        raise ValueError("it names no model")
+    if decision != RETRY_MODEL:
+        return Prescription(decision=decision, reason=reason.strip()[:MAX_REASON])
+    # What begins with a dash would be an option of the agent.
+    if not isinstance(model, str) or _MODEL.fullmatch(model) is None:
+        raise ValueError(f"{model!r} is not the name of a model")
 
-    chosen = model.strip() if decision == RETRY_MODEL else ""
-
-    return Prescription(decision=decision, reason=reason.strip()[:MAX_REASON], model=chosen)
+    return Prescription(decision=RETRY_MODEL, reason=reason.strip()[:MAX_REASON], model=model)
 
 
 def _parsed(text: str) -> object:
