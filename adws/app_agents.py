@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from adws import config
-from adws.adw_modules import agents, cost_rules, model_choice, own_prices
+from adws.adw_modules import agents, cost_rules, model_choice
 from adws.adw_modules.agent_preflight import AgentPreflight, AgentState, PreflightParts, variables_of
 from adws.adw_modules.agents import prices
 from adws.adw_modules.engine.runners.agent import AgentParts, AgentRunner
@@ -137,9 +137,7 @@ class AgentRoom:
     @cached_property
     def cost_of(self) -> CostOf:
         """What tokens cost: as `[prices]` of adw.toml says, else by the list that comes with adw."""
-        section = self._app.settings.section("prices")
-
-        return own_prices.with_own(own_prices.parse_prices(section.data, section.where), prices.cost_of)
+        return partial(prices.cost_of, prices=prices.read_prices(self._app.settings.section("prices").data))
 
     def _allowance(self, document: WorkflowDocument, attempt_usd: float | None) -> Allowance | None:
         return cost_rules.allowance(

@@ -74,27 +74,6 @@ def add_cost(draft: Draft, phase: str, report: RunReport) -> None:
     _add(draft, phase, _cost_of(report), report.usage)
 
 
-def charge(draft: Draft, index: int, usage: Usage) -> None:
-    """
-    Keep what the newest attempt of a phase used that ended without a report, and add it to the sums.
-
-    For attempts that were ended on order, parked or cut off. An attempt is charged once: one whose report has a usage
-    is left alone.
-    """
-    record = draft.phase(index)
-    newest = record.attempts[-1]
-    said: JsonObject = dict(newest.report or {})
-    if "usage" in said:
-        return
-    cost = cost_rules.counted(usage)
-    said["usage"] = _kept(usage)
-    if cost is not None:
-        said["cost_usd"] = cost
-    draft.change_phase(index, attempts=[*record.attempts[:-1], newest.changed(report=said)])
-
-    _add(draft, record.name, cost, usage)
-
-
 def _add(draft: Draft, phase: str, cost: float | None, usage: Usage | None) -> None:
     if cost is None and usage is None:
         return

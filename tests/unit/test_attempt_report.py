@@ -14,13 +14,11 @@ from adws.adw_modules.outcome import RunReport
 from adws.adw_modules.state_machine import WorkflowStateMachine
 from adws.testing import FakeClock
 from tests.unit.cost_cases import MODEL, usage
-from tests.unit.engine_cases import attempt, document_of, spec_of, types
+from tests.unit.engine_cases import document_of, spec_of, types
 
 
 def draft(cap=None, **fields):
     document, now = document_of(spec_of("plan", "build"), **fields), FakeClock().now
-    first, *others = document.phases
-    document = document.changed(phases=[first.changed(attempts=[attempt(1), attempt(2, "suspended")]), *others])
     return Draft(document, WorkflowStateMachine.of(document, now=now), now=now, max_cost_usd=cap)
 
 
@@ -135,32 +133,6 @@ def test_what_the_document_had_before_and_unknown_keys_stay():
     cost = add(made, said(0.5))
 
     assert (cost.total_usd, cost.by_phase["plan"], cost.theirs) == (1.5, 1.5, 7)
-
-
-# --- attempts without a report ---------------------------------------------------------------------------------
-
-
-def test_an_attempt_without_a_report_is_charged_once():
-    made = draft()
-
-    attempt_report.charge(made, 0, usage(0.5, 10))
-    attempt_report.charge(made, 0, usage(0.5, 10))
-
-    assert (made.document.cost.total_usd, made.document.cost.tokens) == (0.5, {"input": 10})
-    newest, before = made.phase(0).attempts[-1], made.phase(0).attempts[0]
-    assert newest.report["cost_usd"] == newest.report["usage"]["cost_usd"] == 0.5
-    assert (newest.status, before.report) == ("suspended", None)
-
-
-def test_charging_keeps_the_rest_of_the_report_and_an_unknown_cost_unknown():
-    made = draft()
-    made.change_phase(0, attempts=[attempt(1, report={"summary": "half done"})])
-
-    attempt_report.charge(made, 0, usage(None, 10))
-
-    report = made.phase(0).attempts[-1].report
-    assert (report["summary"], report["usage"]["cost_usd"], "cost_usd" in report) == ("half done", None, False)
-    assert made.document.cost.total_usd == 0.0
 
 
 # --- the warning -----------------------------------------------------------------------------------------------
