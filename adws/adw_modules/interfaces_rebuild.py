@@ -15,7 +15,7 @@ from adws.adw_modules.owner_record import OwnerRecord
 
 if TYPE_CHECKING:
     from adws.adw_modules.events import Event
-    from adws.adw_modules.interfaces_durability import CheckpointRow
+    from adws.adw_modules.interfaces_durability import BreakerRow, CheckpointRow
     from adws.adw_modules.runs import NewRun, Run
 
 
@@ -44,11 +44,12 @@ class Salvage:
     runs: tuple[Run, ...] = ()  #: not finished yet, in their order
     events: tuple[Event, ...] = ()  #: read only when there are problems: else they stay where they are
     checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; read like events
+    breakers: tuple[BreakerRow, ...] = ()  #: read like events
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewContents:
-    """What a database is to hold about workflows; events, requests, runs and checkpoints it has stay."""
+    """What a database is to hold about workflows; events, requests, runs, checkpoints and breakers it has stay."""
 
     home: str = "files"
     rows: tuple[ProjectedWrite, ...] = ()  #: each replaces the row of its workflow; the owner stays, its lease is over
@@ -57,6 +58,7 @@ class NewContents:
     requests: tuple[Request, ...] = ()
     runs: tuple[NewRun, ...] = ()  #: each for a workflow that has no unfinished run: else that one stays
     checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; those that are there stay
+    breakers: tuple[BreakerRow, ...] = ()  #: those that are there stay
     forget: tuple[str, ...] = ()  #: workflows that were registered and never written
 
 

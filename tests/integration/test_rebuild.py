@@ -12,6 +12,7 @@ from adws.adw_modules import document as documents
 from adws.adw_modules.coordination.ownership import WorkflowOwnership
 from adws.adw_modules.coordination.rebuild import RebuildReport, rebuild
 from adws.adw_modules.coordination.rebuild_plan import StoredDocument, plan_rebuild
+from adws.adw_modules.db.breakers import DatabaseBreakers
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
 from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
 from adws.adw_modules.db.events import DatabaseEventLog
@@ -434,6 +435,7 @@ def test_what_can_still_be_read_of_a_damaged_database_is_kept(home, opened, monk
     before = opened()
     before.requests.ask(A, "stop", asked_by="octocat")
     kept = [before.checkpoints.add(name, "task", "{}", step_name=name, keep=9) for name in ("one", "two", "three")]
+    breaker = DatabaseBreakers(before.database).change("github", lambda row: replace(row, state="open", failures=3))
     before.close()
     # As an index that lost a row: everything can be read, and the database says that it is not whole.
     monkeypatch.setattr(
@@ -449,6 +451,7 @@ def test_what_can_still_be_read_of_a_damaged_database_is_kept(home, opened, monk
     assert [replace(row, sequence=0) for row in after.checkpoints.all_of("task")] == [
         replace(row, sequence=0) for row in kept
     ], "in their order"
+    assert DatabaseBreakers(after.database).all() == (breaker,)
 
 
 # --- live owners -----------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ class RebuildReport:
             "requests that could not be read from the old database",
             "runs that had ended, and starts that had no document yet",
             "checkpoints that could not be read from the old database (their phases begin at the beginning)",
+            "breakers that could not be read from the old database (who fails again opens them again)",
         )
 
     def to_json(self) -> JsonObject:

@@ -85,6 +85,7 @@ def plan_rebuild(
             locks=locks,
             events=salvage.events,
             checkpoints=salvage.checkpoints,
+            breakers=salvage.breakers,
             requests=salvage.requests if is_new else (),
             # Those of before come first: they waited longer.
             runs=(*map(_again, salvage.runs if is_new else ()), *made),

@@ -28,3 +28,11 @@ UPDATE breakers SET state = :state, failures = :failures, generation = :generati
 WHERE name = :name
 """
 BREAKER_FORGET = "DELETE FROM breakers WHERE name = :name"
+#: Brings back the row of another database; one that is there stays.
+BREAKER_BRING = """
+INSERT INTO breakers
+  (name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at)
+VALUES
+  (:name, :state, :failures, :generation, :opened_at, :reopens_at, :reason, :permits, :settings, :changed_at)
+ON CONFLICT (name) DO NOTHING
+"""

@@ -29,7 +29,7 @@ class DatabaseBreakers:
         with self._database.read() as session:
             found = session.one(sql.BREAKER_READ, {"name": name})
 
-        return None if found is None else _to_row(found)
+        return None if found is None else to_breaker(found)
 
     def all(self) -> tuple[BreakerRow, ...]:
         """Return every breaker, in the order of their names."""
@@ -37,7 +37,7 @@ class DatabaseBreakers:
             found = session.all(sql.BREAKERS_ALL)
 
         # The server's own order depends on its language.
-        return tuple(sorted(map(_to_row, found), key=lambda row: row.name))
+        return tuple(sorted(map(to_breaker, found), key=lambda row: row.name))
 
     def change(self, name: str, rule: Callable[[BreakerRow], BreakerRow]) -> BreakerRow:
         """Replace a breaker by what *rule* makes of it; what it raises leaves the breaker as it is."""
@@ -45,10 +45,10 @@ class DatabaseBreakers:
         def work(session: Session) -> BreakerRow:
             is_new = session.run(sql.BREAKER_BEGIN, {"name": name}) == 1
             found = session.one(self._take, {"name": name})
-            before = BreakerRow(name=name) if found is None else _to_row(found)
+            before = BreakerRow(name=name) if found is None else to_breaker(found)
             after = rule(before)
             if after != before:
-                session.run(sql.BREAKER_CHANGE, _params(after))
+                session.run(sql.BREAKER_CHANGE, breaker_params(after))
             elif is_new:
                 session.run(sql.BREAKER_FORGET, {"name": name})  # nothing happened to it
             return after
@@ -56,7 +56,8 @@ class DatabaseBreakers:
         return self._database.transact(work)
 
 
-def _params(row: BreakerRow) -> dict[str, object]:
+def breaker_params(row: BreakerRow) -> dict[str, object]:
+    """Return the columns of a breaker as parameters."""
     permits = [asdict(permit) for permit in row.permits]
 
     return {
@@ -73,7 +74,8 @@ def _params(row: BreakerRow) -> dict[str, object]:
     }
 
 
-def _to_row(row: Row) -> BreakerRow:
+def to_breaker(row: Row) -> BreakerRow:
+    """Return the breaker in a row of `BREAKERS_ALL`; raise DatabaseError for what is none."""
     name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at = row
     try:
         return BreakerRow(

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from adws.adw_modules import durable_file
-from adws.adw_modules.db import checkpoint_statements, opening, rows, run_rows, run_statements, statements
+from adws.adw_modules.db import (
+    breaker_statements,
+    checkpoint_statements,
+    opening,
+    rows,
+    run_rows,
+    run_statements,
+    statements,
+)
+from adws.adw_modules.db.breakers import breaker_params, to_breaker
 from adws.adw_modules.db.checkpoints import to_checkpoint
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database, Params, Row, Session
@@ -20,7 +29,7 @@ from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock, ProjectedWrite, Request
-from adws.adw_modules.interfaces_durability import CheckpointRow
+from adws.adw_modules.interfaces_durability import BreakerRow, CheckpointRow
 from adws.adw_modules.interfaces_rebuild import KnownWorkflow, NewContents, Salvage
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import Run
@@ -66,6 +75,7 @@ class DatabaseReconstruction:
             runs=self._part("runs", self._runs, problems),
             events=events,
             checkpoints=self._part("checkpoints", self._checkpoints, problems) if problems else (),
+            breakers=self._part("breakers", self._breakers, problems) if problems else (),
             problems=tuple(problems),
         )
 
@@ -122,6 +132,9 @@ class DatabaseReconstruction:
 
     def _requests(self) -> Iterator[Request]:
         return map(rows.to_request, self._all(statements.SALVAGE_REQUESTS))
+
+    def _breakers(self) -> Iterator[BreakerRow]:
+        return map(to_breaker, self._all(breaker_statements.BREAKERS_ALL))
 
     def _checkpoints(self) -> Iterator[CheckpointRow]:
         return map(to_checkpoint, self._all(checkpoint_statements.CHECKPOINTS_ALL))
@@ -223,6 +236,7 @@ class DatabaseReconstruction:
                 session.one(statements.REQUEST_ASK, _request_params(request))
             for run in contents.runs:
                 queue.enqueue_in(session, run)
+            session.run_each(breaker_statements.BREAKER_BRING, list(map(breaker_params, contents.breakers)))
             session.run_each(
                 checkpoint_statements.CHECKPOINT_BRING, list(map(_checkpoint_params, contents.checkpoints))
             )
