@@ -148,20 +148,27 @@ class Parser(JsonLines):
         if text_at(info, "status") != "rejected":
             return ""
         is_unpaid = text_at(info, "errorCode") == "credits_required"
-        self.note(subtype="credits_required" if is_unpaid else "quota_window", resets_at=amount_at(info, "resetsAt"))
+        self.note(
+            is_error=True,
+            subtype="credits_required" if is_unpaid else "quota_window",
+            text="the account's usage for this period is used up",
+            resets_at=amount_at(info, "resetsAt"),
+        )
 
-        return "the account's usage for this period is used up"
+        return self.reading.text
 
     def _result(self, event: Event) -> str:
         kind, has_failed = text_at(event, "subtype"), value_at(event, "is_error") is not False
         has_failed = has_failed or kind != "success"
+        # The last answer is no text of a failure, unless it was one.
+        before = self.reading.text if self.reading.is_error or not has_failed else ""
         self.note(
             has_result=True,
             is_error=has_failed,
             subtype=self._name_of_failure(event, kind) if has_failed else "",
             http_status=status_at(event, "api_error_status"),
             session_id=session_at(event, "session_id") or self.reading.session_id,
-            text=_words(event) or self.reading.text,
+            text=_words(event) or before,
             cost_usd=money_at(event, "total_cost_usd"),
             tokens=_totals(event) or self.reading.tokens,
             turns=count_at(event, "num_turns") or self.reading.turns,

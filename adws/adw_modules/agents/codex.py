@@ -83,29 +83,32 @@ class Parser(JsonLines):
             cache_read=cached,
             cache_write=written,
         )
-        self.note(has_result=True, tokens=tokens)
+        self.note(has_result=True, is_error=False, tokens=tokens)
 
         return "done"
 
     def _failed(self, event: Event) -> str:
-        text = text_at(event, "error", "message") or self.reading.text
+        text = text_at(event, "error", "message") or (self.reading.text if self.reading.is_error else "")
         found = _STATUS.search(text)
         self.note(has_result=True, is_error=True, text=text, http_status=int(found[1]) if found else None)
 
         return f"failed: {text}"
 
     def _error(self, event: Event) -> str:
-        # A turn that ends well after it, or with its own words, takes this back.
-        self.note(text=text_at(event, "message") or self.reading.text)
+        # It may be no more than a line that broke: work that goes on takes this back.
+        self.note(is_error=True, text=text_at(event, "message"))
 
-        return text_at(event, "message")
+        return self.reading.text
 
     def _item_begun(self, event: Event) -> str:
+        self.note(is_error=False)
+
         return text_at(event, "item", "command")
 
     def _item_ended(self, event: Event) -> str:
         item = object_at(event, "item")
         kind = text_at(item, "type")
+        self.note(is_error=False)
         if text_at(item, "status") == "declined":
             self.note(denials=(*self.reading.denials, text_at(item, "command") or kind))
         if kind == "agent_message":

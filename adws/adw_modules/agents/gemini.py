@@ -71,7 +71,7 @@ class Parser(JsonLines):
             return ""
         said = text_at(event, "content")
         is_piece = self._goes_on and value_at(event, "delta") is True
-        self.note(text=storable(self.reading.text + said) if is_piece else said)
+        self.note(text=storable(self.reading.text + said) if is_piece else said, is_error=False)
         self._goes_on = True
 
         return said
@@ -80,7 +80,7 @@ class Parser(JsonLines):
         self._goes_on = False
         name = text_at(event, "tool_name")
         self._tools[text_at(event, "tool_id")] = name
-        self.note(turns=self.reading.turns + 1)
+        self.note(turns=self.reading.turns + 1, is_error=False)
         given = object_at(event, "parameters")
         about = next((text for key in ("file_path", "command", "pattern", "path") if (text := text_at(given, key))), "")
 
@@ -97,8 +97,8 @@ class Parser(JsonLines):
     def _error(self, event: Event) -> str:
         self._goes_on = False
         said = text_at(event, "message")
-        if text_at(event, "severity") == "error" and said:
-            self.note(text=said)
+        if text_at(event, "severity") == "error":
+            self.note(is_error=True, text=said)
 
         return said
 
@@ -106,16 +106,18 @@ class Parser(JsonLines):
         has_failed = text_at(event, "status") != "success"
         kind, said = text_at(event, "error", "type"), text_at(event, "error", "message")
         found = _CODE.search(said)
+        # Some failures are told in the event before.
+        why = said or (self.reading.text if self.reading.is_error else "")
         self.note(
             has_result=True,
             is_error=has_failed,
             subtype=kind if has_failed and kind != "unknown" else "",
-            text=said or self.reading.text,
+            text=why if has_failed else self.reading.text,
             http_status=int(found[1]) if found else None,
             tokens=_tokens(object_at(event, "stats")),
         )
 
-        return f"failed: {said}" if has_failed else "done"
+        return f"failed: {why}" if has_failed else "done"
 
 
 def _tokens(stats: Event) -> TokenUsage:

@@ -41,7 +41,7 @@ class Price:
 
 
 def _claude(price: float) -> Price:
-    """Return a price of Anthropic: output costs 5 times *price*, the cache a tenth to read and a quarter more to write."""
+    """Return a price of Anthropic: output is 5 times *price*, the cache a tenth to read, a quarter more to write."""
     return Price(input=price, output=5 * price, cache_read=price / 10, cache_write=1.25 * price)
 
 

@@ -14,11 +14,13 @@ from adws.adw_modules.agents.json_lines import is_session
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.failed_run import FailedRun
 
-#: An agent that does not know an option says so and does nothing else.
-_BAD_OPTION = re.compile(
-    r"\b(?:unknown (?:option|argument|flag)s?|unrecognized arguments?|unexpected argument|invalid value)\b",
+#: What agents say that do nothing because of how they were called.
+_BAD_CALL = re.compile(
+    r"\b(?:unknown (?:option|argument|flag)s?|unrecognized arguments?|unexpected argument|invalid value"
+    r"|not inside a trusted directory)\b",
     re.IGNORECASE,
 )
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 #: What agents say about a conversation that they were to go on with and do not have.
 _UNKNOWN_SESSION = re.compile(
@@ -35,11 +37,11 @@ def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | N
     that said its result and then did not end is none that failed.
     """
     if reading.is_error or reading.subtype:
-        return _failed(reading, end, tool, subtype=reading.subtype)
+        return _failed(reading, end, tool, subtype=reading.subtype, text=reading.text)
     if not reading.has_result:
         return _without_result(reading, end, tool)
-    if end.timed_out != "after_result" and (end.timed_out or end.signal is not None or end.exit_code != 0):
-        return _failed(reading, end, tool, text=said_last(end) or reading.text)
+    if end.timed_out != "after_result" and not _is_good(end):
+        return _failed(reading, end, tool)
     if reading.denials:
         names = ", ".join(dict.fromkeys(reading.denials))
         return _failed(reading, end, tool, subtype="denied", text=f"it was not allowed to use: {names}")
@@ -49,7 +51,11 @@ def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | N
 
 def said_last(end: AgentEnd) -> str:
     """Return the lines of the tail that are no events: those are full of words that describe no failure."""
-    return "\n".join(line for line in end.tail.splitlines() if line.strip() and not line.lstrip().startswith("{"))
+    lines = [line.strip() for line in _COLOURS.sub("", end.tail).splitlines()]
+    # The tail may begin in the middle of an event.
+    first = ["" if line.endswith("}") and '":' in line else line for line in lines[:1]]
+
+    return "\n".join(line for line in (*first, *lines[1:]) if line and not line.startswith("{"))
 
 
 def is_unknown_session(text: str) -> bool:
@@ -65,13 +71,15 @@ def checked_session(session_id: str) -> str:
     return session_id
 
 
-def _without_result(reading: AgentReading, end: AgentEnd, tool: str) -> FailedRun:
-    text = reading.text or said_last(end)
-    if end.exit_code == 0 and end.signal is None and end.timed_out is None:
-        said = text or "it ended without saying its result"
-        return _failed(reading, end, tool, subtype="bad_output", text=said)
+def _is_good(end: AgentEnd) -> bool:
+    return end.exit_code == 0 and end.signal is None and end.timed_out is None
 
-    return _failed(reading, end, tool, subtype="" if reading.turns else _refusal(text), text=text)
+
+def _without_result(reading: AgentReading, end: AgentEnd, tool: str) -> FailedRun:
+    if _is_good(end):
+        return _failed(reading, end, tool, subtype="bad_output")
+
+    return _failed(reading, end, tool, subtype="" if reading.turns else _refusal(said_last(end)))
 
 
 def _refusal(text: str) -> str:
@@ -79,15 +87,17 @@ def _refusal(text: str) -> str:
     if is_unknown_session(text):
         return "unknown_session"
 
-    return "invalid" if _BAD_OPTION.search(text) is not None else ""
+    return "invalid" if _BAD_CALL.search(text) is not None else ""
 
 
 def _failed(reading: AgentReading, end: AgentEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:
+    # An answer of the agent is no text of a failure: it may speak of rate limits because it works on some.
+    said = "it did not say that it was done" if not reading.has_result else "it did not end well after it was done"
     return FailedRun(
         exit_code=end.exit_code,
         signal=end.signal,
         timed_out=end.timed_out,
-        text=text or reading.text or said_last(end),
+        text=text or said_last(end) or said,
         subtype=subtype,
         http_status=reading.http_status,
         retry_after_seconds=reading.retry_after_seconds,

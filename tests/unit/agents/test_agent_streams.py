@@ -1,0 +1,337 @@
+"""
+Recorded output of the real agents is read right, and so is what is left of it when anything goes wrong on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adws.adw_modules import agents
+from adws.adw_modules.agent import AgentEnd, TokenUsage
+from adws.adw_modules.agents.json_lines import MAX_LINE, MAX_SHOWN
+from adws.adw_modules.failed_run import FailedRun
+from tests.unit.agents.agent_cases import (
+    GOOD_END,
+    RECORDED,
+    STREAMS,
+    SUCCESSES,
+    agent_of,
+    claude_result,
+    event,
+    facts,
+    klass,
+    read,
+    recorded,
+    shown,
+)
+
+#: What the last sign of success is in each recorded success; without it there is none.
+EVIDENCE = {
+    "aider": "Tokens: ",
+    "claude": '"type":"result"',
+    "codex": '"type":"turn.completed"',
+    "gemini": '"type":"result"',
+    "opencode": '"reason":"stop"',
+}
+
+
+def has_evidence(agent: str, lines: list[str]) -> bool:
+    return any(EVIDENCE[agent] in line for line in lines)
+
+
+# --- as recorded -----------------------------------------------------------------------------------------------
+
+
+def test_every_recorded_stream_has_its_line_in_the_table():
+    assert {path.name for path in STREAMS.iterdir()} - {"README.md"} == set(RECORDED)
+
+
+@pytest.mark.parametrize("stream", sorted(RECORDED))
+def test_recorded_streams_are_classified_right(stream):
+    code, expected = RECORDED[stream]
+
+    assert klass(agent_of(stream), recorded(stream), AgentEnd(exit_code=code)) == expected
+
+
+@pytest.mark.parametrize("stream", [name for name in sorted(RECORDED) if RECORDED[name][1] not in {None, "killed"}])
+def test_a_recorded_failure_is_one_whatever_the_exit_code_says(stream):
+    code, expected = RECORDED[stream]
+
+    assert code != 0
+    assert klass(agent_of(stream), recorded(stream)) == expected
+
+
+@pytest.mark.parametrize("stream", SUCCESSES)
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (AgentEnd(exit_code=1), "failed"),
+        (AgentEnd(exit_code=143), "killed"),
+        (AgentEnd(exit_code=None, signal=9), "killed"),
+        (AgentEnd(exit_code=None), "failed"),
+        (AgentEnd(exit_code=0, timed_out="wall"), "timeout"),
+        (AgentEnd(exit_code=None, signal=15, timed_out="after_result"), None),
+    ],
+)
+def test_a_good_result_needs_a_good_end_unless_only_the_end_was_missing(stream, end, expected):
+    assert klass(agent_of(stream), recorded(stream), end) == expected
+
+
+def test_the_used_up_quota_says_when_it_is_open_again():
+    found = facts("claude", recorded("claude_usage_limit.jsonl"), AgentEnd(exit_code=1))
+
+    assert found is not None
+    assert found.metadata["retry_at"] == "2026-11-16T02:02:17.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("stream", "session", "model", "cost", "used"),
+    [
+        ("claude_stream.jsonl", "74a13641-132c-4dbe-bfdb-4df3ef8951db", "claude-opus-5-5", 0.0016, (200, 40, 2)),
+        ("claude_max_turns.jsonl", "2d032258-1a05-4839-992c-ba96164272fe", "claude-opus-5-5", 0.0016, (200, 40, 3)),
+        ("codex_stream.jsonl", "01a1e1d4-6419-7162-8622-e37afbabc472", "", None, (200, 40, 1)),
+        ("gemini_stream.jsonl", "3fc16d9c-130b-4105-819f-42058dd009e3", "gemini-2.5-pro", None, (200, 40, 1)),
+        ("opencode_stream.jsonl", "ses_e1e29bf51ffeM2QomWTC8PpbS8", "", 0.0012, (200, 40, 2)),
+        ("aider_stream.txt", "", "openai/stub", None, (648, 11, 1)),
+    ],
+)
+def test_recorded_streams_say_what_was_used(stream, session, model, cost, used):
+    reading = read(agent_of(stream), recorded(stream))
+    sent, received, turns = used
+
+    assert (reading.session_id, reading.model, reading.turns) == (session, model, turns)
+    assert reading.cost_usd == (None if cost is None else pytest.approx(cost))
+    assert reading.tokens == TokenUsage(input=sent, output=received)
+    assert (reading.has_result, reading.bad_lines) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("stream", "is_subscription"), [("claude_stream.jsonl", False), ("claude_usage_limit.jsonl", True)]
+)
+def test_claude_says_whether_it_is_paid_by_the_month(stream, is_subscription):
+    assert read("claude", recorded(stream)).is_subscription is is_subscription
+
+
+@pytest.mark.parametrize("stream", sorted(RECORDED))
+def test_what_is_shown_of_a_stream_is_short_and_has_its_last_word(stream):
+    lines = shown(agent_of(stream), recorded(stream))
+
+    assert lines
+    assert all(len(line) <= MAX_SHOWN and line.isprintable() for line in lines)
+    if stream == "claude_stream.jsonl":
+        assert lines[1:] == ["Write /repo/hello_0.txt", "Done: wrote hello file (stub).", "done"]
+
+
+# --- cut off ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", SUCCESSES)
+def test_a_stream_that_ends_early_is_never_a_success(stream):
+    agent, lines = agent_of(stream), recorded(stream)
+    for count in range(len(lines)):
+        # aider's evidence is the line about tokens, and what follows it is about commits.
+        expected = None if has_evidence(agent, lines[:count]) else "bad_output"
+        assert klass(agent, lines[:count]) == expected, count
+        assert expected == "bad_output" or agent == "aider"
+
+
+@pytest.mark.parametrize("stream", sorted(RECORDED))
+def test_a_stream_cut_at_any_byte_is_read_without_an_error(stream, rng):
+    agent, payload = agent_of(stream), (STREAMS / stream).read_bytes()
+    for position in sorted(rng.randrange(len(payload)) for _ in range(200)):
+        lines = payload[:position].decode(errors="replace").splitlines()
+        whole = lines[:-1] if payload[position - 1 : position] != b"\n" else lines
+        # The last line may be whole although its line break is missing.
+        may_succeed = RECORDED[stream][1] is None and has_evidence(agent, lines)
+        failed = agents.profile(agent).failure(read(agent, lines), GOOD_END)
+        assert failed is not None or may_succeed, position
+        assert klass(agent, lines, AgentEnd(exit_code=143)) is not None, position
+        assert read(agent, whole).bad_lines == 0 or agent == "aider"
+
+
+@pytest.mark.parametrize("stream", ["claude_stream.jsonl", "codex_stream.jsonl", "gemini_stream.jsonl"])
+def test_a_half_line_at_the_end_does_not_take_back_what_was_said(stream):
+    agent, lines = agent_of(stream), recorded(stream)
+    reading = read(agent, [*lines, lines[0][:50]])
+
+    assert reading.bad_lines == 1
+    assert agents.profile(agent).failure(reading, GOOD_END) is None
+
+
+@pytest.mark.parametrize("stream", SUCCESSES)
+def test_without_the_evidence_a_stream_is_no_success(stream):
+    agent = agent_of(stream)
+    lines = [line for line in recorded(stream) if EVIDENCE[agent] not in line]
+
+    assert klass(agent, lines) == "bad_output"
+
+
+# --- more than was expected ------------------------------------------------------------------------------------
+
+STRANGE_LINES = {
+    "unknown type": event(type="something_new", session_id=7, message=None),
+    "unknown subtype": event(type="system", subtype="something_new"),
+    "no type": "{}",
+    "type of no text": event(type=["result"]),
+    "a list": "[1, 2]",
+    "a number": "42",
+    "no JSON": "Loaded cached credentials.",
+    "blank": "   ",
+    "binary": "\x00\x01\ufffd\x7f\udcff\x1b[2J",
+    "half": '{"type":"resu',
+    "deep": "[" * 100_000,
+    "deep object": '{"a":' * 5_000 + "1" + "}" * 5_000,
+    "giant number": '{"type":"result","total_cost_usd":' + "9" * 5_000 + "}",
+    "not a number": '{"type":"something","x":NaN}',
+    "10 MB": event(type="user", message={"content": "x" * 10_000_000}),
+    "10 MB of no JSON": "x" * 10_000_000,
+}
+#: They are counted; a line that is JSON but nothing an agent has written is only passed over.
+BAD = (
+    "a list",
+    "a number",
+    "no JSON",
+    "binary",
+    "half",
+    "deep",
+    "deep object",
+    "giant number",
+    "10 MB",
+    "10 MB of no JSON",
+)
+
+
+@pytest.mark.parametrize("stream", [*SUCCESSES, "claude_usage_limit.jsonl", "codex_429.jsonl"])
+@pytest.mark.parametrize("strange", STRANGE_LINES)
+def test_strange_lines_anywhere_change_nothing(stream, strange):
+    agent, (code, expected) = agent_of(stream), RECORDED[stream]
+    lines = recorded(stream)
+    places = range(len(lines) + 1) if len(STRANGE_LINES[strange]) < MAX_LINE else (0, len(lines))
+    for place in places:
+        mixed = [*lines[:place], STRANGE_LINES[strange], *lines[place:]]
+        assert klass(agent, mixed, AgentEnd(exit_code=code)) == expected, place
+
+
+@pytest.mark.parametrize("strange", STRANGE_LINES)
+def test_lines_that_are_no_events_are_counted(strange):
+    reading = read("claude", [STRANGE_LINES[strange]])
+
+    assert reading.bad_lines == (1 if strange in BAD else 0)
+    assert not reading.has_result
+
+
+@pytest.mark.parametrize("length", [MAX_LINE - 100, MAX_LINE, MAX_LINE + 1])
+def test_a_line_that_is_too_long_is_counted_and_the_result_after_it_is_read(length):
+    long = event(type="user", content="x" * length)[:length]
+    reading = read("aider", ["x" * (MAX_LINE + 1)])
+    with_result = read("claude", [long, claude_result()])
+
+    assert reading.bad_lines == 1
+    assert with_result.has_result
+
+
+@pytest.mark.parametrize("stream", sorted(RECORDED))
+def test_lines_that_come_twice_count_once(stream):
+    agent, (code, expected) = agent_of(stream), RECORDED[stream]
+    doubled = [line for line in recorded(stream) for _ in range(2)]
+    once, twice = read(agent, recorded(stream)), read(agent, doubled)
+
+    assert klass(agent, doubled, AgentEnd(exit_code=code)) == expected
+    assert (twice.tokens, twice.cost_usd) == (once.tokens, once.cost_usd)
+
+
+# --- fields of other types -------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just("success"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def paths_of(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Return the paths of everything inside *value*."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+
+    return [path] * bool(path) + [found for key, item in inside for found in paths_of(item, (*path, key))]
+
+
+def changed(value: object, path: tuple[object, ...], new: object) -> object:
+    copy = json.loads(json.dumps(value))
+    holder = copy
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = new
+
+    return copy
+
+
+@pytest.mark.parametrize("stream", [name for name in sorted(RECORDED) if name.endswith(".jsonl")])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_field_of_any_other_type_raises_nothing(stream, data):
+    agent, lines = agent_of(stream), recorded(stream)
+    number = data.draw(st.integers(0, len(lines) - 1))
+    parsed = json.loads(lines[number])
+    path = data.draw(st.sampled_from(paths_of(parsed)))
+    lines[number] = json.dumps(changed(parsed, path, data.draw(JSON)))
+    reading = read(agent, lines)
+    failed = agents.profile(agent).failure(reading, GOOD_END)
+
+    assert failed is None or isinstance(failed, FailedRun)
+    assert reading.tokens.total >= 0
+    json.dumps(reading.structured, allow_nan=False)
+    (reading.text + reading.model + reading.session_id + reading.version).encode()
+
+
+@pytest.mark.parametrize("value", [None, True, False, 0, 1, -1, 1e308, "x", "false", [], [1], {}, {"a": 1}, 10**400])
+@pytest.mark.parametrize("stream", [name for name in SUCCESSES if name.endswith(".jsonl")])
+def test_every_field_of_every_event_may_have_any_type(stream, value):
+    """
+    Exhaustive over the fields, where the test above is over values.
+    """
+    agent, lines = agent_of(stream), recorded(stream)
+    profile = agents.profile(agent)
+    for number, line in enumerate(lines):
+        parsed = json.loads(line)
+        for path in paths_of(parsed)[:60]:
+            mutated = json.dumps(changed(parsed, path, value))
+            reading = read(agent, [*lines[:number], mutated, *lines[number + 1 :]])
+            failed = profile.failure(reading, GOOD_END)
+            assert failed is None or isinstance(failed, FailedRun)
+
+
+@pytest.mark.parametrize("value", [None, True, 0, 1, "false", "no", [], {}])
+def test_only_a_plain_false_clears_a_result_of_claude_from_error(value):
+    assert klass("claude", [claude_result(is_error=value)]) is not None
+
+
+@pytest.mark.parametrize("value", [None, True, 0, "Success", "ok", "", [], {}])
+def test_only_the_word_success_is_one(value):
+    assert klass("claude", [claude_result(subtype=value)]) is not None
+    assert klass("gemini", [event(type="result", status=value)]) is not None
+
+
+@settings(max_examples=200, deadline=None)
+@given(agent=st.sampled_from(agents.names()), lines=st.lists(st.text(max_size=200), max_size=5))
+def test_any_text_is_read_without_an_error_and_is_no_success(agent, lines):
+    assert klass(agent, lines) is not None
+
+
+@settings(max_examples=200, deadline=None)
+@given(agent=st.sampled_from(agents.names()), value=JSON, kind=st.sampled_from(sorted({*EVIDENCE, "result", "error"})))
+def test_any_json_is_read_without_an_error(agent, value, kind):
+    read(agent, [json.dumps(value), json.dumps({"type": kind, "error": value, "part": value, "message": value})])
+
+
+def test_lines_in_any_order_raise_nothing(rng: random.Random):
+    for stream in RECORDED:
+        lines = recorded(stream)
+        for _ in range(20):
+            rng.shuffle(lines)
+            assert read(agent_of(stream), lines).tokens.total >= 0
