@@ -68,9 +68,9 @@ class ForgeUndoing:
         branch = branch_of(step.facts) or self._document.branch_name or ""
         if not branch:
             return None
-        ours = [found for found in forge.pull_requests_of(branch) if found.author == forge.login()]
+        found = forge.pull_requests_of(branch)
 
-        return next((found for found in ours if self._is_marked(forge, found.body)), None)
+        return next((one for one in found if self._is_marked(forge, one, forge_texts.PULL_REQUEST)), None)
 
     def pushed(self, branch: str) -> set[str]:
         """Return the commits that adw put on the remote branch, or meant to."""
@@ -140,10 +140,7 @@ class ForgeUndoing:
         except ForgeNotFound:
             return None
 
-        # Whoever copies a marker still writes under another name.
-        ours = [comment for comment in comments if comment.author == forge.login()]
-
-        return next((comment for comment in ours if self._is_marked(forge, comment.body, op)), None)
+        return next((comment for comment in comments if self._is_marked(forge, comment, op)), None)
 
     def _marked(self, forge: Forge, text: str, op: str) -> str:
         marker = Marker(adw_id=self._document.adw_id, op=op)
@@ -151,10 +148,11 @@ class ForgeUndoing:
 
         return forge_texts.outgoing_body(forge_texts.with_marker(text, made), self._hands.scrub)
 
-    def _is_marked(self, forge: Forge, text: str, op: str = forge_texts.PULL_REQUEST) -> bool:
-        found = forge_texts.read_marker(text, key=self._hands.forge_key, repository=forge.repository)
+    def _is_marked(self, forge: Forge, found: PullRequest | Comment, op: str) -> bool:
+        """Say whether this workflow made it: whoever copies a marker still writes under another name."""
+        marker = forge_texts.read_marker(found.body, key=self._hands.forge_key, repository=forge.repository)
 
-        return found == Marker(adw_id=self._document.adw_id, op=op)
+        return marker == Marker(adw_id=self._document.adw_id, op=op) and found.author == forge.login()
 
     def _forge(self) -> Forge:
         if self._hands.forge is None:

@@ -333,7 +333,8 @@ def test_a_copied_mark_of_somebody_else_is_not_taken_for_ours(world):
     assert len(world.forge.said[42]) == 2
 
 
-def test_a_pull_request_without_our_mark_is_not_the_one_that_was_meant(tmp_path):
+@pytest.mark.parametrize("fields", [{"body": "made by a person"}, {"author": "stranger"}], ids=["no-mark", "copied"])
+def test_a_pull_request_without_our_mark_and_name_is_not_the_one_that_was_meant(tmp_path, fields):
     made = [
         entry.model_copy(update={"outcome": "intended", "undo": {"branch": BRANCH}})
         if entry.kind == "pull_request"
@@ -341,7 +342,7 @@ def test_a_pull_request_without_our_mark_is_not_the_one_that_was_meant(tmp_path)
         for entry in ledger(tmp_path)
     ]
     world = RollbackWorld(tmp_path, resources=made)
-    world.forge.pulls[7] = replace(world.forge.pulls[7], body="made by a person")
+    world.forge.pulls[7] = replace(world.forge.pulls[7], **fields)
 
     report = world.roll_back()
 
