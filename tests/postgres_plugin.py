@@ -92,6 +92,28 @@ def pg_url(_pg_ready: str) -> str:
     return _pg_ready
 
 
+@pytest.fixture
+def new_pg_url(pg_server, _pg_ready: str) -> Iterator[Callable[[], str]]:
+    """Makes databases that have the schema and no rows, for tests that need several; dropped after the test."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(f"n_{uuid.uuid4().hex[:12]}")
+        _run(
+            pg_server.get_uri(),
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'adw_ready'",
+            f"CREATE DATABASE {made[-1]} TEMPLATE adw_ready",
+        )
+        url: str = pg_server.get_uri(database=made[-1])
+        tables = "workflow_states, events, adw_locks, requests, runs, ports, quota_reservations"
+        _run(url, f"TRUNCATE {tables} RESTART IDENTITY")
+        return url
+
+    yield make
+    for name in made:
+        _run(pg_server.get_uri(), f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture(scope="session")
 def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database file that has the schema; made once, copied for each test."""

@@ -1,10 +1,15 @@
-"""Rollbacks over a real repository with a bare remote, a local forge, SQLite and real ports; killed for real."""
+"""
+Rollbacks over a real repository with a bare remote, a local forge, a real database and real ports; killed for real.
+
+What depends on the database is shown on SQLite and on PostgreSQL.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +29,17 @@ WISHES = Wishes(reason="the plan was wrong")
 @pytest.fixture
 def lab(tmp_path) -> TidyHome:
     return TidyHome(tmp_path.resolve() / "home")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def make_home(request, tmp_path) -> Callable[..., TidyHome]:
+    """`make_home("name")` makes a home with a database of its own, once for each dialect."""
+    new_database = request.getfixturevalue("new_pg_url") if request.param == "postgresql" else str
+
+    def make(name: str = "home", **options) -> TidyHome:
+        return TidyHome(tmp_path.resolve() / name, database=new_database(), **options)
+
+    return make
 
 
 def what_is_left(home: TidyHome, app, issue: int) -> dict[str, object]:
@@ -64,8 +80,8 @@ GONE = {
 
 
 @pytest.mark.parametrize("store", ["files", "database"])
-def test_nothing_is_left_but_the_salvage(tmp_path, store):
-    lab = TidyHome(tmp_path.resolve() / "home", store=store)
+def test_nothing_is_left_but_the_salvage(make_home, store):
+    lab = make_home(store=store)
     with lab.open() as app:
         issue = lab.make(app)
 
@@ -97,19 +113,19 @@ def test_the_class_of_scripts_finds_its_home(lab):
             assert WorkflowRollback(ADW_ID).rollback("why").is_complete
 
 
-def test_a_rollback_killed_for_real_ends_the_same_when_it_is_run_again(tmp_path, rng, repeat):
+def test_a_rollback_killed_for_real_ends_the_same_when_it_is_run_again(make_home, rng, repeat):
     """
     The child is killed right before or right after an act on git, forge, ports or the document.
     """
-    counted = TidyHome(tmp_path.resolve() / "counted")
+    counted = make_home("counted")
     with counted.open() as app:
         counted.make(app)
         moments = _roll_back_until(app, None)
     assert moments > 40
 
-    for turn in range(repeat(4, 60)):
+    for turn in range(repeat(3, 60)):
         moment = rng.randrange(moments)
-        home = TidyHome(tmp_path.resolve() / f"turn{turn}")
+        home = make_home(f"turn{turn}")
         with home.open() as app:
             issue = home.make(app)
 
@@ -171,10 +187,11 @@ class _Watched:
         return call
 
 
-def test_ten_workflows_made_and_rolled_back_at_once_leave_nothing(lab):
+def test_ten_workflows_made_and_rolled_back_at_once_leave_nothing(make_home):
     """
     Ten processes make a worktree, a branch, a pull request and ports each; ten others roll them back.
     """
+    lab = make_home()
     ids = [f"{number:08x}" for number in range(10)]
 
     def at_once(work) -> None:
@@ -232,7 +249,8 @@ def test_an_empty_directory_of_a_worktree_that_was_never_made_is_removed(lab):
         assert not lab.tree().exists()
 
 
-def test_a_remote_that_is_away_keeps_its_own_on_the_list_and_the_rest_is_done(lab):
+def test_a_remote_that_is_away_keeps_its_own_on_the_list_and_the_rest_is_done(make_home):
+    lab = make_home()
     away = lab.remote.with_name("away.git")
     with lab.open() as app:
         issue = lab.make(app)
@@ -253,7 +271,8 @@ def test_a_remote_that_is_away_keeps_its_own_on_the_list_and_the_rest_is_done(la
 # --- what is not ours ------------------------------------------------------------------------------------------
 
 
-def test_a_merged_pull_request_stops_it_untouched(lab):
+def test_a_merged_pull_request_stops_it_untouched(make_home):
+    lab = make_home()
     with lab.open() as app:
         issue = lab.make(app)
         pull = app.forge.pull_requests_of(branch_of(ADW_ID, issue))[0]
@@ -317,7 +336,8 @@ def test_a_stranger_who_listens_on_our_port_lives_on(lab):
             pass
 
 
-def test_a_recorded_process_is_ended_and_one_that_nobody_recorded_lives_on(lab, tmp_path):
+def test_a_recorded_process_is_ended_and_one_that_nobody_recorded_lives_on(make_home, tmp_path):
+    lab = make_home()
     with lab.open() as app, a_process(lab, ADW_ID) as agent:
         lab.make(app)
         stat = app.processes.stat(agent.pid)

@@ -42,8 +42,10 @@ def git(path: Path, *args: str) -> str:
 class TidyHome:
     """The home, to be opened as often as needed."""
 
-    def __init__(self, path: Path, *, store: str = "files") -> None:
+    def __init__(self, path: Path, *, store: str = "files", database: str = "") -> None:
+        """*database* is the URL of one that is not the file in the home."""
         self.path = path
+        self._env = {"ADW_DATABASE_URL": database} if database else {}
         path.mkdir(parents=True)
         git(path, "init", "-q", "-b", "main")
         (path / ".gitignore").write_text("state/\ntrees/\nforge/\n")
@@ -58,7 +60,7 @@ class TidyHome:
 
     @contextmanager
     def open(self):
-        settings = config.load(env={}, cwd=self.path, overrides={"home": str(self.path)})
+        settings = config.load(env=self._env, cwd=self.path, overrides={"home": str(self.path)})
         with open_app(settings) as app:
             yield app
 
