@@ -287,10 +287,11 @@ class LockUnavailable(OwnershipError, OSError):
 class RunFailed(AdwError):
     """A process or an agent that adw started failed."""
 
-    def __init__(self, run: FailedRun, message: str | None = None) -> None:
+    def __init__(self, run: FailedRun, message: str | None = None, *, name: str = "") -> None:
+        """*name* is what people know it by, where that is not the name of its program."""
         last = next((line.strip() for line in reversed(run.text.splitlines()) if line.strip()), "")
         said = f": {last[:300]}" if last else ""
-        super().__init__(message or f"{run.tool or 'the run'} {run.summary}{said}")
+        super().__init__(message or f"{name or run.tool or 'the run'} {run.summary}{said}")
         self.run = run
 
 

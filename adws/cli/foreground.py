@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.coordination.workflow_work import BUSY_SECONDS
+from adws.adw_modules.coordination.workflow_work import BUSY_SECONDS, describe
 from adws.adw_modules.errors import AdwError, WorkflowBusy
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import RetryAt, Stopped
@@ -175,7 +175,7 @@ class Foreground:
 
 def _said(end: WorkEnd, number: int | None) -> str:
     if isinstance(end.outcome, Stopped):
-        return "asked to end by SIGTERM" if number == signal.SIGTERM else end.outcome.reason.replace("_", " ")
+        return "asked to end by SIGTERM" if number == signal.SIGTERM else describe(end.outcome)
 
     return end.message
 

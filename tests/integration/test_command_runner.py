@@ -178,6 +178,23 @@ def test_a_failed_command_tells_how_and_what_it_said_last(world):
     assert "it broke" in report.summary
 
 
+@pytest.mark.parametrize(
+    ("shell", "name"),
+    [
+        ("cd .  &&\n  exit 3", "`cd . && exit 3`"),
+        ("exit 3 # " + "x" * 100, f"`exit 3 # {'x' * 51}...`"),
+    ],
+    ids=["whole", "shortened"],
+)
+def test_a_line_of_shell_is_named_by_itself_and_not_by_its_first_word(world, shell, name):
+    assert str(world.run(shell).error) == f"{name} ended with exit code 3"
+
+
+def test_the_first_word_still_says_whose_exit_codes_they_are(world):
+    assert world.run("exit 3").error.run.tool == "exit"
+    assert str(world.run(command=("/bin/false",)).error) == "false ended with exit code 1"
+
+
 def test_a_killed_command_tells_the_signal(world):
     report = world.run("kill -9 $$")
 

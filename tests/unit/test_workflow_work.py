@@ -170,7 +170,15 @@ def test_a_run_is_completed_only_by_what_it_was_for(home, kind, outcome, state):
         (RetryAt(phase="plan", at=START, reason="busy"), "plan is tried again at 2026-01-31T09:00:00.000000Z: busy"),
         (Paused(reason="lunch"), "paused: lunch"),
         (Failed(phase="plan", reason="FATAL", message="no"), "plan failed (FATAL): no"),
-        (Stopped(reason="drain"), "stopped: drain"),
+        (
+            Stopped(reason="drain"),
+            "its worker was told to end and gave it back; the attempt under way does not count",
+        ),
+        (
+            Stopped(reason="lost_lease"),
+            "its worker could not prove any more that the workflow is its own; the attempt under way does not count",
+        ),
+        (Stopped(reason="a reason of its own"), "a reason of its own; the attempt under way does not count"),
         (Next(phase="build"), "goes on with build"),
     ],
 )

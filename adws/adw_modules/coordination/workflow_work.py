@@ -46,6 +46,13 @@ TROUBLE_SECONDS = 30.0
 QUOTA_SECONDS = 60.0
 
 
+#: Why work was stopped without a word to the workflow itself.
+_STOPS = {
+    "drain": "its worker was told to end and gave it back",
+    "lost_lease": "its worker could not prove any more that the workflow is its own",
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkParts:
     """What working on runs needs."""
@@ -241,6 +248,6 @@ def describe(outcome: Outcome) -> str:
     if isinstance(outcome, Failed):
         return f"{outcome.phase} failed ({outcome.reason}): {outcome.message}"
     if isinstance(outcome, Stopped):
-        return f"stopped: {outcome.reason}"
+        return f"{_STOPS.get(outcome.reason, outcome.reason)}; the attempt under way does not count"
 
     return f"goes on with {outcome.phase}"

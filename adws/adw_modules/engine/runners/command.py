@@ -27,6 +27,9 @@ from adws.adw_modules.process_tree import GRACE_SECONDS
 from adws.adw_modules.redaction import Redactor
 from adws.adw_modules.workflow import Gate, PhaseSpec, Timeouts
 
+#: Characters of a line of shell that a message names it by.
+MAX_NAME = 60
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandParts:
@@ -134,7 +137,7 @@ class CommandRunner:
 
     def _report(self, phase: PhaseSpec, end: ProcessEnd, files: AttemptFiles) -> RunReport:
         name = _name_of(phase)
-        failure = failure_of(end, tool=name)
+        failure = failure_of(end, tool=_tool_of(phase), name=name)
         report = RunReport(ok=False, error=failure)
         try:
             result = read_result(files, redactor=self._parts.redactor)
@@ -152,21 +155,32 @@ class CommandRunner:
         )
 
 
-def failure_of(end: ProcessEnd, *, tool: str) -> RunFailed | None:
-    """Return why a process that ended like this failed, None when it worked."""
+def failure_of(end: ProcessEnd, *, tool: str, name: str) -> RunFailed | None:
+    """Return why a process that ended like this failed, None when it worked; people know it by *name*."""
     if end.survivors:
-        what = f"{tool} has ended, but what it started could not be ended: {', '.join(end.survivors)}"
+        what = f"{name} has ended, but what it started could not be ended: {', '.join(end.survivors)}"
         return RunFailed(FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=tool), what)
     if end.exit_code == 0 and end.timed_out is None:
         return None
 
     return RunFailed(
-        FailedRun(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, text=end.tail, tool=tool)
+        FailedRun(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, text=end.tail, tool=tool),
+        name=name,
     )
 
 
-def _name_of(phase: PhaseSpec) -> str:
+def _tool_of(phase: PhaseSpec) -> str:
+    """Return the program whose exit codes these are, as far as the definition tells."""
     return phase.command[0].rpartition("/")[2] if phase.command else phase.shell.split()[0]
+
+
+def _name_of(phase: PhaseSpec) -> str:
+    """Return what people know the command by; a line of shell is itself: its first word says nothing (cd, if, test)."""
+    line = " ".join(phase.shell.split())
+    if not line:
+        return _tool_of(phase)
+
+    return f"`{line}`" if len(line) <= MAX_NAME else f"`{line[:MAX_NAME].rstrip()}...`"
 
 
 def _summary(name: str, end: ProcessEnd) -> str:
