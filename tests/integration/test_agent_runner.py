@@ -361,7 +361,7 @@ def test_a_conversation_goes_on(world, status):
     [
         ({"status": "failed", "agent": facts(), "error": {"klass": "context"}}, {}),
         ({"status": "failed", "agent": facts(name="codex")}, {}),
-        ({"status": "complete", "agent": facts()}, {}),
+        ({"status": "succeeded", "agent": facts()}, {}),
         ({"status": "interrupted", "agent": facts()}, {"session": "fresh"}),
     ],
     ids=["full", "another-agent", "complete", "asked-for"],

@@ -1,0 +1,347 @@
+"""
+Whole workflows with a fake agent, through the real worker: every class of failure, and what comes next.
+
+The agent plans well; then it builds as the scenario says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.workflow import PhaseSpec, Timeouts
+from tests.integration.agent_lab import FakeAgent
+from tests.integration.process_lab import is_alive
+from tests.integration.work_lab import QUICK, make_work_lab
+
+CHANGE = ["echo built >> app.py"]
+PLANNED = {"do": ["mkdir -p specs", "echo steps > specs/plan.md"], "answer": "Planned."}
+BUILT = {"do": CHANGE, "answer": "Built."}
+PLAN = PhaseSpec(name="plan", state="planning", runner="agent", prompt="plan", retry=QUICK)
+BUILD = PhaseSpec(name="build", state="building", runner="agent", prompt="build", retry=QUICK, max_attempts=3)
+PATIENCE = 30.0
+
+
+def failed(text="", status=None, **more):
+    """A turn whose result is an error."""
+    result = {"is_error": True, "result": text, **({"api_error_status": status} if status else {}), **more}
+    return {"result": result, "exit": 1}
+
+
+@pytest.fixture
+def agent(tmp_path):
+    return FakeAgent(tmp_path / "agent")
+
+
+@pytest.fixture
+def lab(tmp_path, agent, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-key")
+    return make_work_lab(tmp_path, ADW_CLAUDE_PATH=str(agent.program), ADW_DOCTOR_ENABLED="false")
+
+
+def build_record(lab, adw_id):
+    return next(phase for phase in lab.document(adw_id).phases if phase.name == "build")
+
+
+def classes(record) -> list[str]:
+    return [attempt.error["klass"] for attempt in record.attempts if attempt.error]
+
+
+# --- every class -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("turn", "klass"),
+    [
+        (failed("API Error: Request rejected (429)", 429), "rate_limited"),
+        (failed("API Error: Repeated 529 Overloaded errors", 529), "overloaded"),
+        (failed("API Error: 500 internal", 500), "server"),
+        (failed("API Error: Unable to connect", api_error="connection_failed"), "network"),
+        (failed("Prompt is too long", terminal_reason="prompt_too_long"), "context"),
+        ({"signal": int(signal.SIGKILL)}, "killed"),
+        ({"exit": 143, "no_result": True}, "killed"),
+        ({"answer": "I would rather not."}, "no_effect"),
+        ({"mute": True, "exit": 3, "stderr": "something odd"}, "failed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_may_pass_is_tried_again_and_then_works(lab, agent, turn, klass):
+    agent.plays(PLANNED, turn, BUILT)
+    adw_id = lab.start(PLAN, BUILD)
+
+    lab.work()
+
+    record = build_record(lab, adw_id)
+    assert lab.document(adw_id).current_state == "completed"
+    assert classes(record) == [klass]
+    assert [attempt.status for attempt in record.attempts] == ["failed", "succeeded"]
+    _, first, second = agent.calls
+    session = record.attempts[0].agent["session_id"]
+    goes_on = f"--resume={session}" in second["argv"]
+    assert goes_on is (klass != "context"), "a conversation that is full is not gone on with"
+    assert f"--session-id={session}" in first["argv"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "klass", "reason"),
+    [
+        (failed("Credit balance is too low"), "billing", "NEEDS_PERSON"),
+        (failed("Invalid API key", 401), "auth", "NEEDS_PERSON"),
+        ({**failed("", subtype="error_max_budget_usd")}, "budget", "BUDGET"),
+        ({**failed("", subtype="error_max_turns")}, "turns", "NEEDS_PERSON"),
+        (failed("API Error: 400 bad request", 400), "invalid", "NEEDS_PERSON"),
+        ({"mute": True, "stderr": "error: unknown option '--frobnicate'"}, "invalid", "NEEDS_PERSON"),
+        ({"result": {"permission_denials": [{"tool_name": "Write"}]}}, "denied", "NEEDS_PERSON"),
+        (failed("This violates our usage policy."), "refused", "NEEDS_PERSON"),
+    ],
+    ids=["billing", "auth", "budget", "turns", "invalid", "bad-option", "denied", "refused"],
+)
+def test_what_does_not_pass_by_itself_needs_a_person_at_once(lab, agent, turn, klass, reason):
+    agent.plays(PLANNED, turn)
+    adw_id = lab.start(PLAN, BUILD)
+
+    lab.work()
+
+    document, record = lab.document(adw_id), build_record(lab, adw_id)
+    assert (document.current_state, document.terminal_reason) == ("failed", reason)
+    assert classes(record) == [klass]
+    assert len(agent.calls) == 2
+
+
+def test_a_quota_that_is_used_up_parks_the_workflow_and_uses_no_attempt(lab, agent):
+    reset = int(time.time()) + 3600
+    info = {"status": "rejected", "rateLimitType": "five_hour", "resetsAt": reset}
+    event = {"type": "rate_limit_event", "rate_limit_info": info}
+    turn = {"events": [event], **failed("You've hit your session limit", 429)}
+    agent.plays(PLANNED, turn)
+    adw_id = lab.start(PLAN, BUILD)
+
+    lab.work()
+
+    document, record = lab.document(adw_id), build_record(lab, adw_id)
+    assert (document.current_state, record.attempts_used, record.parks) == ("building", 0, 1)
+    assert classes(record) == ["quota_window"]
+    assert timestamps.parse(record.retry_at).timestamp() >= reset + 60
+    assert len(agent.calls) == 2
+
+
+def test_an_agent_that_never_does_anything_fails_for_good(lab, agent):
+    agent.plays(PLANNED, {"answer": "Nothing to do."})
+    adw_id = lab.start(PLAN, BUILD)
+
+    lab.work()
+
+    record = build_record(lab, adw_id)
+    assert lab.document(adw_id).current_state == "failed"
+    assert classes(record) == ["no_effect", "no_effect"]
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"do": [*CHANGE, "git commit -qam 'Mine' --no-verify"]},
+        {"do": CHANGE, "result": {"permission_denials": [{"tool_name": "WebFetch"}]}},
+        {"do": CHANGE, "line": 3_000_000},
+        {"do": CHANGE, "leaves": ["child", "daemon"]},
+    ],
+    ids=["commits-itself", "denied-but-done", "long-line", "leaves-children"],
+)
+def test_what_was_really_done_counts(lab, agent, turn):
+    agent.plays(PLANNED, {"answer": "Built.", **turn})
+    adw_id = lab.start(PLAN, BUILD)
+
+    lab.work()
+
+    document = lab.document(adw_id)
+    assert document.current_state == "completed"
+    assert document.cost.total_usd == 0.5
+    assert document.cost.by_provider == {"anthropic": 0.5}
+    assert len(lab.subjects(document.branch_name)) == 2
+    assert agent.left == []
+
+
+@pytest.mark.parametrize(
+    ("hang", "timeouts", "end"),
+    [
+        ("before", Timeouts(wall=1.0, idle=None, after_result=None), "timeout"),
+        ("during", Timeouts(wall=None, idle=1.0, after_result=None), "timeout"),
+        ("after", Timeouts(wall=None, idle=None, after_result=1.0), ""),
+    ],
+)
+def test_an_agent_that_hangs_is_ended_by_the_right_clock(lab, agent, hang, timeouts, end):
+    turn = {**BUILT, "hang": hang, "ignore_term": True, "leaves": ["child", "daemon"]}
+    agent.plays(PLANNED, turn, BUILT)
+    phase = PhaseSpec(
+        name="build", state="building", runner="agent", prompt="build", retry=QUICK, timeouts=timeouts, max_attempts=3
+    )
+    adw_id = lab.start(PLAN, phase)
+
+    lab.work()
+
+    record = build_record(lab, adw_id)
+    assert lab.document(adw_id).current_state == "completed"
+    assert classes(record) == ([end] if end else [])
+    if end:
+        clock = next(name for name in ("wall", "idle") if getattr(timeouts, name))
+        assert record.attempts[0].error["metadata"]["timed_out"] == clock
+    assert agent.left == []
+
+
+# --- between phases --------------------------------------------------------------------------------------------
+
+
+def test_a_review_sends_the_work_back_with_what_it_found(lab, agent):
+    review = PhaseSpec(
+        name="review", state="reviewing", runner="claude", prompt="review", retry=QUICK, on_rework="build"
+    )
+    finding = {"success": False, "rework": True, "summary": "too slow", "findings": [{"problem": "quadratic"}]}
+    agent.plays(PLANNED, BUILT, {"result_file": finding}, BUILT, {"result_file": {"success": True}})
+    adw_id = lab.start(PLAN, BUILD, review)
+
+    lab.work()
+
+    assert lab.document(adw_id).current_state == "completed"
+    plan, build, _, again, _ = agent.calls
+    assert "quadratic" in again["prompt"]
+    assert "quadratic" not in build["prompt"]
+    assert not [item for item in again["argv"] if item.startswith("--resume")], "a new round is a new conversation"
+    assert all("Title: Add a fine thing" in call["prompt"] for call in agent.calls)
+    assert plan["cwd"] == build["cwd"] != str(lab.home)
+
+
+def test_the_plan_file_is_told_to_the_phases_that_follow(lab, agent):
+    adw_id = lab.start(PLAN, BUILD)
+    place = f"specs/issue-1-adw-{adw_id}-plan.md"
+    agent.plays({"do": ["mkdir -p specs", f"echo steps > {place}"]}, BUILT)
+
+    lab.work()
+
+    assert lab.document(adw_id).plan_file == place
+    assert place in agent.calls[1]["prompt"]
+
+
+def test_a_hint_joins_the_next_prompt(lab, agent):
+    agent.plays(PLANNED, failed("Invalid API key", 401), BUILT)
+    adw_id = lab.start(PLAN, BUILD)
+    lab.work()
+
+    with lab.open() as app:
+        app.breakers.reset_all()
+        app.work.control.resume(adw_id, by="ada", hint="the key is renewed", grant=1)
+    lab.work()
+
+    assert lab.document(adw_id).current_state == "completed"
+    assert "- the key is renewed" in agent.calls[-1]["prompt"]
+
+
+def test_no_secret_of_ours_is_in_what_a_workflow_leaves(lab, agent):
+    agent.plays(PLANNED, {**BUILT, "say": "sk-not-a-real-key"})
+    adw_id = lab.start(PLAN, BUILD)
+
+    lab.work()
+
+    kept = [path for path in (lab.home / "state" / adw_id).rglob("*") if path.is_file()]
+    assert len(kept) > 5
+    assert not [path for path in kept if b"sk-not-a-real-key" in path.read_bytes()]
+
+
+# --- kill -9 ---------------------------------------------------------------------------------------------------
+
+WORKER = """
+import sys
+from adws import config
+from adws.adw_modules.coordination.worker import WorkerOptions
+from adws.app import open_app
+with open_app(config.from_environment(), role="worker") as app:
+    app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+"""
+
+
+def kill_the_worker_while_the_agent_works(lab, agent) -> int:
+    """Kill -9 a worker when the agent says that it hangs; return the pid of the agent."""
+    os.mkfifo(agent.place / "up")
+    fd = os.open(agent.place / "up", os.O_RDWR | os.O_NONBLOCK)
+    env = {**os.environ, **lab.env, "ADW_HOME": str(lab.home), "ADW_FORGE": "local", "ADW_GRACE_SECONDS": "0.2"}
+    with subprocess.Popen([sys.executable, "-c", WORKER], cwd=lab.home, env=env) as worker:
+        assert select.select([fd], [], [], PATIENCE)[0], "the agent has not begun"
+        worker.kill()
+    os.close(fd)
+    (agent.place / "up").unlink()
+    [stored] = [json.loads(path.read_text()) for path in lab.home.glob("state/*/adw_state.json")]
+    attempt = stored["phases"][1]["attempts"][-1]
+    assert attempt["agent"]["session_id"]
+
+    return json.loads(attempt["process"]["identity"])["pid"]
+
+
+def recover(lab) -> None:
+    """Let the lease of the dead worker be taken over, and work on."""
+    with lab.open() as app:
+        app.work.recovery.recover(every_document=True)
+    lab.work()
+
+
+def test_after_a_kill_the_conversation_goes_on_and_what_was_used_is_known(lab, agent):
+    agent.plays(PLANNED, {"hang": "during", "do": CHANGE, "tokens": 70}, {"answer": "Went on."})
+    adw_id = lab.start(PLAN, BUILD)
+
+    pid = kill_the_worker_while_the_agent_works(lab, agent)
+    recover(lab)
+
+    document, record = lab.document(adw_id), build_record(lab, adw_id)
+    first, second = record.attempts
+    assert document.current_state == "completed"
+    assert (first.status, second.status) == ("interrupted", "succeeded")
+    assert f"--resume={first.agent['session_id']}" in agent.calls[-1]["argv"]
+    assert first.report["usage"]["tokens"]["input"] == 70
+    assert second.agent["base"] == first.agent["base"], "what the first one did counts for the second"
+    deadline = time.monotonic() + PATIENCE
+    while is_alive(pid) and time.monotonic() < deadline:
+        pass
+    assert not is_alive(pid)
+
+
+def test_after_a_kill_a_conversation_that_is_gone_is_handed_over(lab, agent):
+    agent.plays(PLANNED, {"hang": "during", "say": "half of it is done"}, {"knows": False}, BUILT)
+    adw_id = lab.start(PLAN, BUILD)
+
+    kill_the_worker_while_the_agent_works(lab, agent)
+    recover(lab)
+
+    record = build_record(lab, adw_id)
+    assert lab.document(adw_id).current_state == "completed"
+    assert len(record.attempts) == 2
+    lost, fresh = agent.calls[-2:]
+    assert f"--resume={record.attempts[0].agent['session_id']}" in lost["argv"]
+    assert not [item for item in fresh["argv"] if item.startswith("--resume")]
+    assert "in a conversation that cannot be gone on with" in fresh["prompt"]
+    assert "half of it is done" in fresh["prompt"]
+    assert record.attempts[1].agent["lost_session"] == record.attempts[0].agent["session_id"]
+
+
+# --- another agent ---------------------------------------------------------------------------------------------
+
+
+def test_codex_works_and_goes_on_in_its_own_conversation(tmp_path):
+    codex = FakeAgent(tmp_path / "agent", "codex")
+    lab = make_work_lab(tmp_path, ADW_CODEX_PATH=str(codex.program), ADW_AGENT_NAME="codex", ADW_DOCTOR_ENABLED="false")
+    codex.plays(PLANNED, {"fails": "stream disconnected before completion: x", "exit": 1}, BUILT)
+    adw_id = lab.start(PLAN, BUILD)
+
+    lab.work()
+
+    record = build_record(lab, adw_id)
+    assert lab.document(adw_id).current_state == "completed"
+    assert classes(record) == ["network"]
+    assert record.attempts[0].agent["session_id"] in codex.calls[-1]["argv"]
+    assert record.attempts[0].agent["provider"] == "openai"
+    assert Path(codex.calls[-1]["cwd"]).parent.name == "trees"
