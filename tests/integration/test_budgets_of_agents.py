@@ -1,0 +1,160 @@
+"""
+Budgets around a fake agent, through the real worker and the real prices.
+
+A million tokens of the model that the agent names cost 3 USD to read; the agent says sums of its whole conversation.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.workflow import PhaseSpec
+from tests.integration.agent_lab import FakeAgent
+from tests.integration.work_lab import QUICK, make_work_lab
+
+BUILD = PhaseSpec(name="build", state="building", runner="agent", prompt="build", retry=QUICK, max_attempts=2)
+MILLION = 1_000_000
+CHANGE = ["echo built >> app.py"]
+#: Reads a million tokens, says so, and works on without an end.
+DEAR = {"hang": "during", "tokens": MILLION}
+
+
+def built(total=0.25, tokens=100):
+    usage = {"claude-sonnet-5": {"inputTokens": tokens, "outputTokens": 10}}
+    return {"do": CHANGE, "answer": "Built.", "result": {"total_cost_usd": total, "modelUsage": usage}}
+
+
+@pytest.fixture
+def agent(tmp_path):
+    return FakeAgent(tmp_path / "agent")
+
+
+@pytest.fixture
+def make(tmp_path, agent, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-key")
+
+    def lab(**env):
+        return make_work_lab(tmp_path, ADW_CLAUDE_PATH=str(agent.program), ADW_DOCTOR_ENABLED="false", **env)
+
+    return lab
+
+
+def attempts(lab, adw_id):
+    return lab.document(adw_id).phases[-1].attempts
+
+
+def resume(lab, adw_id, **how):
+    with lab.open() as app:
+        app.work.control.resume(adw_id, by="someone", **how)
+
+
+def test_the_cap_stops_a_running_agent_and_a_raised_one_lets_its_conversation_go_on(make, agent):
+    lab = make(ADW_QUOTA_MAX_COST="2")
+    agent.plays(DEAR, built(total=3.5, tokens=MILLION + 50))
+    adw_id = lab.start(BUILD)
+
+    lab.work()
+
+    document, (first,) = lab.document(adw_id), attempts(lab, adw_id)
+    assert (document.current_state, document.terminal_reason) == ("failed", "BUDGET")
+    assert (first.error["klass"], first.report["usage"]["is_estimated"]) == ("budget", True)
+    assert document.cost.total_usd == pytest.approx(3.00015), "a million to read, 10 to write"
+    assert "about 3.0002 USD, and the workflow may cost 2.0000 USD" in first.error["message"]
+    with pytest.raises(UsageError, match=f"adw resume {adw_id} --budget USD"):
+        resume(lab, adw_id)
+
+    resume(lab, adw_id, budget=10.0)
+    lab.work()
+
+    document, (first, second) = lab.document(adw_id), attempts(lab, adw_id)
+    assert document.current_state == "completed"
+    assert f"--resume={first.agent['session_id']}" in agent.calls[1]["argv"]
+    assert second.report["cost_usd"] == pytest.approx(3.5 - 3.00015), "the sum of the conversation, less what was there"
+    assert second.report["usage"]["tokens"] == {"input": 50}
+    assert document.cost.total_usd == pytest.approx(3.5)
+    assert document.cost.tokens == {"input": MILLION + 50, "output": 10}
+    assert document.cost.by_provider == {"anthropic": pytest.approx(3.5)}
+    assert document.cost.is_estimated
+
+
+def test_an_agent_that_is_stopped_by_the_budget_of_its_phase_can_simply_go_on(make, agent):
+    lab = make()
+    agent.plays(DEAR, built(total=3.1))
+    phase = PhaseSpec(name="build", state="building", runner="agent", prompt="build", options={"budget_usd": 1})
+    adw_id = lab.start(phase)
+
+    lab.work()
+    assert lab.document(adw_id).terminal_reason == "BUDGET"
+    resume(lab, adw_id)
+    lab.work()
+
+    assert lab.document(adw_id).current_state == "completed"
+
+
+def test_what_all_may_spend_in_a_day_stops_an_agent_too(make, agent):
+    lab = make(ADW_QUOTA_MAX_COST_PER_DAY="1")
+    agent.plays(DEAR)
+    adw_id = lab.start(BUILD)
+
+    lab.work()
+
+    (first,) = attempts(lab, adw_id)
+    assert "1.0000 USD were left for today: wait until midnight UTC" in first.error["message"]
+
+
+def test_a_subscription_is_stopped_by_no_budget_and_counts_nothing(make, agent):
+    lab = make(ADW_QUOTA_MAX_COST="0.01", ADW_AGENT_BILLING="subscription")
+    agent.plays({**built(total=9.0, tokens=MILLION), "tokens": MILLION})
+    adw_id = lab.start(BUILD)
+
+    lab.work()
+
+    document, (only,) = lab.document(adw_id), attempts(lab, adw_id)
+    assert (document.current_state, document.cost.total_usd) == ("completed", 0.0)
+    assert (only.report["usage"]["is_subscription"], only.report["usage"]["cost_usd"]) == (True, 9.0)
+    assert document.cost.tokens["input"] == MILLION
+
+
+def test_an_agent_that_says_it_is_on_a_subscription_is_believed(make, agent):
+    lab = make()
+    window = {"type": "rate_limit_event", "rate_limit_info": {"rateLimitType": "five_hour", "status": "allowed"}}
+    agent.plays({**built(total=9.0), "events": [window]})
+    adw_id = lab.start(BUILD)
+
+    lab.work()
+
+    assert lab.document(adw_id).cost.total_usd == 0.0
+
+
+def test_an_attempt_that_was_killed_has_cost_what_it_used(make, agent):
+    lab = make()
+    agent.plays({"signal": int(signal.SIGKILL), "tokens": MILLION}, built(total=3.5, tokens=MILLION))
+    adw_id = lab.start(BUILD)
+
+    lab.work()
+
+    first, second = attempts(lab, adw_id)
+    assert (first.status, second.status) == ("failed", "succeeded")
+    assert first.report["cost_usd"] == pytest.approx(3.00015)
+    assert lab.document(adw_id).cost.total_usd == pytest.approx(3.5)
+
+
+def test_a_model_without_a_price_is_of_unknown_cost_until_the_user_gives_one(make, agent):
+    lab = make()
+    dying = {"signal": int(signal.SIGKILL), "tokens": MILLION}
+    agent.plays(dying)
+    phase = PhaseSpec(
+        name="build", state="building", runner="agent", prompt="build", max_attempts=1, options={"model": "mine-7"}
+    )
+    unknown = lab.start(phase)
+    lab.work()
+    (lab.home / "adw.toml").write_text("[prices.mine-7]\ninput = 1\noutput = 0\n")
+    known = lab.start(phase, title="Another thing")
+    lab.work()
+
+    (first,), (second,) = attempts(lab, unknown), attempts(lab, known)
+    assert (first.report["usage"]["cost_usd"], "cost_usd" in first.report) == (None, False)
+    assert (second.report["cost_usd"], second.report["usage"]["is_estimated"]) == (1.0, True)
