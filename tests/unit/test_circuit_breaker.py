@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import FrozenInstanceError
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -580,3 +582,17 @@ def test_a_rule_that_changes_nothing_leaves_nothing_in_memory():
     store.change("exec1", lambda row: row)
 
     assert store.read("exec1") is None
+
+
+def test_the_example_in_the_docs_runs():
+    page = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+    code = next(found for found in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "CircuitBreaker" in found)
+
+    def unreachable() -> None:
+        raise ConnectionError("no route")
+
+    for pay, failures in ((unreachable, 1), (lambda: None, 0)):
+        with ambient.using(memory_parts()):
+            names = {"pay": pay}
+            exec(code, names)
+            assert names["breaker"].row.failures == failures
