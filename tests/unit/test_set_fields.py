@@ -171,6 +171,8 @@ def test_a_value_that_does_not_fit_is_refused_by_its_field():
         ("max_minutes=0", "a number above 0, or null"),
         ("max_minutes=nan", "a number above 0"),
         ("max_minutes=true", "a number above 0"),
+        ("max_cost_usd=-1", "a number of US dollars from 0 up, or null"),
+        ("max_cost_usd=nan", "a number of US dollars from 0 up"),
         ("pr_merged=1", "true or false"),
         ("pr_merged=yes", "true or false"),
         ("cost=5", "an object of amounts"),
@@ -178,6 +180,8 @@ def test_a_value_that_does_not_fit_is_refused_by_its_field():
         ('cost={"total_usd": "nan"}', "amounts of 0 or more"),
         ('cost={"by_phase": {"plan": -1}}', "amounts of 0 or more"),
         ('cost={"by_phase": []}', "amounts of 0 or more"),
+        ('cost={"by_provider": {"robots": -1}}', "amounts of 0 or more"),
+        ('cost={"tokens": 7}', "amounts of 0 or more"),
         ("branch_name=", "the name of a branch"),
         ("branch_name=--force", "the name of a branch"),
         ("branch_name=a b", "the name of a branch"),
@@ -203,6 +207,7 @@ def test_a_value_that_no_workflow_can_have_is_refused_with_what_the_field_may_ho
     [
         *("pr_number=null", "pr_number=2147483647", "backend_port=1", "frontend_port=65535", "frontend_port=null"),
         *("max_reworks=0", "max_total_attempts=1", "max_minutes=0.5", "max_minutes=null", "pr_merged=false"),
+        *("max_cost_usd=0", "max_cost_usd=12.5", "max_cost_usd=null"),
         *(
             'cost={"total_usd": 0, "by_phase": {"plan": 1.5}}',
             "cost={}",

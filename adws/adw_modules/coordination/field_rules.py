@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
 
+from adws.adw_modules.cost_entries import money
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.json_value import JsonValue
 from adws.adw_modules.repository_name import normalise
@@ -51,14 +52,22 @@ def _is_minutes(value: JsonValue) -> bool:
     return value is None or (_is_number(value) and value > 0)
 
 
+def _is_cap(value: JsonValue) -> bool:
+    return value is None or money(value) is not None
+
+
 def _is_cost(value: JsonValue) -> bool:
     """Say whether the amounts are amounts; the model looks at the names."""
     if not isinstance(value, dict):
         return False
-    by_phase = value.get("by_phase", {})
-    amounts = [value.get("total_usd", 0), *(by_phase.values() if isinstance(by_phase, dict) else [None])]
+    tables = [value.get(name, {}) for name in ("by_phase", "by_provider", "tokens")]
+    amounts = [value.get("total_usd", 0), *(amount for table in tables for amount in _amounts(table))]
 
     return all(_is_number(amount) and amount >= 0 for amount in amounts)
+
+
+def _amounts(table: JsonValue) -> list[JsonValue]:
+    return list(table.values()) if isinstance(table, dict) else [None]
 
 
 def _is_number(value: JsonValue) -> TypeGuard[int | float]:
@@ -90,6 +99,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "max_reworks": _whole(0, LARGEST, or_null=False),
         "max_total_attempts": _whole(1, LARGEST),
         "max_minutes": Rule(_is_minutes, "a number above 0, or null"),
+        "max_cost_usd": Rule(_is_cap, "a number of US dollars from 0 up, or null"),
         "pr_merged": Rule(lambda value: isinstance(value, bool), "true or false"),
         "cost": Rule(_is_cost, 'an object of amounts of 0 or more, such as {"total_usd": 1.5}'),
         "branch_name": Rule(_is_branch, "the name of a branch as git takes it, or null"),
