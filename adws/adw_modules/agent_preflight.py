@@ -101,7 +101,10 @@ class AgentPreflight:
         try:
             path = find_program(CommandLine(argv=(program,), cwd=Path("/"), env=self._parts.env))
         except RunFailed as exc:
-            return "", f"{exc}, or say where it is with agent.{profile.name}_path"
+            setting = f"say where it is with agent.{profile.name}_path"
+            if "/" in program:
+                return "", f"{exc}; {setting}"
+            return "", f"there is no program {program!r} in PATH: install it, or {setting}"
 
         return path, ""
 

@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "ports": Entry("adws.cli.ports", "ports", "Show which workflow has which ports."),
         "cost": Entry("adws.cli.costs", "cost", "Show what was spent: by phase, attempt, day, provider or workflow."),
         "quota": Entry("adws.cli.quota", "quota", "Show every limit and how much of it is used."),
+        "agents": Entry("adws.cli.agents", "agents", "Show which agents can be used here."),
         "workflows": Entry("adws.cli.workflows", "workflows", "Show the workflows there are to run."),
         "config": Entry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
     },

@@ -471,7 +471,7 @@ def test_an_agent_that_is_not_installed_is_told_in_one_sentence(world, tmp_path)
     words = world.runner.why_idle(phase())
 
     assert words.startswith(f"there is no command '{world.agent.program}': ")
-    assert words.endswith(", or say where it is with agent.claude_path")
+    assert words.endswith("; say where it is with agent.claude_path")
     assert world.runner.why_idle(phase(runner="command")) == ""
     FakeAgent(tmp_path / "agent")
     assert world.runner.why_idle(phase()) == ""
