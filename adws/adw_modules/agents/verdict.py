@@ -53,7 +53,7 @@ def said_last(end: AgentEnd) -> str:
     """Return the lines of the tail that are no events: those are full of words that describe no failure."""
     lines = [line.strip() for line in _COLOURS.sub("", end.tail).splitlines()]
     # The tail may begin in the middle of an event.
-    first = ["" if line.endswith("}") and '":' in line else line for line in lines[:1]]
+    first = [line for line in lines[:1] if line.count("}") <= line.count("{")]
 
     return "\n".join(line for line in (*first, *lines[1:]) if line and not line.startswith("{"))
 

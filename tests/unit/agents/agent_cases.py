@@ -87,7 +87,7 @@ def claude_result(**fields: object) -> str:
 
 def claude_error(text: str, **fields: object) -> str:
     """Return the result of a failed request: its subtype is "success" all the same."""
-    return claude_result(is_error=True, result=text, terminal_reason="api_error", **fields)
+    return claude_result(**{"is_error": True, "result": text, "terminal_reason": "api_error"} | fields)
 
 
 def codex_failed(text: str) -> str:

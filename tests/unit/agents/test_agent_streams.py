@@ -272,7 +272,7 @@ def changed(value: object, path: tuple[object, ...], new: object) -> object:
 
 
 @pytest.mark.parametrize("stream", [name for name in sorted(RECORDED) if name.endswith(".jsonl")])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_a_field_of_any_other_type_raises_nothing(stream, data):
     agent, lines = agent_of(stream), recorded(stream)
@@ -289,7 +289,7 @@ def test_a_field_of_any_other_type_raises_nothing(stream, data):
     (reading.text + reading.model + reading.session_id + reading.version).encode()
 
 
-@pytest.mark.parametrize("value", [None, True, False, 0, 1, -1, 1e308, "x", "false", [], [1], {}, {"a": 1}, 10**400])
+@pytest.mark.parametrize("value", [None, True, -1, 1e308, "x", [1], {"a": 1}, 10**400])
 @pytest.mark.parametrize("stream", [name for name in SUCCESSES if name.endswith(".jsonl")])
 def test_every_field_of_every_event_may_have_any_type(stream, value):
     """
