@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import ambient
 
 if TYPE_CHECKING:
+    from adws.adw_modules.ambient import OpenedCheckpoints
     from adws.adw_modules.interfaces import Parts
-    from adws.adw_modules.interfaces_durability import OpenedCheckpoints
 
 __version__ = "0.1.0"
 
@@ -22,7 +22,7 @@ def _default_parts() -> Parts:
 
 def _open_checkpoints(place: str) -> OpenedCheckpoints:
     """Open the checkpoints in a database that a library user names."""
-    opened: OpenedCheckpoints = importlib.import_module("adws.app").open_checkpoints(place)
+    opened: OpenedCheckpoints = importlib.import_module("adws.app_checkpoints").open_checkpoints(place)
     return opened
 
 

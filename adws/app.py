@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
-    from adws.adw_modules.interfaces_durability import CheckpointStore, OpenedCheckpoints
+    from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
     from adws.adw_modules.json_value import JsonValue
@@ -79,20 +79,6 @@ def open_app(
 def open_default() -> App:
     """Return the parts of the home this process is in, for library calls that name none."""
     return open_app(config.from_environment(), role="library")
-
-
-def open_checkpoints(place: str) -> OpenedCheckpoints:
-    """Return the checkpoints in the database at *place*, a path or a URL."""
-    from adws.adw_modules.db import opening
-    from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
-    from adws.adw_modules.interfaces_durability import OpenedCheckpoints
-
-    clock = SystemClock()
-    opened = opening.open_database(place if "://" in place else f"sqlite:///{place}", clock=clock)
-
-    store = DatabaseCheckpoints(opened, clock=clock)
-
-    return OpenedCheckpoints(store=store, clock=clock, close=opened.close)
 
 
 class App:

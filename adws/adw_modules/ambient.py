@@ -10,13 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import UsageError
 
 if TYPE_CHECKING:
-    from adws.adw_modules.interfaces import Parts
-    from adws.adw_modules.interfaces_durability import OpenedCheckpoints
+    from adws.adw_modules.interfaces import Clock, Parts
+    from adws.adw_modules.interfaces_durability import CheckpointStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedCheckpoints:
+    """The checkpoints in a database that was opened for them."""
+
+    store: CheckpointStore
+    clock: Clock
+    close: Callable[[], None]
+
 
 _factory: Callable[[], Parts] | None = None
 _opener: Callable[[str], OpenedCheckpoints] | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from enum import Enum
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -98,7 +97,7 @@ class CheckpointManager:
                 "in a file and its path in the checkpoint"
             )
         clock = self._clock or ambient.parts().clock
-        made = str(uuid.UUID(hex=clock.token(), version=4))
+        made = _uuid(clock.token())
 
         return self._store.add(made, task_id, body, step_name=step_name, keep=self._keep, fence=fence).checkpoint_id
 
@@ -128,6 +127,13 @@ def task_of(adw_id: str, phase: str, round_number: int = 1) -> str:
     A phase that is done anew does not go on from where an earlier round stood: what that had made may be gone.
     """
     return f"{adw_id}/{phase}" if round_number <= 1 else f"{adw_id}/{phase}/{round_number}"
+
+
+def _uuid(token: str) -> str:
+    """Return 32 random hex digits as a UUID of version 4, which says so in two of them."""
+    variant = "89ab"[int(token[16], 16) % 4]
+
+    return f"{token[:8]}-{token[8:12]}-4{token[13:16]}-{variant}{token[17:20]}-{token[20:]}"
 
 
 def _given(db: object) -> CheckpointStore:

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from adws.adw_modules.json_value import JsonObject
-
-if TYPE_CHECKING:
-    from adws.adw_modules.interfaces import Clock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,12 +98,3 @@ class CheckpointStore(Protocol):
 
     def forget(self, adw_id: str) -> int:
         """Delete all checkpoints of a workflow's phases and return how many there were."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenedCheckpoints:
-    """The checkpoints in a database that was opened for them."""
-
-    store: CheckpointStore
-    clock: Clock
-    close: Callable[[], None]

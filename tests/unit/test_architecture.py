@@ -68,6 +68,7 @@ CATCH_ALL = {
     "adw_modules/db/projection.py": "a sink: the copy must not stop the work, and is made again",
     "adw_modules/error_evidence.py": "a stranger's exception may raise anything when it is asked",
     "adw_modules/engine/running.py": "whatever a runner or a gate raises is a failed attempt",
+    "adw_modules/engine/runners/executor.py": "what a stranger's get_checkpoint raises must not hide the real failure",
     "adw_modules/engine/runners/python_call.py": "the import of a stranger's module may raise anything",
     "adw_modules/log_handlers.py": "a sink: a full disk or a broken pipe must not stop the work",
     "adw_modules/log_values.py": "the __str__ and the iterators of a stranger may raise anything",

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from adws.adw_modules import ambient, checkpoint
 from adws.adw_modules.checkpoint import CheckpointManager, task_of
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.interfaces_durability import OpenedCheckpoints
 from adws.testing import FakeClock, MemoryCheckpoints, memory_parts
 
 CLOCK = FakeClock()
@@ -246,7 +245,7 @@ def test_a_named_database_is_opened_and_closed(monkeypatch, store):
 
     def opener(place):
         opened.append(place)
-        return OpenedCheckpoints(store=store, clock=CLOCK, close=lambda: closed.append(place))
+        return ambient.OpenedCheckpoints(store=store, clock=CLOCK, close=lambda: closed.append(place))
 
     monkeypatch.setattr(ambient, "_opener", opener)
     with CheckpointManager(Path("some/adw.db")) as manager:
