@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adws.adw_modules import attempt_rules, resume_rules
-from adws.adw_modules.errors import RunFailed, StateWriteFailed, UsageError
+from adws.adw_modules.doctor_rules import MAX_CALLS, MAX_CALLS_PER_PHASE, MAX_REPLANS, Consultation, Prescription
+from adws.adw_modules.errors import GateFailed, RunFailed, StateWriteFailed, UsageError
 from adws.adw_modules.failed_run import FailedRun
-from adws.adw_modules.interfaces_engine import Order
+from adws.adw_modules.interfaces_engine import Order, Wait
 from adws.adw_modules.outcome import Next, RunReport, Suspended
 from adws.adw_modules.phase_choice import Chosen, choose, is_exhausted, limit, running_attempt
+from adws.adw_modules.retry_decision import MAX_PARKS
 from adws.adw_modules.state_machine import WorkflowStateMachine
 from adws.adw_modules.state_table import ACTIVE_STATES
+from adws.adw_modules.verify_rules import check_document
 from adws.testing import FakeClock, memory_parts
 from tests.unit.engine_cases import BROKEN, HUMAN, World, phase, spec_of
 from tests.unit.test_engine_attempt import FailingStore
@@ -31,8 +36,32 @@ SPEC = spec_of(
     phase("ship", max_attempts=2),
 )
 NAMES = [item.name for item in SPEC.phases]
-ENDS = {"attempt_succeeded", "attempt_failed", "attempt_interrupted", "attempt_suspended"}
+ENDS = {"attempt_succeeded", "attempt_failed", "attempt_interrupted", "attempt_suspended", "attempt_parked"}
+NOT_COUNTED = {"attempt_suspended", "attempt_parked"}
+QUOTA = RunFailed(FailedRun(subtype="quota_window", text="usage limit reached", retry_after_seconds=600.0))
+PRESCRIPTIONS = [
+    Prescription(decision="retry", reason="why not"),
+    Prescription(decision="retry_model", reason="too hard", model="large"),
+    Prescription(decision="replan", reason="the plan is wrong"),
+    Prescription(decision="skip", reason="no progress"),
+    Prescription(decision="human", reason="nobody knows"),
+]
 _ACTIVE = {state.value for state in ACTIVE_STATES}
+
+
+class Wilful:
+    """A doctor that decides whatever comes next, or fails."""
+
+    name = "wilful"
+
+    def __init__(self) -> None:
+        self.next = PRESCRIPTIONS[0]
+        self.is_free = False
+
+    def ask(self, _case) -> Consultation:
+        if self.next is None:
+            raise ValueError("no idea")
+        return Consultation(prescription=self.next, by=self.name)
 
 
 class Engine(RuleBasedStateMachine):
@@ -48,6 +77,13 @@ class Engine(RuleBasedStateMachine):
         self.store = FailingStore(clock=clock)
         self.world = World(SPEC, parts=memory_parts(clock=clock, store=self.store), **fields)
         self.seen: dict[str, int] = {}
+        self.doctor = Wilful()
+        self.world.engine = replace(self.world.engine, doctor=self.doctor, may_begin=self.may_begin)
+        self.is_open = False
+
+    def may_begin(self, _document, _phase) -> Wait | None:
+        at = self.world.clock.now() + timedelta(seconds=30)
+        return Wait(at=at, reason="out of order", party="anthropic") if self.is_open else None
 
     # --- what happens ------------------------------------------------------------------------------------------
 
@@ -76,6 +112,7 @@ class Engine(RuleBasedStateMachine):
                 RunReport(ok=True, wants_rework=True),
                 RunReport(ok=True, result={"x": object()}),
                 Suspended(reason="of its own"),
+                QUOTA,
             ]
         ),
         count=st.integers(1, 3),
@@ -93,6 +130,28 @@ class Engine(RuleBasedStateMachine):
         self.world.runner.add(name, stopped)
         self.work(1)
         self.world.orders.clear()
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 7))
+    def a_quota_is_used_up_again_and_again(self, name, count) -> None:
+        for _ in range(count):
+            self.world.runner.add(name, QUOTA)
+            self.work(1)
+            self.world.clock.advance(700.0)
+
+    @rule(decision=st.sampled_from([None, *PRESCRIPTIONS]), is_free=st.booleans())
+    def the_doctor_makes_up_its_mind(self, decision, is_free) -> None:
+        self.doctor.next, self.doctor.is_free = decision, is_free
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 3))
+    def a_phase_fails_for_the_doctor_to_look_at(self, name, count) -> None:
+        for _ in range(count):
+            self.world.runner.add(name, GateFailed(name, "3 tests fail"))
+            self.work(2)
+            self.world.clock.advance(400.0)
+
+    @rule(is_open=st.booleans())
+    def a_party_breaks_or_works_again(self, is_open) -> None:
+        self.is_open = is_open
 
     @rule()
     def its_process_dies(self) -> None:
@@ -138,6 +197,7 @@ class Engine(RuleBasedStateMachine):
     def all_of_it_holds(self) -> None:
         document, events = self.world.document, self.world.events()
         no_phase_has_more_attempts_than_it_may(document)
+        nothing_is_waited_for_or_asked_without_end(document)
         the_state_came_about_by_moves_of_the_table(document)
         the_document_counts_what_the_events_say(document, events)
         every_attempt_has_one_end(document, events)
@@ -151,6 +211,14 @@ def no_phase_has_more_attempts_than_it_may(document) -> None:
         assert 0 <= record.attempts_used <= limit(record)
 
 
+def nothing_is_waited_for_or_asked_without_end(document) -> None:
+    assert not [found for found in check_document(document) if found.invariant == 4]
+    assert all(record.parks <= MAX_PARKS for record in document.phases)
+    assert all(len(record.doctor) <= MAX_CALLS_PER_PHASE for record in document.phases)
+    assert sum(len(record.doctor) for record in document.phases) == document.doctor_calls <= MAX_CALLS
+    assert document.replans <= MAX_REPLANS
+
+
 def the_state_came_about_by_moves_of_the_table(document) -> None:
     assert document.current_state in {state.value for state in WorkflowStateMachine.of(document).table}
 
@@ -159,6 +227,7 @@ def totals_only_grow(document, seen) -> dict[str, int]:
     totals = {f"attempts of {record.name}": len(record.attempts) for record in document.phases}
     totals |= {f"round of {record.name}": record.round for record in document.phases}
     totals |= {"moves": len(document.state_history), "reworks": document.reworks, "revision": document.revision}
+    totals |= {"replans": document.replans, "doctor calls": document.doctor_calls}
     for name, total in totals.items():
         assert total >= seen.get(name, 0), name
     return totals
@@ -170,8 +239,8 @@ def the_document_counts_what_the_events_say(document, events) -> None:
         started = [event for event in ours if event.event_type == "attempt_started"]
         assert [event.attempt_number for event in started] == list(range(1, len(record.attempts) + 1))
         in_round = {event.attempt_number for event in started if event.data["round"] == record.round}
-        suspended = {event.attempt_number for event in ours if event.event_type == "attempt_suspended"}
-        assert record.attempts_used == len(in_round - suspended)
+        not_counted = {event.attempt_number for event in ours if event.event_type in NOT_COUNTED}
+        assert record.attempts_used == len(in_round - not_counted)
 
 
 def every_attempt_has_one_end(document, events) -> None:
