@@ -19,6 +19,7 @@ from adws.adw_modules.json_value import JsonObject
 MOST_USD = 1_000_000.0
 #: Stands for who was paid when nobody said it.
 NO_PROVIDER = "unnamed"
+_NO_TOKENS = TokenUsage()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,11 +112,28 @@ def _entry(adw_id: str, workflow: str, phase: str, attempt: Mapping[str, object]
         provider=str(usage.get("provider") or agent.get("provider") or ""),
         model=str(usage.get("model") or attempt.get("model") or ""),
         cost_usd=cost,
-        tokens=TokenUsage.from_json(_object(usage.get("tokens"))),
+        tokens=_tokens(usage.get("tokens")),
         is_estimated=usage.get("is_estimated") is True and cost is not None,
         is_subscription=is_subscription,
         is_unknown=cost is None and not is_subscription,
     )
+
+
+def _tokens(value: object) -> TokenUsage:
+    """Return `TokenUsage.from_json` of an object, at a fifth of the cost: there are tens of thousands of attempts."""
+    if not isinstance(value, dict) or not value:
+        return _NO_TOKENS
+
+    return TokenUsage(
+        input=_count(value.get("input")),
+        output=_count(value.get("output")),
+        cache_read=_count(value.get("cache_read")),
+        cache_write=_count(value.get("cache_write")),
+    )
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and value > 0 else 0
 
 
 def _objects(value: object) -> Iterator[Mapping[str, object]]:
@@ -166,11 +184,13 @@ class _Sum:
     is_estimated: bool = False
 
     def add(self, entry: CostEntry) -> None:
-        used = entry.tokens
+        used, sums = entry.tokens, self.tokens
         if entry.cost_usd is not None:
             self.amounts.append(entry.cost_usd)
-        for index, count in enumerate((used.input, used.output, used.cache_read, used.cache_write)):
-            self.tokens[index] += count
+        sums[0] += used.input
+        sums[1] += used.output
+        sums[2] += used.cache_read
+        sums[3] += used.cache_write
         self.attempts += 1
         self.unknown += entry.is_unknown
         self.subscription += entry.is_subscription

@@ -68,11 +68,12 @@ def _report(
     found: Sequence[CostEntry], by: str, since: str, account: cost_text.Account | None = None
 ) -> cost_text.Report:
     lines, total = cost_entries.grouped(found, "phase" if by == "attempt" else by)
+    entries = sorted(found, key=lambda entry: (entry.ended_at, entry.adw_id)) if by == "attempt" else ()
 
     return cost_text.Report(
         by=by,
         since=since,
-        entries=sorted(found, key=lambda entry: (entry.ended_at, entry.adw_id, entry.phase, entry.attempt)),
+        entries=entries,
         lines=_in_order(lines, by, is_one=account is not None),
         total=total,
         names={entry.adw_id: entry.workflow for entry in found},

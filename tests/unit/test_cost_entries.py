@@ -59,6 +59,18 @@ def test_an_attempt_that_ended_is_one_entry_with_all_that_is_known():
     assert found.to_json()["tokens"] == {"input": 10}
 
 
+@given(
+    st.dictionaries(
+        st.sampled_from(["input", "output", "cache_read", "cache_write", "other"]),
+        st.integers() | st.none() | st.booleans(),
+    )
+)
+def test_tokens_are_read_as_the_noun_itself_reads_them(counts):
+    found = entry(report={"usage": usage(1.0, tokens=counts)})
+
+    assert found.tokens == TokenUsage.from_json(counts)
+
+
 def test_what_a_command_said_it_cost_has_no_provider():
     found = entry(report={"cost_usd": 0.5}, model="named")
 

@@ -7,9 +7,10 @@ names a provider. They are read a few hundred at a time, so that ten thousand of
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
-from adws.adw_modules.cost_entries import CostEntry, entries_in
+from adws.adw_modules.cost_entries import CostEntry, entries_of
 from adws.adw_modules.db import resource_statements as sql
 from adws.adw_modules.db.session import Database
 
@@ -24,7 +25,7 @@ class DatabaseCostBook:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._costs = spell(database, sql.COSTS_SINCE)
+        self._costs = database.spell(sql.COSTS_SINCE)
 
     def entries(self, since: str = "") -> Iterator[CostEntry]:
         """Yield what each attempt cost that ended at or after *since*, workflow by workflow."""
@@ -32,8 +33,9 @@ class DatabaseCostBook:
         after = ""
         with self._database.read() as session:
             while found := session.all(self._costs, {**params, "after": after}):
-                for adw_id, workflow, phases in found:
-                    yield from (one for one in entries_in(adw_id, workflow, phases) if one.ended_at >= since)
+                for adw_id, workflow, body in found:
+                    phases = json.loads(body).get("phases")
+                    yield from (one for one in entries_of(adw_id, workflow, phases) if one.ended_at >= since)
                 after = found[-1][0]
 
 
