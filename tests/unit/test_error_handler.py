@@ -334,6 +334,15 @@ def test_a_text_may_name_the_time_where_the_failure_has_one():
         (FailedRun(exit_code=41), "failed"),
         (FailedRun(exit_code=41, tool="gemini"), "auth"),
         (FailedRun(exit_code=53, tool="gemini"), "turns"),
+        (FailedRun(exit_code=52, tool="gemini"), "invalid"),
+        (FailedRun(exit_code=55, tool="gemini"), "invalid"),
+        (FailedRun(exit_code=54, tool="gemini", subtype="no_space_left"), "disk"),
+        (FailedRun(exit_code=1, subtype="FatalTurnLimitedError"), "turns"),
+        (FailedRun(exit_code=1, subtype="connection_failed"), "network"),
+        (FailedRun(exit_code=1, subtype="usage_limit_reached", http_status=429), "quota_window"),
+        (FailedRun(exit_code=1, subtype="unknown_session", text="rate limit"), "failed"),
+        (FailedRun(exit_code=1, text="To use Codex with your ChatGPT plan, upgrade to Plus"), "billing"),
+        (FailedRun(exit_code=1, text="Monthly usage limit: nothing left"), "quota_window"),
         (FailedRun(exit_code=173, tool="gemini"), "rate_limited"),
         (FailedRun(exit_code=173, tool="gemini", text="limit PerDay"), "quota_window"),
         (FailedRun(exit_code=127, tool="gemini"), "missing"),
@@ -385,6 +394,26 @@ def test_a_failed_run_says_how_it_ended():
 def test_the_message_of_a_failed_run_names_its_end(run, message):
     assert str(RunFailed(run)) == message
     assert str(RunFailed(run, "my words")) == "my words"
+
+
+@pytest.mark.parametrize(
+    ("run", "retry_at", "delay"),
+    [
+        (FailedRun(subtype="quota_window", resets_at=1794794537.0), "2026-11-16T02:02:17.000000Z", 1800.0),
+        (
+            FailedRun(subtype="quota_window", resets_at=1794794537.0, retry_after_seconds=5.0),
+            "2026-11-16T02:02:17.000000Z",
+            1800.0,
+        ),
+        (FailedRun(subtype="quota_window", resets_at=float("nan"), retry_after_seconds=5.0), None, 5.0),
+        (FailedRun(subtype="quota_window", resets_at=1e300), None, 1800.0),
+        (FailedRun(subtype="auth", resets_at=1794794537.0), None, None),
+    ],
+)
+def test_a_failed_run_brings_the_moment_at_which_a_quota_opens(run, retry_at, delay):
+    facts = describe(RunFailed(run), "build")
+
+    assert (facts.metadata.get("retry_at"), facts.retry_delay) == (retry_at, delay)
 
 
 def test_a_failed_run_brings_the_time_the_server_named():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules.server_wait import NOT_SAID, ServerWait, by_headers, by_text, in_seconds
+from adws.adw_modules.server_wait import NOT_SAID, ServerWait, at_epoch, by_headers, by_text, in_seconds
 
 RESET = datetime(2026, 11, 16, 2, 2, 17, tzinfo=UTC)
 
@@ -65,6 +65,12 @@ def test_words_say_when(text, wait):
 @pytest.mark.parametrize("value", [None, "x", float("nan"), float("inf"), -0.1, 10**400, object()])
 def test_what_is_no_number_from_zero_up_was_not_said(value):
     assert in_seconds(value) is NOT_SAID
+
+
+@pytest.mark.parametrize("value", [None, "x", float("nan"), -1, 1e300, 10**400])
+def test_what_is_no_moment_was_not_said(value):
+    assert at_epoch(value) is NOT_SAID
+    assert at_epoch(1794794537) == ServerWait(at=RESET)
 
 
 @given(st.text(), st.sampled_from(["retry-after", "x-ratelimit-reset"]))

@@ -173,7 +173,8 @@ def _number(text: str) -> float:
 
 def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
     """Return why it failed, None when nothing speaks against its success."""
-    return verdict.failure(reading, end, tool="aider")
+    # What it writes after the model answered is mostly the answer, which says nothing about a failure.
+    return verdict.failure(reading, replace(end, tail="") if reading.turns else end, tool="aider")
 
 
 PROFILE = AgentProfile(

@@ -27,6 +27,7 @@ from adws.adw_modules.agents.json_lines import (
     text_at,
     value_at,
 )
+from adws.adw_modules.error_patterns import class_of_text
 from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.log_values import to_plain
@@ -63,7 +64,6 @@ _TELLING_REASONS = frozenset(
 )
 #: Names of API errors that say more than the HTTP status beside them.
 _TELLING_ERRORS = frozenset({"usage_limit_reached", "connection_failed", "credits_required", "billing_error"})
-_NAMELESS = "a tool without a name"
 
 
 def argv(task: AgentTask) -> tuple[str, ...]:
@@ -105,9 +105,7 @@ class Parser(JsonLines):
             why = value_at(event, "error_status") or text_at(event, "error")
             return f"the API did not answer ({why}), asking again in {delay:.1f} s"
         if kind == "permission_denied":
-            name = text_at(event, "tool_name") or _NAMELESS
-            self.note(denials=(*self.reading.denials, name))
-            return f"not allowed: {name}"
+            return self.refuse(text_at(event, "tool_name"))
 
         return ""
 
@@ -134,6 +132,7 @@ class Parser(JsonLines):
             is_error=bool(error),
             subtype=_name_of_error(event) or self.reading.subtype if error else "",
             http_status=status_at(event, "api_error_status"),
+            resets_at=self.reading.resets_at if error else None,
         )
         # What an agent's own helpers say is not its answer.
         if said and value_at(event, "parent_tool_use_id") is None:
@@ -158,8 +157,8 @@ class Parser(JsonLines):
         return self.reading.text
 
     def _result(self, event: Event) -> str:
-        kind, has_failed = text_at(event, "subtype"), value_at(event, "is_error") is not False
-        has_failed = has_failed or kind != "success"
+        kind, reason = text_at(event, "subtype"), text_at(event, "terminal_reason")
+        has_failed = value_at(event, "is_error") is not False or kind != "success" or reason in _TELLING_REASONS
         # The last answer is no text of a failure, unless it was one.
         before = self.reading.text if self.reading.is_error or not has_failed else ""
         self.note(
@@ -172,9 +171,14 @@ class Parser(JsonLines):
             cost_usd=money_at(event, "total_cost_usd"),
             tokens=_totals(event) or self.reading.tokens,
             turns=count_at(event, "num_turns") or self.reading.turns,
-            denials=_denials(event) or self.reading.denials,
             structured=_plain_object(value_at(event, "structured_output")),
         )
+
+        # The result names all that were refused, also those that were told on the way.
+        denials = list_at(event, "permission_denials")
+        self.note(denials=() if denials else self.reading.denials)
+        for denial in denials:
+            self.refuse(text_at(denial, "tool_name"))
 
         return f"failed: {self.reading.text}" if has_failed else "done"
 
@@ -183,11 +187,15 @@ class Parser(JsonLines):
         reason = text_at(event, "terminal_reason")
         if reason in _TELLING_REASONS:
             return reason
-        if verdict.is_unknown_session(_words(event)):
+        if not count_at(event, "num_turns") and verdict.is_unknown_session(_words(event)):
             return "unknown_session"
         # A limit that was reported before is what ended it, unless the answer had another reason.
         if self.reading.subtype in {"quota_window", "credits_required"}:
             return self.reading.subtype
+
+        known = _name_of_error(event) or status_at(event, "api_error_status") or class_of_text(_words(event))
+        if reason in {"api_error", "model_error"} and not known:
+            return "server_error"
 
         return _name_of_error(event) or ("" if kind == "success" else kind)
 
@@ -233,12 +241,6 @@ def _words(result: Event) -> str:
     errors = [text for error in list_at(result, "errors") if (text := text_at({"error": error}, "error"))]
 
     return text_at(result, "result") or "\n".join(errors)
-
-
-def _denials(result: Event) -> tuple[str, ...]:
-    found = list_at(result, "permission_denials")
-
-    return tuple(text_at(denial, "tool_name") or _NAMELESS for denial in found)
 
 
 def _plain_object(value: JsonValue) -> JsonObject | None:

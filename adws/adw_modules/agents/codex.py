@@ -110,7 +110,7 @@ class Parser(JsonLines):
         kind = text_at(item, "type")
         self.note(is_error=False)
         if text_at(item, "status") == "declined":
-            self.note(denials=(*self.reading.denials, text_at(item, "command") or kind))
+            return self.refuse(text_at(item, "command") or kind)
         if kind == "agent_message":
             self.note(text=text_at(item, "text"))
         if kind == "file_change":

@@ -89,10 +89,8 @@ class Parser(JsonLines):
     def _tool_result(self, event: Event) -> str:
         if text_at(event, "error", "type") != "policy_violation":
             return ""
-        name = self._tools.get(text_at(event, "tool_id")) or "a tool without a name"
-        self.note(denials=(*self.reading.denials, name))
 
-        return f"not allowed: {name}"
+        return self.refuse(self._tools.get(text_at(event, "tool_id"), ""))
 
     def _error(self, event: Event) -> str:
         self._goes_on = False

@@ -20,6 +20,8 @@ from adws.adw_modules.json_value import JsonValue
 MAX_LINE = 1_000_000
 #: Characters kept of what an agent says at its end, and shown of one event.
 MAX_TEXT, MAX_SHOWN = 64_000, 200
+#: Tools that are named of those an agent did not get.
+MAX_DENIALS = 50
 #: More tokens, or more dollars, than any work uses: a number beyond is no count.
 MAX_COUNT, MAX_AMOUNT = 10**15, 1e9
 
@@ -58,6 +60,13 @@ class JsonLines:
     def note(self, **changes: object) -> None:
         """Change what was read so far."""
         self._reading = replace(self._reading, **changes)  # type: ignore[arg-type]  # the caller names fields of AgentReading
+
+    def refuse(self, tool: str) -> str:
+        """Note that *tool* was not allowed; return what to show of it."""
+        name = tool or "a tool without a name"
+        self.note(denials=(*self._reading.denials, name)[:MAX_DENIALS])
+
+        return f"not allowed: {name}"
 
 
 def parse(text: str) -> Event | None:

@@ -86,8 +86,7 @@ class Parser(JsonLines):
         part = self._named(event)
         name, state = text_at(part, "tool"), object_at(part, "state")
         if text_at(state, "status") == "error" and _REFUSED.search(text_at(state, "error")):
-            self.note(denials=(*self.reading.denials, name))
-            return f"not allowed: {name}"
+            return self.refuse(name)
 
         return f"{name} {text_at(state, 'title')}"
 

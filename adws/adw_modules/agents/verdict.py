@@ -20,6 +20,8 @@ _BAD_CALL = re.compile(
     r"|not inside a trusted directory)\b",
     re.IGNORECASE,
 )
+#: Characters kept of an agent's own name for its failure.
+MAX_SUBTYPE = 100
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 #: What agents say about a conversation that they were to go on with and do not have.
@@ -93,12 +95,13 @@ def _refusal(text: str) -> str:
 def _failed(reading: AgentReading, end: AgentEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:
     # An answer of the agent is no text of a failure: it may speak of rate limits because it works on some.
     said = "it did not say that it was done" if not reading.has_result else "it did not end well after it was done"
+
     return FailedRun(
         exit_code=end.exit_code,
         signal=end.signal,
         timed_out=end.timed_out,
         text=text or said_last(end) or said,
-        subtype=subtype,
+        subtype=subtype[:MAX_SUBTYPE],
         http_status=reading.http_status,
         retry_after_seconds=reading.retry_after_seconds,
         resets_at=reading.resets_at,

@@ -53,7 +53,7 @@ GEMINI_SAID = event(type="message", role="assistant", content="Handled the rate 
         ("gemini", [GEMINI_SAID, event(type="result", status="error")]),
         ("opencode", [OPENCODE_SAID, OPENCODE_DONE]),
         ("opencode", [OPENCODE_SAID]),
-        ("aider", ["Here is RateLimitError: litellm.RateLimitError", "Tokens: 1k sent, 2 received."]),
+        ("aider", ["Here is a RateLimitError: litellm.RateLimitError", "Tokens: 1k sent, 2 received."]),
     ],
 )
 def test_an_agent_that_speaks_of_rate_limits_did_not_run_into_one(agent, lines):
@@ -98,6 +98,15 @@ def test_events_in_the_tail_are_no_text_of_a_failure(agent):
 )
 def test_trouble_that_is_over_is_none(agent, lines):
     assert klass(agent, lines) is None
+
+
+def test_the_reset_of_a_quota_that_no_longer_matters_is_forgotten():
+    rejected = event(type="rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 1794794537})
+    lines = [rejected, claude_said("paid for by use"), claude_error("API Error: Overloaded", api_error_status=529)]
+
+    assert read("claude", [rejected]).resets_at == 1794794537
+    assert read("claude", lines).resets_at is None
+    assert klass("claude", lines) == "overloaded"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +191,28 @@ def test_tools_that_claude_was_refused_are_named_once():
     assert (failed.subtype, failed.text) == ("denied", "it was not allowed to use: Write, Bash, a tool without a name")
 
 
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("completed", None), ("prompt_too_long", "context"), ("max_turns", "turns"), ("something_new", None)],
+)
+def test_an_end_of_claude_that_is_no_good_one_is_a_failure_whatever_else_it_says(reason, expected):
+    assert klass("claude", [claude_result(terminal_reason=reason)]) == expected
+
+
+@pytest.mark.parametrize("reason", ["api_error", "model_error"])
+def test_a_failed_request_of_claude_of_which_nothing_is_known_is_the_service_s_failure(reason):
+    line = claude_result(is_error=True, subtype="error_during_execution", terminal_reason=reason, result="Odd.")
+
+    assert klass("claude", [line], FAILED_END) == "server"
+    assert klass("claude", [line.replace("Odd.", "socket hang up")], FAILED_END) == "network"
+
+
+def test_refusals_without_end_are_counted_to_a_limit():
+    denials = [{"tool_name": f"t{number}"} for number in range(1_000)]
+
+    assert len(read("claude", [claude_result(permission_denials=denials)]).denials) == 50
+
+
 def test_a_refusal_that_claude_tells_on_the_way_is_kept():
     lines = [event(type="system", subtype="permission_denied", tool_name="Write"), claude_result()]
 
@@ -231,6 +262,14 @@ def test_an_error_that_claude_tells_beside_a_good_word_is_the_error():
     lines = [claude_said("x"), claude_error("Prompt is too long", terminal_reason="prompt_too_long")]
 
     assert klass("claude", lines) == "context"
+
+
+def test_a_text_about_sessions_is_no_lost_conversation_once_there_was_work():
+    line = claude_result(
+        is_error=True, subtype="error_during_execution", num_turns=3, result="Session not found: fixed"
+    )
+
+    assert read("claude", [line]).subtype == "error_during_execution"
 
 
 # --- Codex -----------------------------------------------------------------------------------------------------
@@ -362,6 +401,13 @@ def test_aider_says_its_version_and_its_first_model():
     reading = read("aider", ["Aider v0.86.2", "Aider v9", "Main model: gpt-5 with diff edit format", "Model: other"])
 
     assert (reading.version, reading.model) == ("0.86.2", "gpt-5")
+
+
+def test_what_aider_wrote_after_an_answer_says_nothing_about_a_failure():
+    end = AgentEnd(exit_code=1, tail="Invalid API key is handled now")
+
+    assert klass("aider", ["Tokens: 1 sent, 1 received."], end) == "failed"
+    assert klass("aider", [], end) == "auth"
 
 
 def test_an_error_of_the_library_of_aider_that_nobody_knows_is_one():
