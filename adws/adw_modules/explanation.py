@@ -103,10 +103,21 @@ def _failed(found: Situation, adw_id: str) -> Explanation:
     why = f"Workflow {adw_id} failed in {name or 'a phase'}" + (f" ({reason})" if reason else "")
 
     return Explanation(
-        why=f"{_sentence(f'{why}: {message}' if message else why)} {advice}".rstrip(),
+        why=f"{_sentence(f'{why}: {message}' if message else why)}{_doctor(phase)} {advice}".rstrip(),
         then="It keeps its issue and is not tried again by itself.",
         commands=_ways_on(found.data, adw_id, phase, name),
     )
+
+
+def _doctor(phase: JsonObject) -> str:
+    """Return what the doctor decided last about a phase that failed, "" when it has nothing to do with it."""
+    calls = phase.get("doctor")
+    last = calls[-1] if isinstance(calls, list) and calls else None
+    if not isinstance(last, dict) or _text(last, "decision") not in ("skip", "human"):
+        return ""
+    what = "gave its other attempts up" if last["decision"] == "skip" else "asks for a person"
+
+    return " " + _sentence(f"The doctor ({_text(last, 'by')}) {what}: {_text(last, 'reason')}")
 
 
 def _ways_on(data: JsonObject, adw_id: str, phase: JsonObject, name: str) -> tuple[str, ...]:
@@ -154,6 +165,14 @@ def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
 
 def _queued(found: Situation, adw_id: str, state: str) -> Explanation:
     phase = _phase(found.data, "retry_wait")
+    if phase is not None and (reason := _text(phase, "wait_reason")):
+        at = _moment(_text(phase, "retry_at"))
+        return Explanation(
+            why=_sentence(f"Workflow {adw_id} waits with {_text(phase, 'name')} until {at}: {reason}"),
+            then="No attempt is used by that. Whoever waits for that moment goes on then: a worker, or the command "
+            "that was started for it.",
+            commands=("adw worker", f"adw resume {adw_id}"),
+        )
     if phase is not None:
         waits = f"Workflow {adw_id} waits to try {_text(phase, 'name')} again at {_moment(_text(phase, 'retry_at'))}"
         failed = f"attempt {_attempts(phase)} failed: {_text(phase, 'last_failure_reason')}"

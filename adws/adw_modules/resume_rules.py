@@ -263,7 +263,7 @@ def _ready(draft: Draft, phase: str) -> None:
         return
     record = draft.phase(index)
     if record.status in ("failed", "retry_wait", "suspended", "interrupted"):
-        draft.change_phase(index, status="queued", retry_at=None, terminal_reason=None)
+        draft.change_phase(index, status="queued", retry_at=None, wait_reason=None, terminal_reason=None)
 
 
 def _grant(draft: Draft, plan: ResumePlan, by: str) -> None:

@@ -22,8 +22,11 @@ _AS_THEY_ARE = (
     "last_failure_reason",
     "terminal_reason",
     "retry_at",
+    "wait_reason",
+    "parks",
 )
-_OF_AN_ATTEMPT = ("number", "round", "status", "started_at", "ended_at", "duration")
+_OF_AN_ATTEMPT = ("number", "round", "status", "started_at", "ended_at", "duration", "model")
+_OF_THE_DOCTOR = ("attempt", "by", "decision", "reason", "model", "problem", "asked_at", "decided_at")
 #: Columns for a reason in the table; --json has it whole, and the newest one stands above the table.
 _REASON_WIDTH = 60
 
@@ -35,12 +38,20 @@ def phase_data(phase: JsonObject) -> JsonObject:
     times = [float(time) for attempt in attempts if isinstance(time := attempt.get("duration"), float | int)]
     data["max_attempts"] = _number(phase.get("max_attempts")) + _number(phase.get("granted"))
     data["total_attempts"] = len(attempts)
-    data["suspended_attempts"] = sum(1 for attempt in attempts if attempt.get("status") == "suspended")
+    data["suspended_attempts"] = _ended(attempts, "suspended")
+    data["parked_attempts"] = _ended(attempts, "parked")
     data["total_seconds"] = round(sum(times), 3)
     data["average_seconds"] = round(sum(times) / len(times), 3) if times else None
     data["attempts"] = [_attempt(attempt) for attempt in attempts]
+    data["doctor"] = [
+        {name: call.get(name) for name in _OF_THE_DOCTOR if name in call} for call in _objects(phase.get("doctor"))
+    ]
 
     return data
+
+
+def _ended(attempts: list[JsonObject], status: str) -> int:
+    return sum(1 for attempt in attempts if attempt.get("status") == status)
 
 
 def _attempt(attempt: JsonObject) -> JsonObject:
@@ -102,9 +113,36 @@ def _row(phase: JsonObject, now: datetime) -> tuple[str, ...]:
 
 
 def _in_all(phase: JsonObject) -> str:
-    suspended = phase["suspended_attempts"]
+    kinds = (("suspended", phase["suspended_attempts"]), ("parked", phase["parked_attempts"]))
+    uncounted = ", ".join(f"{count} {kind}" for kind, count in kinds if count)
 
-    return f"{phase['total_attempts']}{f' ({suspended} suspended)' if suspended else ''}"
+    return f"{phase['total_attempts']}{f' ({uncounted})' if uncounted else ''}"
+
+
+def wait_lines(phases: list[JsonObject], now: datetime) -> list[str]:
+    """Return what a phase waits for that is no failed attempt of its own: a quota, or a party that is out of order."""
+    return [
+        f"waiting: {phase['name']} until {output.moment(str(phase['retry_at']), now)}: {phase['wait_reason']}"
+        for phase in phases
+        if phase.get("wait_reason") and phase.get("retry_at")
+    ]
+
+
+def doctor_lines(phases: list[JsonObject]) -> list[str]:
+    """Return what the doctor decided, one line each, [] when it was never asked."""
+    lines = [f"doctor: {_decision(phase, call)}" for phase in phases for call in _objects(phase.get("doctor"))]
+
+    return ["", *lines] if lines else []
+
+
+def _decision(phase: JsonObject, call: JsonObject) -> str:
+    about = f"{_said(phase.get('name'))}, attempt {_said(call.get('attempt'))}"
+    decision = _said(call.get("decision")) or "was asked and gave no answer"
+    model = f" {call['model']}" if call.get("model") else ""
+    reason = f": {call['reason']}" if call.get("reason") else ""
+    problem = f" ({call['problem']})" if call.get("problem") else ""
+
+    return f"{about}: {decision}{model}{reason}{problem} [by {_said(call.get('by'))}]"
 
 
 def hint_lines(hints: list[JsonObject], now: datetime) -> list[str]:

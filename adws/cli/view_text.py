@@ -97,7 +97,9 @@ def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
 
     return [
         *lines,
+        *phase_text.wait_lines(phases, now),
         *phase_text.phase_lines(phases, now),
+        *phase_text.doctor_lines(phases),
         *phase_text.hint_lines(hints, now),
         *_notice_lines(data),
         *_note_lines(data),

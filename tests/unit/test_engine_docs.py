@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import attempt_rules, phase_choice, retry_decision, stopping_rules, treatment
+from adws.adw_modules import attempt_rules, doctor_rules, phase_choice, retry_decision, stopping_rules, treatment
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "engine.md").read_text()
 
@@ -45,6 +45,20 @@ def test_the_page_explains_every_pause_reason_and_no_other():
 )
 def test_the_page_explains_every_status_of_a_phase(status):
     assert f"| `{status}` |" in PAGE
+
+
+@pytest.mark.parametrize(("decision", "meaning"), doctor_rules.DECISIONS.items())
+def test_the_page_explains_every_decision_of_the_doctor(decision, meaning):
+    assert f"| `{decision}` |" in PAGE
+    assert meaning
+
+
+def test_the_page_has_the_limits_of_the_doctor_and_of_waits():
+    per_phase, calls = doctor_rules.MAX_CALLS_PER_PHASE, doctor_rules.MAX_CALLS
+
+    assert f"at most {per_phase} times for a phase and {calls}\ntimes for a workflow" in PAGE
+    assert f"At most {doctor_rules.MAX_REPLANS} times in a workflow" in PAGE
+    assert f"After {retry_decision.MAX_PARKS} such waits in a row" in PAGE
 
 
 def test_the_example_on_the_page_runs():

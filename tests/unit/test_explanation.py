@@ -186,3 +186,45 @@ def test_the_paragraph_ends_with_what_to_type():
 
     assert said.paragraph() == "It is stuck. Nothing happens. Type: adw a, or adw b."
     assert Explanation(why="It is over.", then="That is all.").paragraph() == "It is over. That is all."
+
+
+def test_a_wait_that_is_no_failure_of_the_work_says_what_is_waited_for():
+    waiting = build(
+        status="retry_wait",
+        retry_at="2026-01-31T10:00:00.000000Z",
+        wait_reason="a quota is used up: limit reached",
+        last_failure_reason="an older failure",
+    )
+
+    said = explain(situation(phases=[waiting], run_state=RunState.PENDING))
+
+    assert said.why == (
+        f"Workflow {ID} waits with build until 2026-01-31 10:00:00 UTC: a quota is used up: limit reached."
+    )
+    assert said.then.startswith("No attempt is used by that.")
+    assert said.commands == ("adw worker", f"adw resume {ID}")
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        (
+            [{"by": "rules", "decision": "skip", "reason": "no progress"}],
+            "The doctor (rules) gave its other attempts up: no progress.",
+        ),
+        (
+            [{"by": "claude", "decision": "human", "reason": "who knows?"}],
+            "The doctor (claude) asks for a person: who knows?",
+        ),
+        ([{"by": "rules", "decision": "retry", "reason": "x"}], ""),
+        ([], ""),
+        ("broken", ""),
+        (["broken"], ""),
+    ],
+)
+def test_a_failure_that_the_doctor_made_final_says_so(calls, said):
+    failed = build(status="failed", terminal_reason="DOCTOR_SKIP", last_failure_reason="3 tests fail", doctor=calls)
+
+    why = explain(situation("failed", phases=[failed])).why
+
+    assert why == f"Workflow {ID} failed in build (DOCTOR_SKIP): 3 tests fail." + (f" {said}" if said else "")

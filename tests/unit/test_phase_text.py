@@ -99,3 +99,40 @@ def test_odd_fields_are_shown_as_far_as_they_go():
     assert data["max_attempts"] == 0
     assert data["total_attempts"] == 1
     assert phase_text.phase_lines([data], NOW)[2].split()[0] == "/0"
+
+
+def test_a_wait_for_others_is_said_with_its_reason():
+    waiting = phase_text.phase_data(
+        phase(status="retry_wait", retry_at="2026-01-31T10:00:00.000000Z", wait_reason="anthropic keeps failing")
+    )
+
+    (line,) = phase_text.wait_lines([waiting, phase_text.phase_data(phase())], NOW)
+
+    assert line.startswith("waiting: build until ")
+    assert line.endswith(": anthropic keeps failing")
+
+
+def test_parked_attempts_are_told_apart():
+    data = phase_text.phase_data(phase(attempts=[{"status": "parked"}, {"status": "suspended"}, {"status": "failed"}]))
+
+    assert (data["suspended_attempts"], data["parked_attempts"]) == (1, 1)
+    assert "3 (1 suspended, 1 parked)" in "\n".join(phase_text.phase_lines([data], NOW))
+
+
+def test_the_doctor_is_told_decision_by_decision():
+    calls = [
+        {"attempt": 2, "by": "rules", "decision": "retry_model", "reason": "too hard", "model": "large", "more": 1},
+        {"attempt": 3, "by": "claude", "decision": "replan", "reason": "wrong", "problem": "it cannot be done: x"},
+        {"attempt": 4, "by": "pkg:fn"},
+    ]
+    data = phase_text.phase_data(phase(doctor=calls, attempts=[{"number": 1, "model": "small"}]))
+
+    assert phase_text.doctor_lines([data]) == [
+        "",
+        "doctor: build, attempt 2: retry_model large: too hard [by rules]",
+        "doctor: build, attempt 3: replan: wrong (it cannot be done: x) [by claude]",
+        "doctor: build, attempt 4: was asked and gave no answer [by pkg:fn]",
+    ]
+    assert data["doctor"][0] == {key: calls[0][key] for key in ("attempt", "by", "decision", "reason", "model")}
+    assert data["attempts"][0]["model"] == "small"
+    assert phase_text.doctor_lines([phase_text.phase_data(phase())]) == []

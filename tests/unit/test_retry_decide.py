@@ -298,3 +298,61 @@ def test_every_failure_gets_one_decision(*, facts, used, most, policy, deadline,
     assert decision.at == NOW + timedelta(seconds=decision.delay_seconds)
     assert 0.0 <= decision.delay_seconds <= 8 * 86_400 + 90
     assert deadline is None or decision.at < deadline
+
+
+# --- quotas that are waited for apart from attempts ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("random", "margin"), [(None, 60.0), (0.0, 60.0), (0.5, 75.0), (1.0, 90.0)])
+def test_a_parked_quota_is_asked_sixty_to_ninety_seconds_after_its_reset(random, margin):
+    facts = _facts("quota_window", retry_at=to_text(NOW + timedelta(hours=5)))
+
+    decision = _decide(facts, parks=0, random=random)
+
+    wait = 5 * 3600.0 + margin
+    assert decision == Retry(at=NOW + timedelta(seconds=wait), delay_seconds=wait, is_parked=True)
+
+
+@pytest.mark.parametrize(("random", "seconds"), [(0.0, 1800.0), (0.5, 2700.0), (1.0, 3600.0)])
+def test_a_parked_quota_without_a_reset_is_asked_in_half_an_hour_to_an_hour(random, seconds):
+    assert _decide(_facts("quota_window"), parks=0, random=random).delay_seconds == seconds
+
+
+def test_a_quota_is_parked_when_no_attempt_is_left_because_it_uses_none():
+    facts = _facts("quota_window")
+
+    assert isinstance(_decide(facts, parks=0, attempts_used=5, max_attempts=5, class_failures=99), Retry)
+    assert isinstance(_decide(facts, attempts_used=5, max_attempts=5), GiveUp)
+
+
+def test_a_quota_is_parked_five_times_in_a_row():
+    assert isinstance(_decide(_facts("quota_window"), parks=4), Retry)
+
+    decision = _decide(_facts("quota_window"), parks=5)
+
+    assert isinstance(decision, AskPerson)
+    assert decision.terminal_reason == "NEEDS_PERSON"
+    assert "after 5 waits in a row" in decision.reason
+    assert "another account or model" in decision.advice
+
+
+def test_a_reset_too_far_away_is_not_parked_for():
+    far = _facts("quota_window", retry_at=to_text(NOW + timedelta(days=9)))
+
+    assert _decide(far, parks=0).terminal_reason == "WAIT_TOO_LONG"
+
+
+def test_only_a_quota_is_parked():
+    decision = _decide(_facts("rate_limited"), parks=0)
+
+    assert isinstance(decision, Retry)
+    assert not decision.is_parked
+
+
+@pytest.mark.parametrize("is_recoverable", [True, False])
+def test_a_quota_that_shall_not_be_retried_is_not_parked(is_recoverable):
+    facts = _facts("quota_window")
+    policies = RetryPolicies(retried={ErrorCategory.TRANSIENT}) if is_recoverable else RetryPolicies()
+    found = facts if is_recoverable else ErrorFacts.from_json({**facts.to_json(), "recoverable": False})
+
+    assert _decide(found, parks=0, policy=policies).terminal_reason == "NOT_RETRYABLE"

@@ -84,6 +84,34 @@ def test_more_reworks_than_allowed_break_the_fourth():
     assert broken(check_document(document(reworks=4))) == [(4, "it was sent back 4 of 3 times")]
 
 
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"replans": 3}, "it was planned again 3 of 2 times"),
+        ({"doctor_calls": 11}, "the doctor was asked 11 of 10 times"),
+    ],
+)
+def test_a_doctor_without_limits_breaks_the_fourth(fields, what):
+    assert broken(check_document(document(**fields))) == [(4, what)]
+
+
+def test_waits_for_a_quota_and_calls_of_the_doctor_have_a_limit_for_each_phase():
+    found = document()
+    found.phases[0].parks, found.phases[0].doctor = 6, [{}, {}, {}]
+    name = found.phases[0].name
+
+    assert broken(check_document(found)) == [
+        (4, f"{name} waited for a quota 6 of 5 times in a row"),
+        (4, f"the doctor was asked about {name} 3 of 2 times"),
+    ]
+
+
+def test_a_parked_attempt_is_not_counted():
+    made = [attempt(1, "failed"), attempt(2, "parked")]
+
+    assert check_document(document(records=records(attempts=made, attempts_used=1))) == ()
+
+
 def test_a_rolled_back_workflow_with_an_open_ledger_breaks_the_seventh():
     made = [Resource(key="worktree", kind="worktree", outcome="made")]
     found = document("rolled_back", resources=made, rollback=RollbackRecord(blocked_by=["it"]), pr_merged=True)
