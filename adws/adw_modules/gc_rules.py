@@ -29,13 +29,26 @@ NOT_IN: dict[str, frozenset[str]] = {
     "pull_request": frozenset({_ROLLED_BACK}),
     "worktree": frozenset({_COMPLETED, _ROLLED_BACK}),
     "branch": frozenset({_ROLLED_BACK}),
+    "remote_branch": frozenset({_ROLLED_BACK}),
     "port": _PARKED | _TERMINAL,
     "quota": _PARKED | _TERMINAL,
     "lock": _TERMINAL,
     "checkpoint": _TERMINAL,
 }
 #: The order in which orphans are removed: a workflow as a whole first, then what would hold on to the next.
-ORDER = ("workflow", "process", "pull_request", "worktree", "branch", "port", "quota", "lock", "checkpoint", "temp")
+ORDER = (
+    "workflow",
+    "process",
+    "pull_request",
+    "remote_branch",
+    "worktree",
+    "branch",
+    "port",
+    "quota",
+    "lock",
+    "checkpoint",
+    "temp",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

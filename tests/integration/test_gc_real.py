@@ -59,13 +59,14 @@ def test_everything_of_a_workflow_whose_document_is_gone_is_found_and_only_remov
 
         found = kinds(app)
 
-        assert found == ["pull_request", "worktree", "branch", "port", "port", "quota", "lock"]
+        assert found == ["pull_request", "remote_branch", "worktree", "branch", "port", "port", "quota", "lock"]
         assert lab.tree().exists()
 
         removed = collect(app)
 
         assert [done.detail for done in removed.values() if not done.is_gone] == []
-        assert (lab.tree().exists(), lab.heads(), app.ports.all(), app.locks.all()) == (False, {"main"}, (), ())
+        assert (lab.tree().exists(), app.ports.all(), app.locks.all()) == (False, (), ())
+        assert lab.heads() == lab.remote_heads() == {"main"}
         assert app.forge.pull_requests_of(branch_of(ADW_ID, issue))[0].state == "closed"
         assert app.tidy.collector.find() == ()
         patch = next((lab.path / "state" / ".salvage").iterdir())
@@ -106,6 +107,88 @@ def test_what_a_workflow_made_is_no_orphan_while_the_database_has_a_copy_of_its_
 
         assert app.tidy.collector.find() == ()
         assert [(broken.invariant, broken.where) for broken in app.tidy.verifier.check()] == [(1, ADW_ID)]
+
+
+def test_a_branch_that_is_left_on_the_remote_alone_is_found_and_removed_on_request(lab):
+    """
+    Something pushed it again after the rollback; the commit is known here because it was salvaged.
+    """
+    with lab.open() as app:
+        branch = branch_of(ADW_ID, lab.make(app))
+        tip = git(lab.path, "rev-parse", branch)
+        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        git(lab.path, "push", "-q", "origin", f"{tip}:refs/heads/{branch}")
+
+        (orphan,) = app.tidy.collector.find()
+
+        assert (orphan.kind, orphan.name, orphan.adw_id) == ("remote_branch", branch, ADW_ID)
+        assert orphan.why == "its workflow is rolled back"
+        assert branch in lab.remote_heads()
+        assert collect(app)["remote_branch", branch].is_gone
+        assert lab.remote_heads() == {"main"}
+        assert app.tidy.collector.find() == ()
+
+
+def test_the_pull_request_of_a_branch_that_is_left_on_the_remote_alone_goes_with_it(lab):
+    with lab.open() as app:
+        branch = branch_of(ADW_ID, lab.make(app))
+        tip = git(lab.path, "rev-parse", branch)
+        lose_workflow(lab, app)
+        app.ports.free(ADW_ID)
+        app.quotas.release(ADW_ID)
+        app.git.remove_worktree(lab.tree(), reason=work_names.lock_reason(ADW_ID))
+        app.git.save_ref(f"refs/adw/salvage/{ADW_ID}.2", tip)
+        app.git.delete_branch(branch, expected=tip)
+
+        assert kinds(app) == ["pull_request", "remote_branch", "lock"]
+        collect(app)
+        assert app.forge.pull_requests_of(branch)[0].state == "closed"
+        assert lab.remote_heads() == {"main"}
+
+
+def test_commits_of_somebody_else_on_a_branch_of_the_remote_are_left(lab, tmp_path):
+    with lab.open() as app:
+        branch = branch_of(ADW_ID, lab.make(app))
+        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        theirs = push_from_elsewhere(lab, tmp_path, branch)
+
+        (done,) = collect(app).values()
+
+        assert (done.orphan.kind, done.is_gone) == ("remote_branch", False)
+        assert "somebody else pushed it" in done.detail
+        assert git(lab.remote, "rev-parse", branch) == theirs
+
+
+def test_a_branch_of_another_home_on_the_shared_remote_is_told_of_and_no_orphan(lab, tmp_path):
+    branch = branch_of(GHOST, 9)
+    push_from_elsewhere(lab, tmp_path, branch)
+    with lab.open() as app:
+        lab.make(app)
+        collector = app.tidy.collector
+
+        assert collector.find() == ()
+        (said,) = collector.problems
+        assert branch in said
+        assert "this home does not know" in said
+
+
+def test_a_remote_that_is_away_is_told_of_and_the_rest_is_found(lab):
+    with lab.open() as app:
+        lab.make(app, state="abandoned")
+        lab.remote.rename(lab.remote.with_name("away.git"))
+        collector = app.tidy.collector
+
+        assert [orphan.kind for orphan in collector.find()] == ["workflow"]
+        assert "the branches of the remote could not be asked for" in collector.problems[0]
+
+
+def push_from_elsewhere(lab: TidyHome, tmp_path, branch: str) -> str:
+    """Let somebody else push a commit to a branch; return the commit."""
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(lab.remote), str(clone))
+    git(clone, "commit", "-q", "--allow-empty", "-m", "Mine")
+    git(clone, "push", "-q", "origin", f"HEAD:refs/heads/{branch}")
+    return git(clone, "rev-parse", "HEAD")
 
 
 def test_an_abandoned_workflow_is_rolled_back_as_a_whole(lab):

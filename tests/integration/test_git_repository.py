@@ -557,6 +557,17 @@ def test_a_remote_branch_is_deleted_once_and_the_default_one_never(lab):
     assert lab.repository.remote_commit("main") is not None
 
 
+def test_the_branches_of_the_remote_are_asked_of_the_remote(lab):
+    made = lab.add()
+    lab.repository.push(made.path, BRANCH, expected=None)
+    git(lab.main, "update-ref", "refs/remotes/origin/stale", made.head)
+
+    assert lab.repository.remote_branches() == {"main": lab.repository.remote_commit("main"), BRANCH: made.head}
+
+    git(lab.main, "remote", "remove", "origin")
+    assert lab.repository.remote_branches() == {}
+
+
 # --- surroundings ----------------------------------------------------------------------------------------------
 
 

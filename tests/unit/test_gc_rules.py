@@ -34,6 +34,8 @@ def test_everything_of_a_workflow_that_does_not_exist_is_an_orphan(kind):
         ("worktree", "failed", False),
         ("branch", "completed", False),
         ("branch", "rolled_back", True),
+        ("remote_branch", "completed", False),
+        ("remote_branch", "rolled_back", True),
         ("port", "paused", True),
         ("port", "building", False),
         ("quota", "failed", True),

@@ -2,7 +2,8 @@
 Finding what is left of workflows that are over or gone, and removing it when that is asked for.
 
 Each orphan is named with the reason why it is one, and looked at again right before it is removed. Work is salvaged
-first; processes are ended by their identity; what is not ours any more is left and reported.
+first; processes are ended by their identity; what is not ours any more is left and reported. Other homes may share the
+remote: a branch there is ours only when its workflow is known here, or its commit is kept here under a ref of ours.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 
 from adws.adw_modules import forge_texts, gc_rules, leftovers, rollback_rules, timestamps
-from adws.adw_modules.coordination.survey import Branch, Seen, Survey, SurveyParts
-from adws.adw_modules.errors import AdwError, NotOurs, RollbackBlocked
+from adws.adw_modules.coordination.survey import Branch, Seen, Survey, SurveyParts, workflow_of
+from adws.adw_modules.errors import AdwError, GitError, NotOurs, RollbackBlocked
 from adws.adw_modules.fenced_write import TEMP_PREFIX
 from adws.adw_modules.forge import Forge
 from adws.adw_modules.gc_rules import Orphan
@@ -31,6 +33,13 @@ SALVAGE_DIR = ".salvage"
 TEMP_SECONDS = 3600.0
 
 
+class SharedRepository(Repository, Protocol):
+    """The repository, and the remote that others use too (`GitRepository`, a part of it)."""
+
+    def refs(self) -> Mapping[str, str]: ...
+    def remote_branches(self) -> Mapping[str, str]: ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GcParts:
     """What orphans are found and removed with."""
@@ -43,7 +52,7 @@ class GcParts:
     end_process: Callable[[Mapping[str, object]], Ending]
     sweep: Callable[[str], object]  #: removes half written files of a workflow that nobody works on
     forget_checkpoints: Callable[[str], int]  #: deletes the checkpoints of a workflow's phases
-    git: Repository | None = None
+    git: SharedRepository | None = None
     workplace: Workplace | None = None
     forge: Forge | None = None
     forge_key: bytes = b""
@@ -72,6 +81,7 @@ class GarbageCollector:
             "workflow": self._roll_back,
             "process": self._end_process,
             "pull_request": self._close_pull_request,
+            "remote_branch": self._delete_remote_branch,
             "worktree": self._remove_worktree,
             "branch": self._delete_branch,
             "port": self._free_ports,
@@ -80,13 +90,21 @@ class GarbageCollector:
             "checkpoint": lambda orphan: f"{self._parts.forget_checkpoints(orphan.adw_id)} deleted",
             "temp": lambda orphan: str(self._parts.sweep(orphan.adw_id) or ""),
         }
-        self.problems: list[str] = []  #: what could not be looked at, for the person
+        self.problems: list[str] = []  #: what could not be looked at, or not be decided, for the person
 
     def find(self, *, older_than: timedelta | None = None) -> tuple[Orphan, ...]:
         """Return what nobody needs any more; changes nothing."""
         self.problems.clear()
+        # Before the look at this home: what is pushed after this has its document by then, and is known.
+        there = self._remote_branches()
         seen = self._survey.look()
-        found = [*self._workflows(seen), *self._held(seen), *self._git(seen), *self._temps(seen)]
+        found = [
+            *self._workflows(seen),
+            *self._held(seen),
+            *self._git(seen),
+            *self._remote(seen, there),
+            *self._temps(seen),
+        ]
 
         return gc_rules.chosen(found, older_than=older_than, now=self._parts.clock.now())
 
@@ -131,6 +149,32 @@ class GarbageCollector:
             orphans = list(self._orphan(seen, "branch", branch.adw_id, branch.name, facts={"sha": branch.sha}))
             yield from orphans
             if orphans:
+                yield from self._pull_requests(branch, orphans[0])
+
+    def _remote_branches(self) -> Mapping[str, str]:
+        try:
+            return self._parts.git.remote_branches() if self._parts.git is not None else {}
+        except GitError as exc:
+            self.problems.append(f"the branches of the remote could not be asked for: {exc}")
+            return {}
+
+    def _remote(self, seen: Seen, there: Mapping[str, str]) -> Iterator[Orphan]:
+        local = {branch.name for branch in seen.branches}
+        refs = self._repository().refs() if there else {}
+        for name, sha in there.items():
+            adw_id = workflow_of(name, seen.workflows)
+            if not adw_id:
+                continue
+            branch = Branch(adw_id=adw_id, name=name, sha=sha)
+            if seen.known(adw_id) is None and not _is_kept_here(branch, refs):
+                self.problems.append(
+                    f"branch {name} of the remote is named for a workflow that this home does not know, and may be "
+                    "another home's: it is left alone; delete it by hand if it is nobody's"
+                )
+                continue
+            orphans = list(self._orphan(seen, "remote_branch", adw_id, name, facts={"sha": sha}))
+            yield from orphans
+            if orphans and name not in local:  # else its pull requests were asked for with the local one
                 yield from self._pull_requests(branch, orphans[0])
 
     def _orphan(
@@ -213,6 +257,15 @@ class GarbageCollector:
 
         return self._parts.forge.close_pull_request(number).url
 
+    def _delete_remote_branch(self, orphan: Orphan) -> str:
+        git, sha = self._repository(), str((orphan.facts or {}).get("sha"))
+        if not _is_kept_here(Branch(adw_id=orphan.adw_id, name=orphan.name, sha=sha), git.refs()):
+            raise NotOurs(f"it is at {sha[:12]}, which is not kept here: somebody else pushed it; delete it by hand")
+        said = self._salvage(orphan.adw_id, sha)
+        git.delete_remote_branch(orphan.name, expected=sha)
+
+        return said
+
     def _remove_worktree(self, orphan: Orphan) -> str:
         git, path, facts = self._repository(), Path(orphan.name), orphan.facts or {}
         said = self._salvage(orphan.adw_id, str(facts.get("head") or ""))
@@ -261,11 +314,19 @@ class GarbageCollector:
 
         return ""
 
-    def _repository(self) -> Repository:
+    def _repository(self) -> SharedRepository:
         if self._parts.git is None:
             raise RollbackBlocked("this home is in no git repository")
 
         return self._parts.git
+
+
+def _is_kept_here(branch: Branch, refs: Mapping[str, str]) -> bool:
+    """Say whether the commit of a branch of the remote is that of our own branch, or was salvaged."""
+    salvaged = rollback_rules.salvage_ref(branch.adw_id)
+    kept = {sha for ref, sha in refs.items() if ref == salvaged or ref.startswith(f"{salvaged}.")}
+
+    return branch.sha in {refs.get(f"refs/heads/{branch.name}"), *kept}
 
 
 def _issue(repository: str, number: int) -> str:

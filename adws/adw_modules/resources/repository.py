@@ -321,6 +321,16 @@ class RepositoryGit:
 
         return next((row[0] for row in rows if row[-1] == ref), None)
 
+    def remote_branches(self) -> Mapping[str, str]:
+        """Ask the remote for all its branches and their commits; none without a remote. Raises GitUnreachable."""
+        url = self._url()
+        if url is None:
+            return {}
+        said = self._ask_remote("ls-remote", "--heads", "--end-of-options", self._remote, url=url)
+        rows = (line.split("\t", 1) for line in os.fsdecode(said.out).splitlines())
+
+        return {ref.removeprefix("refs/heads/"): sha for sha, ref in rows}
+
     # --- how ---------------------------------------------------------------------------------------------------
 
     def _fetch(self, branch: str, kept: str, url: str) -> None:
