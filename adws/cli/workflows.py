@@ -6,6 +6,7 @@ A built-in phase that nothing can run yet is shown as such: that is an error onl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -99,11 +100,20 @@ def _shown(known: Workflows, spec: WorkflowSpec) -> list[str]:
     ]
     table = output.table(("PHASE", "STATE", "RUNNER", "RUNS", "ATTEMPTS", "REQUIRED", "GATES", "NEEDS"), rows)
     advice = [
-        f"No runner yet: {name}; {why}. Or give it a command in adw.toml under [phases.{name}]."
-        for name, why in idle.items()
+        f"No runner yet: {', '.join(names)}; {why}. A command in adw.toml under [phases.NAME] does, too."
+        for why, names in _by_reason(idle).items()
     ]
 
     return [*facts, "", *table, *([""] if advice else []), *advice]
+
+
+def _by_reason(idle: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the phases that nothing can run, by the reason."""
+    found: dict[str, list[str]] = {}
+    for name, why in idle.items():
+        found.setdefault(why, []).append(name)
+
+    return found
 
 
 def _what(phase: PhaseSpec) -> str:

@@ -116,13 +116,18 @@ def test_an_issue_that_has_a_workflow_is_refused_without_a_word_of_a_new_one(adw
         (["x"], "'x' is not an issue number: use a whole number from 1 up"),
         (["0"], "'0' is not an issue number"),
         (["7", "--workflow", "shrot"], "there is no workflow 'shrot' (did you mean short?); there are: "),
-        (["7", "--workflow", "sdlc"], "have no runner: give each a command in adw.toml"),
+        (
+            ["7", "--workflow", "sdlc"],
+            "have no runner: there is no program 'no-such-agent' in PATH: install it, or say where it is with",
+        ),
         (["7", "--workflow", "short", "--priority", "1000001"], "a priority is a number from"),
         (["7", "--workflow", "short", "--repository", "no/such/name"], "'no/such/name' names no repository"),
     ],
     ids=["not-a-number", "zero", "misspelt", "no-runner", "priority", "repository"],
 )
-def test_wrong_use_of_run_is_one_sentence_and_leaves_nothing(adw, home, args, words):
+def test_wrong_use_of_run_is_one_sentence_and_leaves_nothing(adw, home, monkeypatch, args, words):
+    monkeypatch.setenv("ADW_CLAUDE_PATH", "no-such-agent")
+
     done = adw("run", *args)
 
     assert (done.rc, done.stdout) == (2, "")

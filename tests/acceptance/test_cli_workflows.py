@@ -28,7 +28,8 @@ required = false
 
 
 @pytest.fixture
-def defined(home):
+def defined(home, monkeypatch):
+    monkeypatch.setenv("ADW_CLAUDE_PATH", "no-such-agent")
     (home / "adw.toml").write_text(DEFINITIONS)
     return home
 
@@ -50,7 +51,7 @@ def test_one_workflow_is_shown_under_any_of_its_names(adw, defined):
     assert done.rc == 0
     assert "Workflow     plan_build@1\n" in done.stdout
     assert "Also called  adw_plan_build, adw_plan_build_iso\n" in done.stdout
-    assert "No runner yet: build; give it a command in adw.toml under [phases.build]." in done.stdout
+    assert "No runner yet: build; there is no program 'no-such-agent' in PATH: install it, or say" in done.stdout
 
 
 def test_a_workflow_of_the_file_is_shown_whole(adw, defined):
@@ -102,12 +103,11 @@ def test_a_bad_definition_is_wrong_use_and_names_file_and_line(adw, defined):
 
 
 def test_a_prompt_is_looked_for_in_the_home(adw, defined):
-    """
-    Without an agent the runner is what is refused; the file is not asked for.
-    """
     (defined / "adw.toml").write_text('[[workflows.mine.phases]]\nname = "plan"\nprompt = "plan.md"\n')
 
     done = adw("workflows")
 
     assert done.rc == 2
-    assert "there is no runner 'agent'; there are: command, python" in done.stderr
+    assert "there is no prompt file plan.md: write it, or name another" in done.stderr
+    (defined / "plan.md").write_text("Plan it.\n")
+    assert adw("workflows").rc == 0
