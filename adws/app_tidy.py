@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from adws import app_forge
 from adws.adw_modules.coordination.adoption import Adoption
 from adws.adw_modules.coordination.gc import GarbageCollector, GcParts
+from adws.adw_modules.coordination.rollback_runs import RollbackRuns
 from adws.adw_modules.coordination.rolling_back import RollingBack
 from adws.adw_modules.coordination.survey import SurveyParts
 from adws.adw_modules.coordination.verify import Verifier, VerifyParts
@@ -187,6 +188,13 @@ class TidyRoom:
     def rolling_back(self) -> RollingBack:
         """Rolls back what somebody may work on."""
         return RollingBack(self.rollbacks, requests=self._app.requests, clock=self._app.clock)
+
+    @property
+    def rollback_runs(self) -> RollbackRuns:
+        """Queues rollbacks for workers, and makes them there."""
+        app = self._app
+
+        return RollbackRuns(self.rollbacks, runs=app.runs, requests=app.requests, clock=app.clock)
 
     # --- gc, verify, adopt -------------------------------------------------------------------------------------
 

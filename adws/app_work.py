@@ -38,6 +38,7 @@ from adws.app_space import HomeSpace, SpaceRoom
 if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
+    from adws.adw_modules.coordination.rollback_runs import RollbackRuns
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.engine.parties import Parties
     from adws.adw_modules.engine.parts import Doctor
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
+    from adws.adw_modules.rollback import RollbackReport
+    from adws.adw_modules.runs import Run, RunEnd
     from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
     from adws.app_agents import AgentRoom
@@ -65,6 +68,13 @@ logger = logging.getLogger("adw.work")
 
 #: The log of a workflow, in its own directory.
 LOG_NAME = "adw.log"
+
+
+class HomeTidying(Protocol):
+    """What tidying a home (`app_tidy.TidyRoom`) is to the work in it."""
+
+    @property
+    def rollback_runs(self) -> RollbackRuns: ...
 
 
 class HomeParts(HomeSpace, Protocol):
@@ -105,6 +115,8 @@ class HomeParts(HomeSpace, Protocol):
     def ports(self) -> MachinePorts: ...
     @property
     def quotas(self) -> MachineQuotas: ...
+    @property
+    def tidy(self) -> HomeTidying: ...
 
     def bring_up(self, adw_id: str) -> None:
         """Bring the database copy of a document up."""
@@ -284,7 +296,11 @@ class WorkRoom:
             requests=app.requests,
             keeper=self.keeper,
             admit=self.space.workspace.admit,
+            roll_back=self._roll_back,
         )
+
+    def _roll_back(self, run: Run, end: Callable[[RollbackReport], RunEnd]) -> tuple[RollbackReport, Run]:
+        return self._app.tidy.rollback_runs.work(run, end)  # asked for late: few workers ever roll back
 
     @cached_property
     def run_work(self) -> RunWork:

@@ -38,7 +38,7 @@ from adws.adw_modules.rollback_forge import refuse_merged
 from adws.adw_modules.rollback_hands import Done, Hands
 from adws.adw_modules.rollback_rules import Step, Wishes
 from adws.adw_modules.rollback_steps import Undoing
-from adws.adw_modules.runs import FINAL_RUNS
+from adws.adw_modules.runs import FINAL_RUNS, Run, RunEnd
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.state_table import ACTIVE_STATES
 
@@ -67,7 +67,8 @@ class RollbackParts:
     requests: Requests
     hands: Hands
     load: Callable[[str], WorkflowDocument]  #: reads a document without owning it
-    keep: Callable[[Owned], AbstractContextManager[object]] = nullcontext  #: renews the lease inside the block
+    #: Renews the lease, and the claim of a run, inside the block.
+    keep: Callable[[Owned, Run | None], AbstractContextManager[object]] = lambda _owned, _run: nullcontext()
     observe: Callable[[WorkSession], None] = lambda _session: None  #: records what a cut-off attempt made unseen
 
 
@@ -152,23 +153,34 @@ class Rollbacks:
 
         Raises WorkflowBusy while somebody works on it, PullRequestMerged when there is nothing to undo any more.
         """
+        with self._parts.ownership.own(check_adw_id(adw_id)) as owned:
+            return self._made(owned, wishes)
+
+    def work(self, run: Run, wishes: Wishes, end: Callable[[RollbackReport], RunEnd]) -> tuple[RollbackReport, Run]:
+        """Do the same for a run that we have claimed, and end it as *end* says; return the report and the run."""
+        with self._parts.ownership.own(run.adw_id, run=run) as owned:
+            report = self._made(owned, wishes)
+
+            return report, owned.end_run(owned.run or run, end(report))
+
+    def _made(self, owned: Owned, wishes: Wishes) -> RollbackReport:
         parts = self._parts
-        with parts.ownership.own(check_adw_id(adw_id)) as owned, parts.keep(owned), parts.engine.log_of(adw_id):
+        with parts.keep(owned, owned.run), parts.engine.log_of(owned.lease.adw_id):
             session = WorkSession(parts.engine, owned, _NoOrders())
             if session.document.current_state == WorkflowState.ROLLED_BACK.value:
-                self._stop_work(session)
+                self._stop_work(session, owned.run)
                 return _report(session.document, rollback_rules.recorded_steps(session.document))
             refuse_merged(session.document, parts.hands.forge)
-            self._stop_work(session)
+            self._stop_work(session, owned.run)
             return _Running(parts, owned, session, wishes).run(lambda: self._plan(session.document, wishes))
 
-    def _stop_work(self, session: WorkSession) -> None:
-        """Answer and end what still waits for the workflow: from here on nothing goes on with it."""
+    def _stop_work(self, session: WorkSession, ours: Run | None) -> None:
+        """Answer and end what still waits for the workflow: from here on nothing goes on with it, but for our run."""
         adw_id = session.document.adw_id
         for request in self._parts.requests.open_for(adw_id):
             self._parts.requests.handled(request.request_id, "the workflow is rolled back")
         for run in self._parts.runs.of_workflow(adw_id):
-            if run.state not in FINAL_RUNS:
+            if run.state not in FINAL_RUNS and (ours is None or run.run_id != ours.run_id):
                 self._parts.runs.ask_to_stop(run.run_id, reason="the workflow is rolled back")
 
     def _plan(self, document: WorkflowDocument, wishes: Wishes) -> tuple[Step, ...]:

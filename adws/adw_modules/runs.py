@@ -33,8 +33,10 @@ LIVE_RUNS = frozenset({RunState.CLAIMED, RunState.RUNNING, RunState.STOPPING})
 #: Nothing will happen to it any more.
 FINAL_RUNS = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED})
 
+#: A run that undoes a workflow instead of going on with it.
+ROLLBACK = "rollback"
 #: What a run may be for.
-RUN_KINDS = ("start", "resume", "retry", "rollback", "iteration", "cron")
+RUN_KINDS = ("start", "resume", "retry", ROLLBACK, "iteration", "cron")
 
 #: Priorities go from minus this to this.
 MAX_PRIORITY = 1_000_000

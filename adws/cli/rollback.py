@@ -7,7 +7,7 @@ import click
 from adws.adw_modules import rollback_rules
 from adws.adw_modules.rollback import RollbackReport
 from adws.adw_modules.rollback_rules import Wishes
-from adws.cli import arguments, log, main, output
+from adws.cli import arguments, log, looking, main, output
 from adws.cli.answers import who
 
 EXIT_BLOCKED = 1
@@ -24,9 +24,10 @@ EXIT_BLOCKED = 1
 @click.option(
     "--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
 )
+@click.option("--detach", is_flag=True, help="Leave the rollback to a worker (adw worker).")
 @output.json_option
 def rollback(
-    *, adw_id: str, reason: str, dry_run: bool, force: bool, keep_branch: bool, wait: float, as_json: bool
+    *, adw_id: str, reason: str, dry_run: bool, force: bool, keep_branch: bool, wait: float, detach: bool, as_json: bool
 ) -> int:
     """
     Undo everything a workflow made, in a safe order.
@@ -37,6 +38,12 @@ def rollback(
     wishes = Wishes(reason=reason or f"rolled back by {who()}", keep_branch=keep_branch, force=force)
     with main.open_home() as app:
         log.install_for_people(app.settings)
+        if detach and not dry_run:
+            looking.peek(app, adw_id)  # a wrong id queues nothing
+            queued = app.tidy.rollback_runs.queue(adw_id, wishes, by=who(), wait_seconds=wait)
+            text = f"workflow {adw_id} waits for a worker that rolls it back"
+            output.emit({"adw_id": adw_id, "run_id": queued.run_id}, [text, "next: adw worker"], as_json=as_json)
+            return 0
         if dry_run:
             report = app.tidy.rollbacks.plan(adw_id, wishes)
         else:

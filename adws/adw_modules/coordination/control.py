@@ -22,7 +22,7 @@ from adws.adw_modules.interfaces import Ownership, Request, Requests
 from adws.adw_modules.interfaces_engine import Order, RunQueue
 from adws.adw_modules.outcome import Outcome
 from adws.adw_modules.resume_rules import ResumePlan
-from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, NewRun, Run, RunState
+from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, ROLLBACK, NewRun, Run, RunState
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
 from adws.adw_modules.workflow import WorkflowSpec
@@ -207,6 +207,7 @@ class Control:
         which has no definition of its own.
         """
         with self._session(adw_id) as session:
+            self._refuse_while_rolled_back(adw_id)
             if spec is not None:
                 _refuse_second_definition(session.document)
                 session.change(lambda draft: resume_rules.adopt(draft, spec))
@@ -218,6 +219,11 @@ class Control:
             run = self._queue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
+
+    def _refuse_while_rolled_back(self, adw_id: str) -> None:
+        for run in self._runs.of_workflow(adw_id, limit=1):
+            if run.kind == ROLLBACK and run.state not in FINAL_RUNS:
+                raise UsageError(f"workflow {adw_id} is to be rolled back (run {run.run_id}): it does not go on")
 
     def _overtake(self, session: WorkSession) -> None:
         """Answer what was asked of an owner who died over it: what is decided now is newer, but a hint still holds."""
@@ -279,6 +285,7 @@ class Control:
 
     def _judge(self, adw_id: str, by: str, rule: Callable[[WorkSession, Draft], Outcome | None]) -> Applied:
         with self._session(adw_id) as session:
+            self._refuse_while_rolled_back(adw_id)
             phase = session.document.phases[resume_rules.waiting_phase(session.document)].name
             session.change(lambda draft: rule(session, draft))
             state = WorkflowState(session.document.current_state)

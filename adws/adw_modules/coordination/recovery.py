@@ -31,7 +31,7 @@ from adws.adw_modules.interfaces_engine import RunQueue
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.recovery_rules import Action, Claim, Evidence, RecoveryStep, plan_recovery
-from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, NewRun, Run, RunState
+from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, ROLLBACK, NewRun, Run, RunState
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.state_table import ACTIVE_STATES
 
@@ -161,7 +161,7 @@ class Recovery:
         return replace(
             seen,
             state=str(data.get("current_state") or ""),
-            is_rolling_back=data.get("rollback") is not None,
+            is_rolling_back=data.get("rollback") is not None or (run is not None and run.kind == ROLLBACK),
             open_attempt=_open_attempt(data),
             revision=revision if isinstance(revision, int) else 0,
             copied_revision=copied_revision if is_compared else None,

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from adws.adw_modules import attempt_rules, timestamps
 from adws.adw_modules.coordination.keeper import Charge, Keeper
@@ -27,13 +28,17 @@ from adws.adw_modules.errors import (
     StateConflict,
     StateError,
     StateWriteFailed,
+    UsageError,
     WorkflowBusy,
 )
 from adws.adw_modules.interfaces import Clock, Owned, Ownership, Requests
 from adws.adw_modules.interfaces_engine import Order, RunQueue
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RetryAt, Stopped
-from adws.adw_modules.runs import FINAL_RUNS, Run, RunEnd, RunState
+from adws.adw_modules.runs import FINAL_RUNS, ROLLBACK, Run, RunEnd, RunState
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
+
+if TYPE_CHECKING:
+    from adws.adw_modules.rollback import RollbackReport
 
 logger = logging.getLogger("adw.worker")
 
@@ -42,6 +47,9 @@ BUSY_SECONDS = 2.0
 FIRST_BUSY_SECONDS = 0.05
 #: Seconds until a run is tried again that a full disk or a lost database stopped.
 TROUBLE_SECONDS = 30.0
+#: How often a worker takes up a rollback that is blocked, and at most how many seconds apart.
+MAX_ROLLBACKS = 10
+MAX_BLOCKED_SECONDS = 3600.0
 #: Seconds until a run is tried again that there was no room for.
 QUOTA_SECONDS = 60.0
 
@@ -51,6 +59,12 @@ _STOPS = {
     "drain": "its worker was told to end and gave it back",
     "lost_lease": "its worker could not prove any more that the workflow is its own",
 }
+
+
+def cannot_roll_back(run: Run, end: Callable[[RollbackReport], RunEnd]) -> tuple[RollbackReport, Run]:
+    """Refuse the rollback of *run*: whoever put this worker together did not say how."""
+    del end
+    raise UsageError(f"this worker cannot roll back: adw rollback {run.adw_id} does it")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +78,8 @@ class WorkParts:
     requests: Requests
     keeper: Keeper
     admit: Callable[[WorkSession], None] = lambda _session: None  #: raises QuotaExceeded when there is no room for it
+    #: Makes the rollback that a claimed run is for, and ends the run as it is told.
+    roll_back: Callable[[Run, Callable[[RollbackReport], RunEnd]], tuple[RollbackReport, Run]] = cannot_roll_back
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +100,7 @@ class RunWork:
     def work(self, run: Run, *, owning: AbstractContextManager[Owned] | None = None) -> WorkEnd:
         """Work on *run* until it waits, is parked or over; *owning* is the ownership of who owns it already."""
         try:
-            with owning or self._parts.ownership.own(run.adw_id, run=run) as owned:
-                end = self._with(owned, run)
+            end = self._roll_back(run) if run.kind == ROLLBACK else self._go_on(run, owning)
         except WorkflowBusy as exc:
             return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
         except (RunLost, StateConflict, Fenced, OwnershipError) as exc:
@@ -96,10 +111,28 @@ class RunWork:
         except (StateWriteFailed, DatabaseError) as exc:
             return self._later(run, str(exc), seconds=TROUBLE_SECONDS)
         except AdwError as exc:
-            return self.give_up(run, exc)
+            return self._refuse(run, exc) if run.kind == ROLLBACK else self.give_up(run, exc)
         self._answer_latecomers(end)
 
         return end
+
+    def _go_on(self, run: Run, owning: AbstractContextManager[Owned] | None) -> WorkEnd:
+        with owning or self._parts.ownership.own(run.adw_id, run=run) as owned:
+            return self._with(owned, run)
+
+    def _roll_back(self, run: Run) -> WorkEnd:
+        """Undo the workflow; what cannot be undone now is tried again a few times, then a person has to look."""
+        now = self._parts.clock.now()
+        report, ended = self._parts.roll_back(run, lambda report: end_of(run, after_rollback(run, report, now=now)))
+
+        return WorkEnd(run=ended, outcome=after_rollback(run, report, now=now), message=ended.reason)
+
+    def _refuse(self, run: Run, cause: AdwError) -> WorkEnd:
+        """End a rollback that may not be made; the workflow stays as it is."""
+        logger.warning("Not rolled back", extra={"action": "run_failed", "workflow": run.adw_id}, exc_info=cause)
+        ended = self._parts.runs.finish(run, RunState.FAILED, reason=str(cause))
+
+        return WorkEnd(run=ended, outcome=None, message=str(cause))
 
     def _with(self, owned: Owned, run: Run) -> WorkEnd:
         parts = self._parts
@@ -226,13 +259,25 @@ def end_of(run: Run, outcome: Outcome) -> RunEnd:
     return RunEnd(state=final_state(run, outcome), reason=describe(outcome))
 
 
+def after_rollback(run: Run, report: RollbackReport, *, now: datetime) -> Outcome:
+    """Return what comes after the rollback that *run* was for."""
+    if report.is_complete:
+        return Done(state=report.state)
+    left = "; ".join(report.blocked_by)
+    if run.attempts < MAX_ROLLBACKS:
+        seconds = min(MAX_BLOCKED_SECONDS, TROUBLE_SECONDS * 2.0 ** min(max(run.attempts - 1, 0), 16))
+        return RetryAt(phase="the rollback", at=now + timedelta(seconds=seconds), reason=left)
+
+    return Failed(phase="the rollback", reason="BLOCKED", message=f"{left}; adw rollback {run.adw_id} goes on with it")
+
+
 def final_state(run: Run, outcome: Outcome) -> RunState:
     """Return how a run ends with an outcome that nothing follows."""
     if isinstance(outcome, Failed):
         return RunState.FAILED
     if not isinstance(outcome, Done):
         return RunState.STOPPED
-    wanted = WorkflowState.ROLLED_BACK if run.kind == "rollback" else WorkflowState.COMPLETED
+    wanted = WorkflowState.ROLLED_BACK if run.kind == ROLLBACK else WorkflowState.COMPLETED
 
     return RunState.COMPLETED if outcome.state == wanted.value else RunState.STOPPED
 

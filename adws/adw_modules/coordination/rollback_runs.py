@@ -1,0 +1,66 @@
+"""
+Rollbacks that a worker makes: queued as runs like all other work, so that whoever asks need not wait.
+
+A workflow has one unfinished run. One that waits gives way to the rollback; whoever works on one is asked to stop, and
+the rollback is queued when the workflow is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from adws.adw_modules.errors import WorkflowBusy
+from adws.adw_modules.interfaces import Clock, Request, Requests
+from adws.adw_modules.interfaces_engine import RunQueue
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.rollback import RollbackReport, Rollbacks
+from adws.adw_modules.rollback_rules import Wishes
+from adws.adw_modules.runs import ROLLBACK, NewRun, Run, RunEnd, RunState
+
+#: Seconds between two looks whether the owner has let go.
+LOOK_SECONDS = 0.2
+
+
+class RollbackRuns:
+    """Queues rollbacks, and makes those that a worker has claimed."""
+
+    def __init__(self, rollbacks: Rollbacks, *, runs: RunQueue, requests: Requests, clock: Clock) -> None:
+        self._rollbacks = rollbacks
+        self._runs = runs
+        self._requests = requests
+        self._clock = clock
+
+    def queue(self, adw_id: str, wishes: Wishes, *, by: str = "", wait_seconds: float = 30.0) -> Run:
+        """Return the durable run that will roll the workflow back; raise WorkflowBusy when its owner stays at it."""
+        payload: JsonObject = {"reason": wishes.reason, "keep_branch": wishes.keep_branch, "force": wishes.force}
+        until = self._clock.monotonic() + wait_seconds
+        asked: Request | None = None
+        while True:
+            run = self._runs.enqueue(NewRun(adw_id=adw_id, kind=ROLLBACK, payload=payload, asked_by=by))
+            if run.kind == ROLLBACK:
+                return run
+            if run.state is RunState.PENDING:
+                self._runs.ask_to_stop(run.run_id, reason="the workflow is to be rolled back")
+                continue
+            if asked is None:
+                asked = self._requests.ask(adw_id, "rollback", payload=payload, asked_by=by)
+            if self._clock.monotonic() >= until:
+                owner = OwnerRecord.from_text(run.owner)
+                raise WorkflowBusy(adw_id, owner.describe() if owner else "a worker")
+            self._clock.sleep(LOOK_SECONDS)
+
+    def work(self, run: Run, end: Callable[[RollbackReport], RunEnd]) -> tuple[RollbackReport, Run]:
+        """Make the rollback of a claimed run; *end* says what becomes of the run. Raises what `rollback` raises."""
+        return self._rollbacks.work(run, wishes_of(run), end)
+
+
+def wishes_of(run: Run) -> Wishes:
+    """Return what whoever queued a rollback asked for."""
+    reason = str(run.payload.get("reason") or "") or f"rolled back by {run.asked_by or 'a worker'}"
+
+    return Wishes(
+        reason=reason,
+        keep_branch=run.payload.get("keep_branch") is True,
+        force=run.payload.get("force") is True,
+    )
