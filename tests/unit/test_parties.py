@@ -356,25 +356,38 @@ def test_a_trial_that_is_answered_lets_the_others_in_before_its_end(world):
     world.parties.may_begin(ONE, BUILD)
     assert world.others.may_begin(TWO, BUILD) is not None
 
-    news = world.parties.answered(ONE, BUILD)
+    world.parties.answered(ONE, BUILD)
 
-    assert [one.event_type for one in news] == ["breaker_closed"]
     assert world.others.may_begin(TWO, BUILD) is None
-    world.parties.settle(ONE, BUILD, failed("server"))
+    news = world.parties.settle(ONE, BUILD, failed("server"))
+    assert [one.event_type for one in news] == ["breaker_closed"]
     assert world.breakers.get("anthropic").row.failures == 1, "how it ends still counts"
 
 
 def test_while_a_breaker_is_closed_only_the_end_of_an_attempt_counts(world):
     for _ in range(2):
         world.parties.may_begin(ONE, BUILD)
-        assert world.parties.answered(ONE, BUILD) == ()
+        world.parties.answered(ONE, BUILD)
         world.parties.settle(ONE, BUILD, failed("overloaded"))
 
     assert world.state("anthropic") is CircuitState.OPEN, "it began to answer, and failed, twice in a row"
 
 
 def test_an_attempt_without_a_permit_can_be_answered_too(world):
-    assert world.parties.answered(ONE, BUILD) == ()
+    world.parties.answered(ONE, BUILD)
+
+    assert world.parties.settle(ONE, BUILD, None) == ()
+
+
+def test_news_of_an_attempt_that_was_let_go_are_told_by_no_later_one(world):
+    world.open()
+    world.clock.advance(60.0)
+    world.parties.may_begin(ONE, BUILD)
+    world.parties.answered(ONE, BUILD)
+
+    world.parties.let_go(ONE)
+
+    assert world.parties.settle(ONE, BUILD, None) == ()
 
 
 # --- letting go ------------------------------------------------------------------------------------------------
@@ -414,7 +427,7 @@ def test_a_database_that_goes_away_during_an_attempt_ends_nothing(world, monkeyp
     monkeypatch.setattr(world.store, "read", Broken().read)
 
     with caplog.at_level(logging.WARNING, logger="adw.engine"):
-        assert world.parties.answered(ONE, BUILD) == ()
+        world.parties.answered(ONE, BUILD)
         world.parties.let_go(ONE)
 
     assert [record.action for record in caplog.records] == ["breakers_unusable"] * 2

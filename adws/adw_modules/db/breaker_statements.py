@@ -14,7 +14,7 @@ FROM breakers WHERE name = :name
 BREAKER_TAKE = BREAKER_READ + "{row_lock}"
 BREAKERS_ALL = """
 SELECT name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at
-FROM breakers ORDER BY name
+FROM breakers
 """
 #: Makes the row that `BREAKER_TAKE` locks; of two who begin at once one makes it.
 BREAKER_BEGIN = """

@@ -36,7 +36,7 @@ class DatabaseBreakers:
         with self._database.read() as session:
             found = session.all(sql.BREAKERS_ALL)
 
-        # The server's own order depends on its language.
+        # Not by the database: the order of a server depends on its language.
         return tuple(sorted(map(to_breaker, found), key=lambda row: row.name))
 
     def change(self, name: str, rule: Callable[[BreakerRow], BreakerRow]) -> BreakerRow:

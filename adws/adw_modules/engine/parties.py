@@ -148,6 +148,7 @@ class Parties:
         self._scrub = scrub
         self._shipping = (*((GITHUB,) if forge == GITHUB else ()), *((GIT,) if has_remote else ()))
         self._permits: dict[tuple[str, str], dict[str, Permit]] = {}  #: (workflow, phase) -> party -> its permit
+        self._news: dict[tuple[str, str], list[BreakerNews]] = {}  #: what is not told yet
         self._guard = threading.Lock()
 
     def parties_of(self, phase: PhaseSpec) -> tuple[str, ...]:
@@ -190,13 +191,12 @@ class Parties:
 
         return None
 
-    def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> tuple[BreakerNews, ...]:
+    def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
         """
         Say, while an attempt runs, that its parties answer: others need not wait for the end of a long trial.
 
-        The attempt keeps its permits; how it ends is still counted.
+        The attempt keeps its permits, and how it ends is still counted; `settle` tells what this did to breakers.
         """
-        news: list[BreakerNews] = []
         with self._guard:
             held = self._permits.get((document.adw_id, phase.name), {})
         try:
@@ -205,12 +205,10 @@ class Parties:
                 # While it is closed only the end counts: who begins to answer and then fails is a party that fails.
                 if breaker.state is not CircuitState.HALF_OPEN or breaker.record_success(permit) is None:
                     continue
-                news.append(_news(breaker, CircuitState.CLOSED, ""))
+                self._news.setdefault((document.adw_id, phase.name), []).append(_news(breaker, CircuitState.CLOSED, ""))
                 held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
         except DatabaseError as exc:
             _warn(exc)
-
-        return tuple(news)
 
     def settle(self, document: WorkflowDocument, phase: PhaseSpec, facts: ErrorFacts | None) -> tuple[BreakerNews, ...]:
         """
@@ -220,7 +218,7 @@ class Parties:
         not settled but `let_go`.
         """
         held = self._taken(document, phase)
-        news: list[BreakerNews] = []
+        news = self._news.pop((document.adw_id, phase.name), [])
         try:
             for party in self.parties_of(phase):
                 breaker = self._breakers.get(party)
@@ -237,6 +235,8 @@ class Parties:
         with self._guard:
             mine = [key for key in self._permits if key[0] == document.adw_id]
             held = [self._permits.pop(key) for key in mine]
+            for key in mine:
+                self._news.pop(key, None)
         for permits in held:
             self._give_back(permits)
 
