@@ -138,6 +138,7 @@ def test_an_empty_home_gets_everything_back(place, other, archive):
     place.change(A, branch_name="adw/b")
     with place.open() as app:
         app.requests.ask(A, "pause")
+        app.checkpoints.add("one", "task", '{"step": 3}', step_name=None, keep=9)
     made = place.back_up(archive)
     assert (made.workflows, made.events, made.has_database, made.note) == (2, 3, True, "")
 
@@ -150,6 +151,7 @@ def test_an_empty_home_gets_everything_back(place, other, archive):
     with other.open() as app:
         assert app.locks.verify(43, B, "octo/cat")
         assert [request.kind for request in app.requests.open_for(A)] == ["pause"], "the database came as a whole"
+        assert app.checkpoints.latest("task").data == {"step": 3}
         assert app.database.integrity_problems() == []
     other.change(A, branch_name="adw/c")
     assert other.document(A).branch_name == "adw/c"

@@ -98,6 +98,9 @@ def world(tmp_path):
 
 
 def test_the_first_attempt_finds_no_file(world):
+    world.file(1).parent.mkdir(parents=True)
+    world.file(1).write_text('{"of": "an earlier try at this attempt, which was never recorded"}')
+
     world.run('test ! -e "$ADW_CHECKPOINT_FILE" && echo none')
 
     assert world.said == ["none"]
