@@ -52,8 +52,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "max_retries": _RETRIES,
         "retries_granted": _RETRIES,
         "reworks": "adw counts it; raise max_reworks to allow more",
-        "doctor_calls": "adw counts it",
-        "replans": "adw counts it",
         "replans": "adw counts it; adw resume ID --from PHASE plans again as you decide",
         "doctor_calls": "adw counts it; how often the doctor is asked has a limit for the whole workflow",
         "phases": "attempts are recorded by who makes them; adw retry ID tries one again",
