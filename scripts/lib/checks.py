@@ -81,9 +81,10 @@ def pure_files() -> list[str]:
     contracts = _settings()["tool"]["importlinter"]["contracts"]
     (house,) = [contract for contract in contracts if contract["name"] == HOUSE_CONTRACT]
     rooms = [room for layer in house["layers"][-2:] for room in re.findall(r"\w+", layer)]
-    files = [Path("adws/adw_modules") / f"{room}.py" for room in rooms]
+    house = ROOT / "adws/adw_modules"
+    files = [file for room in rooms for file in (house / f"{room}.py", *sorted((house / room).glob("*.py")))]
 
-    return [str(file) for file in files if (ROOT / file).exists()]
+    return [str(file.relative_to(ROOT)) for file in files if file.exists()]
 
 
 def _settings() -> dict[str, dict[str, dict[str, object]]]:

@@ -1,8 +1,9 @@
 """
 aider: plain text instead of events, and exit code 0 even when the model never answered.
 
-The evidence is the line about tokens that follows each answer; an error of the model's library, at the start of a line,
-stands until the next such line. Conversations are not gone on with: what was done is in the commits.
+The evidence is the line about tokens that follows each answer, of which there may be several; an error of the model's
+library, at the start of a line, stands until the next such line. Conversations are not gone on with: what was
+done is in the commits.
 """
 
 from __future__ import annotations
@@ -115,7 +116,6 @@ class Parser:
         sent, written, read, received = (_count(part) for part in found.groups()[:4])
         self._reading = replace(
             self._reading,
-            has_result=True,
             is_error=False,
             subtype="",
             text="",
@@ -173,8 +173,11 @@ def _number(text: str) -> float:
 
 def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
     """Return why it failed, None when nothing speaks against its success."""
+    if not reading.turns:
+        return verdict.failure(reading, end, tool="aider")
+
     # What it writes after the model answered is mostly the answer, which says nothing about a failure.
-    return verdict.failure(reading, replace(end, tail="") if reading.turns else end, tool="aider")
+    return verdict.failure(replace(reading, has_result=True), replace(end, tail=""), tool="aider")
 
 
 PROFILE = AgentProfile(

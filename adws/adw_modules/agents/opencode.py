@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from adws.adw_modules import server_wait
@@ -34,6 +35,8 @@ _PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 #: What a tool says that was not allowed; "permission denied" alone is what a file system says.
 _REFUSED = re.compile(r"rejected permission|a rule which prevents", re.IGNORECASE)
+#: The name of a state, not of a failure: a step has begun, or asked for tools, and the model did not stop yet.
+_UNFINISHED = "unfinished"
 #: Why a step ended that is no good end -> the name of the failure.
 _BAD_REASONS: Mapping[str, str] = MappingProxyType({"length": "max_output_tokens", "content-filter": "refused"})
 
@@ -72,7 +75,7 @@ class Parser(JsonLines):
 
     def _step_start(self, event: Event) -> str:
         self._named(event)
-        self.note(has_result=False, is_error=False, subtype="", http_status=None)
+        self.note(is_error=False, subtype=_UNFINISHED, http_status=None)
 
         return ""
 
@@ -96,8 +99,7 @@ class Parser(JsonLines):
         costs = [cost for _, cost in self._steps.values() if cost is not None]
         reason = text_at(part, "reason")
         self.note(
-            has_result=reason == "stop",
-            subtype=_BAD_REASONS.get(reason, ""),
+            subtype="" if reason == "stop" else _BAD_REASONS.get(reason, _UNFINISHED),
             tokens=added([tokens for tokens, _ in self._steps.values()]),
             cost_usd=sum(costs) if costs else None,
             turns=len(self._steps),
@@ -136,7 +138,10 @@ def _tokens(counts: Event) -> TokenUsage:
 
 def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
     """Return why it failed, None when nothing speaks against its success."""
-    return verdict.failure(reading, end, tool="opencode")
+    is_open = reading.subtype == _UNFINISHED
+    seen = replace(reading, has_result=reading.turns > 0 and not is_open, subtype="" if is_open else reading.subtype)
+
+    return verdict.failure(seen, end, tool="opencode")
 
 
 PROFILE = AgentProfile(

@@ -360,8 +360,16 @@ def test_steps_of_opencode_add_up_and_none_counts_twice():
 
     assert reading.cost_usd == 0.75
     assert reading.tokens == TokenUsage(input=30, output=21, cache_read=9, cache_write=3)
-    assert (reading.turns, reading.has_result) == (3, False)
+    assert reading.turns == 3
+    assert klass("opencode", [step("p-1", 0.25)]) == "bad_output"
     assert read("opencode", [step("p-1", "free")]).cost_usd is None
+
+
+@pytest.mark.parametrize("code", [143, 1])
+def test_a_step_of_opencode_that_was_cut_off_is_not_what_ended_it(code):
+    begun = [event(type="step_start", sessionID="ses_1"), OPENCODE_DONE, event(type="step_start", sessionID="ses_1")]
+
+    assert klass("opencode", begun, AgentEnd(exit_code=code)) == ("killed" if code == 143 else "failed")
 
 
 def test_a_file_that_the_system_protects_is_no_refusal_of_opencode():
@@ -394,7 +402,7 @@ def test_a_file_that_the_system_protects_is_no_refusal_of_opencode():
 def test_counts_of_aider_are_read(line, tokens, cost):
     reading = read("aider", [line])
 
-    assert (reading.tokens, reading.cost_usd, reading.has_result) == (tokens, cost, True)
+    assert (reading.tokens, reading.cost_usd, reading.turns) == (tokens, cost, 1)
 
 
 def test_aider_says_its_version_and_its_first_model():
