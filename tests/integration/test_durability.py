@@ -12,12 +12,16 @@ import pytest
 from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry
 from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.db import opening, schema_version, sqlite, upgrade
 from adws.adw_modules.db.breakers import DatabaseBreakers
 from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
+from adws.adw_modules.db.sqlite import SqliteDatabase
+from adws.adw_modules.document import PhaseRecord
 from adws.adw_modules.errors import RetriesExhausted
 from adws.adw_modules.redaction import MASK, Redactor
 from adws.adw_modules.retry_handler import RetryManager, RetryPolicy
 from adws.testing import FakeClock
+from tests.contracts.worlds import FIRST, database_world, make_document, make_owner
 
 BROKEN = ConnectionError("connection reset by peer")
 THREE = RetryPolicy(max_attempts=3, backoff_base_seconds=0.1, jitter=False)
@@ -163,3 +167,30 @@ def test_secrets_are_taken_out_of_what_is_stored(database):
     manager.save_checkpoint("task", {"said": f"the key is {secret}"})
 
     assert manager.load_checkpoint("task") == {"said": f"the key is {MASK}"}
+
+
+def test_a_workflow_from_before_checkpoints_keeps_its_attempts_and_may_have_checkpoints(empty_database_url, clock):
+    """
+    The new table changes nothing about what is there: a phase that was to be tried once is tried once.
+    """
+    database = opening.connect(empty_database_url, clock=clock)
+    try:
+        if isinstance(database, SqliteDatabase):
+            sqlite.make_file(database.path)
+        with upgrade.engine(database).connect() as connection, connection.begin():
+            upgrade.run_steps(connection, database.name, target="0003")
+        world = database_world(database, clock)
+        world.registry.register(make_document(), make_owner(), ttl_seconds=30.0)
+        world.store.create(make_document(phases=[PhaseRecord(name="build", state="building", max_attempts=1)], fence=1))
+
+        done = opening.upgrade(database)
+
+        assert (done.found, done.now) == ("0003", schema_version.HEAD)
+        (build,) = world.store.load(FIRST).document.phases
+        assert (build.max_attempts, build.attempts_used) == (1, 0)
+        manager = CheckpointManager(DatabaseCheckpoints(database, clock=clock), clock=clock)
+        assert manager.load_checkpoint(f"{FIRST}/build") is None
+        manager.save_checkpoint(f"{FIRST}/build", {"step": 1}, fence=1)
+        assert manager.load_checkpoint(f"{FIRST}/build") == {"step": 1}
+    finally:
+        database.close()
