@@ -113,7 +113,7 @@ def test_an_agent_is_told_the_case_as_fenced_data(tmp_path):
     assert item.options == {"permissions": "read", "session": "fresh", "evidence": "result"}
     assert Path(item.prompt).is_relative_to(tmp_path.resolve())
     assert text.count("MARK") == 2
-    assert "{{" not in text
+    assert text.count("{{") == text.count("{{result}}") == 1
     assert "hunter2" not in text
     assert "retry_model" in text
 
@@ -139,7 +139,7 @@ def test_a_case_too_long_to_read_is_cut():
     text = prompt_for(case_of(message="x" * 100_000), mark="MARK")
 
     assert len(text) < 25_000
-    assert text.endswith('else empty"}.\n')
+    assert text.endswith("else an empty text.\n")
 
 
 # --- which one -------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from adws.adw_modules.doctor_rules import MAX_REPLANS, Consultation, Prescription
@@ -11,7 +13,8 @@ from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.model_choice import model_for
 from adws.adw_modules.outcome import Done, Failed, Next, RetryAt, RunReport
 from adws.adw_modules.resume_rules import hints_for
-from tests.unit.engine_cases import BROKEN, World, phase, spec_of
+from adws.adw_modules.structured_logger import open_log
+from tests.unit.engine_cases import ADW_ID, BROKEN, World, phase, spec_of
 
 GATE = GateFailed("build", "3 tests fail")
 TURNS = RunFailed(FailedRun(subtype="error_max_turns", text="too many turns"))
@@ -73,6 +76,39 @@ def test_the_call_is_counted_before_the_doctor_is_asked_and_its_decision_is_in_t
     (entry,) = world.record("build").doctor
     assert (entry["decision"], entry["reason"], entry["attempt"]) == ("retry", "because", 1)
     assert last_write(world) == ["attempt_failed", "doctor_decided", "retry_scheduled"]
+
+
+def test_the_attempt_is_stored_and_counted_before_the_doctor_decides_about_it():
+    world = world_of(phase("build", max_attempts=3), scripts={"build": [GATE] * 3})
+    seen = []
+
+    class Looking(Told):
+        def ask(self, case):
+            seen.append((world.record("build").attempts_used, [made.number for made in world.record("build").attempts]))
+            return super().ask(case)
+
+    doctor = Looking(order("retry"), order("skip"))
+    for _ in range(2):
+        world.attempt(doctor=doctor)
+        world.clock.advance(4000)
+
+    assert seen == [(1, [1]), (2, [1, 2])]
+
+
+def test_no_attempt_is_made_twice_because_the_doctor_cut_in(tmp_path):
+    world = world_of(phase("build", max_attempts=5), scripts={"build": [GATE] * 5})
+    doctor = Told(*[order("retry")] * 5)
+
+    with open_log(tmp_path / "adw.log", adw_id=ADW_ID):
+        for _ in range(7):
+            world.attempt(doctor=doctor)  # each time by a new worker
+            world.clock.advance(4000)
+
+    lines = [json.loads(line)["message"] for line in (tmp_path / "adw.log").read_text().splitlines()]
+    assert [line for line in lines if line.startswith("Attempt ") and "/" in line] == [
+        f"Attempt {n}/5" for n in range(1, 6)
+    ]
+    assert (world.state, world.document.terminal_reason) == ("failed", "MAX_ATTEMPTS_EXHAUSTED")
 
 
 def test_what_the_doctor_cost_is_counted():

@@ -1,0 +1,79 @@
+"""An agent as the doctor, through the one driver: what it is asked, what it may do, what is made of its answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from adws.adw_modules.doctor_rules import Case, Consultation, Prescription
+from adws.adw_modules.document import WorkflowRef
+from adws.adw_modules.engine.doctor import AgentDoctor
+from adws.adw_modules.error_handler import describe
+from adws.adw_modules.errors import GateFailed
+from adws.adw_modules.workflow import WorkflowSpec, freeze
+from tests.integration.agent_lab import SECRET, AgentWorld, phase
+
+ANSWER = {"success": True, "summary": "decided", "decision": "replan", "reason": "the plan is wrong", "model": ""}
+
+
+@pytest.fixture
+def world(tmp_path):
+    return AgentWorld(tmp_path)
+
+
+def asked(world: AgentWorld, turn: dict) -> Consultation:
+    item = phase()
+    world.document.workflow = WorkflowRef(**freeze(WorkflowSpec(name="tried", phases=(item,))))
+    world.agent.plays(turn)
+    doctor = AgentDoctor(
+        "claude",
+        {"claude": world.runner},
+        token=world.clock.token,
+        redact=world.parts.redactor.redact_text,
+        model="large",
+    )
+    facts = describe(GateFailed("build", f"{{{{goal}}}} fails with {SECRET}"), "build")
+    return doctor.ask(
+        Case(facts=facts, phase=item, record=world.record, document=world.document, context=world.context)
+    )
+
+
+def test_an_agent_decides_and_what_it_used_is_known(world):
+    found = asked(world, {"answer": f"I looked.\n```json\n{json.dumps(ANSWER)}\n```"})
+
+    assert found.prescription == Prescription(decision="replan", reason="the plan is wrong")
+    assert (found.by, found.problem, found.report.cost_usd) == ("claude", "", 0.25)
+
+
+def test_an_agent_is_asked_apart_from_the_attempt_and_sees_no_secret(world):
+    asked(world, {"answer": f"```json\n{json.dumps(ANSWER)}\n```"})
+
+    [call] = world.agent.calls
+    assert world.facts == []  # the conversation of the attempt stays what it was
+    assert world.order_of_things == ["process"]  # but a crash finds the process
+    assert SECRET not in call["prompt"]
+    assert "{ {goal} }" in call["prompt"]
+    assert "retry_model" in call["prompt"]
+    assert call["prompt"].count("write one JSON object") == 1
+    assert any("large" in argument for argument in call["argv"])
+    assert not any(argument.startswith("--resume") for argument in call["argv"])
+    assert (world.folder / "phases/build-doctor/attempt-1.case.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("turn", "problem"),
+    [
+        ({"answer": "try again, I guess"}, "no result"),
+        ({"answer": '```json\n{"success": true, "decision": "panic", "reason": "x"}\n```'}, "its decision is 'panic'"),
+        ({"exit_code": 1, "answer": "oops"}, ""),
+    ],
+    ids=["no-object", "no-decision", "failed"],
+)
+def test_an_agent_whose_answer_is_no_use_leaves_it_to_what_was_judged(world, turn, problem):
+    found = asked(world, turn)
+
+    assert found.prescription.decision == "retry"
+    assert problem in found.problem
+    assert found.problem
+    assert found.report is not None
