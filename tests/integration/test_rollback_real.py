@@ -187,11 +187,14 @@ class _Watched:
         return call
 
 
-def test_ten_workflows_made_and_rolled_back_at_once_leave_nothing(make_home):
+@pytest.mark.postgres
+def test_ten_workflows_made_and_rolled_back_at_once_leave_nothing(tmp_path, new_pg_url):
     """
     Ten processes make a worktree, a branch, a pull request and ports each; ten others roll them back.
+
+    The same on SQLite, by the commands themselves, is in tests/acceptance/test_ten_at_once.py.
     """
-    lab = make_home()
+    lab = TidyHome(tmp_path.resolve() / "home", database=new_pg_url())
     ids = [f"{number:08x}" for number in range(10)]
 
     def at_once(work) -> None:
