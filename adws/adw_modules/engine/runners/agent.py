@@ -8,20 +8,29 @@ loses nothing; one that the agent does not know any more is replaced by a fresh 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import agent_options, agent_sessions, cost_rules, durable_file, prompt_text
-from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage, Usage
-from adws.adw_modules.agent_options import AgentOptions
+from adws.adw_modules.agent import AgentProfile, AgentReading, AgentTask, TokenUsage
 from adws.adw_modules.agent_preflight import AgentPreflight, variables_of
 from adws.adw_modules.agent_sessions import Conversation
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.cost_rules import Allowance, BudgetWatch, CostOf
 from adws.adw_modules.engine.budget_orders import BUDGET, BudgetOrders
+from adws.adw_modules.engine.runners.agent_job import (
+    Job,
+    Listener,
+    Spoken,
+    digest,
+    failure_of,
+    is_lost,
+    refusal_of,
+    rules_of,
+    situation_of,
+)
 from adws.adw_modules.engine.runners.agent_result import AgentFolder, answered_result, first_line, verdict_problem
 from adws.adw_modules.engine.runners.phase_files import OWN_SECRETS, environment, read_result, told
 from adws.adw_modules.engine.runners.phase_result import report_of
@@ -34,16 +43,14 @@ from adws.adw_modules.outcome import RunReport, Suspended
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.process_run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process
 from adws.adw_modules.process_tree import GRACE_SECONDS
-from adws.adw_modules.prompt_files import Prompt, PromptFiles
-from adws.adw_modules.prompt_text import PromptFacts, Situation
+from adws.adw_modules.prompt_files import PromptFiles
+from adws.adw_modules.prompt_text import PromptFacts
 from adws.adw_modules.redaction import Redactor
 from adws.adw_modules.workflow import AGENT, AGENTS, PhaseSpec
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
+    from adws.adw_modules.document import AttemptRecord, WorkflowDocument
 
-#: Most bytes of a rules file that are read for its hash.
-MAX_RULES_BYTES = 1 << 20
 #: What git is told in the environment of every agent: it asks nobody for a password, uses no stored one, and what it
 #: writes is safe when it says so.
 GIT_VARIABLES: Mapping[str, str] = {
@@ -87,42 +94,6 @@ class AgentParts:
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Job:
-    """One attempt."""
-
-    profile: AgentProfile
-    options: AgentOptions
-    phase: PhaseSpec
-    context: PhaseContext
-    record: PhaseRecord
-    files: AttemptFiles
-    folder: AgentFolder
-    prompt: Prompt
-    base: str  #: what the work is compared with, "" without a repository
-
-    @property
-    def evidence(self) -> str:
-        return agent_options.evidence_of(self.phase)
-
-    @property
-    def plan_file(self) -> str:
-        document = self.context.document
-        number = f"issue-{document.issue_number}-" if document.issue_number is not None else ""
-
-        return document.plan_file or f"specs/{number}adw-{document.adw_id}-plan.md"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Spoken:
-    """What came of one start of the agent."""
-
-    end: ProcessEnd
-    reading: AgentReading
-    usage: Usage
-    failure: FailedRun | None
-
-
 class AgentRunner:
     """Runs phases with agents; implements `Runner`, for every agent under its own name."""
 
@@ -164,20 +135,20 @@ class AgentRunner:
         job = self._job(phase, context)
         known = self._known(job)
         spoken = self._speak(job, known)
-        if known is not None and _is_lost(spoken):
+        if known is not None and is_lost(spoken):
             context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
             context.record_agent({"lost_session": known.session_id})
             spoken = self._speak(job, None, is_handed_over=True)
 
         return self._report(job, spoken)
 
-    def _job(self, phase: PhaseSpec, context: PhaseContext) -> _Job:
+    def _job(self, phase: PhaseSpec, context: PhaseContext) -> Job:
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
         files.make_folder()
         files.discard("result.json")
         record = next(one for one in context.document.phases if one.name == context.phase)
 
-        return _Job(
+        return Job(
             profile=self.profile(phase.runner),
             options=agent_options.read_options(phase),
             phase=phase,
@@ -189,7 +160,7 @@ class AgentRunner:
             base=agent_sessions.base_of(record, default=context.base),
         )
 
-    def _known(self, job: _Job) -> Conversation | None:
+    def _known(self, job: Job) -> Conversation | None:
         if not job.profile.capabilities.resumes or job.options.session == "fresh":
             return None
 
@@ -197,7 +168,7 @@ class AgentRunner:
 
     # --- one start ---------------------------------------------------------------------------------------------
 
-    def _speak(self, job: _Job, known: Conversation | None, *, is_handed_over: bool = False) -> _Spoken:
+    def _speak(self, job: Job, known: Conversation | None, *, is_handed_over: bool = False) -> Spoken:
         """Start the agent, in the conversation *known* or in a new one, and return what came of it."""
         prompt_file = self._write_prompt(job, known, is_handed_over=is_handed_over)
         before = cost_rules.totals_before(job.context.document, known.session_id if known else "")
@@ -212,16 +183,16 @@ class AgentRunner:
             billing=self._parts.billing,
         )
         job.context.record_agent(self._facts(job, task, prompt_file))
-        listener = _Listener(job, watch, session_id=task.session_id)
+        listener = Listener(job, watch, session_id=task.session_id)
         end = self._start(job, task, listener, watch)
         reading = listener.reading
         if watch.blind:
             job.context.say(watch.blind)
 
-        return _Spoken(end=end, reading=reading, usage=watch.usage, failure=_failure(job.profile, reading, end))
+        return Spoken(end=end, reading=reading, usage=watch.usage, failure=failure_of(job.profile, reading, end))
 
     def _task(
-        self, job: _Job, known: Conversation | None, prompt_file: Path, allowed: Allowance | None, *, spent: float
+        self, job: Job, known: Conversation | None, prompt_file: Path, allowed: Allowance | None, *, spent: float
     ) -> AgentTask:
         able = job.profile.capabilities
         fresh = agent_sessions.new_session_id(self._parts.clock.token()) if able.chooses_session else ""
@@ -243,7 +214,7 @@ class AgentRunner:
             arguments=job.options.arguments,
         )
 
-    def _start(self, job: _Job, task: AgentTask, listener: _Listener, watch: BudgetWatch) -> ProcessEnd:
+    def _start(self, job: Job, task: AgentTask, listener: Listener, watch: BudgetWatch) -> ProcessEnd:
         parts, able = self._parts, job.profile.capabilities
 
         return run_process(
@@ -267,7 +238,7 @@ class AgentRunner:
             saw_result=lambda: listener.reading.has_result,
         )
 
-    def _environment(self, job: _Job) -> dict[str, str]:
+    def _environment(self, job: Job) -> dict[str, str]:
         parts, context = self._parts, job.context
         names = (*variables_of(job.profile, parts.env), *parts.env_names, *job.phase.env)
 
@@ -281,7 +252,7 @@ class AgentRunner:
 
     # --- the prompt --------------------------------------------------------------------------------------------
 
-    def _write_prompt(self, job: _Job, known: Conversation | None, *, is_handed_over: bool) -> Path:
+    def _write_prompt(self, job: Job, known: Conversation | None, *, is_handed_over: bool) -> Path:
         document, issue = job.context.document, job.context.document.issue
         facts = PromptFacts(
             mark=self._parts.clock.token(),
@@ -299,13 +270,13 @@ class AgentRunner:
             wants_result=job.evidence == "result",
             results=job.context.results,
             hints=job.context.hints,
-            situation=_situation(job, known, is_handed_over=is_handed_over),
+            situation=situation_of(job, known, is_handed_over=is_handed_over),
         )
         text = prompt_text.build(job.prompt.text, facts)
 
         return job.files.write("prompt.md", self._parts.redactor.redact_text(text).encode("utf-8", "replace"))
 
-    def _facts(self, job: _Job, task: AgentTask, prompt_file: Path) -> JsonObject:
+    def _facts(self, job: Job, task: AgentTask, prompt_file: Path) -> JsonObject:
         """Return what is kept with the attempt before the agent starts."""
         return {
             "name": job.profile.name,
@@ -318,16 +289,16 @@ class AgentRunner:
             "prompt": {
                 "name": job.prompt.name,
                 "source": job.prompt.source,
-                "template_sha256": _digest(job.prompt.text.encode()),
-                "sha256": _digest(prompt_file.read_bytes()),
+                "template_sha256": digest(job.prompt.text.encode()),
+                "sha256": digest(prompt_file.read_bytes()),
                 "file": job.files.relative(prompt_file),
             },
-            "rules": _rules(job.profile, task.cwd),
+            "rules": rules_of(job.profile, task.cwd),
         }
 
     # --- after -------------------------------------------------------------------------------------------------
 
-    def _report(self, job: _Job, spoken: _Spoken) -> RunReport | Suspended:
+    def _report(self, job: Job, spoken: Spoken) -> RunReport | Suspended:
         order = spoken.end.ordered
         if order is not None and order.kind != BUDGET:
             return Suspended(reason=order.kind, usage=spoken.usage)
@@ -345,7 +316,7 @@ class AgentRunner:
             output_files=job.files.existing(),
         )
 
-    def _verdict(self, job: _Job, spoken: _Spoken) -> RunReport:
+    def _verdict(self, job: Job, spoken: Spoken) -> RunReport:
         """Return the report of a success; raise RunFailed for what is none."""
         order = spoken.end.ordered
         if order is not None:
@@ -361,18 +332,18 @@ class AgentRunner:
 
         return replace(report, summary=f"{report.summary} (ended what it left running: {left})") if left else report
 
-    def _result(self, job: _Job, reading: AgentReading) -> JsonObject:
+    def _result(self, job: Job, reading: AgentReading) -> JsonObject:
         """Return what the agent gave back, {} for nothing; raise RunFailed when it cannot be read."""
         job.folder.keep(job.files)
         found = read_result(job.files, redactor=self._parts.redactor)
 
         return found or (answered_result(reading) if job.evidence == "result" else reading.structured or {})
 
-    def _look_for_evidence(self, job: _Job, spoken: _Spoken, result: JsonObject) -> None:
+    def _look_for_evidence(self, job: Job, spoken: Spoken, result: JsonObject) -> None:
         """Raise RunFailed when what the phase is for cannot be seen."""
         wrong = verdict_problem(result) if job.evidence == "result" else None
         if wrong is not None:
-            raise RunFailed(_denied(spoken) or wrong)
+            raise RunFailed(refusal_of(spoken) or wrong)
         if job.evidence != "change":
             return
         if not job.base:
@@ -380,9 +351,11 @@ class AgentRunner:
         elif not self._parts.has_changed(job.context.cwd, job.base):
             said = first_line(spoken.reading.text) or "nothing"
             text = f"{job.profile.name} said that it worked, but nothing changed since {job.base[:12]}; it said: {said}"
-            raise RunFailed(_denied(spoken) or FailedRun(subtype="no_effect", text=text, tool=job.profile.name), text)
+            raise RunFailed(
+                refusal_of(spoken) or FailedRun(subtype="no_effect", text=text, tool=job.profile.name), text
+            )
 
-    def _note_plan(self, job: _Job) -> None:
+    def _note_plan(self, job: Job) -> None:
         """Write down where the plan is, for the phases that follow."""
         effects, document = job.context.effects, job.context.document
         if job.phase.state != "planning" or effects is None or document.plan_file == job.plan_file:
@@ -437,89 +410,3 @@ class AgentRunner:
         )
 
         return Harvest(report=report, agent={"session_id": session_id} if session_id else {})
-
-
-class _Listener:
-    """Hears what the agent says while it works: for people, for the record, for the budget."""
-
-    def __init__(self, job: _Job, watch: BudgetWatch, *, session_id: str) -> None:
-        self._job = job
-        self._watch = watch
-        self._parser = job.profile.parser()
-        self._session_id = session_id
-        self._version = ""
-
-    @property
-    def reading(self) -> AgentReading:
-        return self._parser.reading
-
-    def line(self, stream: str, line: str) -> None:
-        shown = self._parser.line(line) if stream == "stdout" else line
-        for part in shown.splitlines():
-            self._job.context.say(part)
-        reading = self.reading
-        self._watch.take(reading)
-        if (reading.session_id, reading.version) != (self._session_id, self._version) and reading.session_id:
-            self._session_id, self._version = reading.session_id, reading.version
-            self._job.context.record_agent({"session_id": reading.session_id, "version": reading.version})
-
-
-def _failure(profile: AgentProfile, reading: AgentReading, end: ProcessEnd) -> FailedRun | None:
-    """Return why the agent failed, as far as its own words and its end tell; None when nothing speaks against it."""
-    if end.ordered:
-        return None
-    seen = AgentEnd(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, tail=end.tail)
-    failure = profile.failure(reading, seen)
-    if failure is not None and failure.subtype != "denied":
-        return failure
-    if profile.capabilities.tells_result and not reading.has_result:
-        return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
-    if end.survivors:
-        what = f"what it started could not be ended: {', '.join(end.survivors)}"
-        return FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=profile.name)
-
-    return failure
-
-
-def _is_lost(spoken: _Spoken) -> bool:
-    """Say whether the agent did nothing because it does not know the conversation."""
-    failure = spoken.failure
-
-    return failure is not None and agent_sessions.is_unknown_session(failure) and not spoken.reading.tokens.total
-
-
-def _denied(spoken: _Spoken) -> FailedRun | None:
-    """Return the refusal that may be why nothing was done."""
-    return spoken.failure if spoken.failure is not None and spoken.failure.subtype == "denied" else None
-
-
-def _situation(job: _Job, known: Conversation | None, *, is_handed_over: bool) -> Situation:
-    before = agent_sessions.newest_before(job.record)
-    error, report = (before.error or {}, before.report or {}) if before else ({}, {})
-
-    return Situation(
-        is_resumed=known is not None,
-        is_handed_over=is_handed_over or (known is None and agent_sessions.had_session(job.record)),
-        attempt=job.context.attempt_number,
-        ended=before.status if before else "",
-        trouble=str(error.get("message") or ""),
-        last_words=str(report.get("summary") or ""),
-    )
-
-
-def _rules(profile: AgentProfile, cwd: Path) -> JsonObject:
-    """Return the hashes of the files of the repository that tell the agent how to work."""
-    found: JsonObject = {}
-    for name in profile.rules_files:
-        try:
-            found[name] = _digest(durable_file.read_file(str(cwd / name), max_bytes=MAX_RULES_BYTES)[0])
-        except FileNotFoundError:
-            continue
-        except (StateError, OSError, durable_file.TooLarge) as exc:
-            found[name] = f"cannot be read: {first_line(str(exc))}"
-
-    return found
-
-
-def _digest(payload: bytes) -> str:
-    return hashlib.sha256(payload).hexdigest()
