@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
 #: Events that people are told of, and how.
 _SENTENCES = {
-    "attempt_started": "{phase}: attempt {used}/{limit}",
+    "attempt_started": "{phase}: attempt {used}/{limit}{with_model}",
     "attempt_failed": "{phase}: attempt {used}/{limit} failed: {message}",
     "attempt_interrupted": "{phase}: attempt {used}/{limit} was cut off",
     "attempt_suspended": "{phase}: suspended, the attempt does not count",
+    "attempt_parked": "{phase}: {why}; goes on {wait}, the attempt does not count",
+    "breaker_waited": "{phase}: waits, {why}; goes on {wait}",
+    "doctor_decided": "{phase}: the doctor says {decision}{with_model}: {why}",
     "phase_completed": "{phase}: complete{took}",
     "phase_failed": "{phase}: failed ({terminal_reason})",
     "phase_skipped": "{phase}: left out: {message}",
@@ -181,6 +184,9 @@ def _sentence(event: Event, phases: dict[str, PhaseRecord], stored_at: str) -> s
         "terminal_reason": event.data.get("terminal_reason", ""),
         "back_to": event.data.get("back_to", ""),
         "text": event.data.get("text", ""),
+        "why": event.data.get("why") or event.data.get("reason", ""),
+        "decision": event.data.get("decision", ""),
+        "with_model": f" with {model}" if (model := event.data.get("model")) else "",
         "took": _took(record),
         "wait": _wait(str(event.data.get("at", "")), event.created_at or stored_at),
     }

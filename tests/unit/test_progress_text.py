@@ -29,6 +29,23 @@ def told(kind, **data):
     ("kind", "data", "said"),
     [
         ("attempt_started", {"attempts_used": 1, "limit": 3}, "build: attempt 1/3"),
+        ("attempt_started", {"attempts_used": 1, "limit": 3, "model": "large"}, "build: attempt 1/3 with large"),
+        (
+            "attempt_parked",
+            {"at": "2026-01-31T10:00:00Z", "why": "a quota is used up: limit"},
+            "build: a quota is used up: limit; goes on in 1 h 0 min, the attempt does not count",
+        ),
+        (
+            "breaker_waited",
+            {"at": "2026-01-31T09:00:12Z", "why": "github keeps failing"},
+            "build: waits, github keeps failing; goes on in 12 s",
+        ),
+        ("doctor_decided", {"decision": "replan", "reason": "wrong plan"}, "build: the doctor says replan: wrong plan"),
+        (
+            "doctor_decided",
+            {"decision": "retry_model", "reason": "too hard", "model": "large"},
+            "build: the doctor says retry_model with large: too hard",
+        ),
         ("attempt_failed", {"error": {"message": "red\ntests"}}, "build: attempt 2/6 failed: red tests"),
         ("attempt_interrupted", {}, "build: attempt 2/6 was cut off"),
         ("phase_completed", {}, "build: complete in 1 min 15 s"),

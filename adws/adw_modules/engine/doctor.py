@@ -156,5 +156,5 @@ def prompt_for(case: Case, *, mark: str) -> str:
         # Where the driver says how a result is given back: ours has more to it.
         "{{result}}\n\n"
         "Here `success` is true when you have decided, and the object has three more keys: `decision`, one of the "
-        "words above; `reason`, one sentence; `model`, the name of a model, for `retry_model` only, else an empty text.\n"
+        "words above; `reason`, one sentence; `model`, the name of a model for `retry_model`, else an empty text.\n"
     )
