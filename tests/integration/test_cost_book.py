@@ -78,6 +78,12 @@ def test_every_attempt_that_cost_something_is_an_entry_however_it_ended(database
     ]
 
 
+def test_a_workflow_of_which_no_cost_is_known_at_all_is_not_passed_over(database):
+    put(database, FIRST, ended(agent={"provider": "robots"}))
+
+    assert [(one.provider, one.is_unknown) for one in entries(database)] == [("robots", True)]
+
+
 def test_since_leaves_out_what_ended_before_also_of_a_workflow_that_goes_on(database):
     put(database, FIRST, ended(YESTERDAY, cost=0.5), ended(TODAY, cost=0.25))
     put(database, SECOND, ended(YESTERDAY, cost=4.0))
