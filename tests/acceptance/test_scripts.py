@@ -109,6 +109,17 @@ def test_arguments_go_through_to_pytest(checkout):
     assert checkout.calls()[-1].endswith("-k two words -x")
 
 
+@pytest.mark.parametrize(
+    ("script", "program"), [("soak/all", "scripts/lib/soak.py"), ("soak/workflows", "scripts/lib/soak_workflows.py")]
+)
+def test_a_soak_sets_itself_up_and_is_given_its_seed(checkout, script, program):
+    assert checkout.run(script, "--seed", "7")[0] == 0
+
+    calls = checkout.calls()
+    assert _kinds(calls) == ["venv", "pip", "pip", "run"]
+    assert calls[-1].endswith(f"{program} --seed 7")
+
+
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt", ".venv/pyvenv.cfg"])
 def test_a_change_of_what_decides_installs_again(checkout, name):
     checkout.run("test")
