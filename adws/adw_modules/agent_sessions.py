@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 UNKNOWN_SESSION = "unknown_session"
 #: Classes of failure after which a conversation is not gone on with: it is full, refused, or its history is broken.
 SPOILING = frozenset({"context", "refused", "invalid", "crashed"})
-#: How an attempt ends whose conversation may be gone on with.
-_GOES_ON_AFTER = frozenset({"interrupted", "suspended", "parked", "failed", "rejected"})
 
 #: What agents say about a conversation that they do not know.
 _UNKNOWN = re.compile(
@@ -56,7 +54,8 @@ def new_session_id(token: str) -> str:
 def session_for(record: PhaseRecord, *, agent: str) -> Conversation | None:
     """Return the conversation that the newest attempt of *record*, which begins now, goes on with; None: a new one."""
     before = newest_before(record)
-    if before is None or before.round != record.round or before.status not in _GOES_ON_AFTER:
+    # One that succeeded is followed by another in its round only when a person rejected it, or planned again.
+    if before is None or before.round != record.round or before.status == "running":
         return None
     facts = before.agent or {}
     session_id = facts.get("session_id")

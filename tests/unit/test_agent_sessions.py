@@ -39,7 +39,7 @@ def test_a_session_id_is_a_random_uuid():
         new_session_id("nonsense")
 
 
-@pytest.mark.parametrize("status", ["interrupted", "suspended", "parked", "failed", "rejected"])
+@pytest.mark.parametrize("status", ["interrupted", "suspended", "parked", "failed", "succeeded"])
 def test_the_conversation_of_the_attempt_before_goes_on(status):
     found = session_for(record({"status": "failed"}, {"status": status, "agent": AGENT}), agent="claude")
 
@@ -49,7 +49,7 @@ def test_the_conversation_of_the_attempt_before_goes_on(status):
 @pytest.mark.parametrize(
     "before",
     [
-        {"status": "succeeded", "agent": AGENT},
+        {"status": "running", "agent": AGENT},
         {"status": "failed", "agent": None},
         {"status": "failed", "agent": {**AGENT, "name": "codex"}},
         {"status": "failed", "agent": {**AGENT, "session_id": ""}},

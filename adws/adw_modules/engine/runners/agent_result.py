@@ -38,6 +38,8 @@ class AgentFolder:
         """Return the folder of an attempt, without a result in it."""
         folder = cls(path=files.path("agent"))
         durable_file.make_directory(str(folder.path))
+        if folder.path.is_symlink() or not folder.path.is_dir():
+            raise UnsafePath(f"{folder.path} is not a directory of its own: move it away, adw makes it again")
         with contextlib.suppress(FileNotFoundError):
             folder.result.unlink()
 
