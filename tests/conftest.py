@@ -17,6 +17,7 @@ import shutil
 import socket
 import subprocess
 import sysconfig
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,9 @@ NO_HOME = "/dev/null/this-test-must-choose-its-own-adw-home"
 
 #: What a shell may carry that would change what adw, git, gh or an agent does.
 FOREIGN_PREFIXES = ("ADW_", "GITHUB_", "GH_", "ANTHROPIC_", "CLAUDE_", "GIT_", "RUN_RECOVERY_", "PG")
+
+#: The name of the thread that renews what a process owns.
+KEEPER_THREAD = "adw-keeper"
 
 #: Settings of the test run itself.
 KEPT_NAMES = frozenset({"ADW_TEST_SEED", "ADW_TEST_EMULATE", "ADW_SOAK"})
@@ -189,6 +193,21 @@ def _a_place_of_its_own(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     token = ambient._current.set(None)
     yield
     ambient._current.reset(token)
+
+
+@pytest.fixture(autouse=True)
+def _no_keeper_is_left_behind() -> Iterator[None]:
+    """Whoever opens a home closes it: the thread of one that is left open goes on renewing, and asking its database."""
+    before = set(_keepers())
+    yield
+    left = [thread for thread in _keepers() if thread not in before]
+    assert not left, (
+        f"{len(left)} keeper(s) left running: close the App, the WorkRoom or the Keeper that this test made"
+    )
+
+
+def _keepers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == KEEPER_THREAD]
 
 
 class NetworkInTest(RuntimeError):

@@ -157,8 +157,22 @@ class Watched(Home):
         return RunWork(replace(self.work_parts, admit=self._admit)).work(run or self.claim())
 
 
-def test_a_run_is_admitted_once_reported_after_each_phase_and_given_back_at_the_end():
-    home = Watched()
+@pytest.fixture
+def watched():
+    """What makes homes that are closed after the test."""
+    made: list[Watched] = []
+
+    def make(*args, **keywords) -> Watched:
+        made.append(Watched(*args, **keywords))
+        return made[-1]
+
+    yield make
+    for home in made:
+        home.keeper.close()
+
+
+def test_a_run_is_admitted_once_reported_after_each_phase_and_given_back_at_the_end(watched):
+    home = watched()
     home.create()
 
     home.work()
@@ -166,8 +180,8 @@ def test_a_run_is_admitted_once_reported_after_each_phase_and_given_back_at_the_
     assert home.seen == ["admitted pending", "reported building", "released completed", "reported completed"]
 
 
-def test_a_run_without_room_waits_with_the_reason_and_uses_no_attempt():
-    home = Watched()
+def test_a_run_without_room_waits_with_the_reason_and_uses_no_attempt(watched):
+    home = watched()
     home.create()
     home.full = "15 of 15 workflows are worked on: wait for one to end"
 
@@ -183,8 +197,8 @@ def test_a_run_without_room_waits_with_the_reason_and_uses_no_attempt():
     assert home.work().outcome == Done(state="completed")
 
 
-def test_who_is_told_to_pause_needs_no_room():
-    home = Watched()
+def test_who_is_told_to_pause_needs_no_room(watched):
+    home = watched()
     home.create()
     home.full = "no room"
     home.requests.ask("1a2b3c4d", "pause", payload={"reason": "lunch"}, asked_by="ada")
@@ -197,8 +211,8 @@ def test_who_is_told_to_pause_needs_no_room():
     [(BROKEN, "planning"), (RunReport(ok=False, error=UsageError("wrong")), "failed")],
     ids=["waits-for-a-retry", "failed"],
 )
-def test_what_rests_gives_back_what_only_work_may_hold(script, state):
-    home = Watched({"plan": [script]})
+def test_what_rests_gives_back_what_only_work_may_hold(watched, script, state):
+    home = watched({"plan": [script]})
     home.create()
 
     home.work()
@@ -206,8 +220,8 @@ def test_what_rests_gives_back_what_only_work_may_hold(script, state):
     assert home.seen[-2:] == [f"released {state}", f"reported {state}"]
 
 
-def test_who_lost_the_workflow_gives_nothing_back():
-    home = Watched()
+def test_who_lost_the_workflow_gives_nothing_back(watched):
+    home = watched()
     home.create()
 
     def losing(context):
@@ -221,8 +235,8 @@ def test_who_lost_the_workflow_gives_nothing_back():
 
 
 @pytest.mark.parametrize("what", ["pause", "abandon"])
-def test_parking_or_giving_up_from_outside_gives_back_too(what):
-    home = Watched()
+def test_parking_or_giving_up_from_outside_gives_back_too(watched, what):
+    home = watched()
     home.create()
 
     getattr(home.control, what)("1a2b3c4d", by="ada")
@@ -231,8 +245,8 @@ def test_parking_or_giving_up_from_outside_gives_back_too(what):
     assert home.seen == [f"released {state}", f"reported {state}"]
 
 
-def test_what_a_crash_kept_from_being_given_back_is_given_back_by_recovery():
-    home = Watched()
+def test_what_a_crash_kept_from_being_given_back_is_given_back_by_recovery(watched):
+    home = watched()
     home.create()
 
     def dying(_session):
