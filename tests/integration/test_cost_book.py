@@ -137,6 +137,18 @@ def test_what_was_spent_today_is_known_by_provider_and_subscriptions_count_nothi
     assert spending.spent_today == pytest.approx(3.3)
 
 
+def test_the_limit_of_the_day_says_who_got_what_when_there_are_several(database, make):
+    put(database, FIRST, ended(cost=0.5, report={"usage": usage(0.5)}))
+    quotas = make()
+
+    def detail() -> str:
+        return next(one.detail for one in quotas.status() if one.name == "cost_per_day")
+
+    assert "0.50 USD were spent today and" in detail()
+    put(database, SECOND, ended(cost=2.0, report={"usage": usage(2.0, "others")}))
+    assert "2.50 USD were spent today (others 2.00, robots 0.50) and" in detail()
+
+
 def test_the_rest_of_the_day_is_what_nobody_spent_yet_and_never_below_nothing(database, make):
     put(database, FIRST, ended(cost=3.0), ended(YESTERDAY, cost=50.0))
 

@@ -320,9 +320,17 @@ class MachineQuotas:
             limit=limit,
             unit="USD",
             is_exceeded=used > limit,
-            detail=f"{spending.spent_today:.2f} USD were spent today and {to_come + more:.2f} USD are to come, "
+            detail=f"{spending.spent_today:.2f} USD were spent today{_shares(spending)} and "
+            f"{to_come + more:.2f} USD are to come, "
             f"of {limit:.2f} USD: wait until midnight UTC, or raise quota.max_cost_per_day",
         )
+
+
+def _shares(spending: Spending) -> str:
+    """Return who got how much of what was spent today, "" when it was one."""
+    shares = sorted(spending.spent_today_by_provider.items(), key=lambda item: (-item[1], item[0]))
+
+    return f" ({', '.join(f'{name} {usd:.2f}' for name, usd in shares)})" if len(shares) > 1 else ""
 
 
 def _is_full(others: int, limit: int, asking: str) -> bool:
