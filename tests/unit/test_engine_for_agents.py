@@ -9,8 +9,9 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.agent import TokenUsage, Usage
+from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry, MemoryBreakers
 from adws.adw_modules.document import Resource
-from adws.adw_modules.engine.parties import BreakerNews
+from adws.adw_modules.engine.parties import BreakerNews, Parties
 from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.interfaces_engine import Harvest, Order, Wait
@@ -18,7 +19,7 @@ from adws.adw_modules.model_choice import model_for
 from adws.adw_modules.outcome import Done, Failed, Next, RetryAt, RunReport, Suspended
 from adws.adw_modules.retry_decision import MAX_PARKS
 from adws.adw_modules.workflow import RetrySpec
-from adws.testing import START
+from adws.testing import START, memory_parts
 from tests.unit.engine_cases import BROKEN, WELL, World, phase, spec_of
 
 USED = Usage(provider="anthropic", model="small", tokens=TokenUsage(input=7, output=5), cost_usd=0.25)
@@ -386,3 +387,21 @@ def test_phases_that_no_agent_works_on_are_written_as_often_as_ever():
             pass
 
     assert world.document.revision == 5  # created, begun, two steps, done
+
+
+def test_a_quota_that_one_workflow_met_makes_others_wait_without_an_attempt_until_it_is_open_again():
+    one = World(spec_of(phase("build", runner="scripted")), {"build": [QUOTA]})
+    breakers = CircuitBreakerRegistry(store=MemoryBreakers(), clock=one.clock)
+    parties = Parties(breakers, clock=one.clock, provider_of=lambda _phase: "anthropic")
+    hooks = {"may_begin": parties.may_begin, "settle_parties": parties.settle, "let_go": parties.let_go}
+    other = World(spec_of(phase("build", runner="scripted")), parts=memory_parts(clock=one.clock))
+
+    parked = one.attempt(**hooks)
+    waiting = other.attempt(**hooks)
+
+    assert [event.data["party"] for event in one.events("breaker_opened")] == ["anthropic"]
+    assert isinstance(waiting, RetryAt)
+    assert other.record("build").attempts == []
+    assert START + timedelta(seconds=3600) < waiting.at <= parked.at
+    one.clock.advance(3600 + 90)
+    assert one.attempt(**hooks) == other.attempt(**hooks) == Done(state="completed")
