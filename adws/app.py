@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         IssueLocks,
         LeaseBook,
         LocalLock,
-        ProjectedWrite,
         Projection,
         Registry,
         Requests,
@@ -133,15 +132,22 @@ class App:
 
     def _file_store(self) -> StateStore:
         from adws.adw_modules.state_files import FileStateStore
+        from adws.app_projection import LateProjection
 
         return FileStateStore(
             self.settings.state_dir,
             clock=self.clock,
             parse=_parse,
-            projection=_LateProjection(self),
+            projection=LateProjection(lambda: self.projection, may_be=self._may_have_copy),
             scrub=self._scrub,
             max_bytes=self.settings.max_document_bytes,
         )
+
+    def _may_have_copy(self) -> bool:
+        """Say whether there can be a copy: looking at a broken document must not make a database."""
+        file = self.settings.database_file
+
+        return "projection" in self.__dict__ or file is None or _is_made(file)
 
     def bring_up(self, adw_id: str) -> None:
         """Bring the database copy of a document in files up to what is on the disk."""
@@ -466,32 +472,6 @@ class BringsUp(Protocol):
 
     def bring_up(self, adw_id: str) -> None:
         """Bring the copy up to the document."""
-
-
-class _LateProjection:
-    """The projection, opened when a write or a lost file first needs it: reading a good file opens no database."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    def submit(self, write: ProjectedWrite) -> None:
-        self._app.projection.submit(write)
-
-    def flush(self) -> None:
-        if self._is_there():
-            self._app.projection.flush()
-
-    def confirmed_revision(self, adw_id: str) -> int:
-        return self._app.projection.confirmed_revision(adw_id)
-
-    def copy_of(self, adw_id: str) -> bytes | None:
-        return self._app.projection.copy_of(adw_id) if self._is_there() else None
-
-    def _is_there(self) -> bool:
-        """Say whether there can be a copy: looking at a broken document must not make a database."""
-        file = self._app.settings.database_file
-
-        return "projection" in self._app.__dict__ or file is None or _is_made(file)
 
 
 def _is_made(file: Path) -> bool:
