@@ -102,7 +102,7 @@ class Parser(JsonLines):
             return self._init(event)
         if kind == "api_retry":
             delay = (amount_at(event, "retry_delay_ms") or 0.0) / 1000
-            why = value_at(event, "error_status") or text_at(event, "error")
+            why = status_at(event, "error_status") or text_at(event, "error")
             return f"the API did not answer ({why}), asking again in {delay:.1f} s"
         if kind == "permission_denied":
             return self.refuse(text_at(event, "tool_name"))
@@ -122,12 +122,12 @@ class Parser(JsonLines):
 
     def _assistant(self, event: Event) -> str:
         message = object_at(event, "message")
-        self._messages[text_at(message, "id")] = _tokens(object_at(message, "usage"))
+        tokens = self._count(text_at(message, "id"), _tokens(object_at(message, "usage")))
         blocks = list_at(message, "content")
         said = "\n".join(text for block in blocks if (text := text_at(block, "text")))
         error = text_at(event, "error")
         self.note(
-            tokens=added(list(self._messages.values())),
+            tokens=tokens,
             turns=len(self._messages),
             is_error=bool(error),
             subtype=_name_of_error(event) or self.reading.subtype if error else "",
@@ -139,6 +139,13 @@ class Parser(JsonLines):
             self.note(text=said)
 
         return said or ", ".join(_tool(block) for block in blocks if text_at(block, "type") == "tool_use")
+
+    def _count(self, message_id: str, usage: TokenUsage) -> TokenUsage:
+        """Return the tokens of all messages so far; a message's newest count replaces the one before."""
+        before = self._messages.get(message_id, TokenUsage())
+        self._messages[message_id] = usage
+
+        return added([self.reading.tokens.minus(before), usage])
 
     def _rate_limit(self, event: Event) -> str:
         info = object_at(event, "rate_limit_info")

@@ -145,6 +145,13 @@ def test_every_message_of_claude_counts_once_however_many_blocks_it_has():
     assert (reading.turns, reading.text) == (2, "c")
 
 
+def test_the_newest_count_of_a_message_of_claude_replaces_the_one_before():
+    def counted(number: int) -> str:
+        return event(type="assistant", message={"id": "m-1", "usage": {"output_tokens": number}})
+
+    assert read("claude", [claude_said("a", number="m-0"), counted(1), counted(30)]).tokens.output == 35
+
+
 def test_the_result_of_claude_counts_all_models():
     usage = {
         "claude-opus-5": {
@@ -409,6 +416,12 @@ def test_aider_says_its_version_and_its_first_model():
     reading = read("aider", ["Aider v0.86.2", "Aider v9", "Main model: gpt-5 with diff edit format", "Model: other"])
 
     assert (reading.version, reading.model) == ("0.86.2", "gpt-5")
+
+
+def test_a_commit_of_aider_about_an_error_is_none():
+    lines = ["Tokens: 1 sent, 1 received.", "Commit 4c92309 fix: catch litellm.RateLimitError"]
+
+    assert klass("aider", lines) is None
 
 
 def test_what_aider_wrote_after_an_answer_says_nothing_about_a_failure():
