@@ -140,7 +140,7 @@ _TABLE = (
         "billing", "The account has no credit left, or its spending limit is reached. Pay, then: adw retry ID."
     ),
     _configuration(
-        "budget", "The budget for this work is spent. Raise it if the work is worth it, then: adw retry ID."
+        "budget", "The budget for this work is spent. If the work is worth more: adw retry ID --budget USD."
     ),
     _configuration(
         "turns", "The agent used all its turns. Allow more turns or make the task smaller, then: adw retry ID."
