@@ -370,3 +370,11 @@ def test_a_conversation_that_the_agent_does_not_have_is_named_so(agent, lines, t
 
     assert found is not None
     assert (found.metadata["subtype"], found.klass) == ("unknown_session", "failed")
+
+
+def test_an_agent_that_has_worked_did_not_lose_its_conversation():
+    end = AgentEnd(exit_code=1, tail="pytest: Session not found in the database; unknown option")
+    found = facts("codex", [event(type="turn.started")], end)
+
+    assert found is not None
+    assert "subtype" not in found.metadata
