@@ -131,6 +131,18 @@ class Settings:
     breakers_failure_threshold: int
     breakers_reset_timeout_seconds: float
     breakers_half_open_max_attempts: int
+    web_host: str
+    web_port: int
+    web_token: tuple[str, ...] | None
+    web_workers: int
+    web_header_seconds: float
+    web_body_seconds: float
+    web_max_body_bytes: int
+    web_max_connections: int
+    web_shutdown_seconds: float
+    webhook_max_body_bytes: int
+    webhook_sender_limit: int
+    webhook_issue_limit: int
     file: SettingsFile  #: the home's adw.toml; one that is not there sets nothing
     origins: Mapping[str, Callable[[], str]]
     ignored: tuple[str, ...]  #: variables that are set and known, and change nothing yet
@@ -196,7 +208,7 @@ class Settings:
 
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values themselves, for those who have to keep them out of what they write."""
-        tokens = (self.github_token, self.webhook_secret, self.forge_key)
+        tokens = (self.github_token, self.webhook_secret, self.forge_key, *(self.web_token or ()))
 
         return (*(token for token in tokens if token), *config_values.passwords(self.database_url))
 

@@ -19,6 +19,9 @@ _REPOSITORY = r"(?:https?://[^/\s]+/|ssh://[^/\s]+/|[\w.-]+@[^:/\s]+:)?([\w.-]+/
 _USER_PART = r"^([^:/]+://[^:/?#@]*):(.*)@"
 _URL_PARAMETER = r"(?i)([?&](?:password|passwd|sslpassword)=)([^&#]*)"
 
+#: Characters of the shortest token that the web door takes.
+SHORTEST_TOKEN = 16
+
 
 def choice(*allowed: str) -> Callable[[str, Path], str]:
     """Return the parser of a word from a list, in any case."""
@@ -161,6 +164,23 @@ def token(text: str, _home: Path) -> str:
     """Return a secret; it is one word of visible characters."""
     if not text.isprintable() or " " in text:
         raise ValueError("must be one word without spaces or control characters")
+
+    return text
+
+
+def tokens(text: str, home: Path) -> tuple[str, ...]:
+    """Return secrets that are written with commas; one that can be guessed is refused."""
+    found = tuple(token(part.strip(), home) for part in text.split(","))
+    if any(len(one) < SHORTEST_TOKEN for one in found):
+        raise ValueError(f"must be tokens of {SHORTEST_TOKEN} characters or more, separated by commas")
+
+    return found
+
+
+def host(text: str, _home: Path) -> str:
+    """Return the name or address of this machine to listen at, without a port."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", text) is None:
+        raise ValueError("must be a name or an address, such as 127.0.0.1, ::1 or 0.0.0.0, without a port")
 
     return text
 

@@ -31,7 +31,7 @@ ROOMS = {
     "github": ["adw_modules/github.py"],
     "psutil": ["adw_modules/process.py", "adw_modules/resources/"],
     "psycopg": ["adw_modules/db/"],
-    "pydantic": ["adw_modules/document.py"],
+    "pydantic": ["adw_modules/document.py", "web/"],
     "pydantic_core": ["adw_modules/document.py"],
     "pythonjsonlogger": ["adw_modules/structured_logger.py"],
     "random": ["adw_modules/clock.py", "testing/"],
@@ -39,8 +39,10 @@ ROOMS = {
     "secrets": ["adw_modules/clock.py"],
     "sqlalchemy": ["adw_modules/db/"],
     "sqlite3": ["adw_modules/db/"],
+    "starlette": ["web/", "adw_triggers/"],
     "subprocess": ["adw_modules/process.py", "adw_modules/process_run.py"],
     "uuid": ["adw_modules/clock.py"],
+    "uvicorn": ["web/"],
 }
 
 #: what is called or read -> where it may be

@@ -1,0 +1,59 @@
+"""Settings of the web door: what may be given, and that its tokens are secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws import config
+from adws.adw_modules.errors import ConfigError
+
+ONE, TWO = "first-token-0123456789", "second-token-0123456789"
+
+
+def load(home, **env):
+    return config.load(env={"ADW_HOME": str(home), **env}, cwd=home)
+
+
+def test_it_listens_at_loopback_without_a_token_unless_told_otherwise(tmp_path):
+    settings = load(tmp_path)
+
+    assert (settings.web_host, settings.web_port, settings.web_token) == ("127.0.0.1", 8001, None)
+    assert settings.web_workers == 2
+    assert settings.webhook_max_body_bytes == 25 * 2**20
+
+
+def test_several_tokens_are_kept_secret(tmp_path):
+    settings = load(tmp_path, ADW_WEB_TOKEN=f"{ONE}, {TWO}")
+
+    assert settings.web_token == (ONE, TWO)
+    assert settings.shown("web_token") == "set"
+    assert {ONE, TWO} <= set(settings.secrets())
+
+
+def test_a_token_is_not_given_in_the_file(tmp_path):
+    """
+    The file is one to commit.
+    """
+    (tmp_path / "adw.toml").write_text(f'[web]\ntoken = "{ONE}"\n')
+
+    with pytest.raises(ConfigError, match=r"web\.token"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["short", f"{ONE},", f"{ONE}, short", "two words of a token 123"])
+def test_a_token_that_can_be_guessed_is_refused_and_not_repeated(tmp_path, text):
+    with pytest.raises(ConfigError, match=r"web_token .* must be") as caught:
+        load(tmp_path, ADW_WEB_TOKEN=text)
+
+    assert text not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::", "localhost", "adw.example.com"])
+def test_a_host_is_a_name_or_an_address(tmp_path, host):
+    assert load(tmp_path, ADW_WEB_HOST=host).web_host == host
+
+
+@pytest.mark.parametrize("host", ["-x", "a b", "127.0.0.1:80/x", "http://here"])
+def test_what_is_no_host_is_refused(tmp_path, host):
+    with pytest.raises(ConfigError, match="web_host"):
+        load(tmp_path, ADW_WEB_HOST=host)
