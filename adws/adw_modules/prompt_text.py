@@ -88,6 +88,11 @@ def problems_of(template: str) -> tuple[str, ...]:
     return tuple(f"{{{{{name}}}}} is no variable of a prompt{hint(name, VARIABLES)}" for name in unknown)
 
 
+def lacks_goal(template: str, facts: PromptFacts) -> bool:
+    """Say whether *template* asks for the goal, and nobody said what it is: neither an issue nor a hint."""
+    return "goal" in _VARIABLE.findall(template) and not _goal(facts) and not facts.hints
+
+
 def build(template: str, facts: PromptFacts) -> str:
     """Return the prompt: *template* with its variables filled in, and what every prompt has."""
     values = {name: make(facts) for name, make in _PARTS.items()}

@@ -471,6 +471,17 @@ def test_what_cannot_work_is_told_before_anything_is_started(world, changes, wor
     assert world.facts == []
 
 
+def test_without_a_goal_no_agent_is_started(world):
+    world.document.issue = None
+
+    with pytest.raises(RunFailed, match=r"nobody said what the goal is: .* adw resume 1a2b3c4d -m TEXT$"):
+        world.run()
+
+    assert world.agent.calls == []
+    world.hints = ("tidy up",)
+    assert world.run().ok
+
+
 def test_a_prompt_with_an_unknown_variable_is_told(world):
     (world.home / "mine.md").write_text("Do {{phas}}.")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules.prompt_text import ALWAYS, VARIABLES, PromptFacts, Situation, build, problems_of
+from adws.adw_modules.prompt_text import ALWAYS, VARIABLES, PromptFacts, Situation, build, lacks_goal, problems_of
 
 MARK = "5f" * 16
 FACTS = PromptFacts(
@@ -82,6 +82,19 @@ def test_a_workflow_without_an_issue_has_no_goal_to_tell():
     bare = PromptFacts(mark=MARK, adw_id="1a2b3c4d", phase="build")
 
     assert build("Do it. {{issue_number}}", bare) == "Do it.\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "facts", "lacks"),
+    [
+        ("{{goal}}", {"title": "", "body": "<!-- x -->", "hints": ()}, True),
+        ("{{goal}}", {"title": "", "body": "", "hints": ("do it",)}, False),
+        ("{{goal}}", {"title": "T", "body": "", "hints": ()}, False),
+        ("Tidy up.", {"title": "", "body": "", "hints": ()}, False),
+    ],
+)
+def test_a_prompt_that_asks_for_a_goal_that_nobody_gave_is_noticed(template, facts, lacks):
+    assert lacks_goal(template, replace(FACTS, **facts)) is lacks
 
 
 def test_a_goal_without_number_and_author_is_told_as_well():

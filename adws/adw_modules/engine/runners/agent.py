@@ -62,6 +62,11 @@ GIT_VARIABLES: Mapping[str, str] = {
     "GIT_CONFIG_VALUE_1": "",
 }
 
+_NO_GOAL = (
+    "nobody said what the goal is: the issue has no text here. Set up a forge to read it from, or say what to do with"
+    " adw resume"
+)
+
 
 def _no_price(_model: str, _tokens: TokenUsage) -> float | None:
     return None
@@ -138,7 +143,7 @@ class AgentRunner:
         if known is not None and is_lost(spoken):
             context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
             context.record_agent({"lost_session": known.session_id})
-            spoken = self._speak(job, None, is_handed_over=True)
+            spoken = self._speak(job, None)
 
         return self._report(job, spoken)
 
@@ -168,9 +173,9 @@ class AgentRunner:
 
     # --- one start ---------------------------------------------------------------------------------------------
 
-    def _speak(self, job: Job, known: Conversation | None, *, is_handed_over: bool = False) -> Spoken:
+    def _speak(self, job: Job, known: Conversation | None) -> Spoken:
         """Start the agent, in the conversation *known* or in a new one, and return what came of it."""
-        prompt_file = self._write_prompt(job, known, is_handed_over=is_handed_over)
+        prompt_file = self._write_prompt(job, known)
         before = cost_rules.totals_before(job.context.document, known.session_id if known else "")
         allowed = self._parts.allowance(job.context.document, job.options.budget_usd)
         task = self._task(job, known, prompt_file, allowed, spent=before.cost_usd)
@@ -252,7 +257,7 @@ class AgentRunner:
 
     # --- the prompt --------------------------------------------------------------------------------------------
 
-    def _write_prompt(self, job: Job, known: Conversation | None, *, is_handed_over: bool) -> Path:
+    def _write_prompt(self, job: Job, known: Conversation | None) -> Path:
         document, issue = job.context.document, job.context.document.issue
         facts = PromptFacts(
             mark=self._parts.clock.token(),
@@ -270,8 +275,10 @@ class AgentRunner:
             wants_result=job.evidence == "result",
             results=job.context.results,
             hints=job.context.hints,
-            situation=situation_of(job, known, is_handed_over=is_handed_over),
+            situation=situation_of(job, known),
         )
+        if prompt_text.lacks_goal(job.prompt.text, facts):
+            raise RunFailed(FailedRun(subtype="config", text=_NO_GOAL), f"{_NO_GOAL} {document.adw_id} -m TEXT")
         text = prompt_text.build(job.prompt.text, facts)
 
         return job.files.write("prompt.md", self._parts.redactor.redact_text(text).encode("utf-8", "replace"))

@@ -128,14 +128,14 @@ def refusal_of(spoken: Spoken) -> FailedRun | None:
     return spoken.failure if spoken.failure is not None and spoken.failure.subtype == "denied" else None
 
 
-def situation_of(job: Job, known: Conversation | None, *, is_handed_over: bool) -> Situation:
+def situation_of(job: Job, known: Conversation | None) -> Situation:
     """Return what the agent is told about what went before."""
     before = agent_sessions.newest_before(job.record)
     error, report = (before.error or {}, before.report or {}) if before else ({}, {})
 
     return Situation(
         is_resumed=known is not None,
-        is_handed_over=is_handed_over or (known is None and agent_sessions.had_session(job.record)),
+        is_handed_over=known is None and agent_sessions.had_session(job.record),
         attempt=job.context.attempt_number,
         ended=before.status if before else "",
         trouble=str(error.get("message") or ""),
