@@ -124,7 +124,7 @@ def _parking_refusal(facts: ErrorFacts, policies: RetryPolicies, parks: int) -> 
     if parks >= MAX_PARKS:
         return AskPerson(
             reason=f"its quota was used up again after {parks} waits in a row: {first_line(facts.message)}",
-            advice=facts.advice,
+            advice="Waiting for the quota does not help any more. Use another account or model, then: adw retry ID.",
         )
 
     return None

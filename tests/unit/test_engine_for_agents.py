@@ -312,6 +312,7 @@ def test_a_phase_waits_for_a_quota_five_times_in_a_row_and_then_needs_a_person()
 
     record = world.record("build")
     assert (outcome.reason, world.state) == ("NEEDS_PERSON", "failed")
+    assert "Use another account or model" in outcome.advice
     assert "after 5 waits in a row" in record.attempts[-1].error["not_retried"]
     assert (record.attempts[-1].status, record.attempts_used, record.parks) == ("failed", 1, 0)
 

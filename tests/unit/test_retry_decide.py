@@ -333,7 +333,7 @@ def test_a_quota_is_parked_five_times_in_a_row():
     assert isinstance(decision, AskPerson)
     assert decision.terminal_reason == "NEEDS_PERSON"
     assert "after 5 waits in a row" in decision.reason
-    assert "another account or model" in decision.advice
+    assert "Use another account or model, then: adw retry ID" in decision.advice
 
 
 def test_a_reset_too_far_away_is_not_parked_for():

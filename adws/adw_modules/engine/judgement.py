@@ -12,7 +12,7 @@ from adws.adw_modules.attempt_rules import Trouble
 from adws.adw_modules.error_handler import describe
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.phase_choice import limit
-from adws.adw_modules.retry_handler import Retry, decide, policies_of
+from adws.adw_modules.retry_handler import AskPerson, Retry, decide, policies_of
 from adws.adw_modules.workflow import PhaseSpec
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def judge(error: BaseException, phase: PhaseSpec, record: PhaseRecord, *, clock:
         )
 
     kept["not_retried"] = decision.reason
+    if isinstance(decision, AskPerson):
+        kept["advice"] = decision.advice
 
     return Trouble(error=kept, retry_at=None, terminal_reason=decision.terminal_reason, facts=facts)
 
