@@ -91,8 +91,9 @@ def test_what_agents_print_is_kept_without_secrets_and_shown_in_words(world):
     assert not [line for line in world.said if line.startswith("{")]
     assert report.output_files == (
         *(f"phases/build/attempt-1.{kind}" for kind in ("hints.json", "issue.json", "prompt.md")),
-        *(f"phases/build/attempt-1.{kind}" for kind in ("stderr.log", "stdout.log")),
+        *(f"phases/build/attempt-1.{kind}" for kind in ("stderr.log", "stdout.log", "transcript.log")),
     )
+    assert world.file("transcript.log").read_text().splitlines() == world.said
 
 
 def test_rules_files_are_hashed_for_every_attempt(world):

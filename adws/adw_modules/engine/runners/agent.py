@@ -8,6 +8,7 @@ loses nothing; one that the agent does not know any more is replaced by a fresh 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from adws.adw_modules.interfaces_engine import Harvest, PhaseContext
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.outcome import RunReport, Suspended
 from adws.adw_modules.process import SystemProcesses
+from adws.adw_modules.process_output import CappedFile
 from adws.adw_modules.process_run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process
 from adws.adw_modules.process_tree import GRACE_SECONDS
 from adws.adw_modules.prompt_files import PromptFiles
@@ -188,8 +190,10 @@ class AgentRunner:
             billing=self._parts.billing,
         )
         job.context.record_agent(self._facts(job, task, prompt_file))
-        listener = Listener(job, watch, session_id=task.session_id)
-        end = self._start(job, task, listener, watch)
+        transcript = CappedFile(job.files.path("transcript.log"), max_bytes=self._parts.max_output_bytes)
+        with contextlib.closing(transcript):
+            listener = Listener(job, watch, transcript, session_id=task.session_id)
+            end = self._start(job, task, listener, watch)
         reading = listener.reading
         if watch.blind:
             job.context.say(watch.blind)

@@ -22,6 +22,7 @@ from adws.adw_modules.errors import StateError
 from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.process_output import CappedFile
 from adws.adw_modules.process_run import ProcessEnd
 from adws.adw_modules.prompt_files import Prompt
 from adws.adw_modules.prompt_text import Situation
@@ -75,9 +76,11 @@ class Spoken:
 class Listener:
     """Hears what the agent says while it works: for people, for the record, for the budget."""
 
-    def __init__(self, job: Job, watch: BudgetWatch, *, session_id: str) -> None:
+    def __init__(self, job: Job, watch: BudgetWatch, transcript: CappedFile, *, session_id: str) -> None:
+        """*transcript* gets what people are shown."""
         self._job = job
         self._watch = watch
+        self._transcript = transcript
         self._parser = job.profile.parser()
         self._session_id = session_id
         self._version = ""
@@ -92,6 +95,7 @@ class Listener:
         shown = self._parser.line(line) if stream == "stdout" else line
         for part in shown.splitlines():
             self._job.context.say(part)
+            self._transcript.add(f"{part}\n")
         reading = self.reading
         self._watch.take(reading)
         if (reading.session_id, reading.version) != (self._session_id, self._version) and reading.session_id:
