@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.rollback import RollbackParts
     from adws.adw_modules.state_folders import StateFolders
+    from adws.adw_modules.trigger import Deliveries
     from adws.adw_modules.workflows import Workflows
     from adws.app_agents import AgentRoom
     from adws.app_resources import GitRoom
@@ -285,6 +286,13 @@ class App:
         from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
 
         return DatabaseCheckpoints(self.database, clock=self.clock, scrub=self._scrub)
+
+    @cached_property
+    def deliveries(self) -> Deliveries:
+        """What came in from outside and asks for work."""
+        from adws.adw_modules.db.deliveries import DatabaseDeliveries
+
+        return DatabaseDeliveries(self.database, clock=self.clock, scrub=self._scrub)
 
     @cached_property
     def runs(self) -> RunQueue:

@@ -143,6 +143,15 @@ class Settings:
     webhook_max_body_bytes: int
     webhook_sender_limit: int
     webhook_issue_limit: int
+    webhook_secret_next: str | None
+    webhook_label: str
+    webhook_repositories: tuple[str, ...] | None
+    webhook_login: str | None
+    webhook_bots: tuple[str, ...] | None
+    webhook_events: tuple[str, ...]
+    webhook_followups: bool
+    webhook_max_followups: int
+    webhook_keep_days: int
     file: SettingsFile  #: the home's adw.toml; one that is not there sets nothing
     origins: Mapping[str, Callable[[], str]]
     ignored: tuple[str, ...]  #: variables that are set and known, and change nothing yet
@@ -208,7 +217,8 @@ class Settings:
 
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values themselves, for those who have to keep them out of what they write."""
-        tokens = (self.github_token, self.webhook_secret, self.forge_key, *(self.web_token or ()))
+        webhook = (self.webhook_secret, self.webhook_secret_next)
+        tokens = (self.github_token, *webhook, self.forge_key, *(self.web_token or ()))
 
         return (*(token for token in tokens if token), *config_values.passwords(self.database_url))
 

@@ -1,9 +1,10 @@
 """
 The table of settings: what may be set, where, to which values, and what it means.
 
-A setting is one entry here, or in a part of this table (config_workspace.py, config_web.py), and one field of `Settings` in
-config.py; a test compares the two. A table of `adw.toml` that holds something else, such as `[workflows.NAME]`, is one
-entry of SECTIONS. Everything a user reads about settings (`adw config`, docs/settings.md, the errors) comes from here.
+A setting is one entry here, or in a part of this table (config_workspace.py, config_web.py, config_webhook.py), and one field of
+`Settings` in config.py; a test compares the two. A table of `adw.toml` that holds something else, such as
+`[workflows.NAME]`, is one entry of SECTIONS. Everything a user reads about settings (`adw config`, docs/settings.md,
+the errors) comes from here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from adws import config_values
 from adws.config_setting import Section, Setting
 from adws.config_web import WEB_SETTINGS
+from adws.config_webhook import WEBHOOK_SETTINGS
 from adws.config_workspace import WORKSPACE_SETTINGS
 
 #: Beginnings of the names of variables that are not settings: those of the test suite.
@@ -438,6 +440,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     *WORKSPACE_SETTINGS,
     *WEB_SETTINGS,
+    *WEBHOOK_SETTINGS,
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 

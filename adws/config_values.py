@@ -144,6 +144,42 @@ def texts(text: str, _home: Path) -> tuple[str, ...]:
     return found
 
 
+def choices(*allowed: str) -> Callable[[str, Path], tuple[str, ...]]:
+    """Return the parser of words from a list, separated by commas; `none` is none of them."""
+    parse_one = choice(*allowed)
+
+    def parse(text: str, home: Path) -> tuple[str, ...]:
+        if text.casefold() == "none":
+            return ()
+        try:
+            return tuple(parse_one(part.strip(), home) for part in text.split(","))
+        except ValueError:
+            raise ValueError(f"must be words of {', '.join(allowed)}, separated by commas, or none") from None
+
+    return parse
+
+
+def repositories(text: str, home: Path) -> tuple[str, ...]:
+    """Return repositories, separated by commas, each as owner/name."""
+    return tuple(repository(part.strip(), home) for part in text.split(","))
+
+
+def label(text: str, _home: Path) -> str:
+    """Return the name of a label: one line, as long as forges allow."""
+    if not text.isprintable() or len(text) > 50:
+        raise ValueError("must be the name of a label: one line of at most 50 characters")
+
+    return text
+
+
+def login(text: str, _home: Path) -> str:
+    """Return the name of an account, without an @; that of an App ends in [bot]."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\[bot\])?", text) is None:
+        raise ValueError("must be the name of an account, without an @")
+
+    return text
+
+
 def person(text: str, _home: Path) -> str:
     """Return somebody as git names them."""
     if re.fullmatch(r"[^<>\n]*[^<>\s][^<>\n]* <[^<>@\s]+@[^<>@\s]+>", text) is None:

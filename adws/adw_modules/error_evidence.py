@@ -35,7 +35,7 @@ MAX_CAUSES = 8
 OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
     ((errors.NewerVersion, errors.SchemaMismatch), "version"),
     ((errors.Fenced, errors.LeaseLost, errors.RunLost, errors.NotTheLockOwner), "ownership"),
-    (errors.StateConflict, "conflict"),
+    ((errors.StateConflict, errors.DeliveryConflict), "conflict"),
     (errors.WorkflowBusy, "busy"),
     (errors.IssueLocked, "taken"),
     ((errors.IllegalTransition, errors.RetriesExhausted), "illegal"),
@@ -45,7 +45,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.DatabaseCorrupt, errors.MigrationError, errors.StateCorrupt, errors.UnsafePath), "state"),
     ((errors.StateNotFound, errors.StateInvalid, errors.StateUnserialisable, errors.StateExists), "state"),
     ((errors.ConfigError, errors.UsageError, errors.InvalidAdwId, errors.BadWorkflowGraph), "config"),
-    ((errors.PlatformUnsupported, errors.UnknownWorkflow, errors.RunNotFound), "config"),
+    ((errors.PlatformUnsupported, errors.UnknownWorkflow, errors.RunNotFound, errors.DeliveryNotFound), "config"),
     ((errors.GateFailed, errors.PathsNotAllowed), "gate"),
     ((errors.ShippingRefused, errors.NotOurs, errors.PullRequestMerged), "config"),
     (errors.RollbackBlocked, "busy"),

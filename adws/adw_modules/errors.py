@@ -262,6 +262,22 @@ class RunNotFound(AdwError):
         self.run_id = run_id
 
 
+class DeliveryNotFound(AdwError, LookupError):
+    """There is no such delivery."""
+
+    def __init__(self, guid: str) -> None:
+        super().__init__(f"there is no delivery {guid!r:.120}: adw deliveries shows those that are kept")
+        self.guid = guid
+
+
+class DeliveryConflict(AdwError, ValueError):
+    """A delivery came before, with another body."""
+
+    def __init__(self, guid: str) -> None:
+        super().__init__(f"delivery {guid!r:.120} came before with another body: one of the two is not what it says")
+        self.guid = guid
+
+
 class NotTheLockOwner(OwnershipError):
     """A continuing run does not own the issue it wants to work on."""
 

@@ -35,8 +35,14 @@ FINAL_RUNS = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED})
 
 #: A run that undoes a workflow instead of going on with it.
 ROLLBACK = "rollback"
+#: A run that does what a delivery asks for.
+DELIVERY = "delivery"
+#: A run that does what the schedule says.
+CRON = "cron"
+#: Runs that are of no workflow: their id is their own, and no document has it.
+WITHOUT_WORKFLOW = frozenset({DELIVERY, CRON})
 #: What a run may be for.
-RUN_KINDS = ("start", "resume", "retry", ROLLBACK, "iteration", "cron")
+RUN_KINDS = ("start", "resume", "retry", ROLLBACK, "iteration", CRON, DELIVERY)
 
 #: Priorities go from minus this to this.
 MAX_PRIORITY = 1_000_000

@@ -139,6 +139,18 @@ class Accepted:
     is_new: bool  #: False: it was here before, and nothing was started
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptDelivery:
+    """All that is kept of a delivery, for making a database again."""
+
+    row: DeliveryRow
+    hook: str
+    intent: str
+    body_hash: str
+    request: JsonObject
+    body: bytes | None  #: None: not kept
+
+
 class Deliveries(Protocol):
     """Deliveries, each kept with the run that it asks for in one transaction."""
 
@@ -147,7 +159,8 @@ class Deliveries(Protocol):
         Keep *delivery* and, when it asks for work, enqueue a run of kind `delivery` under the id *run_id_of*.
 
         *adw_id* is that of the workflow which it would start. The same guid, the same body from the same hook, or the
-        same intent within the time that they are kept, gets the answer of the first. Durable when this returns.
+        same intent within the time that they are kept, gets the answer of the first. Durable when this returns. One
+        guid with another body than before raises DeliveryConflict.
         """
 
     def get(self, guid: str) -> DeliveryRow | None:
@@ -160,10 +173,17 @@ class Deliveries(Protocol):
         """Return its bytes, None when they are not kept any more."""
 
     def finish(self, guid: str, *, status: str, outcome: str, adw_id: str = "") -> None:
-        """Write down what came of it."""
+        """Write down what came of it: done, refused or failed. Raises DeliveryNotFound."""
 
-    def again(self, guid: str, *, run_id_of: str, asked_by: str) -> Run:
-        """Enqueue a run for a delivery that is kept, whatever came of it before."""
+    def again(
+        self, guid: str, *, run_id_of: str, asked_by: str, instead: NewDelivery | None = None, adw_id: str = ""
+    ) -> Run:
+        """
+        Enqueue a run for a delivery that is kept, whatever came of it before; the one it has when that is not over.
+
+        *instead* is what is made of its body today, and *adw_id* the workflow that it would start, for one that was
+        ignored. Raises DeliveryNotFound, and UsageError for one that asks for nothing.
+        """
 
     def page(self, *, limit: int = 50, before: str = "", verdicts: Sequence[str] = ()) -> tuple[DeliveryRow, ...]:
         """Return deliveries, newest first; *before* is the guid of the last one seen."""
@@ -172,4 +192,4 @@ class Deliveries(Protocol):
         """Return how many asked for work since a moment: for limits per sender, and against loops."""
 
     def forget_before(self, moment: str) -> int:
-        """Delete those older than *moment* and return how many."""
+        """Delete those older than *moment*, but for those whose run is not over, and return how many."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from adws.adw_modules.circuit_breaker import MemoryBreakers
 from adws.testing.checkpoints import MemoryCheckpoints
 from adws.testing.clock import START, FakeClock
+from adws.testing.deliveries import MemoryDeliveries
 from adws.testing.forge import MemoryForge
 from adws.testing.ownership import (
     FakeProcesses,
@@ -34,6 +35,7 @@ __all__ = [
     "MemoryBreakers",
     "MemoryCatalogue",
     "MemoryCheckpoints",
+    "MemoryDeliveries",
     "MemoryEventLog",
     "MemoryForge",
     "MemoryIssueLocks",

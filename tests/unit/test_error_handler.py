@@ -143,6 +143,8 @@ OWN = [
     (errors.WorkflowInvalid("x"), "config"),
     (errors.UnknownWorkflow("x", ["y"]), "config"),
     (errors.RunNotFound(7), "config"),
+    (errors.DeliveryNotFound("72d3162e"), "config"),
+    (errors.DeliveryConflict("72d3162e"), "conflict"),
     (errors.GateFailed("test", "rate limit, disk full"), "gate"),
     (errors.ForgeBusy(30.0), "rate_limited"),
     (errors.ForgeUnavailable("no such file, disk full"), "server"),

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -226,4 +227,111 @@ task_checkpoints = Table(
     Index("ix_task_checkpoints_workflow", "adw_id"),
     # Checkpoints are deleted all the time, and SQLite would give the number of the newest row again.
     sqlite_autoincrement=True,
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("seq", _Number, Identity(), primary_key=True),  # the order in which they came
+    Column("guid", Text, nullable=False, unique=True),
+    Column("event", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("hook", Text, nullable=False),
+    Column("sender", Text, nullable=False),
+    Column("repository", Text, nullable=False),
+    Column("number", BigInteger),  # of the issue or pull request
+    Column("intent", Text, nullable=False),
+    # Whatever the hook: which one sent it is not signed, and two hooks that tell the same tell it once.
+    Column("body_hash", Text, nullable=False, unique=True),
+    Column("verdict", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("run_id", BigInteger),
+    Column("adw_id", Text, nullable=False),
+    Column("received_at", Text, nullable=False),
+    Column("finished_at", Text),
+    Column("deliveries", BigInteger, nullable=False),  # how often it came
+    Column("request", Text, nullable=False),  # what it asks for, as JSON
+    Column("body", LargeBinary),  # last, so that a list never walks over it
+    CheckConstraint("verdict IN ('run', 'command', 'ignored')", name="verdict"),
+    CheckConstraint("status IN ('received', 'done', 'refused', 'failed')", name="status"),
+    Index(
+        "uq_deliveries_intent",
+        "intent",
+        unique=True,
+        sqlite_where=text("intent <> ''"),
+        postgresql_where=text("intent <> ''"),
+    ),
+    # Limits count those that ask for work.
+    Index(
+        "ix_deliveries_sender",
+        "sender",
+        "received_at",
+        sqlite_where=text("verdict <> 'ignored'"),
+        postgresql_where=text("verdict <> 'ignored'"),
+    ),
+    Index(
+        "ix_deliveries_issue",
+        "repository",
+        "number",
+        "received_at",
+        sqlite_where=text("verdict <> 'ignored'"),
+        postgresql_where=text("verdict <> 'ignored'"),
+    ),
+)
+
+schedule = Table(
+    "schedule",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("spec", Text, nullable=False),
+    Column("last_due", Text, nullable=False),  # the last tick that was done; "": none yet
+    Column("last_run", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("memo", Text, nullable=False),  # what the entry remembers, as JSON
+    Column("owner", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("claim_until", Double, nullable=False),
+    Column("claim_boot", Text, nullable=False),
+    CheckConstraint("status IN ('', 'done', 'failed')", name="status"),
+)
+
+notifications = Table(
+    "notifications",
+    metadata,
+    Column("notice_id", _Number, Identity(), primary_key=True),
+    Column("notice_key", Text, nullable=False),  # the transition it tells of
+    Column("channel", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("adw_id", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("not_before", Text, nullable=False),  # "": at once
+    Column("error", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("sent_at", Text),
+    Column("token", BigInteger, nullable=False),
+    Column("claim_until", Double, nullable=False),
+    Column("claim_boot", Text, nullable=False),
+    CheckConstraint("status IN ('pending', 'sent', 'given_up')", name="status"),
+    Index("uq_notifications_key", "notice_key", "channel", unique=True),
+    Index(
+        "ix_notifications_waiting",
+        "notice_id",
+        "not_before",
+        sqlite_where=text("status = 'pending'"),
+        postgresql_where=text("status = 'pending'"),
+    ),
+)
+
+notification_cursor = Table(
+    "notification_cursor",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),  # of the last event that was looked at
+    Column("event_id", Text, nullable=False),  # of that event: another one there means that events were made again
 )

@@ -21,7 +21,7 @@ from adws.adw_modules.errors import DatabaseError, RunLost, RunNotFound, UsageEr
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import NewRun, Run, RunEnd, RunState, check_due, check_final
+from adws.adw_modules.runs import FINAL_RUNS, NewRun, Run, RunEnd, RunState, check_due, check_final
 
 if TYPE_CHECKING:
     from adws.adw_modules.interfaces_engine import QueueWatch
@@ -63,6 +63,13 @@ class DatabaseRunQueue:
                 return run_rows.to_run(row)
 
         raise DatabaseError(f"the run of workflow {run.adw_id} could neither be stored nor be read: try again")
+
+    def unfinished_in(self, session: Session, run_id: int) -> Run | None:
+        """Return a run that is not over, inside the transaction *session*."""
+        row = session.one(self._sql.get, {**self._now(), "run_id": run_id})
+        run = None if row is None else run_rows.to_run(row)
+
+        return None if run is None or run.state in FINAL_RUNS else run
 
     def claim(self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None) -> Run | None:
         """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""

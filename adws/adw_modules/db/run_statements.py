@@ -143,10 +143,10 @@ NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 
 # --- checks ----------------------------------------------------------------------------------------------------
 
-#: A start is stored before its workflow exists.
+#: A start is stored before its workflow exists; what the schedule or a delivery asks for has none.
 CHECK_RUNS = """
 SELECT run_id, adw_id FROM runs AS asked
-WHERE finished_at IS NULL AND kind NOT IN ('start', 'cron')
+WHERE finished_at IS NULL AND kind NOT IN ('start', 'cron', 'delivery')
   AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = asked.adw_id)
 ORDER BY run_id
 """

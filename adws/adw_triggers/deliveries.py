@@ -1,0 +1,159 @@
+"""
+A delivery: bytes and headers in, and out what to keep, or why not.
+
+Pure: no socket, no clock, no database. Nothing looks into the bytes before their signature is checked, and whatever
+they hold, the answer is a value and never an exception.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from adws.adw_modules import trigger_requests
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.repository_name import comparable
+from adws.adw_modules.trigger import Ignored, NewDelivery, RunRequest, Verdict
+from adws.adw_triggers import payloads, signatures
+from adws.adw_triggers.delivery_rules import DeliveryRules
+from adws.adw_triggers.event_verdicts import verdict_of
+from adws.adw_triggers.payload_fields import actor_in, number_in, object_in, text_in
+
+_GUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
+_EVENT = re.compile(r"[a-z][a-z_]{0,63}")
+_HOOK = re.compile(r"[A-Za-z0-9-]{0,64}")
+_REPOSITORY = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
+
+#: Events that are looked into, and the parts which their payloads cannot be without: all but the last must have a
+#: number. The name of the event is not signed, the payload is.
+_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "issues": ("issue",),
+        "issue_comment": ("issue", "comment"),
+        "pull_request": ("pull_request",),
+        "pull_request_review": ("pull_request", "review"),
+        "check_suite": ("check_suite",),
+        "workflow_run": ("workflow_run",),
+    }
+)
+#: Parts that tell a payload of another event.
+_FOREIGN: Mapping[str, str] = MappingProxyType({"issues": "comment", "pull_request": "review"})
+_NUMBERED = ("issue", "pull_request")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """A delivery that is not taken, and nothing of it is kept."""
+
+    status: int  #: of the answer: 400, 401, 413 or 415
+    reason: str  #: in one sentence; says nothing about our secrets
+
+
+def read(headers: Mapping[str, str], body: bytes, rules: DeliveryRules) -> NewDelivery | Refused:
+    """Return the delivery to keep, with what it asks for, or why it is refused; case of header names is nothing."""
+    named = {name.lower(): value for name, value in headers.items()}
+    if len(body) > rules.max_body_bytes:
+        return Refused(status=413, reason=f"the payload has more than {rules.max_body_bytes} bytes")
+    reason = signatures.why_not_signed(named, body, rules.secrets)
+    if reason:
+        return Refused(status=401, reason=reason)
+    guid, event = named.get("x-github-delivery", ""), named.get("x-github-event", "")
+    if _GUID.fullmatch(guid) is None:
+        return Refused(status=400, reason="X-GitHub-Delivery is missing, or no id of a delivery")
+    if _EVENT.fullmatch(event) is None:
+        return Refused(status=400, reason="X-GitHub-Event is missing, or no name of an event")
+    try:
+        payload = payloads.parse(named.get("content-type", ""), body)
+    except payloads.Malformed as exc:
+        return Refused(status=400, reason=str(exc))
+    reason = _why_not_of(event, payload)
+    if reason:
+        return Refused(status=400, reason=reason)
+    hook = named.get("x-github-hook-id", "")
+
+    return _taken(guid, event, payload, body, hook if _HOOK.fullmatch(hook) else "", rules)
+
+
+def judge(event: str, payload: JsonObject, rules: DeliveryRules) -> Verdict:
+    """Return what a payload asks for under *rules*; also for one that is kept and looked at again."""
+    reason = _why_not_of(event, payload)
+    if reason:
+        return Ignored(reason=reason)
+    repository = _repository(payload)
+    if event != "ping" and repository not in rules.repositories:
+        return Ignored(reason=_why_not_ours(repository, rules))
+
+    return verdict_of(event, _action(payload), payload, repository=repository, rules=rules)
+
+
+def _taken(guid: str, event: str, payload: JsonObject, body: bytes, hook: str, rules: DeliveryRules) -> NewDelivery:
+    verdict = judge(event, payload, rules)
+    is_ignored = isinstance(verdict, Ignored)
+    kind = "run" if isinstance(verdict, RunRequest) else "command"
+
+    return NewDelivery(
+        guid=guid,
+        event=event,
+        action=_action(payload),
+        hook=hook,
+        body=body,
+        body_hash=hashlib.sha256(body).hexdigest(),
+        sender=actor_in(payload).login,
+        repository=_repository(payload),
+        number=_number(payload),
+        verdict="ignored" if is_ignored else kind,
+        reason=verdict.reason if isinstance(verdict, Ignored) else in_words(verdict),
+        request={} if isinstance(verdict, Ignored) else trigger_requests.to_json(verdict),
+    )
+
+
+def in_words(request: trigger_requests.Request) -> str:
+    """Return what is wanted, in one line."""
+    if isinstance(request, RunRequest):
+        what = request.workflow or "the default workflow"
+        of = f"go on with {request.adw_id}: {what}" if request.adw_id else f"start {what}"
+        return f"{of} for issue {request.issue.number} ({request.cause})"
+    whose = f"workflow {request.adw_id}" if request.adw_id else f"the workflow of {request.number}"
+
+    return f"{request.kind} {whose} ({request.cause})"
+
+
+def _why_not_of(event: str, payload: JsonObject) -> str:
+    """Return why *payload* cannot be one of *event*, "" when it can."""
+    for part in _PARTS.get(event, ()):
+        found = payload.get(part)
+        if not isinstance(found, dict):
+            return f"the payload is not one of the event {event}: it has no {part}"
+        if part in _NUMBERED and number_in(found, "number") is None:
+            return f"the {part} in the payload has no number"
+    foreign = _FOREIGN.get(event, "")
+    if foreign and foreign in payload:
+        return f"the payload is not one of the event {event}: it has a {foreign}"
+
+    return ""
+
+
+def _why_not_ours(repository: str, rules: DeliveryRules) -> str:
+    if not rules.repositories:
+        return "no repository is listened to: set github.repository or webhook.repositories"
+
+    return f"{repository or 'a delivery without a repository'} is not listened to"
+
+
+def _action(payload: JsonObject) -> str:
+    return text_in(payload, "action", limit=64)
+
+
+def _repository(payload: JsonObject) -> str:
+    name = text_in(object_in(payload, "repository"), "full_name")
+
+    return comparable(name) if _REPOSITORY.fullmatch(name) else ""
+
+
+def _number(payload: JsonObject) -> int | None:
+    numbers = (number_in(object_in(payload, part), "number") for part in _NUMBERED)
+
+    return next((number for number in numbers if number is not None), None)

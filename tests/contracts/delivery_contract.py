@@ -1,0 +1,340 @@
+"""What every store of deliveries keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from adws.adw_modules import timestamps, trigger_requests
+from adws.adw_modules.errors import DeliveryConflict, DeliveryNotFound, InvalidAdwId, UsageError
+from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.trigger import Actor, Command, IssueText, NewDelivery, RunRequest
+
+WORKER = OwnerRecord(
+    token="t" * 32, host="h", machine="m", boot_id="boot-1", pid_namespace="1", pid=7, start_ticks=1, role="worker"
+)
+REQUEST = RunRequest(
+    repository="acme/widget",
+    issue=IssueText(number=7, title="Add \N{LATIN SMALL LETTER E WITH ACUTE}", body="a\nb", labels=("adw", "bug")),
+    actor=Actor(login="octocat"),
+    cause="label",
+    intent="acme/widget#7 label",
+)
+STOP = Command(kind="stop", repository="acme/widget", number=8, actor=Actor(login="mona"), intent="acme/widget#8 c1")
+
+
+def delivery(guid: str, *, body: bytes | None = None, intent: str | None = None, **changes: object) -> NewDelivery:
+    """A delivery that asks for a run, unlike every other but for what is given."""
+    body = guid.encode() if body is None else body
+    request = replace(REQUEST, intent=f"of {guid}" if intent is None else intent)
+    made = NewDelivery(
+        guid=guid,
+        event="issues",
+        action="labeled",
+        hook="11",
+        body=body,
+        body_hash=hashlib.sha256(body).hexdigest(),
+        sender="octocat",
+        repository="acme/widget",
+        number=7,
+        verdict="run",
+        reason="start the default workflow",
+        request=trigger_requests.to_json(request),
+    )
+    return replace(made, **changes)
+
+
+def ignored(guid: str, *, body: bytes | None = None) -> NewDelivery:
+    return replace(delivery(guid, body=body), verdict="ignored", reason="the comment asks for nothing", request={})
+
+
+class DeliveryContract:
+    """Mix in and give `deliveries`, empty, with `runs` and `clock` that they work with."""
+
+    def accepted(self, deliveries, made: NewDelivery, number: int = 1):
+        return deliveries.accept(made, run_id_of=f"d000000{number}", adw_id=f"a000000{number}")
+
+    # --- one that is new -------------------------------------------------------------------------------------------
+
+    def test_a_delivery_that_asks_for_work_gets_a_run_of_its_own(self, deliveries, runs, clock):
+        answer = self.accepted(deliveries, delivery("g1"))
+
+        run = runs.get(answer.row.run_id)
+        assert answer.is_new
+        assert (run.adw_id, run.kind, run.payload, run.asked_by) == ("d0000001", "delivery", {"guid": "g1"}, "octocat")
+        assert run.state is RunState.PENDING
+        assert answer.row == deliveries.get("g1")
+        assert (answer.row.status, answer.row.adw_id, answer.row.outcome) == ("received", "a0000001", "")
+        assert answer.row.received_at == timestamps.to_text(clock.now())
+        assert answer.row.finished_at is None
+
+    def test_everything_about_a_delivery_comes_back(self, deliveries):
+        made = delivery("g1", body=b"\x00\xff" + "é".encode())
+        self.accepted(deliveries, made)
+
+        row = deliveries.get("g1")
+        for name in ("guid", "event", "action", "sender", "repository", "number", "verdict", "reason"):
+            assert getattr(row, name) == getattr(made, name)
+        assert deliveries.body_of("g1") == made.body
+        assert deliveries.request_of("g1") == made.request
+        assert trigger_requests.from_json(deliveries.request_of("g1")) == replace(REQUEST, intent="of g1")
+        assert row.deliveries == 1
+
+    def test_a_command_is_kept_like_a_run(self, deliveries):
+        self.accepted(deliveries, delivery("g1", verdict="command", request=trigger_requests.to_json(STOP)))
+
+        assert trigger_requests.from_json(deliveries.request_of("g1")) == STOP
+
+    def test_one_that_is_ignored_is_kept_with_its_reason_and_has_no_run(self, deliveries, runs, clock):
+        answer = self.accepted(deliveries, ignored("g1"))
+
+        assert answer.is_new
+        assert (answer.row.status, answer.row.run_id, answer.row.adw_id) == ("done", None, "")
+        assert answer.row.outcome == answer.row.reason == "the comment asks for nothing"
+        assert answer.row.finished_at == timestamps.to_text(clock.now())
+        assert deliveries.get("g1") == answer.row
+        assert runs.page() == ()
+
+    def test_the_long_body_of_one_that_is_ignored_is_not_kept(self, deliveries):
+        self.accepted(deliveries, ignored("g1", body=b"x" * 65_536))
+        self.accepted(deliveries, ignored("g2", body=b"y" * 65_537))
+        self.accepted(deliveries, delivery("g3", body=b"z" * 65_537))
+
+        assert deliveries.body_of("g1") == b"x" * 65_536
+        assert deliveries.body_of("g2") is None
+        assert deliveries.body_of("g3") == b"z" * 65_537
+
+    def test_nothing_is_known_of_a_delivery_that_never_came(self, deliveries):
+        assert deliveries.get("g1") is None
+        assert deliveries.request_of("g1") is None
+        assert deliveries.body_of("g1") is None
+        with pytest.raises(DeliveryNotFound, match="g1"):
+            deliveries.finish("g1", status="done", outcome="x")
+        with pytest.raises(DeliveryNotFound, match="g1"):
+            deliveries.again("g1", run_id_of="d0000001", asked_by="me")
+
+    @pytest.mark.parametrize(("run_id_of", "adw_id"), [("../x", "a0000001"), ("d0000001", "../x"), ("d0000001", "")])
+    def test_ids_are_checked_before_anything_is_kept(self, deliveries, runs, run_id_of, adw_id):
+        with pytest.raises(InvalidAdwId):
+            deliveries.accept(delivery("g1"), run_id_of=run_id_of, adw_id=adw_id)
+
+        assert deliveries.get("g1") is None
+        assert runs.page() == ()
+
+    def test_an_id_that_has_an_unfinished_run_is_refused_and_nothing_is_kept(self, deliveries, runs):
+        runs.enqueue(NewRun(adw_id="d0000001"))
+
+        with pytest.raises(UsageError, match="fresh one"):
+            self.accepted(deliveries, delivery("g1"))
+
+        assert deliveries.get("g1") is None
+
+    def test_another_verdict_is_refused(self, deliveries):
+        with pytest.raises(UsageError, match="no verdict"):
+            self.accepted(deliveries, delivery("g1", verdict="perhaps"))
+
+    # --- one that came before --------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        "again",
+        [
+            delivery("g1"),
+            delivery("g2", body=b"g1", intent="another"),
+            delivery("g2", body=b"g1", intent="another", hook="12", event="issue_comment"),
+            delivery("g2", intent="of g1"),
+        ],
+        ids=["same-guid", "same-body", "same-body-other-hook", "same-intent"],
+    )
+    def test_the_same_again_gets_the_same_answer_and_starts_nothing(self, deliveries, runs, again):
+        first = self.accepted(deliveries, delivery("g1"))
+        second = self.accepted(deliveries, again, 2)
+
+        assert not second.is_new
+        assert second.row == first.row
+        assert len(runs.page()) == 1
+        assert deliveries.get("g1").deliveries == 2
+        assert len(deliveries.page()) == 1
+
+    def test_the_same_again_is_told_what_came_of_the_first(self, deliveries):
+        self.accepted(deliveries, delivery("g1"))
+        deliveries.finish("g1", status="done", outcome="workflow a0000001 was started")
+
+        assert self.accepted(deliveries, delivery("g1"), 2).row.outcome == "workflow a0000001 was started"
+
+    def test_an_ignored_one_that_comes_again_stays_ignored(self, deliveries, runs):
+        self.accepted(deliveries, ignored("g1"))
+
+        assert not self.accepted(deliveries, delivery("g1"), 2).is_new
+        assert runs.page() == ()
+
+    def test_those_without_an_intent_are_not_the_same(self, deliveries):
+        self.accepted(deliveries, delivery("g1", intent=""))
+
+        assert self.accepted(deliveries, delivery("g2", intent=""), 2).is_new
+        assert self.accepted(deliveries, ignored("g3")).is_new
+        assert self.accepted(deliveries, ignored("g4")).is_new
+
+    def test_one_guid_with_another_body_is_refused(self, deliveries):
+        self.accepted(deliveries, delivery("g1"))
+
+        with pytest.raises(DeliveryConflict, match="another body"):
+            self.accepted(deliveries, delivery("g1", body=b"other"), 2)
+        assert deliveries.get("g1").deliveries == 1
+
+    @pytest.mark.parametrize("what", ["guid", "body", "intent"])
+    def test_of_many_at_once_that_are_the_same_one_starts_a_run(self, deliveries, runs, what):
+        start = threading.Barrier(8)
+        answers, troubles = [], []
+
+        def send(number: int) -> None:
+            for turn in range(5):
+                unlike = f"{number}-{turn}"
+                made = delivery(
+                    "same" if what == "guid" else f"g{unlike}",
+                    body=b"same" if what != "intent" else None,
+                    intent="same" if what == "intent" else f"i{unlike}",
+                )
+                try:
+                    if turn == 0:
+                        start.wait()
+                    answers.append(
+                        deliveries.accept(made, run_id_of=f"d{number}{turn}00000", adw_id=f"a{number}{turn}00000")
+                    )
+                except Exception as exc:  # noqa: BLE001 - told to the test, whatever it is
+                    troubles.append(exc)
+
+        threads = [threading.Thread(target=send, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert troubles == []
+        assert sum(answer.is_new for answer in answers) == 1
+        assert {answer.row.adw_id for answer in answers} == {answers[0].row.adw_id}
+        assert {answer.row.run_id for answer in answers} == {answers[0].row.run_id}
+        assert len(runs.page()) == 1
+        assert [row.deliveries for row in deliveries.page()] == [40]
+
+    # --- what came of it -------------------------------------------------------------------------------------------
+
+    def test_what_came_of_it_is_written_down(self, deliveries, clock):
+        self.accepted(deliveries, delivery("g1"))
+        clock.advance(3)
+        deliveries.finish("g1", status="refused", outcome="octocat may only read")
+
+        row = deliveries.get("g1")
+        assert (row.status, row.outcome, row.adw_id) == ("refused", "octocat may only read", "a0000001")
+        assert row.finished_at == timestamps.to_text(clock.now())
+
+    def test_the_workflow_that_was_meant_can_be_named_at_the_end(self, deliveries):
+        self.accepted(deliveries, delivery("g1"))
+        deliveries.finish("g1", status="done", outcome="stopped", adw_id="b0000001")
+
+        assert deliveries.get("g1").adw_id == "b0000001"
+
+    @pytest.mark.parametrize("status", ["received", "ignored", ""])
+    def test_a_delivery_ends_in_no_other_way(self, deliveries, status):
+        self.accepted(deliveries, delivery("g1"))
+
+        with pytest.raises(UsageError, match="done, refused, failed"):
+            deliveries.finish("g1", status=status, outcome="x")
+
+    # --- again -----------------------------------------------------------------------------------------------------
+
+    def over(self, runs) -> None:
+        run = runs.claim(WORKER, ttl_seconds=30)
+        runs.finish(runs.begin(run), RunState.FAILED, reason="x")
+
+    def test_a_kept_delivery_can_be_done_again(self, deliveries, runs):
+        first = self.accepted(deliveries, delivery("g1"))
+        self.over(runs)
+        deliveries.finish("g1", status="failed", outcome="x")
+
+        run = deliveries.again("g1", run_id_of="d0000002", asked_by="person")
+
+        row = deliveries.get("g1")
+        assert run.run_id != first.row.run_id
+        assert (run.adw_id, run.kind, run.payload, run.asked_by) == ("d0000002", "delivery", {"guid": "g1"}, "person")
+        assert (row.status, row.outcome, row.run_id, row.finished_at) == ("received", "", run.run_id, None)
+        assert row.adw_id == "a0000001", "so that what it started before is found again"
+        assert deliveries.request_of("g1") == delivery("g1").request
+
+    def test_one_that_is_still_to_be_done_is_not_done_twice(self, deliveries, runs):
+        first = self.accepted(deliveries, delivery("g1"))
+
+        assert deliveries.again("g1", run_id_of="d0000002", asked_by="person").run_id == first.row.run_id
+        assert len(runs.page()) == 1
+
+    def test_one_that_was_ignored_is_done_by_what_is_made_of_it_now(self, deliveries):
+        self.accepted(deliveries, ignored("g1"))
+        with pytest.raises(UsageError, match="asks for nothing: the comment asks for nothing"):
+            deliveries.again("g1", run_id_of="d0000002", asked_by="person", adw_id="a0000002")
+
+        run = deliveries.again("g1", run_id_of="d0000002", asked_by="person", instead=delivery("g1"), adw_id="a0000002")
+
+        row = deliveries.get("g1")
+        assert (row.verdict, row.reason, row.adw_id, row.run_id) == (
+            "run",
+            delivery("g1").reason,
+            "a0000002",
+            run.run_id,
+        )
+        assert deliveries.request_of("g1") == delivery("g1").request
+
+    # --- lists and limits ------------------------------------------------------------------------------------------
+
+    def test_deliveries_are_listed_newest_first_in_pages(self, deliveries):
+        for number in range(1, 6):
+            made = delivery(f"g{number}") if number % 2 else ignored(f"g{number}")
+            self.accepted(deliveries, made, number)
+
+        def guids(**query: object) -> list[str]:
+            return [row.guid for row in deliveries.page(**query)]
+
+        assert guids() == ["g5", "g4", "g3", "g2", "g1"]
+        assert guids(limit=2) == ["g5", "g4"]
+        assert guids(limit=2, before="g4") == ["g3", "g2"]
+        assert guids(before="g1") == []
+        assert guids(before="never-came") == []
+        assert guids(verdicts=["ignored"]) == ["g4", "g2"]
+        assert guids(verdicts=["run", "ignored", "run"], limit=3) == ["g5", "g4", "g3"]
+        with pytest.raises(UsageError, match="at least 1"):
+            deliveries.page(limit=0)
+
+    def test_those_that_ask_for_work_are_counted(self, deliveries, clock):
+        start = timestamps.to_text(clock.now())
+        self.accepted(deliveries, delivery("g1"), 1)
+        self.accepted(deliveries, delivery("g2", number=8, sender="mona"), 2)
+        self.accepted(deliveries, ignored("g3"))
+        clock.advance(60)
+        later = timestamps.to_text(clock.now())
+        self.accepted(deliveries, delivery("g4", repository="acme/other"), 4)
+
+        assert deliveries.count_since(start) == 3
+        assert deliveries.count_since(later) == 1
+        assert deliveries.count_since(start, sender="octocat") == 2
+        assert deliveries.count_since(start, repository="acme/widget") == 2
+        assert deliveries.count_since(start, repository="acme/widget", number=7) == 1
+        assert deliveries.count_since(start, repository="acme/widget", number=9) == 0
+
+    # --- forgetting ------------------------------------------------------------------------------------------------
+
+    def test_old_ones_are_forgotten_but_for_those_still_to_be_done(self, deliveries, runs, clock):
+        self.accepted(deliveries, delivery("done"), 1)
+        self.over(runs)
+        self.accepted(deliveries, ignored("ignored"))
+        self.accepted(deliveries, delivery("waiting"), 2)
+        clock.advance(timedelta(days=15).total_seconds())
+        self.accepted(deliveries, ignored("young"))
+
+        before = timestamps.to_text(clock.now() - timedelta(days=14))
+        assert deliveries.forget_before(before) == 2
+        assert [row.guid for row in deliveries.page()] == ["young", "waiting"]
+        assert deliveries.forget_before(before) == 0
+        assert self.accepted(deliveries, delivery("done"), 3).is_new, "what is forgotten is new"
