@@ -66,7 +66,7 @@ def test_an_agent_has_its_own_credentials_and_none_of_ours(world):
     assert (env["ANTHROPIC_API_KEY"], env["MY_SETTING"], env["GIVEN"]) == (SECRET, "mine", "by the engine")
     assert {"GITHUB_TOKEN", "GH_TOKEN", "SSH_AUTH_SOCK", "OTHER", "CODEX_API_KEY"} & set(env) == set()
     assert (env["GIT_TERMINAL_PROMPT"], env["HOME"]) == ("0", str(world.home))
-    assert env["ADW_RESULT_FILE"].startswith(str(world.folder))
+    assert env["ADW_RESULT_FILE"] == str(world.file("agent") / "result.json"), "a place of the agent alone"
 
 
 def test_a_proxy_with_a_password_is_given_only_when_it_is_named(world):
@@ -223,6 +223,7 @@ def test_a_test_or_review_has_to_give_back_a_verdict(world, turn, ok, klass):
 
     assert report.ok is ok
     assert (report.summary == "all green") if ok else (class_of(report) == klass)
+    assert f"write one JSON object to the file {world.file('agent')}/result.json" in world.agent.calls[0]["prompt"]
 
 
 def test_a_review_sends_work_back(world):

@@ -107,15 +107,13 @@ def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd) ->
     """Return why the agent failed, as far as its own words and its end tell; None when nothing speaks against it."""
     if end.ordered:
         return None
-    seen = AgentEnd(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, tail=end.tail)
-    failure = profile.failure(reading, seen)
-    if failure is not None and failure.subtype != "denied":
-        return failure
-    if profile.capabilities.tells_result and not reading.has_result:
-        return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
     if end.survivors:
         what = f"what it started could not be ended: {', '.join(end.survivors)}"
         return FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=profile.name)
+    seen = AgentEnd(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, tail=end.tail)
+    failure = profile.failure(reading, seen)
+    if failure is None and profile.capabilities.tells_result and not reading.has_result:
+        return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
 
     return failure
 
