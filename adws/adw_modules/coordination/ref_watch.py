@@ -80,10 +80,13 @@ class RefWatch:
                 yield _effect(ref, sha, before.phase)
 
     def _of_crash(self, document: WorkflowDocument, refs: Mapping[str, str]) -> Iterator[Effect]:
+        phase = _cut_off(document)
+        if not phase:  # nothing of ours can have made them: a branch of our name is somebody else's then
+            return
         for ref, sha in refs.items():
             yield from self._pushed(ref, sha, document)
             if document.adw_id in ref and _is_observed(ref) and not work_names.is_of_another(ref, document.adw_id):
-                yield _effect(ref, sha, _cut_off(document))
+                yield _effect(ref, sha, phase)
 
     def _pushed(self, ref: str, sha: str, document: WorkflowDocument) -> Iterator[Effect]:
         branch = document.branch_name
@@ -103,15 +106,16 @@ def _is_observed(ref: str) -> bool:
 
 
 def _cut_off(document: WorkflowDocument) -> str:
-    """Return the phase whose attempt was cut off last, "" when none was."""
+    """Return the phase of the attempt that was the last to end, if it was cut off; "" when it was not."""
     ends = [
-        (attempt.started_at or "", phase.name)
+        (attempt.started_at, attempt.number, attempt.status, phase.name)
         for phase in document.phases
         for attempt in phase.attempts
-        if attempt.status == "interrupted"
+        if attempt.status != "running"
     ]
+    _started, _number, status, phase = max(ends, default=("", 0, "", ""))
 
-    return max(ends, default=("", ""))[1]
+    return phase if status == "interrupted" else ""
 
 
 def _effect(ref: str, sha: str, phase: str) -> Effect:
