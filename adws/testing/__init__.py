@@ -24,6 +24,7 @@ from adws.testing.ownership import (
 from adws.testing.parts import MemoryParts, memory_parts
 from adws.testing.resources import MemoryPorts, MemoryQuotas
 from adws.testing.run_queue import MemoryRunQueue
+from adws.testing.schedule import MemoryNotifications, MemorySchedule
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
 from adws.testing.work import MemoryOrders, ScriptedCall, ScriptedRunner
 
@@ -41,6 +42,7 @@ __all__ = [
     "MemoryIssueLocks",
     "MemoryLeases",
     "MemoryLocalLock",
+    "MemoryNotifications",
     "MemoryOrders",
     "MemoryParts",
     "MemoryPorts",
@@ -48,6 +50,7 @@ __all__ = [
     "MemoryRegistry",
     "MemoryRequests",
     "MemoryRunQueue",
+    "MemorySchedule",
     "MemoryStore",
     "ScriptedCall",
     "ScriptedRunner",

@@ -24,11 +24,13 @@ FILES = sorted((ROOT / "adws").rglob("*.py"))
 ROOMS = {
     "alembic": ["adw_modules/db/"],
     "click": ["cli/"],
+    "cronsim": ["adw_triggers/schedule.py"],
     "difflib": ["adw_modules/spelling.py"],
     "fastapi": ["web/", "adw_triggers/"],
     "filelock": ["adw_modules/local_lock.py"],
     "git": ["adw_modules/resources/git.py"],
     "github": ["adw_modules/github.py"],
+    "httpx": ["adw_modules/notify.py"],
     "psutil": ["adw_modules/process.py", "adw_modules/resources/"],
     "psycopg": ["adw_modules/db/"],
     "pydantic": ["adw_modules/document.py", "web/"],

@@ -1,0 +1,158 @@
+"""
+Notifications in the database, made from the events that are in it.
+
+How far events were looked through is kept beside, and moves in the same transaction as the rows that came of them. So
+no event is lost and none is told twice, whatever dies meanwhile. After the events were made again from documents their
+numbers are others: then the last ones are looked through once more, and the keys keep everything from being told twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.db import rows
+from adws.adw_modules.db import schedule_statements as sql
+from adws.adw_modules.db.session import Database, Row, Session
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.interfaces_schedule import Notice, NotificationRow
+
+#: Events that are looked through in one transaction.
+CHUNK = 500
+
+
+class DatabaseNotifications:
+    """A `NotificationBook` in the tables notifications and notification_cursor."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._is_due, self._due = database.spell(sql.NOTICE_IS_DUE), database.spell(sql.NOTICE_DUE)
+        self._claim, self._cursor = database.spell(sql.NOTICE_CLAIM), database.spell(sql.CURSOR_TAKE)
+
+    def gather(self, pick: Callable[[Event], Notice | None], *, since: str) -> int:
+        """Store what *pick* makes of every event since the last call, and return how many rows that made."""
+        last, made = self._last_settled(), 0
+        while True:
+            added, is_through = self._database.transact(lambda session: self._gather_some(session, pick, since, last))
+            made += added
+            if is_through:
+                return made
+
+    def _last_settled(self) -> int:
+        """Return the number of the last event, when every one before it is in, or will never be."""
+
+        def work(session: Session) -> int:
+            if self._database.dialect == "postgresql":
+                session.run(sql.EVENTS_PATIENCE)
+                session.run(sql.EVENTS_SETTLED)
+            row = session.one(sql.EVENTS_LAST)
+
+            return int(row[0]) if row else 0
+
+        return self._database.transact(work)
+
+    def _gather_some(
+        self, session: Session, pick: Callable[[Event], Notice | None], since: str, last: int
+    ) -> tuple[int, bool]:
+        session.run(sql.CURSOR_BEGIN)
+        after, is_known = self._after(session, since, last)
+        found = session.all(sql.EVENTS_BETWEEN, {"after": after, "last": last, "limit": CHUNK})
+        notices = filter(None, (pick(rows.to_event(row[1:])) for row in found))
+        added = add_notices(session, notices, timestamps.to_text(self._clock.now()))
+        if found:
+            session.run(sql.CURSOR_MOVE, {"seq": found[-1][0], "event_id": found[-1][1]})
+        elif not is_known:
+            at = session.one(sql.EVENT_AT, {"seq": after})
+            session.run(sql.CURSOR_MOVE, {"seq": after, "event_id": at[0] if at else ""})
+
+        return added, len(found) < CHUNK
+
+    def _after(self, session: Session, since: str, last: int) -> tuple[int, bool]:
+        """Return the number of the last event that was looked at, and whether that is known from before."""
+        row = session.one(self._cursor)
+        seq, event_id = (int(row[0]), str(row[1])) if row else (-1, "")
+        at = session.one(sql.EVENT_AT, {"seq": seq})
+        if seq >= 0 and (at[0] if at else "") == event_id:
+            return seq, True
+        first = session.one(sql.EVENTS_BEFORE, {"since": since, "last": last})
+
+        return (int(first[0]) if first else 0), False
+
+    def add(self, notices: Sequence[Notice]) -> int:
+        """Store notices, those that are known left out, and return how many rows that made."""
+        moment = timestamps.to_text(self._clock.now())
+
+        return self._database.transact(lambda session: add_notices(session, notices, moment))
+
+    def take(self, *, ttl_seconds: float) -> NotificationRow | None:
+        """Claim the oldest row that is due, None when there is none."""
+        params = {**self._database.lease_clock(), "moment": timestamps.to_text(self._clock.now())}
+
+        def work(session: Session) -> Row | None:
+            due = session.one(self._due, params)
+            if due is None:
+                return None
+
+            clock = self._database.lease_clock()
+            return session.one(self._claim, {**clock, "notice_id": due[0], "ttl": ttl_seconds})
+
+        with self._database.read() as session:  # most looks find nothing, and a look keeps nobody from writing
+            if session.one(self._is_due, params) is None:
+                return None
+        taken = self._database.transact(work)
+
+        return None if taken is None else to_notification(taken)
+
+    def settle(self, row: NotificationRow, *, status: str, error: str = "", not_before: str = "") -> bool:
+        """Write down what came of it; False when somebody else has it now."""
+        params = {
+            "notice_id": row.notice_id,
+            "token": row.token,
+            "status": status,
+            "error": rows.plain(error),
+            "not_before": not_before,
+            "moment": timestamps.to_text(self._clock.now()),
+        }
+
+        return self._database.transact(lambda session: session.run(sql.NOTICE_SETTLE, params)) == 1
+
+    def page(self, *, limit: int = 50) -> tuple[NotificationRow, ...]:
+        """Return rows, newest first."""
+        with self._database.read() as session:
+            found = session.all(sql.NOTICES_PAGE, {"limit": limit})
+
+        return tuple(map(to_notification, found))
+
+    def forget_before(self, moment: str) -> int:
+        """Delete those that are over and older than *moment*, and return how many."""
+        return self._database.transact(lambda session: session.run(sql.NOTICES_FORGET, {"moment": moment}))
+
+
+def add_notices(session: Session, notices: Iterable[Notice], moment: str) -> int:
+    """Store notices, one row for each channel, and return how many were new."""
+    made = 0
+    for notice in notices:
+        for channel in notice.channels:
+            made += session.run(
+                sql.NOTICE_ADD,
+                {
+                    "key": notice.key,
+                    "channel": channel,
+                    "kind": notice.kind,
+                    "adw_id": notice.adw_id,
+                    "title": rows.plain(notice.title),
+                    "text": rows.plain(notice.text),
+                    "moment": moment,
+                },
+            )
+
+    return made
+
+
+def to_notification(row: Row) -> NotificationRow:
+    """Return the notification in a row of `schedule_statements.NOTICES_PAGE`."""
+    names = ("notice_id", "key", "channel", "kind", "adw_id", "title", "text", "status", "attempts", "not_before")
+
+    return NotificationRow(**dict(zip((*names, "error", "created_at", "sent_at", "token"), row, strict=True)))
