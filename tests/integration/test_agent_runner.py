@@ -421,14 +421,15 @@ def test_it_is_handed_over_only_once(world):
 
 
 def test_what_a_cut_off_attempt_achieved_is_harvested(world):
-    world.orders.on_look = lambda: setattr(world.orders, "order", Order(kind="drain")) if world.said else None
-    world.run({"hang": "during", "say": "half of it is done", "tokens": 70})
+    words = "half of it is done"
+    world.orders.on_look = lambda: setattr(world.orders, "order", Order(kind="drain")) if words in world.said else None
+    world.run({"hang": "during", "say": words, "tokens": 70})
     attempt = world.record.attempts[-1].model_copy(update={"agent": {**world.known, "session_id": ""}})
 
     found = world.runner.harvest(world.document, phase(), attempt)
 
     assert found.agent == {"session_id": world.known["session_id"]}
-    assert (found.report.summary, found.report.usage.tokens.input) == ("half of it is done", 70)
+    assert (found.report.summary, found.report.usage.tokens.input) == (words, 70)
     assert class_of(found.report) == "killed"
 
 

@@ -266,6 +266,19 @@ with open_app(config.from_environment(), role="worker") as app:
 """
 
 
+def wait_until(is_so) -> None:
+    """Look until something is so that comes at once."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came"
+
+
+def has_heard(lab) -> bool:
+    """Say whether the worker has kept what the agent said before it hung."""
+    outputs = lab.home.glob("state/*/phases/build/attempt-1.stdout.log")
+    return any('"type": "assistant"' in path.read_text() for path in outputs)
+
+
 def kill_the_worker_while_the_agent_works(lab, agent) -> int:
     """Kill -9 a worker when the agent says that it hangs; return the pid of the agent."""
     os.mkfifo(agent.place / "up")
@@ -273,6 +286,7 @@ def kill_the_worker_while_the_agent_works(lab, agent) -> int:
     env = {**os.environ, **lab.env, "ADW_HOME": str(lab.home), "ADW_FORGE": "local", "ADW_GRACE_SECONDS": "0.2"}
     with subprocess.Popen([sys.executable, "-c", WORKER], cwd=lab.home, env=env) as worker:
         assert select.select([fd], [], [], PATIENCE)[0], "the agent has not begun"
+        wait_until(lambda: has_heard(lab))
         worker.kill()
     os.close(fd)
     (agent.place / "up").unlink()
@@ -304,10 +318,7 @@ def test_after_a_kill_the_conversation_goes_on_and_what_was_used_is_known(lab, a
     assert f"--resume={first.agent['session_id']}" in agent.calls[-1]["argv"]
     assert first.report["usage"]["tokens"]["input"] == 70
     assert second.agent["base"] == first.agent["base"], "what the first one did counts for the second"
-    deadline = time.monotonic() + PATIENCE
-    while is_alive(pid) and time.monotonic() < deadline:
-        pass
-    assert not is_alive(pid)
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_after_a_kill_a_conversation_that_is_gone_is_handed_over(lab, agent):
