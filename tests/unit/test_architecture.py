@@ -80,6 +80,7 @@ CATCH_ALL = {
     "adw_modules/retry_handler.py": "what an attempt or a hook raises is classified, noted, or raised again",
     "adw_modules/state_schema.py": "a registered migration may raise anything; the report names the step",
     "adw_modules/structured_logger.py": "the arguments of a stranger's log call may raise anything",
+    "web/gate.py": "the outermost frame of a request: a bug becomes a line in the log and a 500",
 }
 
 MAX_FUNCTION_LINES = 60

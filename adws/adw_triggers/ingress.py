@@ -1,0 +1,132 @@
+"""
+Taking deliveries: checked, counted, and stored with their run before they are answered.
+
+An answer of success means that the delivery and its run are committed. The same delivery gets the same answer however
+often it comes. What asks too often is held off: a sender by 429, so that it is not lost, an issue by ignoring what is
+asked about it, because a loop would only come again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.errors import AdwError
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.trigger import Deliveries, DeliveryRow, NewDelivery
+from adws.adw_triggers import deliveries
+from adws.adw_triggers.deliveries import Refused
+from adws.adw_triggers.delivery_rules import DeliveryRules
+from adws.adw_triggers.problems import Problem, problem_of
+
+logger = logging.getLogger("adw.webhook")
+
+#: What limits are counted over.
+WINDOW = timedelta(hours=1)
+
+_CODES = {400: "bad_delivery", 401: "bad_signature", 413: "too_large", 415: "bad_media_type"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IngressLimits:
+    """How much may be asked for in an hour; 0: any number."""
+
+    per_sender: int = 100
+    per_issue: int = 30
+
+
+class Ingress:
+    """Takes deliveries for one home."""
+
+    def __init__(
+        self,
+        *,
+        rules: DeliveryRules,
+        limits: IngressLimits,
+        store: Callable[[], Deliveries],
+        clock: Clock,
+    ) -> None:
+        """*store* opens what keeps deliveries; it is asked each time, because it may not be there yet."""
+        self.rules = rules
+        self._limits = limits
+        self._store = store
+        self._clock = clock
+
+    def take(self, head: Mapping[str, str], body: bytes) -> JsonObject | Problem:
+        """Return the answer to a delivery that is stored, or why it is not."""
+        found = deliveries.read(head, body, self.rules)
+        if isinstance(found, Refused):
+            logger.warning("Delivery refused", extra={"action": "delivery_refused", "status": found.status})
+            return Problem(status=found.status, code=_CODES.get(found.status, "bad_delivery"), message=found.reason)
+        try:
+            return self._keep(self._store(), found)
+        except AdwError as exc:
+            problem = problem_of(exc)
+            logger.warning("Delivery not stored", extra={"action": "delivery_not_stored", "code": problem.code})
+            return problem
+
+    def _keep(self, store: Deliveries, found: NewDelivery) -> JsonObject | Problem:
+        if found.verdict != "ignored" and store.get(found.guid) is None:
+            since = timestamps.to_text(self._clock.now() - WINDOW)
+            if self._asks_too_often(store, found, since):
+                return _slow_down(found.sender)
+            found = self._without_loop(store, found, since)
+        accepted = store.accept(found, run_id_of=self._clock.token()[:8], adw_id=self._workflow_of(found))
+        logger.info(
+            "Delivery taken",
+            extra={
+                "action": "delivery_taken",
+                "guid": accepted.row.guid,
+                "event": found.event,
+                "verdict": accepted.row.verdict,
+                "is_new": accepted.is_new,
+            },
+        )
+
+        return answer_of(accepted.row)
+
+    def _asks_too_often(self, store: Deliveries, found: NewDelivery, since: str) -> bool:
+        most = self._limits.per_sender
+
+        return bool(most and found.sender) and store.count_since(since, sender=found.sender) >= most
+
+    def _without_loop(self, store: Deliveries, found: NewDelivery, since: str) -> NewDelivery:
+        """Return *found*, to be ignored when its issue was asked about too often: something answers itself."""
+        most = self._limits.per_issue
+        if not most or found.number is None:
+            return found
+        count = store.count_since(since, repository=found.repository, number=found.number)
+        if count < most:
+            return found
+        reason = f"issue {found.number} was asked about {count} times in an hour, and more may be a loop"
+
+        return replace(found, verdict="ignored", reason=reason, request={})
+
+    def _workflow_of(self, found: NewDelivery) -> str:
+        """Return the workflow that is meant; a new one gets its id now, so that every answer names the same."""
+        return str(found.request.get("adw_id") or "") or self._clock.token()[:8]
+
+
+def answer_of(row: DeliveryRow) -> JsonObject:
+    """Return what is answered to a delivery, each time that it comes."""
+    return {
+        "status": "ignored" if row.verdict == "ignored" else "accepted",
+        "guid": row.guid,
+        "run_id": row.run_id,
+        "adw_id": row.adw_id if row.verdict == "run" else None,  # which one a command is about is found by a worker
+        "message": row.reason,
+    }
+
+
+def _slow_down(sender: str) -> Problem:
+    return Problem(
+        status=429,
+        code="too_many_requests",
+        message=f"{sender} asked for work too often in the last hour; this delivery was not stored",
+        advice="Redeliver it later; webhook.sender_limit is the limit.",
+        retry_after=int(WINDOW.total_seconds()),
+    )

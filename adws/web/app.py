@@ -1,0 +1,71 @@
+"""
+The web door of a home: API, health, and the ingress of webhooks, as one ASGI application.
+
+Built from the parts of an open home; whoever serves it (`web.server`, a test) decides about sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+import adws
+from adws.adw_triggers.trigger_webhook import PATHS, WebhookDoor
+from adws.web import api_control, api_health, api_views, api_workflows, errors
+from adws.web.gate import Gate, GateRules
+from adws.web.home import Home
+
+if TYPE_CHECKING:
+    from adws.app import App
+
+_ABOUT = "Workflows that carry an issue to a pull request: look at them, start them, stop them, undo them."
+
+
+def create_app(app: App, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0)) -> Gate:
+    """Return the web door of the home *app*; *workers* says how many workers are wanted beside it, and run."""
+    settings = app.settings
+    home = Home(app, workers=workers)
+    rules = GateRules(
+        tokens=settings.web_token or (),
+        max_body_bytes=settings.web_max_body_bytes,
+        body_seconds=settings.web_body_seconds,
+    )
+    webhook = WebhookDoor.of(app, store=lambda: home.part(lambda parts: parts.deliveries))
+
+    return Gate(create_api(home), rules, doors=dict.fromkeys(PATHS, webhook), close=webhook.close)
+
+
+def create_api(home: Home) -> FastAPI:
+    """Return the API alone, behind whose gate everybody has shown a token."""
+    api = FastAPI(
+        title="adw",
+        version=adws.__version__,
+        description=_ABOUT,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    api.state.home = home
+    errors.install(api, redact=home.part(lambda app: app.redactor).redact_text)
+    for part in (api_health, api_workflows, api_control, api_views):
+        api.include_router(part.router)
+    api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI documents this way of extending it
+
+    return api
+
+
+def _openapi(api: FastAPI) -> dict[str, object]:
+    """Return the description of the API, with the token that the gate asks for."""
+    if api.openapi_schema is None:
+        schema = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
+        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, operations in schema["paths"].items():
+            for operation in operations.values():
+                operation["security"] = [{"token": []}] if path.startswith("/api/") else []
+        api.openapi_schema = schema
+
+    return api.openapi_schema

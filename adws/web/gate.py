@@ -1,0 +1,123 @@
+"""
+The outermost frame of the web door: what every request passes before anything of it is parsed.
+
+Webhook deliveries go to their own door. For the API the token is checked first, then the body is read within its
+limits; a client without a token cannot make the server read anything. Whatever goes wrong behind it, the client gets
+the one error shape and the log gets the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from adws.adw_triggers import problems
+from adws.adw_triggers.asgi import (
+    App,
+    Budget,
+    ClientGone,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    head_of,
+    read_body,
+    send_problem,
+)
+from adws.adw_triggers.problems import Problem
+from adws.web import auth
+
+logger = logging.getLogger("adw.web")
+
+#: Everything below needs a token.
+API_PREFIX = "/api/"
+#: Requests of the largest size that may be in memory at a time.
+_LARGEST_AT_A_TIME = 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateRules:
+    """Who is let in, and what is put up with."""
+
+    tokens: tuple[str, ...] = ()
+    max_body_bytes: int = 1024 * 1024
+    body_seconds: float = 10.0
+
+
+class Gate:
+    """Lets requests in."""
+
+    def __init__(
+        self, app: App, rules: GateRules, *, doors: Mapping[str, App], close: Callable[[], None] = lambda: None
+    ) -> None:
+        """*doors* are paths whose requests are read by somebody else, from the stream on; *close* ends them."""
+        self.close = close
+        self._app = app
+        self._rules = rules
+        self._doors = doors
+        self._budget = Budget(_LARGEST_AT_A_TIME * rules.max_body_bytes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        watched = _Watched(send)
+        try:
+            await self._serve(scope, receive, watched)
+        except ClientGone:
+            return
+        except Exception:  # the outermost frame of a request: a bug becomes a log line and a 500
+            logger.exception(
+                "A request could not be answered",
+                extra={"action": "request_failed", "method": scope["method"], "path": scope["path"]},
+            )
+            if not watched.is_started:
+                await send_problem(send, problems.bug())
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        door = self._doors.get(scope["path"])
+        if door is not None:
+            await door(scope, receive, send)
+            return
+        head = head_of(scope)
+        if scope["path"].startswith(API_PREFIX):
+            problem = auth.why_not(head, self._rules.tokens)
+            if problem is not None:
+                await send_problem(send, problem, {"WWW-Authenticate": "Bearer", "Connection": "close"})
+                return
+        with self._budget.share() as share:
+            most_bytes, seconds = self._rules.max_body_bytes, self._rules.body_seconds
+            body = await read_body(receive, head, most_bytes=most_bytes, seconds=seconds, share=share)
+            if isinstance(body, Problem):
+                await send_problem(send, body)
+                return
+            await self._app(scope, _Replay(body, receive), send)
+
+
+class _Watched:
+    """Knows whether an answer was begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.is_started = False
+
+    async def __call__(self, message: Message) -> None:
+        self.is_started = True
+        await self._send(message)
+
+
+class _Replay:
+    """Gives a body that was read already, then what comes after it."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+
+        return {"type": "http.request", "body": body, "more_body": False}

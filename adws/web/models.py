@@ -1,0 +1,328 @@
+"""
+What the API answers, and what it takes: the words of its OpenAPI.
+
+Answers are built from the nouns of the house; a field that is not known is null, never left out.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from adws.adw_modules.runs import MAX_PRIORITY
+
+#: Longest text that a person may send along.
+_LONGEST = 10_000
+#: What `locks.check_issue_number` takes at most.
+_MOST_ISSUE_NUMBER = 10**18 - 1
+
+IssueNumber = Annotated[int, Field(ge=1, le=_MOST_ISSUE_NUMBER)]
+Note = Annotated[str, Field(max_length=_LONGEST)]
+Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+
+
+# --- workflows ---------------------------------------------------------------------------------------------------
+
+
+class WorkflowLine(BaseModel):
+    """A workflow in a list."""
+
+    adw_id: str
+    state: str
+    repository: str = Field(description='owner/name, "" for the repository of this home')
+    issue_number: int | None
+    title: str
+    workflow: str
+    revision: int
+    owner: str | None = Field(description="who works on it, in words")
+    created_at: str | None
+    updated_at: str | None
+
+
+class WorkflowPage(BaseModel):
+    """Workflows, newest first."""
+
+    workflows: list[WorkflowLine]
+    next_cursor: str | None = Field(description="pass it as cursor for the next page; null on the last one")
+
+
+class Attempt(BaseModel):
+    """One attempt at a phase."""
+
+    number: int
+    round: int
+    status: str
+    started_at: str
+    ended_at: str | None
+    duration: float | None = Field(description="seconds")
+    model: str | None
+    error: str | None
+    category: str | None
+
+
+class Phase(BaseModel):
+    """A phase of a workflow."""
+
+    name: str
+    state: str
+    status: str
+    round: int
+    attempts_used: int
+    max_attempts: int = Field(description="with those that a person granted")
+    last_failure_reason: str | None
+    terminal_reason: str | None
+    retry_at: str | None
+    wait_reason: str | None
+    attempts: list[Attempt]
+
+
+class Owner(BaseModel):
+    """Who works on a workflow."""
+
+    host: str
+    pid: int
+    role: str
+    liveness: str
+    lease_seconds_left: float
+
+
+class Workflow(BaseModel):
+    """All that people ask about one workflow."""
+
+    adw_id: str
+    state: str
+    repository: str
+    issue_number: int | None
+    title: str
+    workflow: str | None
+    revision: int
+    resume_state: str | None
+    failed_phase: str | None
+    terminal_reason: str | None
+    pause_reason: str | None
+    waiting_phase: str | None = Field(description="the phase that waits for approval")
+    retry_count: int
+    max_retries: int
+    reworks: int
+    max_reworks: int
+    branch_name: str | None
+    worktree_path: str | None
+    pr_number: int | None
+    cost_usd: float
+    is_cost_estimated: bool
+    warnings: list[str]
+    hints: list[dict[str, JsonValue]]
+    rollback_blocked_by: list[str] | None = Field(description="null: no rollback was begun")
+    phases: list[Phase]
+    owner: Owner | None
+    notices: list[str] = Field(description="what was noticed while the document was read")
+    created_at: str | None
+    updated_at: str | None
+
+
+class _Asked(BaseModel):
+    """What a client sends: nothing is guessed, nothing is left over."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class NewWorkflow(_Asked):
+    """A workflow that is to be started."""
+
+    issue_number: IssueNumber
+    workflow: Annotated[str, Field(max_length=100)] = Field(default="", description='"": the default one')
+    repository: Annotated[str, Field(max_length=200)] = Field(default="", description='"": that of this home')
+    title: Note = Field(default="", description="wins over the forge's")
+    body: Annotated[str, Field(max_length=200_000)] = Field(default="", description="wins over the forge's")
+    priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
+    by: Annotated[str, Field(max_length=100)] = Field(default="", description="who asks, for the history")
+
+
+class Started(BaseModel):
+    """A workflow that waits for a worker."""
+
+    adw_id: str
+    state: str
+    run_id: int | None
+
+
+class Order(_Asked):
+    """Why something is done to a workflow."""
+
+    reason: Note = ""
+    by: Annotated[str, Field(max_length=100)] = Field(default="", description="who asks, for the history")
+
+
+class StopOrder(Order):
+    """A stop."""
+
+    is_urgent: bool = Field(default=False, description="kill its processes without asking them to end first")
+
+
+class Resume(_Asked):
+    """Going on with a workflow."""
+
+    hint: Note = Field(default="", description="what to do differently")
+    from_phase: Annotated[str, Field(max_length=100)] = ""
+    budget_usd: Dollars | None = Field(default=None, description="what it may cost in all from now on")
+    by: Annotated[str, Field(max_length=100)] = ""
+
+
+class Retry(_Asked):
+    """Trying a failed workflow again."""
+
+    hint: Note = ""
+    grant: Annotated[int, Field(ge=0, le=100)] = Field(default=0, description="further attempts that it gets")
+    budget_usd: Dollars | None = None
+    by: Annotated[str, Field(max_length=100)] = ""
+
+
+class Decision(_Asked):
+    """What a person thinks of a phase that waits."""
+
+    text: Note = Field(default="", description="for the history; after a rejection a hint for the next attempt")
+    by: Annotated[str, Field(max_length=100)] = ""
+
+
+class RollbackOrder(Order):
+    """Undoing all that a workflow made."""
+
+    keep_branch: bool = False
+    force: bool = Field(default=False, description="go on although work cannot be salvaged")
+
+
+class Done(BaseModel):
+    """What came of an order."""
+
+    adw_id: str
+    state: str
+    is_done: bool = Field(description="false: whoever works on it was asked, and the request is kept")
+    message: str
+    run_id: int | None = Field(default=None, description="the run that goes on with it")
+    request_id: int | None = Field(default=None, description="what its owner was asked")
+
+
+# --- the rest ----------------------------------------------------------------------------------------------------
+
+
+class RunLine(BaseModel):
+    """A piece of work that waits for a worker, is with one, or ended."""
+
+    run_id: int
+    adw_id: str
+    kind: str
+    state: str
+    priority: int
+    not_before: str | None
+    attempts: int
+    owner: str | None
+    reason: str
+    asked_by: str
+    created_at: str
+    updated_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class RunPage(BaseModel):
+    """Runs, newest first."""
+
+    runs: list[RunLine]
+    next_cursor: str | None
+
+
+class EventPage(BaseModel):
+    """Events of a workflow, in the order they happened."""
+
+    events: list[dict[str, JsonValue]]
+    next_cursor: str | None = Field(description="pass it as cursor for those that follow; null when none do yet")
+
+
+class LockLine(BaseModel):
+    """An issue and the workflow it belongs to."""
+
+    repository: str
+    issue_number: int
+    adw_id: str
+    acquired_at: str
+    owner: str | None
+    liveness: str
+
+
+class LockList(BaseModel):
+    """Every issue that a workflow has."""
+
+    locks: list[LockLine]
+
+
+class QuotaLine(BaseModel):
+    """One limit and how much of it is used."""
+
+    name: str
+    used: float | None = Field(description="null: it cannot be told here")
+    limit: float
+    unit: str
+    is_exceeded: bool
+    detail: str
+
+
+class QuotaList(BaseModel):
+    """Every limit."""
+
+    quotas: list[QuotaLine]
+    is_exceeded: bool
+
+
+class BreakerLine(BaseModel):
+    """An outside party that failed, and whether it is held off."""
+
+    name: str
+    state: str
+    failures: int
+    opened_at: str | None
+    reopens_at: str | None
+    reason: str
+
+
+class BreakerList(BaseModel):
+    """Every breaker."""
+
+    breakers: list[BreakerLine]
+
+
+class DeliveryLine(BaseModel):
+    """A webhook delivery that is kept."""
+
+    guid: str
+    event: str
+    action: str
+    sender: str
+    repository: str
+    number: int | None
+    verdict: str
+    reason: str
+    status: str
+    outcome: str
+    run_id: int | None
+    adw_id: str
+    deliveries: int = Field(description="how often it came")
+    received_at: str
+    finished_at: str | None
+
+
+class DeliveryPage(BaseModel):
+    """Deliveries, newest first."""
+
+    deliveries: list[DeliveryLine]
+    next_cursor: str | None
+
+
+class Health(BaseModel):
+    """Whether the server can do its work."""
+
+    status: str = Field(description="ok, or what is wrong")
+    version: str
+    database: str
+    workers_wanted: int
+    workers_running: int
