@@ -43,7 +43,9 @@ FOREIGN_PREFIXES = ("ADW_", "GITHUB_", "GH_", "ANTHROPIC_", "CLAUDE_", "GIT_", "
 KEEPER_THREAD = "adw-keeper"
 
 #: Settings of the test run itself.
-KEPT_NAMES = frozenset({"ADW_TEST_SEED", "ADW_TEST_EMULATE", "ADW_SOAK"})
+KEPT_NAMES = frozenset(
+    {"ADW_TEST_SEED", "ADW_TEST_EMULATE", "ADW_TEST_WEBHOOK_EXAMPLES", "ADW_TEST_AGENTS", "ADW_SOAK"}
+)
 
 GIT_CONFIG = """\
 [user]

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from adws.adw_modules import trigger_requests
 from adws.adw_modules.json_value import JsonObject
@@ -23,7 +24,7 @@ from adws.adw_triggers.event_verdicts import verdict_of
 from adws.adw_triggers.payload_fields import actor_in, number_in, object_in, text_in
 
 _GUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
-_EVENT = re.compile(r"[a-z][a-z_]{0,63}")
+_EVENT = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _HOOK = re.compile(r"[A-Za-z0-9-]{0,64}")
 _REPOSITORY = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
 
@@ -52,6 +53,15 @@ class Refused:
     reason: str  #: in one sentence; says nothing about our secrets
 
 
+class _Given(NamedTuple):
+    """What came beside the payload."""
+
+    guid: str
+    event: str
+    hook: str
+    body: bytes
+
+
 def read(headers: Mapping[str, str], body: bytes, rules: DeliveryRules) -> NewDelivery | Refused:
     """Return the delivery to keep, with what it asks for, or why it is refused; case of header names is nothing."""
     named = {name.lower(): value for name, value in headers.items()}
@@ -73,8 +83,9 @@ def read(headers: Mapping[str, str], body: bytes, rules: DeliveryRules) -> NewDe
     if reason:
         return Refused(status=400, reason=reason)
     hook = named.get("x-github-hook-id", "")
+    given = _Given(guid=guid, event=event, hook=hook if _HOOK.fullmatch(hook) else "", body=body)
 
-    return _taken(guid, event, payload, body, hook if _HOOK.fullmatch(hook) else "", rules)
+    return _taken(given, payload, judge(event, payload, rules))
 
 
 def judge(event: str, payload: JsonObject, rules: DeliveryRules) -> Verdict:
@@ -89,18 +100,17 @@ def judge(event: str, payload: JsonObject, rules: DeliveryRules) -> Verdict:
     return verdict_of(event, _action(payload), payload, repository=repository, rules=rules)
 
 
-def _taken(guid: str, event: str, payload: JsonObject, body: bytes, hook: str, rules: DeliveryRules) -> NewDelivery:
-    verdict = judge(event, payload, rules)
+def _taken(given: _Given, payload: JsonObject, verdict: Verdict) -> NewDelivery:
     is_ignored = isinstance(verdict, Ignored)
     kind = "run" if isinstance(verdict, RunRequest) else "command"
 
     return NewDelivery(
-        guid=guid,
-        event=event,
+        guid=given.guid,
+        event=given.event,
         action=_action(payload),
-        hook=hook,
-        body=body,
-        body_hash=hashlib.sha256(body).hexdigest(),
+        hook=given.hook,
+        body=given.body,
+        body_hash=hashlib.sha256(given.body).hexdigest(),
         sender=actor_in(payload).login,
         repository=_repository(payload),
         number=_number(payload),

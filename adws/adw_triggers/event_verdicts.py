@@ -2,8 +2,8 @@
 What a delivery asks for, by its event and its action.
 
 Pure. Each event has one function. People are answered only where they asked; whether they may have it is decided by
-the worker, at the forge. What CI or a merge says is a fact and not a wish, so it does not matter who sent it: the worker
-holds it against the pull request and the commit that it has on record.
+the worker, at the forge. What CI or a merge says is a fact and not a wish, so it does not matter who sent it: the
+worker holds it against the pull request and the commit that it has on record.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKETS = re.compile(r"[^\[\]{}]+")
 
 
-class Malformed(ValueError):  # noqa: N818 - it says what a payload is; only `deliveries` sees it
+class Malformed(ValueError):
     """The payload cannot be read."""
 
 

@@ -36,7 +36,7 @@ _ADW_ID = re.compile(
     r"(?<![\w-])(?:adw[_ ]id\s*[:=]?\s*|adw-(?=[A-Za-z0-9]{8}(?![\w-])))([A-Za-z0-9][\w-]{0,63})", re.ASCII
 )
 _OWN_MARKS = ("[adw-agents]", "[adw-bot]", "<!-- adw:")
-_OWN_BEGINNING = re.compile(r"\s*[a-f0-9]{8}_\w+[_:]")
+_OWN_BEGINNING = re.compile(r"[a-f0-9]{8}_\w{1,100}[_:]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +61,7 @@ def is_ours(text: str) -> bool:
     """Say whether a program wrote *text*: adw, or one of the scripts that it took the place of."""
     lowered = text.lower()
 
-    return any(mark in lowered for mark in _OWN_MARKS) or _OWN_BEGINNING.match(text) is not None
+    return any(mark in lowered for mark in _OWN_MARKS) or _OWN_BEGINNING.match(text.lstrip()) is not None
 
 
 def read_comment(text: str, *, workflows: Collection[str] = ()) -> Asked | Unclear | None:
@@ -185,9 +185,12 @@ def _read_forms(lines: list[str], workflows: Collection[str]) -> Asked | Unclear
 
 
 def _start(workflow: str, lines: list[str], *, after: str, skip: int) -> Asked:
-    said = _without_options(_rest_of(lines, after, skip=skip))
+    options = _options(lines)
+    chosen = {after, *(line for line in lines if _is_option(line.strip()))}
+    plain = [_without_options(line) if line in chosen else line for line in lines]
+    rest = _rest_of(plain, _without_options(after), skip=skip)
 
-    return Asked(workflow=workflow, text=said.strip(), **_options(lines))
+    return Asked(workflow=workflow, text=rest, **options)
 
 
 def _rest_of(lines: list[str], first: str, *, skip: int) -> str:
