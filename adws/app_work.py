@@ -20,7 +20,7 @@ from adws.adw_modules.coordination.keeper import Keeper, KeeperTimes
 from adws.adw_modules.coordination.launch import Launcher
 from adws.adw_modules.coordination.recovery import Recovery, RecoveryParts
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
-from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, WorkParts
+from adws.adw_modules.coordination.workflow_work import Errand, RunWork, WorkEnd, WorkParts
 from adws.adw_modules.engine.attempt import EngineParts
 from adws.adw_modules.engine.gates import check_gates
 from adws.adw_modules.engine.judgement import judge
@@ -29,8 +29,10 @@ from adws.adw_modules.engine.runners.python_call import PythonRunner
 from adws.adw_modules.errors import WorkflowBusy
 from adws.adw_modules.phase_choice import running_attempt
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
+from adws.adw_modules.runs import DELIVERY, ROLLBACK
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
+from adws.app_deliveries import DeliveryRoom
 from adws.app_doctor import doctor_of
 from adws.app_parties import open_parties
 from adws.app_space import HomeSpace, SpaceRoom
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
-    from adws.adw_modules.rollback import RollbackReport
-    from adws.adw_modules.runs import Run, RunEnd
+    from adws.adw_modules.runs import Run
+    from adws.adw_modules.trigger import Deliveries
     from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
     from adws.app_agents import AgentRoom
@@ -117,6 +119,8 @@ class HomeParts(HomeSpace, Protocol):
     def quotas(self) -> MachineQuotas: ...
     @property
     def tidy(self) -> HomeTidying: ...
+    @property
+    def deliveries(self) -> Deliveries: ...
 
     def bring_up(self, adw_id: str) -> None:
         """Bring the database copy of a document up."""
@@ -216,6 +220,7 @@ class WorkRoom:
             model_for=app.agents.model_for,
             harvest=app.agents.runner.harvest,
             may_begin=self.parties.may_begin,
+            answered=self.parties.answered,
             settle_parties=self.parties.settle,
             let_go=self.parties.let_go,
             max_cost_usd=app.settings.quota_max_cost,
@@ -296,11 +301,16 @@ class WorkRoom:
             requests=app.requests,
             keeper=self.keeper,
             admit=self.space.workspace.admit,
-            roll_back=self._roll_back,
+            errands={
+                ROLLBACK: LateErrand(lambda: app.tidy.rollback_runs),
+                DELIVERY: LateErrand(lambda: self.deliveries.work),
+            },
         )
 
-    def _roll_back(self, run: Run, end: Callable[[RollbackReport], RunEnd]) -> tuple[RollbackReport, Run]:
-        return self._app.tidy.rollback_runs.work(run, end)  # asked for late: few workers ever roll back
+    @cached_property
+    def deliveries(self) -> DeliveryRoom:
+        """What carries out the deliveries that were accepted."""
+        return DeliveryRoom(self._app, self)
 
     @cached_property
     def run_work(self) -> RunWork:
@@ -370,6 +380,21 @@ class WorkRoom:
             recover=recover,
             on_end=on_end,
         )
+
+
+class LateErrand:
+    """An errand whose parts are built when the first run of its kind comes: few workers ever do one."""
+
+    def __init__(self, build: Callable[[], Errand]) -> None:
+        self._build = build
+
+    def work(self, run: Run) -> WorkEnd:
+        """Do what *run* is for."""
+        return self._build().work(run)
+
+    def give_up(self, run: Run, why: str) -> None:
+        """Write down that it will not be done."""
+        self._build().give_up(run, why)
 
 
 def _said(ending: Ending) -> str:

@@ -148,10 +148,31 @@ class Settings:
     webhook_repositories: tuple[str, ...] | None
     webhook_login: str | None
     webhook_bots: tuple[str, ...] | None
+    webhook_permission: str
+    webhook_allow: tuple[str, ...] | None
+    webhook_deny: tuple[str, ...] | None
     webhook_events: tuple[str, ...]
     webhook_followups: bool
     webhook_max_followups: int
     webhook_keep_days: int
+    cron_notify: str  #: "": off, as all entries of the schedule
+    cron_recover: str
+    cron_quota: str
+    cron_breakers: str
+    cron_poll_issues: str
+    cron_poll_comments: str
+    cron_redeliver: str
+    cron_gc: str
+    cron_retention: str
+    cron_report: str
+    cron_gc_execute: bool
+    cron_stuck_minutes: int
+    notify_command: str | None  #: see config_values.commands_in
+    notify_url: str | None
+    notify_comment: bool
+    notify_events: tuple[str, ...]
+    notify_timeout_seconds: float
+    notify_attempts: int
     file: SettingsFile  #: the home's adw.toml; one that is not there sets nothing
     origins: Mapping[str, Callable[[], str]]
     ignored: tuple[str, ...]  #: variables that are set and known, and change nothing yet

@@ -54,6 +54,31 @@ WEBHOOK_SETTINGS: tuple[Setting, ...] = (
         values="A, B, ...",
     ),
     Setting(
+        "webhook_permission",
+        "write",
+        config_values.choice("read", "triage", "write", "maintain", "admin"),
+        "What a person must be permitted in the repository to ask for something; looked at each time.",
+        "webhook.permission",
+        values="read, triage, write, maintain, admin",
+    ),
+    Setting(
+        "webhook_allow",
+        "",
+        config_values.texts,
+        "Logins of the only people who may ask for something; they need the permission too. Without it, everybody who "
+        "has the permission may.",
+        "webhook.allow",
+        values="A, B, ...",
+    ),
+    Setting(
+        "webhook_deny",
+        "",
+        config_values.texts,
+        "Logins that may ask for nothing, whatever else says.",
+        "webhook.deny",
+        values="A, B, ...",
+    ),
+    Setting(
         "webhook_events",
         ", ".join(_SWITCHES),
         config_values.choices(*_SWITCHES),

@@ -200,6 +200,9 @@ class WorkflowDocument(_Part):
     issue_class: str | None = None
     model_set: str | None = None
     all_adws: list[str] = Field(default_factory=list)
+    deliveries: list[str] = Field(default_factory=list)  #: guids of the newest whose wish is in here already
+    continues: str | None = None  #: the workflow whose branch and pull request it goes on with
+    followups: int = 0  #: how often a review or red checks sent the work on, that of `continues` included
 
     created_at: str
     updated_at: str

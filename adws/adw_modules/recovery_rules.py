@@ -67,6 +67,7 @@ class Evidence:
     is_unwritten: bool = False  #: it is registered and has no document
     has_issue: bool = False  #: an issue lock names it
     is_rolling_back: bool = False
+    is_errand: bool = False  #: no workflow, but a run of its own: what a delivery or the schedule asks for
     open_attempt: str = ""  #: the phase whose attempt is recorded as running
     revision: int = 0
     copied_revision: int | None = None  #: of the database copy; None: there is no copy to bring up
@@ -96,6 +97,8 @@ def plan_recovery(rows: Iterable[Evidence]) -> tuple[RecoveryStep, ...]:
 
 
 def _steps(row: Evidence) -> list[RecoveryStep]:
+    if row.is_errand:
+        return _about_lost_run(row) or [_step(row, Action.LEAVE, "nothing is wrong")]
     if row.is_unwritten:
         return [_about_unwritten(row)]
     if not row.state:

@@ -150,6 +150,9 @@ def _continued(before: Step | None, planned: Step, wishes: Wishes) -> Step:
         return before
     if before is not None:
         step = replace(planned, facts={**planned.facts, **before.facts})
+    maker = step.facts.get("made_by")
+    if isinstance(maker, str) and maker:
+        return replace(step, status="kept", detail=f"workflow {maker} made it")
     if wishes.keep_branch and step.kind in {"branch", "remote_branch"}:
         return replace(step, status="kept", detail="kept on request")
 

@@ -11,8 +11,9 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.coordination.launch import Start
+from adws.adw_modules.coordination.rollback_runs import MAX_ROLLBACKS
 from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.coordination.workflow_work import MAX_ROLLBACKS, TROUBLE_SECONDS
+from adws.adw_modules.coordination.workflow_work import TROUBLE_SECONDS
 from adws.adw_modules.errors import ForgeUnavailable, UsageError, WorkflowBusy
 from adws.adw_modules.rollback_rules import Wishes
 from adws.adw_modules.runs import NewRun, RunState

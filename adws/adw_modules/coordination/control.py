@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from adws.adw_modules import attempt_rules, resume_rules
+from adws.adw_modules import attempt_rules, command_rules, resume_rules
+from adws.adw_modules.command_rules import Mark
 from adws.adw_modules.coordination.request_desk import NOTED, note_hint
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
@@ -29,6 +30,9 @@ from adws.adw_modules.workflow import WorkflowSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.json_value import JsonObject
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,13 +74,40 @@ class Control:
         runs: RunQueue,
         requests: Requests,
         load: Callable[[str], WorkflowDocument],
+        mark: Mark | None = None,
     ) -> None:
-        """*load* reads a document without owning it."""
+        """*load* reads a document without owning it; *mark* says which delivery asks."""
         self._load = load
         self._ownership = ownership
         self._engine = engine
         self._runs = runs
         self._requests = requests
+        self._mark = mark
+
+    def for_delivery(self, mark: Mark) -> Control:
+        """Return the same for what a delivery asks: the write that obeys it says so, and nobody obeys it twice."""
+        return Control(
+            ownership=self._ownership,
+            engine=self._engine,
+            runs=self._runs,
+            requests=self._requests,
+            load=self._load,
+            mark=mark,
+        )
+
+    def _change(self, session: WorkSession, rule: Callable[[Draft], _Result]) -> _Result:
+        """Store what *rule* does, and which delivery asked for it."""
+
+        def marked(draft: Draft) -> _Result:
+            answer = rule(draft)
+            command_rules.mark(draft, self._mark)
+            return answer
+
+        return session.change(marked)
+
+    def _asked(self, payload: JsonObject) -> JsonObject:
+        """Return what is asked of a live owner, with the delivery that asks it."""
+        return payload if self._mark is None else {**payload, "mark": self._mark.to_json()}
 
     @contextmanager
     def _session(self, adw_id: str) -> Iterator[WorkSession]:
@@ -110,7 +141,7 @@ class Control:
             return Applied(state=state.value, message=f"workflow {session.document.adw_id} is paused already")
         if state in TERMINAL_STATES or state is WorkflowState.FAILED:
             raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to pause")
-        session.change(lambda draft: attempt_rules.pause(draft, why))
+        self._change(session, lambda draft: attempt_rules.pause(draft, why))
         session.rest()
         self._end_runs(session.document.adw_id, why)
 
@@ -120,7 +151,7 @@ class Control:
         state = WorkflowState(session.document.current_state)
         if state in TERMINAL_STATES:
             raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to abandon")
-        session.change(lambda draft: attempt_rules.abandon(draft, why))
+        self._change(session, lambda draft: attempt_rules.abandon(draft, why))
         session.rest()
         self._end_runs(session.document.adw_id, why)
 
@@ -150,7 +181,8 @@ class Control:
                 session.settle()
                 return change(session)
         except WorkflowBusy:
-            request = self._requests.ask(adw_id, kind, payload={"reason": why, "is_urgent": is_urgent}, asked_by=by)
+            payload = self._asked({"reason": why, "is_urgent": is_urgent})
+            request = self._requests.ask(adw_id, kind, payload=payload, asked_by=by)
 
         return self._serve(request, change)
 
@@ -214,7 +246,7 @@ class Control:
                 session.forget_table()
             session.settle()
             plan = session.plan_resume(from_phase=from_phase, grant=grant, budget=budget)
-            session.change(lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))
+            self._change(session, lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))
             self._overtake(session)
             run = self._queue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))
 
@@ -257,7 +289,7 @@ class Control:
             with self._session(adw_id) as session:
                 return self._note_hint(session, text, by)
         except WorkflowBusy:
-            request = self._requests.ask(adw_id, "hint", payload={"text": text}, asked_by=by)
+            request = self._requests.ask(adw_id, "hint", payload=self._asked({"text": text}), asked_by=by)
 
         return self._serve(request, lambda session: self._note_hint(session, text, by))
 
@@ -265,7 +297,7 @@ class Control:
         state = WorkflowState(session.document.current_state)
         if state in TERMINAL_STATES:
             raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is no next attempt")
-        session.change(lambda draft: resume_rules.add_hint(draft, "", text, by))
+        self._change(session, lambda draft: resume_rules.add_hint(draft, "", text, by))
 
         return Applied(state=state.value, message=NOTED)
 
@@ -287,7 +319,7 @@ class Control:
         with self._session(adw_id) as session:
             self._refuse_while_rolled_back(adw_id)
             phase = session.document.phases[resume_rules.waiting_phase(session.document)].name
-            session.change(lambda draft: rule(session, draft))
+            self._change(session, lambda draft: rule(session, draft))
             state = WorkflowState(session.document.current_state)
             is_over = state in TERMINAL_STATES or state is WorkflowState.FAILED
             self._overtake(session)

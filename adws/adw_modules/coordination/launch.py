@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import timestamps
-from adws.adw_modules.document import FrozenIssue, PhaseRecord, WorkflowDocument, WorkflowRef
+from adws.adw_modules import effect_rules, timestamps
+from adws.adw_modules.document import FrozenIssue, PhaseRecord, Resource, WorkflowDocument, WorkflowRef
+from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock, Owned, Ownership
 from adws.adw_modules.runs import NewRun
 from adws.adw_modules.workflow import WorkflowSpec, phase_to_json
@@ -36,6 +37,11 @@ class Start:
     max_reworks: int = 3
     max_total_attempts: int | None = None
     max_minutes: float | None = None
+    adw_id: str = ""  #: chosen before, "": a new one
+    hint: str = ""  #: what to do differently than the issue says, from `asked_by`
+    delivery: str = ""  #: guid of the delivery that asks for it
+    cause: str = ""  #: what made somebody ask: label, comment, review ...
+    continues: WorkflowDocument | None = None  #: its branch and pull request are gone on with
 
 
 class Launcher:
@@ -52,8 +58,8 @@ class Launcher:
         self._check(start.spec)
         moment = timestamps.to_text(self._clock.now())
 
-        return WorkflowDocument(
-            adw_id=self._clock.token()[:8],
+        made = WorkflowDocument(
+            adw_id=start.adw_id or self._clock.token()[:8],
             issue_number=start.issue_number,
             repository=start.repository,
             workflow=WorkflowRef(name=start.spec.name, version=start.spec.version, phases=_frozen(start.spec)),
@@ -69,21 +75,67 @@ class Launcher:
             max_minutes=start.max_minutes,
             created_at=moment,
             updated_at=moment,
+            hints=[{"text": start.hint, "by": start.asked_by, "at": moment, "phase": ""}] if start.hint else [],
+            deliveries=[start.delivery] if start.delivery else [],
         )
+
+        return made if start.continues is None else _continued(made, start.continues)
 
     def create(self, document: WorkflowDocument, start: Start) -> AbstractContextManager[Owned]:
         """Store *document* with its lock and its run, and own it inside the block; raise IssueLocked."""
-        return self._ownership.create(document, run=_first_run(document, start))
+        return self._ownership.create(document, events=_asked(start), run=_first_run(document, start))
 
     def start(self, start: Start) -> WorkflowDocument:
-        """Create a workflow and leave it to a worker; raise IssueLocked."""
+        """Create a workflow and leave it to a worker; raise IssueLocked, or StateExists for an id that is taken."""
         document = self.document(start)
 
-        return self._ownership.leave(document, run=_first_run(document, start))
+        return self._ownership.leave(document, events=_asked(start), run=_first_run(document, start))
 
 
 def _first_run(document: WorkflowDocument, start: Start) -> NewRun:
     return NewRun(adw_id=document.adw_id, kind="start", priority=start.priority, asked_by=start.asked_by)
+
+
+def _asked(start: Start) -> tuple[Event, ...]:
+    """Return what the history says of a delivery that asked for the workflow."""
+    if not start.delivery:
+        return ()
+    data: JsonObject = {"delivery": start.delivery, "cause": start.cause, "by": start.asked_by}
+    if start.continues is not None:
+        data["continues"] = start.continues.adw_id
+
+    return (Event(event_type="work_asked_for", data=data),)
+
+
+#: Kinds of effects that a workflow shares with the one that it continues.
+_SHARED = frozenset({"branch", "remote_branch", "pull_request"})
+
+
+def _continued(made: WorkflowDocument, before: WorkflowDocument) -> WorkflowDocument:
+    """Return *made* on the branch and the pull request of *before*, which stay the effects of that one."""
+    # The pull request has the marker of the first of all: by that it is found.
+    first = before.continues or before.adw_id
+    shared = [
+        Resource(
+            key=found.key,
+            kind=found.kind,
+            outcome="adopted",
+            host=found.host or None,
+            undo={**found.undo, "made_by": found.undo.get("made_by") or before.adw_id},
+        )
+        for found in effect_rules.effects(before)
+        if found.kind in _SHARED and found.outcome in effect_rules.MADE
+    ]
+
+    return made.changed(
+        continues=first,
+        followups=before.followups + 1,
+        resources=shared,
+        branch_name=before.branch_name,
+        pr_number=before.pr_number,
+        plan_file=before.plan_file,
+        issue_class=before.issue_class,
+    )
 
 
 def _frozen(spec: WorkflowSpec) -> list[JsonObject]:

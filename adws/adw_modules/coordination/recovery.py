@@ -31,7 +31,7 @@ from adws.adw_modules.interfaces_engine import RunQueue
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.recovery_rules import Action, Claim, Evidence, RecoveryStep, plan_recovery
-from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, ROLLBACK, NewRun, Run, RunState
+from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, ROLLBACK, WITHOUT_WORKFLOW, NewRun, Run, RunState
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.state_table import ACTIVE_STATES
 
@@ -137,6 +137,9 @@ class Recovery:
                 return
 
     def _evidence_of(self, adw_id: str, run: Run | None, copied_revision: int | None, *, has_issue: bool) -> Evidence:
+        if run is not None and run.kind in WITHOUT_WORKFLOW:
+            claim = self._claim(OwnerRecord.from_text(run.owner), run.seconds_left)
+            return Evidence(adw_id=adw_id, is_errand=True, run_id=run.run_id, run_state=run.state, run_claim=claim)
         row = self._parts.leases.read(adw_id)
         lease = self._claim(row.owner, row.seconds_left) if row else Claim()
         seen = Evidence(

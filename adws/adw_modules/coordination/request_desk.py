@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from adws.adw_modules import attempt_rules, resume_rules
+from adws.adw_modules import attempt_rules, command_rules, resume_rules
+from adws.adw_modules.command_rules import Mark
 from adws.adw_modules.coordination.keeper import ENDING_REQUESTS, Charge, reason_of
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.attempt import WorkSession
@@ -103,10 +104,10 @@ class RequestDesk:
         if request.kind == "hint":
             answer = self._hint(request)
         elif request.kind in _PAUSING:
-            outcome = self._pause(reason_of(request))
+            outcome = self._pause(reason_of(request), _mark_of(request))
             answer = self._stands()
         elif request.kind in _ABANDONING:
-            outcome = self._abandon(reason_of(request))
+            outcome = self._abandon(reason_of(request), _mark_of(request))
             answer = self._stands()
         else:
             answer = f"{request.kind} is nothing that this owner can do"
@@ -122,19 +123,19 @@ class RequestDesk:
 
         return NOTED
 
-    def _pause(self, reason: str) -> Outcome | None:
+    def _pause(self, reason: str, mark: Mark | None = None) -> Outcome | None:
         """Park the workflow unless it is parked or over."""
         if not self._is_active():
             return None
 
-        return self._session.change(lambda draft: attempt_rules.pause(draft, reason))
+        return self._session.change(lambda draft: _marked(draft, mark, attempt_rules.pause(draft, reason)))
 
-    def _abandon(self, reason: str) -> Outcome | None:
+    def _abandon(self, reason: str, mark: Mark | None = None) -> Outcome | None:
         """Give the workflow up unless it is over."""
         if self._state() in TERMINAL_STATES:
             return None
 
-        return self._session.change(lambda draft: attempt_rules.abandon(draft, reason))
+        return self._session.change(lambda draft: _marked(draft, mark, attempt_rules.abandon(draft, reason)))
 
     def _stands(self) -> str:
         document = self._session.document
@@ -151,6 +152,19 @@ class RequestDesk:
 
 
 def note_hint(request: Request, draft: Draft) -> None:
-    """Write the hint of *request* down."""
-    payload = request.payload
+    """Write the hint of *request* down, unless a delivery that was done twice asked for it before."""
+    payload, mark = request.payload, _mark_of(request)
+    if command_rules.is_marked(draft.document, mark):
+        return
+    command_rules.mark(draft, mark)
     resume_rules.add_hint(draft, str(payload.get("phase") or ""), str(payload.get("text") or ""), request.asked_by)
+
+
+def _mark_of(request: Request) -> Mark | None:
+    return Mark.from_json(request.payload.get("mark"))
+
+
+def _marked(draft: Draft, mark: Mark | None, outcome: Outcome) -> Outcome:
+    command_rules.mark(draft, mark)
+
+    return outcome

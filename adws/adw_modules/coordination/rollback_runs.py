@@ -7,19 +7,24 @@ the rollback is queued when the workflow is free.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from datetime import datetime, timedelta
 
+from adws.adw_modules.coordination.workflow_work import TROUBLE_SECONDS, WorkEnd, end_of
 from adws.adw_modules.errors import WorkflowBusy
 from adws.adw_modules.interfaces import Clock, Request, Requests
 from adws.adw_modules.interfaces_engine import RunQueue
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.outcome import Done, Failed, Outcome, RetryAt
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.rollback import RollbackReport, Rollbacks
 from adws.adw_modules.rollback_rules import Wishes
-from adws.adw_modules.runs import ROLLBACK, NewRun, Run, RunEnd, RunState
+from adws.adw_modules.runs import ROLLBACK, NewRun, Run, RunState
 
 #: Seconds between two looks whether the owner has let go.
 LOOK_SECONDS = 0.2
+#: How often a worker takes up a rollback that is blocked, and at most how many seconds apart.
+MAX_ROLLBACKS = 10
+MAX_BLOCKED_SECONDS = 3600.0
 
 
 class RollbackRuns:
@@ -50,9 +55,33 @@ class RollbackRuns:
                 raise WorkflowBusy(adw_id, owner.describe() if owner else "a worker")
             self._clock.sleep(LOOK_SECONDS)
 
-    def work(self, run: Run, end: Callable[[RollbackReport], RunEnd]) -> tuple[RollbackReport, Run]:
-        """Make the rollback of a claimed run; *end* says what becomes of the run. Raises what `rollback` raises."""
-        return self._rollbacks.work(run, wishes_of(run), end)
+    def work(self, run: Run) -> WorkEnd:
+        """
+        Make the rollback of a claimed run; what cannot be undone now is tried again a few times.
+
+        Raises what `rollback` raises. Implements `Errand`.
+        """
+        now = self._clock.now()
+        report, ended = self._rollbacks.work(
+            run, wishes_of(run), lambda report: end_of(run, after_rollback(run, report, now=now))
+        )
+
+        return WorkEnd(run=ended, outcome=after_rollback(run, report, now=now), message=ended.reason)
+
+    def give_up(self, run: Run, why: str) -> None:
+        """Leave it at that: the run itself says why, and the document what is left to undo."""
+
+
+def after_rollback(run: Run, report: RollbackReport, *, now: datetime) -> Outcome:
+    """Return what comes after the rollback that *run* was for."""
+    if report.is_complete:
+        return Done(state=report.state)
+    left = "; ".join(report.blocked_by)
+    if run.attempts < MAX_ROLLBACKS:
+        seconds = min(MAX_BLOCKED_SECONDS, TROUBLE_SECONDS * 2.0 ** min(max(run.attempts - 1, 0), 16))
+        return RetryAt(phase="the rollback", at=now + timedelta(seconds=seconds), reason=left)
+
+    return Failed(phase="the rollback", reason="BLOCKED", message=f"{left}; adw rollback {run.adw_id} goes on with it")
 
 
 def wishes_of(run: Run) -> Wishes:

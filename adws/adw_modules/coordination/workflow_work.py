@@ -8,11 +8,11 @@ crash in between leaves a run whose worker is gone, and recovery finds both.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
 
 from adws.adw_modules import attempt_rules, timestamps
 from adws.adw_modules.coordination.keeper import Charge, Keeper
@@ -34,11 +34,8 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.interfaces import Clock, Owned, Ownership, Requests
 from adws.adw_modules.interfaces_engine import Order, RunQueue
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RetryAt, Stopped
-from adws.adw_modules.runs import FINAL_RUNS, ROLLBACK, Run, RunEnd, RunState
+from adws.adw_modules.runs import FINAL_RUNS, ROLLBACK, WITHOUT_WORKFLOW, Run, RunEnd, RunState
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
-
-if TYPE_CHECKING:
-    from adws.adw_modules.rollback import RollbackReport
 
 logger = logging.getLogger("adw.worker")
 
@@ -47,11 +44,10 @@ BUSY_SECONDS = 2.0
 FIRST_BUSY_SECONDS = 0.05
 #: Seconds until a run is tried again that a full disk or a lost database stopped.
 TROUBLE_SECONDS = 30.0
-#: How often a worker takes up a rollback that is blocked, and at most how many seconds apart.
-MAX_ROLLBACKS = 10
-MAX_BLOCKED_SECONDS = 3600.0
 #: Seconds until a run is tried again that there was no room for.
 QUOTA_SECONDS = 60.0
+#: Kinds of runs that do not go on with a workflow.
+ERRAND_KINDS = WITHOUT_WORKFLOW | {ROLLBACK}
 
 
 #: Why work was stopped without a word to the workflow itself.
@@ -61,10 +57,23 @@ _STOPS = {
 }
 
 
-def cannot_roll_back(run: Run, end: Callable[[RollbackReport], RunEnd]) -> tuple[RollbackReport, Run]:
-    """Refuse the rollback of *run*: whoever put this worker together did not say how."""
-    del end
-    raise UsageError(f"this worker cannot roll back: adw rollback {run.adw_id} does it")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkEnd:
+    """How the work on a run ended."""
+
+    run: Run | None  #: as it stands now; None: it is not ours any more
+    outcome: Outcome | None  #: None: there was no attempt
+    message: str = ""
+
+
+class Errand(Protocol):
+    """Does what runs of one kind are for, when that is not going on with a workflow."""
+
+    def work(self, run: Run) -> WorkEnd:
+        """Do it for a claimed run, and end that; what this raises is treated as with all other work."""
+
+    def give_up(self, run: Run, why: str) -> None:
+        """Write down, where whoever asked looks, that it will not be done."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,17 +87,7 @@ class WorkParts:
     requests: Requests
     keeper: Keeper
     admit: Callable[[WorkSession], None] = lambda _session: None  #: raises QuotaExceeded when there is no room for it
-    #: Makes the rollback that a claimed run is for, and ends the run as it is told.
-    roll_back: Callable[[Run, Callable[[RollbackReport], RunEnd]], tuple[RollbackReport, Run]] = cannot_roll_back
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkEnd:
-    """How the work on a run ended."""
-
-    run: Run | None  #: as it stands now; None: it is not ours any more
-    outcome: Outcome | None  #: None: there was no attempt
-    message: str = ""
+    errands: Mapping[str, Errand] = field(default_factory=dict)  #: kind of run -> who does what it is for
 
 
 class RunWork:
@@ -100,7 +99,7 @@ class RunWork:
     def work(self, run: Run, *, owning: AbstractContextManager[Owned] | None = None) -> WorkEnd:
         """Work on *run* until it waits, is parked or over; *owning* is the ownership of who owns it already."""
         try:
-            end = self._roll_back(run) if run.kind == ROLLBACK else self._go_on(run, owning)
+            end = self._do(run) if run.kind in ERRAND_KINDS else self._go_on(run, owning)
         except WorkflowBusy as exc:
             return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
         except (RunLost, StateConflict, Fenced, OwnershipError) as exc:
@@ -111,7 +110,7 @@ class RunWork:
         except (StateWriteFailed, DatabaseError) as exc:
             return self._later(run, str(exc), seconds=TROUBLE_SECONDS)
         except AdwError as exc:
-            return self._refuse(run, exc) if run.kind == ROLLBACK else self.give_up(run, exc)
+            return self._refuse(run, exc) if run.kind in ERRAND_KINDS else self.give_up(run, exc)
         self._answer_latecomers(end)
 
         return end
@@ -120,19 +119,31 @@ class RunWork:
         with owning or self._parts.ownership.own(run.adw_id, run=run) as owned:
             return self._with(owned, run)
 
-    def _roll_back(self, run: Run) -> WorkEnd:
-        """Undo the workflow; what cannot be undone now is tried again a few times, then a person has to look."""
-        now = self._parts.clock.now()
-        report, ended = self._parts.roll_back(run, lambda report: end_of(run, after_rollback(run, report, now=now)))
+    def _do(self, run: Run) -> WorkEnd:
+        errand = self._parts.errands.get(run.kind)
+        if errand is None:
+            raise UsageError(f"this worker cannot do what runs of kind {run.kind} are for: start one with adw worker")
 
-        return WorkEnd(run=ended, outcome=after_rollback(run, report, now=now), message=ended.reason)
+        return errand.work(run)
 
     def _refuse(self, run: Run, cause: AdwError) -> WorkEnd:
-        """End a rollback that may not be made; the workflow stays as it is."""
-        logger.warning("Not rolled back", extra={"action": "run_failed", "workflow": run.adw_id}, exc_info=cause)
+        """End a run that may not be done; a workflow that it names stays as it is."""
+        said = {"action": "run_failed", "run_id": run.run_id, "workflow": run.adw_id}
+        logger.warning("Not done", extra=said, exc_info=cause)
+        self._tell_errand(run, str(cause))
         ended = self._parts.runs.finish(run, RunState.FAILED, reason=str(cause))
 
         return WorkEnd(run=ended, outcome=None, message=str(cause))
+
+    def _tell_errand(self, run: Run, why: str) -> None:
+        errand = self._parts.errands.get(run.kind)
+        if errand is None:
+            return
+        try:
+            errand.give_up(run, why)
+        except AdwError:
+            said = {"action": "run_failed", "run_id": run.run_id}
+            logger.warning("Could not tell that it is given up", extra=said, exc_info=True)
 
     def _with(self, owned: Owned, run: Run) -> WorkEnd:
         parts = self._parts
@@ -222,7 +233,9 @@ class RunWork:
             exc_info=cause,
         )
         why = str(cause) if isinstance(cause, AdwError) else f"a bug in adw: {type(cause).__name__}: {cause}"
-        self._park(run, why)
+        if run.kind not in WITHOUT_WORKFLOW:
+            self._park(run, why)
+        self._tell_errand(run, why)
         ended = self._parts.runs.finish(run, RunState.FAILED, reason=why)
 
         return WorkEnd(run=ended, outcome=None, message=why)
@@ -257,18 +270,6 @@ def end_of(run: Run, outcome: Outcome) -> RunEnd:
         return RunEnd(state=RunState.PENDING, reason=describe(outcome))
 
     return RunEnd(state=final_state(run, outcome), reason=describe(outcome))
-
-
-def after_rollback(run: Run, report: RollbackReport, *, now: datetime) -> Outcome:
-    """Return what comes after the rollback that *run* was for."""
-    if report.is_complete:
-        return Done(state=report.state)
-    left = "; ".join(report.blocked_by)
-    if run.attempts < MAX_ROLLBACKS:
-        seconds = min(MAX_BLOCKED_SECONDS, TROUBLE_SECONDS * 2.0 ** min(max(run.attempts - 1, 0), 16))
-        return RetryAt(phase="the rollback", at=now + timedelta(seconds=seconds), reason=left)
-
-    return Failed(phase="the rollback", reason="BLOCKED", message=f"{left}; adw rollback {run.adw_id} goes on with it")
 
 
 def final_state(run: Run, outcome: Outcome) -> RunState:

@@ -90,7 +90,7 @@ class PullRequestDesk:
             is_draft=self._options.is_draft,
         )
         if effects.facts(PULL_REQUEST) is not None:
-            return maker.pull_request(document.adw_id, new)
+            return maker.pull_request(document.continues or document.adw_id, new)
         before = effect_rules.effect(document, PULL_REQUEST)
         is_in_doubt = before is not None and before.outcome == "intended"
         opened: list[PullRequest] = []
