@@ -20,6 +20,9 @@ _SANDBOXES: Mapping[str, str] = MappingProxyType({"read": "read-only", "edit": "
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 _QUIET = ("--config=check_for_update_on_startup=false", "--config=analytics.enabled=false")
 _STATUS = re.compile(r"\b(?:unexpected status|last status:?) (\d{3})\b")
+#: A request that was refused as wrong is told by the body of the answer alone, as it came.
+_REFUSED_BODY = re.compile(r"\s*\{.*\"(?:error|detail)\"\s*:", re.DOTALL)
+_BAD_REQUEST = 400
 
 
 def argv(task: AgentTask) -> tuple[str, ...]:
@@ -89,8 +92,7 @@ class Parser(JsonLines):
 
     def _failed(self, event: Event) -> str:
         text = text_at(event, "error", "message") or (self.reading.text if self.reading.is_error else "")
-        found = _STATUS.search(text)
-        self.note(has_result=True, is_error=True, text=text, http_status=int(found[1]) if found else None)
+        self.note(has_result=True, is_error=True, text=text, http_status=_status_of(text))
 
         return f"failed: {text}"
 
@@ -117,6 +119,15 @@ class Parser(JsonLines):
             return ", ".join(f"{text_at(one, 'kind')} {text_at(one, 'path')}" for one in list_at(item, "changes"))
 
         return text_at(item, "text") or text_at(item, "message")
+
+
+def _status_of(text: str) -> int | None:
+    """Return the HTTP status that a failure in words speaks of, None when it speaks of none."""
+    found = _STATUS.search(text)
+    if found:
+        return int(found[1])
+
+    return _BAD_REQUEST if _REFUSED_BODY.match(text) else None
 
 
 def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
