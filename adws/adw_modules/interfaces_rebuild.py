@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.events import Event
     from adws.adw_modules.interfaces_durability import BreakerRow, CheckpointRow
     from adws.adw_modules.runs import NewRun, Run
+    from adws.adw_modules.trigger import KeptDelivery
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,11 +46,12 @@ class Salvage:
     events: tuple[Event, ...] = ()  #: read only when there are problems: else they stay where they are
     checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; read like events
     breakers: tuple[BreakerRow, ...] = ()  #: read like events
+    deliveries: tuple[KeptDelivery, ...] = ()  #: in their order; read like events
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewContents:
-    """What a database is to hold about workflows; events, requests, runs, checkpoints and breakers it has stay."""
+    """What a database is to hold about workflows; events, requests, runs, checkpoints and the like stay."""
 
     home: str = "files"
     rows: tuple[ProjectedWrite, ...] = ()  #: each replaces the row of its workflow; the owner stays, its lease is over
@@ -59,6 +61,7 @@ class NewContents:
     runs: tuple[NewRun, ...] = ()  #: each for a workflow that has no unfinished run: else that one stays
     checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; those that are there stay
     breakers: tuple[BreakerRow, ...] = ()  #: those that are there stay
+    deliveries: tuple[KeptDelivery, ...] = ()  #: in their order; those that are there stay
     forget: tuple[str, ...] = ()  #: workflows that were registered and never written
 
 

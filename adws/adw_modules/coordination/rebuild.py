@@ -57,6 +57,7 @@ class RebuildReport:
             "runs that had ended, and starts that had no document yet",
             "checkpoints that could not be read from the old database (their phases begin at the beginning)",
             "breakers that could not be read from the old database (who fails again opens them again)",
+            "deliveries that could not be read from the old database (one that is sent again counts as new)",
         )
 
     def to_json(self) -> JsonObject:

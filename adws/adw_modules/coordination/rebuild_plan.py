@@ -86,6 +86,7 @@ def plan_rebuild(
             events=salvage.events,
             checkpoints=salvage.checkpoints,
             breakers=salvage.breakers,
+            deliveries=salvage.deliveries,
             requests=salvage.requests if is_new else (),
             # Those of before come first: they waited longer.
             runs=(*map(_again, salvage.runs if is_new else ()), *made),

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from adws.adw_modules.db import checkpoint_statements, run_rows, run_statements, schema_version, statements
+from adws.adw_modules.db import (
+    checkpoint_statements,
+    delivery_statements,
+    run_rows,
+    run_statements,
+    schema_version,
+    statements,
+)
 from adws.adw_modules.db.session import Database, Row
 from adws.adw_modules.errors import DatabaseCorrupt
 from adws.adw_modules.interfaces import PeekedState
@@ -22,7 +29,7 @@ from adws.adw_modules.state_table import is_terminal
 class Problem:
     """Something that does not fit, and what helps."""
 
-    kind: str  #: storage | schema | document | copy | lock | request | owner | run | checkpoint
+    kind: str  #: storage | schema | document | copy | lock | request | owner | run | checkpoint | delivery
     text: str
     hint: str
     adw_id: str = ""  #: the workflow it is about, "" when it is about the database
@@ -262,6 +269,7 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
         locks = session.all(statements.CHECK_LOCKS)
         requests = session.all(statements.CHECK_REQUESTS)
         checkpoints = session.all(checkpoint_statements.CHECK_CHECKPOINTS)
+        deliveries = session.all(delivery_statements.CHECK_DELIVERIES)
     for repository, issue_number, adw_id in locks:
         where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
         yield Problem(
@@ -283,4 +291,11 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
             adw_id=adw_id,
             text=f"{count} {'checkpoint is' if count == 1 else 'checkpoints are'} of a workflow that is gone",
             hint="adw gc --execute deletes them",
+        )
+    for guid, adw_id in deliveries:
+        yield Problem(
+            kind="delivery",
+            adw_id=adw_id,
+            text=f"delivery {guid} was accepted, and no run is left that does what it asks for",
+            hint=f"adw replay {guid} does it",
         )

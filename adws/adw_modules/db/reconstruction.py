@@ -15,6 +15,7 @@ from adws.adw_modules import durable_file
 from adws.adw_modules.db import (
     breaker_statements,
     checkpoint_statements,
+    delivery_statements,
     opening,
     rows,
     run_rows,
@@ -23,6 +24,7 @@ from adws.adw_modules.db import (
 )
 from adws.adw_modules.db.breakers import breaker_params, to_breaker
 from adws.adw_modules.db.checkpoints import to_checkpoint
+from adws.adw_modules.db.deliveries import kept_params, to_kept
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
@@ -32,8 +34,9 @@ from adws.adw_modules.interfaces import Clock, ProjectedWrite, Request
 from adws.adw_modules.interfaces_durability import BreakerRow, CheckpointRow
 from adws.adw_modules.interfaces_rebuild import KnownWorkflow, NewContents, Salvage
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import Run
+from adws.adw_modules.runs import DELIVERY, Run
 from adws.adw_modules.state_schema import CURRENT_VERSION
+from adws.adw_modules.trigger import KeptDelivery
 
 #: Events read in one go.
 _AT_ONCE = 500
@@ -76,6 +79,7 @@ class DatabaseReconstruction:
             events=events,
             checkpoints=self._part("checkpoints", self._checkpoints, problems) if problems else (),
             breakers=self._part("breakers", self._breakers, problems) if problems else (),
+            deliveries=self._part("deliveries", self._deliveries, problems) if problems else (),
             problems=tuple(problems),
         )
 
@@ -135,6 +139,9 @@ class DatabaseReconstruction:
 
     def _breakers(self) -> Iterator[BreakerRow]:
         return map(to_breaker, self._all(breaker_statements.BREAKERS_ALL))
+
+    def _deliveries(self) -> Iterator[KeptDelivery]:
+        return map(to_kept, self._all(delivery_statements.DELIVERIES_ALL))
 
     def _checkpoints(self) -> Iterator[CheckpointRow]:
         return map(to_checkpoint, self._all(checkpoint_statements.CHECKPOINTS_ALL))
@@ -234,8 +241,14 @@ class DatabaseReconstruction:
             session.run_each(statements.EVENT_INSERT, [rows.event_params(event) for event in events])
             for request in contents.requests:
                 session.one(statements.REQUEST_ASK, _request_params(request))
+            session.run_each(delivery_statements.DELIVERY_BRING, list(map(kept_params, contents.deliveries)))
             for run in contents.runs:
-                queue.enqueue_in(session, run)
+                made = queue.enqueue_in(session, run)
+                if made.kind == DELIVERY:  # its number is another one now
+                    session.run(
+                        delivery_statements.DELIVERY_SET_RUN,
+                        {"guid": made.payload.get("guid"), "run_id": made.run_id},
+                    )
             session.run_each(breaker_statements.BREAKER_BRING, list(map(breaker_params, contents.breakers)))
             session.run_each(
                 checkpoint_statements.CHECKPOINT_BRING, list(map(_checkpoint_params, contents.checkpoints))
