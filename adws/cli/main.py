@@ -61,7 +61,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "approve": Entry("adws.cli.control", "approve", "Let a phase that waits for a person pass."),
         "reject": Entry("adws.cli.control", "reject", "Send a phase that waits for a person back to work."),
         "worker": Entry("adws.cli.worker", "worker", "Work on what waits."),
+        "serve": Entry("adws.cli.serve", "serve", "Take webhooks and answer the API, with workers beside it."),
         "recover": Entry("adws.cli.worker", "recover", "Find work whose worker is gone."),
+        "cron": Entry("adws.cli.cron", "cron", "Do what is due: poll, look after quotas and crashes, notify, report."),
     },
     "Change": {
         "state": Entry("adws.cli.state", "state", "Show, change and migrate workflow documents."),

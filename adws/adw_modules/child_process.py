@@ -1,0 +1,53 @@
+"""
+A process of ours that lives beside this one, such as a worker of `adw serve`.
+
+Unlike what `process_run` runs, it is one of us and ends by itself in order: only it is ever signalled, never what it
+started. Its input is a pipe that stays open as long as we live, by which it notices our death.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_STDERR = 2
+
+
+class ChildProcess:
+    """A child, known by the handle that started it: no other process can be meant by mistake."""
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
+        """Start *argv*; raises OSError when that cannot be. What it prints goes where our errors go."""
+        # A session of its own: Ctrl-C at the terminal reaches us, and we tell it.
+        self._process = subprocess.Popen(  # noqa: S603 - argv is ours
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=_STDERR,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Return how it ended, a signal as a negative number; None while it lives."""
+        code = self._process.poll()
+        if code is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+
+        return code
+
+    def ask_to_end(self) -> None:
+        """Ask it to end in order."""
+        self._process.terminate()  # does nothing to one that was seen to have ended
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()

@@ -1,0 +1,34 @@
+"""
+A worker that `adw serve` runs beside itself: `adw worker`, ended when the server is gone.
+
+The server holds the other end of its input. When that closes, however the server died, the worker drains as if it had
+been told to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+
+from adws.cli import main
+
+
+def start() -> int:
+    """Work until told to end, or until the server is gone."""
+    threading.Thread(target=_end_with_the_server, name="adw-parent", daemon=True).start()
+
+    return main.run(sys.argv[1:])
+
+
+def _end_with_the_server() -> None:
+    with suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(start())
