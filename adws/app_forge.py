@@ -53,7 +53,8 @@ def _github(settings: config.Settings, *, clock: Clock, scrub: Callable[[str], s
         raise ConfigError("github_token and github_app_id are both set: unset one of them")
     if not settings.github_token and not settings.github_app_id:
         raise ConfigError("GitHub needs a token (ADW_GITHUB_TOKEN), or github.app_id and github.app_key_file")
-    from adws.adw_modules.github import GitHubAccess, GitHubForge, timeout_for
+    from adws.adw_modules.github import GitHubAccess, timeout_for
+    from adws.adw_modules.github_polling import PolledGitHub
 
     access = GitHubAccess(
         token=settings.github_token or "",
@@ -63,7 +64,7 @@ def _github(settings: config.Settings, *, clock: Clock, scrub: Callable[[str], s
         timeout_seconds=timeout_for(ttl_seconds=settings.lease_ttl_seconds, stop_seconds=settings.lease_stop_seconds),
     )
 
-    return GitHubForge(settings.repository, access, clock=clock, scrub=scrub)
+    return PolledGitHub(settings.repository, access, clock=clock, scrub=scrub)
 
 
 def _private_key(settings: config.Settings) -> str:

@@ -239,7 +239,7 @@ class Settings:
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values themselves, for those who have to keep them out of what they write."""
         webhook = (self.webhook_secret, self.webhook_secret_next)
-        tokens = (self.github_token, *webhook, self.forge_key, *(self.web_token or ()))
+        tokens = (self.github_token, *webhook, self.forge_key, self.notify_url, *(self.web_token or ()))
 
         return (*(token for token in tokens if token), *config_values.passwords(self.database_url))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adws import config_values
+from adws.config_cron import CRON_SETTINGS
 from adws.config_setting import Section, Setting
 from adws.config_web import WEB_SETTINGS
 from adws.config_webhook import WEBHOOK_SETTINGS
@@ -441,6 +442,7 @@ SETTINGS: tuple[Setting, ...] = (
     *WORKSPACE_SETTINGS,
     *WEB_SETTINGS,
     *WEBHOOK_SETTINGS,
+    *CRON_SETTINGS,
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 

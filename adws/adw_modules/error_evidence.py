@@ -47,14 +47,14 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.ConfigError, errors.UsageError, errors.InvalidAdwId, errors.BadWorkflowGraph), "config"),
     ((errors.PlatformUnsupported, errors.UnknownWorkflow, errors.RunNotFound, errors.DeliveryNotFound), "config"),
     ((errors.GateFailed, errors.PathsNotAllowed), "gate"),
-    ((errors.ShippingRefused, errors.NotOurs, errors.PullRequestMerged), "config"),
+    ((errors.ShippingRefused, errors.NotOurs, errors.PullRequestMerged, errors.RepositoryTampered), "config"),
     (errors.RollbackBlocked, "busy"),
     (errors.GitUnreachable, "network"),
     (errors.PortsExhausted, "port"),
     (errors.QuotaExceeded, "busy"),
     (errors.SetupFailed, "failed"),
     (errors.ForgeBusy, "rate_limited"),
-    (errors.ForgeUnavailable, "server"),
+    ((errors.ForgeUnavailable, errors.NotifyFailed), "server"),
     (errors.ForgeNotFound, "missing"),
 )
 

@@ -349,6 +349,17 @@ class PathsNotAllowed(AdwError):
         self.phase, self.paths = phase, tuple(paths)
 
 
+class RepositoryTampered(AdwError):
+    """An agent changed what all worktrees of the repository share."""
+
+    def __init__(self, phase: str, what: str) -> None:
+        super().__init__(
+            f"while {phase} worked, the git directory that all worktrees share was changed: {what}. "
+            "Look at it and put it back; if it was you, or may stay, go on with: adw retry ID"
+        )
+        self.phase, self.what = phase, what
+
+
 class RollbackBlocked(AdwError):
     """A step of a rollback cannot be made now."""
 
@@ -412,6 +423,10 @@ class ForgeBusy(ForgeError):
     def __init__(self, seconds: float, message: str = "") -> None:
         super().__init__(f"the forge wants to be asked again in {seconds:.0f} s{f': {message}' if message else ''}")
         self.seconds = seconds
+
+
+class NotifyFailed(AdwError):
+    """A notification could not be sent."""
 
 
 # --- database --------------------------------------------------------------------------------------------------

@@ -1,0 +1,116 @@
+"""`adw cron`: doing what is due on the schedule of the home."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import asdict
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from adws import app_cron
+from adws.adw_modules import timestamps
+from adws.adw_triggers import schedule
+from adws.adw_triggers.schedule import Entry
+from adws.adw_triggers.trigger_cron import Cron, Ran, check_entries
+from adws.cli import log, main, output
+from adws.config import BY_NAME
+
+if TYPE_CHECKING:
+    from adws.adw_modules.json_value import JsonObject
+    from adws.app import App
+
+EXIT_FAILED = 1
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Do what is due now, and end; for a crontab or a timer.")
+@click.option("--list", "only_list", is_flag=True, help="Show the entries, and do nothing.")
+@output.json_option
+def cron(*, once: bool, only_list: bool, as_json: bool) -> int:
+    """
+    Do what is due: poll, look after quotas and crashed work, notify, report. Missed ticks are made up for once.
+
+    Several may run at a time, also on several machines: each tick is done by one of them. Times are UTC.
+    """
+    with main.open_home(role="cron") as app:
+        entries = [
+            Entry(name=name, expression=getattr(app.settings, f"cron_{name}"), what=_what(name))
+            for name in app_cron.ENTRIES
+        ]
+        check_entries(entries, lambda name: app.settings.origin(f"cron_{name}"))
+        log.install_for_people(app.settings)
+        if only_list:
+            _list(app, entries, as_json=as_json)
+            return 0
+        made = Cron(
+            entries,
+            app.cron.jobs,
+            book=app.cron.book,
+            clock=app.clock,
+            me=app.processes.me("cron"),
+            processes=app.processes,
+        )
+        return _once(made, as_json=as_json) if once else _forever(made)
+
+
+def _once(made: Cron, *, as_json: bool) -> int:
+    ran = list(made.run_due())
+    lines = [line for one in ran for line in _lines(one)] or ["nothing is due"]
+    data: output.Printable = {"ran": [{**asdict(one), "details": list(one.details)} for one in ran]}
+    output.emit(data, lines, as_json=as_json)
+
+    return EXIT_FAILED if any(one.status == "failed" for one in ran) else 0
+
+
+def _forever(made: Cron) -> int:
+    asked: list[int] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del frame
+        asked.append(number)
+        made.stop()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    output.say("cron is ready; Ctrl-C ends it after what is under way")
+    made.run(tell=_tell)
+
+    return main.EXIT_INTERRUPTED if signal.SIGINT in asked else 0
+
+
+def _tell(ran: Ran) -> None:
+    for line in _lines(ran):
+        output.say(line)
+
+
+def _lines(ran: Ran) -> list[str]:
+    missed = f", {ran.missed} ticks missed before" if ran.missed else ""
+
+    return [f"{ran.name} {ran.status}: {ran.outcome}{missed}", *(f"  {line}" for line in ran.details)]
+
+
+def _list(app: App, entries: list[Entry], *, as_json: bool) -> None:
+    rows = {row.name: row for row in app.cron.book.rows()} if app.has_database() else {}
+    now = app.clock.now()
+    found: list[JsonObject] = []
+    for entry in entries:
+        row, upcoming = rows.get(entry.name), schedule.next_tick([entry], now)
+        found.append(
+            {
+                "name": entry.name,
+                "when": entry.expression or "off",
+                "next": timestamps.to_text(upcoming) if upcoming else None,
+                "last": row.last_due or None if row else None,
+                "status": row.status if row else "",
+                "outcome": row.outcome if row else "",
+                "what": entry.what,
+            }
+        )
+    cells = [[str(one[key] or "-") for key in ("name", "when", "last", "status", "outcome")] for one in found]
+    output.emit({"entries": found}, output.table(("ENTRY", "WHEN", "LAST", "", "OUTCOME"), cells), as_json=as_json)
+
+
+def _what(name: str) -> str:
+    return BY_NAME[f"cron_{name}"].help
