@@ -220,6 +220,16 @@ def first_to_rework(document: WorkflowDocument) -> str:
     return next((record.name for record in building or document.phases), "")
 
 
+def rework_from(document: WorkflowDocument) -> str:
+    """Return where a workflow that waits is sent back to, "" when it never came that far: it goes on where it is."""
+    first = first_to_rework(document)
+    is_begun = any(
+        record.name == first and (record.attempts or record.status != "queued") for record in document.phases
+    )
+
+    return first if is_begun else ""
+
+
 def recorded_head(document: WorkflowDocument) -> str:
     """Return the commit that adw pushed last for this workflow, "" when there is none."""
     key = f"remote_branch:{document.branch_name}"

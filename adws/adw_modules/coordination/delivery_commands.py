@@ -8,6 +8,7 @@ asked. Each change is written together with the delivery that asked for it, so t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from adws.adw_modules import command_rules, forge_texts
@@ -183,20 +184,22 @@ class Commands:
         return made.resume(document.adw_id, by=command.actor.login, hint=command.text).message
 
     def _rework(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        made = self._parts.control.for_delivery(mark)
-        first = command_rules.first_to_rework(document)
+        made = self._parts.control.for_delivery(replace(mark, is_follow_up=True))
+        first = command_rules.rework_from(document)
 
         return made.resume(document.adw_id, by=command.actor.login, hint=command.text, from_phase=first).message
 
     def _approve(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
         made = self._parts.control.for_delivery(mark)
+        said = made.approve(document.adw_id, by=command.actor.login, text=command.text).message
 
-        return made.approve(document.adw_id, by=command.actor.login, text=command.text).message
+        return f"workflow {document.adw_id}: {said}"
 
     def _reject(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
         made = self._parts.control.for_delivery(mark)
+        said = made.reject(document.adw_id, by=command.actor.login, text=command.text).message
 
-        return made.reject(document.adw_id, by=command.actor.login, text=command.text).message
+        return f"workflow {document.adw_id}: {said}"
 
     def _roll_back(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
         del mark  # the run of a rollback is unique, and one that is over is found by the state

@@ -110,26 +110,23 @@ class Starts:
 
     def _launch(self, start: Start) -> Came:
         try:
-            made = self._parts.launcher.start(start)
+            return _started(self._parts.launcher.start(start))
         except IssueLocked as exc:
+            known = self._known(exc.holder)
+            if known is not None and start.delivery in known.deliveries:
+                return _started(known)
             if exc.holder != start.adw_id:
                 return Came(status=REFUSED, text=_at_work(exc), adw_id=exc.holder)
-            return self._finish(start)
         except StateExists:
-            return self._finish(start)
+            known = self._known(start.adw_id)
+            if known is not None:
+                return self._came(known, start.issue_number)
         except WorkflowInvalid as exc:
             return Came(status=REFUSED, text=f"{start.spec.name} cannot be run here: {exc}")
-
-        return _started(made)
-
-    def _finish(self, start: Start) -> Came:
-        """Return what there is under the chosen id; one that was cut off before its first write is begun again."""
-        known = self._known(start.adw_id)
-        if known is not None:
-            return self._came(known, start.issue_number)
+        # Cut off before its first write. Whoever began it is shut out for good, and with him the id.
         self._parts.claims.forget_unwritten(start.adw_id)
 
-        return _started(self._parts.launcher.start(start))
+        return self._launch(replace(start, adw_id=""))
 
     def _known(self, adw_id: str) -> WorkflowDocument | None:
         try:

@@ -70,9 +70,11 @@ class Targets:
             return None
         if first.issue_number is None:
             return first
-        newer = (one for one in self._all_of_issue(first.issue_number) if one.pr_number == number)
+        chain = [one for one in self._all_of_issue(first.issue_number) if one.pr_number == number]
+        holder = self._parts.locks.holder(first.issue_number, self._parts.options.repository)
 
-        return next(newer, first)
+        # Each follow-up counts one more than what it follows, whatever the clocks say.
+        return max([*chain, first], key=lambda one: (holder is not None and one.adw_id == holder.adw_id, one.followups))
 
     def _load(self, adw_id: str) -> WorkflowDocument | None:
         try:

@@ -122,9 +122,7 @@ class DeliveryWork:
         # Of this run, not of the delivery alone: `adw replay` is meant to do it once more.
         made = Mark(delivery=f"{row.guid}#{run.run_id}", kind=_kind(request), by=request.actor.login)
         if isinstance(request, Command):
-            is_follow_up = request.kind == "rework"
-            marked = Mark(delivery=made.delivery, kind=made.kind, by=made.by, is_follow_up=is_follow_up)
-            return self._commands.obey(request, row, marked)
+            return self._commands.obey(request, row, made)
         if not request.adw_id:
             return self._starts.start(request, row)
         going_on = Command(
