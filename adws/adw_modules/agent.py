@@ -101,6 +101,11 @@ class AgentReading:
     structured: JsonObject | None = None  #: an answer in the form that was asked for
     bad_lines: int = 0  #: lines that are not what its output is made of
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the model behind it has answered: there are words or tokens of it, and no error after them."""
+        return not self.is_error and bool(self.text or self.tokens.total)
+
 
 class StreamParser(Protocol):
     """Reads an agent's output line by line; never raises, whatever the line."""

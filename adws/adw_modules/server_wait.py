@@ -17,6 +17,9 @@ from email.utils import parsedate_to_datetime
 _IN_SOME_TIME = re.compile(
     r"\b(?:retry|try again) in (\d{1,9}(?:\.\d{1,12})?) ?(ms|s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?)\b", re.IGNORECASE
 )
+_RESET_AFTER = re.compile(
+    r"\bresets? (?:after|in) (?=\d)(?:(\d{1,4})h ?)?(?:(\d{1,6})m ?)?(?:(\d{1,9})s)?(?![\da-z])", re.IGNORECASE
+)
 _RETRY_AFTER = re.compile(r"\bretry[-_ ]after[\"']?[:= ]{1,3}[\"']?(\d{1,9})\b", re.IGNORECASE)
 _RESET_EPOCH = re.compile(r"\blimit reached\|(\d{10})\b", re.IGNORECASE)
 _RESET_UTC = re.compile(r"\bresets? (?:at )?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?) ?(?:UTC|Z)\b", re.IGNORECASE)
@@ -64,6 +67,10 @@ def by_text(text: str) -> ServerWait:
     if found is not None:
         unit = found[2].lower()
         return in_seconds(float(found[1]) * (0.001 if unit == "ms" else 60.0 if unit[0] == "m" else 1.0))
+    found = _RESET_AFTER.search(text)
+    if found is not None:
+        hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return in_seconds(hours * 3600 + minutes * 60 + seconds)
     found = _RETRY_AFTER.search(text)
     if found is not None:
         return in_seconds(found[1])

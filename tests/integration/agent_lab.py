@@ -142,6 +142,7 @@ class AgentWorld:
             record_process=self._record_process,
             say=self.said.append,
             record_agent=self._record_agent,
+            answered=lambda: self.order_of_things.append("answered"),
             base="0" * 40,
             hints=self.hints,
             env={"GH_TOKEN": "ghp_ours", "GIVEN": "by the engine"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import timedelta, timezone
 
 import pytest
 
@@ -312,6 +313,32 @@ def test_an_order_suspends_the_attempt_and_what_was_used_counts(world):
 
     assert isinstance(found, Suspended)
     assert (found.reason, found.usage.tokens.input) == ("drain", 70)
+
+
+def test_the_first_answer_of_the_model_is_told_at_once_and_only_once(world):
+    more = {"type": "assistant", "message": {"id": "msg_2", "content": [], "usage": {"output_tokens": 5}}}
+
+    world.run({"events": [more], "answer": "Done."})
+
+    assert world.order_of_things.count("answered") == 1
+    assert world.order_of_things.index("answered") > world.order_of_things.index("process")
+
+
+def test_an_agent_that_only_fails_tells_of_no_answer(world):
+    world.run({"mute": True, "exit": 1, "stderr": "API Error: Unable to connect"})
+
+    assert "answered" not in world.order_of_things
+
+
+def test_a_reset_in_the_time_of_the_machine_is_the_moment_it_means(world):
+    world.change(local=lambda moment: moment.astimezone(timezone(timedelta(hours=-5))))
+    now = world.clock.now().astimezone(timezone(timedelta(hours=-5)))
+    later = (now + timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)
+    text = f"You've hit your session limit · resets {later:%I}:00{later:%p}".lower()
+
+    report = world.run({"result": {"is_error": True, "result": text}, "exit": 1})
+
+    assert report.error.run.resets_at == later.timestamp()
 
 
 def test_a_line_of_ten_megabytes_does_no_harm(world):

@@ -13,12 +13,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.workflow import PhaseSpec, Timeouts
+from adws.app_resources import open_breakers
+from adws.testing import FakeClock
 from tests.integration.agent_lab import FakeAgent
 from tests.integration.process_lab import is_alive
 from tests.integration.work_lab import QUICK, make_work_lab
@@ -132,6 +136,24 @@ def test_a_quota_that_is_used_up_parks_the_workflow_and_uses_no_attempt(lab, age
     assert classes(record) == ["quota_window"]
     assert timestamps.parse(record.retry_at).timestamp() >= reset + 60
     assert len(agent.calls) == 2
+
+
+def test_the_first_answer_of_a_trial_closes_the_breaker_before_the_trial_ends(lab, agent):
+    agent.plays(failed("API Error: 500 internal", 500))
+    with lab.open() as app:
+        earlier = FakeClock(app.clock.now() - timedelta(hours=1))
+        breaker = open_breakers(app.settings, app.database, clock=earlier).get("anthropic")
+        breaker.open_until(earlier.now() + timedelta(minutes=30), "server: it was down")
+    adw_id = lab.start(replace(BUILD, max_attempts=1))
+
+    lab.work()
+
+    with lab.open() as app:
+        row = app.breakers.get("anthropic").row
+        app.bring_up(adw_id)
+        told = [event.event_type for event in app.events.of_workflow(adw_id) if "breaker" in event.event_type]
+    assert told == ["breaker_closed"], "the trial was answered"
+    assert (row.state, row.failures) == ("closed", 1), "and its end counts as one failure"
 
 
 def test_an_agent_that_never_does_anything_fails_for_good(lab, agent):

@@ -33,6 +33,24 @@ def last_write(world: World) -> list[str]:
     return [event.event_type for event in world.events() if event.revision == world.document.revision]
 
 
+# --- answers ---------------------------------------------------------------------------------------------------
+
+
+def test_a_runner_can_say_while_it_works_that_the_parties_of_its_phase_answer():
+    told = []
+
+    def entry(context):
+        context.answered()
+        assert told == [("build", world.document.adw_id)]
+        return WELL
+
+    world = World(spec_of("build"), {"build": [entry]})
+
+    world.attempt(answered=lambda document, spec: told.append((spec.name, document.adw_id)))
+
+    assert told
+
+
 # --- models ----------------------------------------------------------------------------------------------------
 
 

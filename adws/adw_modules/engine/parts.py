@@ -98,6 +98,8 @@ class Parts(Generic[SessionT]):
     #: Asked before an attempt is recorded: what it has to wait for, None when it may begin. Never raises: who cannot be
     #: asked holds nobody up.
     may_begin: Callable[[WorkflowDocument, PhaseSpec], Wait | None] = lambda _document, _phase: None
+    #: Told while an attempt runs that its outside parties answer: others need not wait for its end. Never raises.
+    answered: Callable[[WorkflowDocument, PhaseSpec], None] = lambda _document, _phase: None
     #: Told before the finishing write how an attempt ended for its outside parties: why it failed, None when it went
     #: well. Answers what that did to breakers, told as events in that write. Never raises.
     settle_parties: Callable[[WorkflowDocument, PhaseSpec, ErrorFacts | None], Sequence[BreakerNews]] = (

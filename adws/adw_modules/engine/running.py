@@ -175,6 +175,7 @@ class PhaseRuns(Generic[_S]):
             effects=self._parts.effects_of(self._session),
             model=attempt.model or "",
             record_agent=lambda facts: self._record_agent(chosen.index, facts),
+            answered=lambda: self._parts.answered(document, chosen.spec),
             base=secured_head(document),
         )
 

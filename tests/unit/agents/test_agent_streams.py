@@ -39,6 +39,12 @@ EVIDENCE = {
     "opencode": '"reason":"stop"',
 }
 
+#: Those in which the model never got to say anything.
+UNANSWERED = {
+    *("claude_400", "claude_401", "claude_429", "claude_500", "claude_connrefused", "claude_SIGTERM"),
+    *("claude_usage_limit", "codex_429", "codex_503"),
+}
+
 
 def has_evidence(agent: str, lines: list[str]) -> bool:
     return any(EVIDENCE[agent] in line for line in lines)
@@ -49,6 +55,17 @@ def has_evidence(agent: str, lines: list[str]) -> bool:
 
 def test_every_recorded_stream_has_its_line_in_the_table():
     assert {path.name for path in STREAMS.iterdir()} - {"README.md"} == set(RECORDED)
+
+
+@pytest.mark.parametrize("stream", sorted(RECORDED))
+def test_a_model_has_answered_where_its_words_or_tokens_are_in_the_stream(stream):
+    parser = agents.profile(agent_of(stream)).parser()
+    answered = []
+    for line in recorded(stream):
+        parser.line(line)
+        answered.append(parser.reading.is_answered)
+
+    assert any(answered) is (stream.partition(".")[0] not in UNANSWERED)
 
 
 @pytest.mark.parametrize("stream", sorted(RECORDED))

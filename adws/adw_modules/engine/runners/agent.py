@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,7 @@ class AgentParts:
     allowance: Callable[[WorkflowDocument, float | None], Allowance | None] = lambda _document, _usd: None
     cost_of: CostOf = _no_price
     billing: str = "auto"  #: how agents are paid (`cost_rules.BILLING`)
+    local: Callable[[datetime], datetime] = datetime.astimezone  #: puts a moment into the zone of the machine
     grace_seconds: float = GRACE_SECONDS
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
@@ -198,7 +200,9 @@ class AgentRunner:
         if watch.blind:
             job.context.say(watch.blind)
 
-        return Spoken(end=end, reading=reading, usage=watch.usage, failure=failure_of(job.profile, reading, end))
+        failure = failure_of(job.profile, reading, end, now=self._parts.local(self._parts.clock.now()))
+
+        return Spoken(end=end, reading=reading, usage=watch.usage, failure=failure)
 
     def _task(
         self, job: Job, known: Conversation | None, prompt_file: Path, allowed: Allowance | None, *, spent: float

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from adws.adw_modules import agent_options, agent_sessions, durable_file
 from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, Usage
 from adws.adw_modules.agent_options import AgentOptions
 from adws.adw_modules.agent_sessions import Conversation
+from adws.adw_modules.agents import reset_times
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.cost_rules import BudgetWatch
 from adws.adw_modules.engine.runners.agent_result import AgentFolder, first_line
@@ -74,7 +76,7 @@ class Spoken:
 
 
 class Listener:
-    """Hears what the agent says while it works: for people, for the record, for the budget."""
+    """Hears what the agent says while it works: for people, for the record, for the budget, for who waits for it."""
 
     def __init__(self, job: Job, watch: BudgetWatch, transcript: CappedFile, *, session_id: str) -> None:
         """*transcript* gets what people are shown."""
@@ -84,6 +86,7 @@ class Listener:
         self._parser = job.profile.parser()
         self._session_id = session_id
         self._version = ""
+        self._is_answered = False
 
     @property
     def reading(self) -> AgentReading:
@@ -98,13 +101,20 @@ class Listener:
             self._transcript.add(f"{part}\n")
         reading = self.reading
         self._watch.take(reading)
+        if reading.is_answered and not self._is_answered:
+            self._is_answered = True
+            self._job.context.answered()
         if (reading.session_id, reading.version) != (self._session_id, self._version) and reading.session_id:
             self._session_id, self._version = reading.session_id, reading.version
             self._job.context.record_agent({"session_id": reading.session_id, "version": reading.version})
 
 
-def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd) -> FailedRun | None:
-    """Return why the agent failed, as far as its own words and its end tell; None when nothing speaks against it."""
+def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *, now: datetime) -> FailedRun | None:
+    """
+    Return why the agent failed, as far as its own words and its end tell; None when nothing speaks against it.
+
+    *now* is in the zone of the machine: agents say in its time when a used-up quota is open again.
+    """
     if end.ordered:
         return None
     if end.survivors:
@@ -115,7 +125,7 @@ def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd) ->
     if failure is None and profile.capabilities.tells_result and not reading.has_result:
         return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
 
-    return failure
+    return failure and reset_times.with_reset(failure, now=now)
 
 
 def is_lost(spoken: Spoken) -> bool:
