@@ -28,13 +28,16 @@ _BAD_REQUEST = 400
 def argv(task: AgentTask) -> tuple[str, ...]:
     """Return the arguments for *task*; the prompt is its input, which the last `-` says."""
     arguments = ["--json", *_QUIET]
+    # Its sandbox keeps it in the working directory; the result it gives back is written elsewhere.
+    opened = (f"--add-dir={task.folder}",) if task.permissions == "edit" else ()
     if task.model:
         arguments.append(f"--model={task.model}")
     if task.is_resumed:
-        # `resume` has no --sandbox of its own. Behind `--` nothing is an option.
+        # `resume` has no --sandbox and no --add-dir of its own. Behind `--` nothing is an option.
         access = _access(task, '--config=sandbox_mode="{}"')
         return (
             "exec",
+            *opened,
             "resume",
             *arguments,
             access,
@@ -44,7 +47,7 @@ def argv(task: AgentTask) -> tuple[str, ...]:
             "-",
         )
 
-    return ("exec", *arguments, _access(task, "--sandbox={}"), *task.arguments, "-")
+    return ("exec", *arguments, _access(task, "--sandbox={}"), *opened, *task.arguments, "-")
 
 
 def _access(task: AgentTask, form: str) -> str:

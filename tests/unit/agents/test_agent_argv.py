@@ -86,7 +86,7 @@ def argv(agent: str, task: AgentTask) -> tuple[str, ...]:
                 "--disallowedTools=Write,Edit,MultiEdit,NotebookEdit",
             ),
         ),
-        ("codex", TASK, ("exec", *CODEX, "--sandbox=workspace-write", "-")),
+        ("codex", TASK, ("exec", *CODEX, "--sandbox=workspace-write", "--add-dir=/run/agent", "-")),
         ("codex", replace(TASK, permissions="read"), ("exec", *CODEX, "--sandbox=read-only", "-")),
         (
             "codex",
@@ -97,9 +97,14 @@ def argv(agent: str, task: AgentTask) -> tuple[str, ...]:
             "codex",
             replace(TASK, session_id="s-1", is_resumed=True, model="m-1", arguments=("--extra",)),
             (
-                *("exec", "resume", *CODEX, "--model=m-1", '--config=sandbox_mode="workspace-write"', "--extra"),
-                *("--", "s-1", "-"),
+                *("exec", "--add-dir=/run/agent", "resume", *CODEX, "--model=m-1"),
+                *('--config=sandbox_mode="workspace-write"', "--extra", "--", "s-1", "-"),
             ),
+        ),
+        (
+            "codex",
+            replace(TASK, session_id="s-1", is_resumed=True, permissions="read"),
+            ("exec", "resume", *CODEX, '--config=sandbox_mode="read-only"', "--", "s-1", "-"),
         ),
         ("gemini", TASK, (GEMINI, "--approval-mode=auto_edit", "--skip-trust")),
         (
