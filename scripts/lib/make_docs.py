@@ -118,7 +118,7 @@ def _setting_row(setting: Setting) -> tuple[str, ...]:
 
 
 def _toml(text: str) -> str:
-    return text if re.fullmatch(r"[0-9.]+", text) else f'"{text}"'
+    return text if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else f'"{text}"'
 
 
 # --- commands --------------------------------------------------------------------------------------------------
