@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Self
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_triggers.asgi import Budget, Receive, Scope, Send, head_of, read_body, send_json, send_problem
 from adws.adw_triggers.delivery_rules import rules_of
+from adws.adw_triggers.direct_trigger import handle_webhook_trigger
 from adws.adw_triggers.ingress import Ingress, IngressLimits
 from adws.adw_triggers.problems import RETRY_SECONDS, Problem
 
 if TYPE_CHECKING:
     from adws.adw_modules.trigger import Deliveries
     from adws.app import App
+
+__all__ = ["PATHS", "WebhookDoor", "handle_webhook_trigger"]
 
 #: Where deliveries come in; the second is the name that ADW set-ups know.
 PATHS = ("/webhooks/github", "/gh-webhook")
