@@ -45,7 +45,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "path": Entry("adws.cli.logs", "path", "Print where a workflow works."),
         "explain": Entry("adws.cli.explain", "explain", "Say why a workflow is not moving, and what to type."),
         "ports": Entry("adws.cli.ports", "ports", "Show which workflow has which ports."),
-        "cost": Entry("adws.cli.costs", "cost", "Show what was spent: by phase, attempt, day, provider or workflow."),
+        "cost": Entry("adws.cli.costs", "cost", "Show what was spent, of one workflow or of all."),
         "quota": Entry("adws.cli.quota", "quota", "Show every limit and how much of it is used."),
         "agents": Entry("adws.cli.agents", "agents", "Show which agents can be used here."),
         "workflows": Entry("adws.cli.workflows", "workflows", "Show the workflows there are to run."),
