@@ -136,12 +136,14 @@ class Cron:
             return "failed", JobEnd(outcome=f"a bug in adw: {type(exc).__name__}: {exc}"[:500])
 
     def _dead_token(self, row: ScheduleRow | None) -> int | None:
-        """Return the token of a claim whose cron is proven dead, None when there is none."""
+        """Return the token of a claim that nobody works on any more, None when there is none."""
         if row is None or not row.owner:
             return None
-        is_dead = self._processes.verdict(OwnerRecord.from_text(row.owner)) is Verdict.DEAD
+        owner = OwnerRecord.from_text(row.owner)
+        # One of ours is left over: its end could not be written down, and we do one thing at a time.
+        is_over = owner == self._me or self._processes.verdict(owner) is Verdict.DEAD
 
-        return row.token if is_dead else None
+        return row.token if is_over else None
 
     @contextmanager
     def _kept(self, tick: Tick) -> Iterator[None]:

@@ -22,6 +22,7 @@ from adws.adw_modules.forge import Forge, Issue
 from adws.adw_modules.forge_polling import HookDelivery, KnowsLabellers, Labelled, Redelivers
 from adws.adw_modules.interfaces import Catalogue, Clock
 from adws.adw_modules.interfaces_schedule import Tick
+from adws.adw_modules.repository_name import comparable
 from adws.adw_modules.trigger import Actor, Deliveries, IssueText, NewDelivery, RunRequest
 
 #: Most issues that are looked at in one go, the newest first.
@@ -112,7 +113,7 @@ class PollJobs:
         return JobEnd(outcome=f"{len(found)} with the label, {len(started)} started", details=tuple(started))
 
     def _look_at_label(self, forge: Forge, issue: Issue) -> str:
-        label, repository = self._parts.label, forge.repository
+        label, repository = self._parts.label, comparable(forge.repository)
         if self._is_known(repository, issue.number):
             return ""  # who puts the label on again is heard by the webhook
         labelled = forge.labelled(issue.number, label) if isinstance(forge, KnowsLabellers) else None
@@ -178,7 +179,7 @@ class PollJobs:
         return JobEnd(outcome=f"{len(found)} open, {len(started)} started", details=tuple(started))
 
     def _look_at_comments(self, forge: Forge, issue: Issue) -> str:
-        repository, number = forge.repository, issue.number
+        repository, number = comparable(forge.repository), issue.number
         comments = forge.comments(number)
         if not comments:
             if self._is_known(repository, number):

@@ -1,0 +1,304 @@
+"""What is done on a schedule: each job may be done twice, and tells people of a change once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from adws.adw_modules import notify_rules, timestamps
+from adws.adw_modules.coordination.cron_jobs import CronJobs, CronParts
+from adws.adw_modules.coordination.notifying import Notifier, NotifyParts
+from adws.adw_modules.cost_entries import CostEntry
+from adws.adw_modules.cost_rules import TokenUsage
+from adws.adw_modules.gc_rules import Orphan
+from adws.adw_modules.interfaces_durability import BreakerRow, Permit
+from adws.adw_modules.interfaces_resources import QuotaStatus
+from adws.adw_modules.interfaces_schedule import Tick
+from adws.adw_modules.recovery_rules import Action, RecoveryStep
+from adws.adw_modules.runs import NewRun
+from adws.testing import FakeClock, MemoryBreakers, MemoryNotifications, memory_parts
+from adws.testing.deliveries import MemoryDeliveries
+from tests.contracts.worlds import make_document
+
+DUE, LATER = "2026-01-31T09:00:00.000000Z", "2026-01-31T09:05:00.000000Z"
+
+
+class Meter:
+    """Quotas that are what a test says."""
+
+    def __init__(self) -> None:
+        self.exceeded: set[str] = set()
+
+    def status(self, *, estimated_cost=None):
+        return tuple(
+            QuotaStatus(name=name, used=1, limit=1, unit="GB", is_exceeded=name in self.exceeded, detail=f"{name}!")
+            for name in ("disk", "cost_per_day")
+        )
+
+
+class Collector:
+    """Left-overs that a test made."""
+
+    def __init__(self, *orphans: Orphan) -> None:
+        self.orphans, self.removed, self.problems = orphans, [], ["the remote did not answer"]
+
+    def find(self):
+        return self.orphans
+
+    def remove(self, orphans):
+        self.removed.extend(orphans)
+        return tuple(SimpleNamespace(orphan=orphan, is_gone=orphan.kind != "lock", detail="held") for orphan in orphans)
+
+
+class Lab:
+    def __init__(self, **changes) -> None:
+        self.parts = memory_parts(clock=FakeClock())
+        self.clock = self.parts.clock
+        self.meter, self.breakers = Meter(), MemoryBreakers()
+        self.notifications = MemoryNotifications(self.clock)
+        self.sent: list[str] = []
+        self.steps: tuple[RecoveryStep, ...] = ()
+        self.collector = Collector()
+        self.costs: list[CostEntry] = []
+        self.deliveries = MemoryDeliveries(self.clock, self.parts.runs)
+        self.changes = changes
+
+    def send(self, row) -> None:
+        self.sent.append(row.title)
+
+    def jobs(self, **changes) -> CronJobs:
+        notifier = Notifier(
+            NotifyParts(
+                book=self.notifications,
+                clock=self.clock,
+                channels={"http": self},
+                switches=frozenset(notify_rules.SWITCHES),
+            )
+        )
+        fields = {
+            "clock": self.clock,
+            "host": "here",
+            "catalogue": self.parts.catalogue,
+            "runs": self.parts.runs,
+            "quotas": self.meter,
+            "breakers": self.breakers,
+            "notifications": self.notifications,
+            "deliveries": self.deliveries,
+            "notifier": notifier,
+            "recover": lambda: self.steps,
+            "collector": lambda: self.collector,
+            "costs": lambda since: [entry for entry in self.costs if entry.ended_at >= since],
+            "stuck_after": timedelta(hours=2),
+        }
+        return CronJobs(CronParts(**{**fields, **self.changes, **changes}))
+
+
+def tick(name: str = "quota", due: str = DUE, memo=None) -> Tick:
+    return Tick(name=name, due=due, token=1, memo=memo or {})
+
+
+def titles(end) -> list[str]:
+    return [notice.title for notice in end.notices]
+
+
+@pytest.fixture
+def lab():
+    return Lab()
+
+
+# --- quotas ----------------------------------------------------------------------------------------------------
+
+
+def test_a_quota_is_told_once_when_it_is_used_up_and_once_when_it_is_free(lab):
+    jobs, memo, told = lab.jobs(), {}, []
+    for number, exceeded in enumerate([(), ("disk",), ("disk",), ("disk", "cost_per_day"), (), ()]):
+        lab.meter.exceeded = set(exceeded)
+        end = jobs.quota(tick(due=f"tick {number}", memo=memo))
+        memo = end.memo
+        told.append([(notice.kind, notice.key) for notice in end.notices])
+
+    assert told == [
+        [],
+        [("quota_exceeded", "quota_exceeded:disk@here:tick 1")],
+        [],
+        [("quota_exceeded", "quota_exceeded:cost_per_day:tick 3")],
+        [("quota_free", "quota_free:disk@here:tick 4"), ("quota_free", "quota_free:cost_per_day:tick 4")],
+        [],
+    ]
+
+
+def test_a_job_that_was_cut_off_and_is_done_again_tells_the_same(lab):
+    lab.meter.exceeded = {"disk"}
+
+    first, again = lab.jobs().quota(tick()), lab.jobs().quota(tick())
+
+    assert first == again
+
+
+def test_what_another_machine_knows_of_its_own_disk_is_left_to_it(lab):
+    memo = {"exceeded": {"disk@there": "tick 0", "cost_per_day": "tick 0"}}
+
+    end = lab.jobs().quota(tick(memo=memo))
+
+    assert end.memo == {"exceeded": {"disk@there": "tick 0"}}
+    assert [notice.kind for notice in end.notices] == ["quota_free"]
+
+
+def test_what_is_used_up_is_said_with_what_to_do(lab):
+    lab.meter.exceeded = {"disk"}
+
+    end = lab.jobs().quota(tick())
+
+    assert end.outcome == "used up, so that new work waits: disk"
+    assert end.details == ("disk: disk!",)
+
+
+# --- crashed and stuck work ------------------------------------------------------------------------------------
+
+
+def test_what_needs_a_person_is_told_under_the_same_key_each_time(lab):
+    lab.steps = (
+        RecoveryStep(adw_id="1a2b3c4d", action=Action.REQUEUE, why="its worker is dead"),
+        RecoveryStep(adw_id="5e6f7a8b", action=Action.REPORT, why="its document is corrupt"),
+    )
+
+    first, again = lab.jobs().recover(tick("recover")), lab.jobs().recover(tick("recover", LATER))
+
+    assert first.outcome == "1 recovered, 1 need a person, 0 do not move"
+    assert titles(first) == ["workflow 5e6f7a8b needs a person: its document is corrupt"]
+    assert [notice.key for notice in first.notices] == [notice.key for notice in again.notices]
+
+
+def test_a_workflow_that_does_not_move_is_told_once_for_each_revision(lab):
+    moment = timestamps.to_text(lab.clock.now())
+    lab.parts.store.create(make_document("1a2b3c4d", current_state="building", created_at=moment, updated_at=moment))
+    lab.parts.store.create(make_document("5e6f7a8b", current_state="paused", created_at=moment, updated_at=moment))
+    assert lab.jobs().recover(tick("recover")).notices == ()
+    lab.clock.advance(7300.0)
+
+    (notice,) = lab.jobs().recover(tick("recover")).notices
+
+    assert notice.key == "stuck:1a2b3c4d:1"
+    assert notice.title.startswith("workflow 1a2b3c4d has not moved since 2026-01-31T09:00")
+    assert lab.jobs(stuck_after=None).recover(tick("recover")).notices == ()
+
+
+# --- left-overs, breakers, retention ---------------------------------------------------------------------------
+
+
+ORPHANS = (
+    Orphan(kind="worktree", name="trees/x", adw_id="1a2b3c4d", why="it is over"),
+    Orphan(kind="lock", name="42", adw_id="1a2b3c4d", why="it is gone"),
+)
+
+
+def test_left_overs_are_only_named_unless_removing_them_is_switched_on(lab):
+    lab.collector = Collector(*ORPHANS)
+
+    end = lab.jobs().gc(tick("gc"))
+
+    assert lab.collector.removed == []
+    assert end.outcome == "2 left over; adw gc --execute removes them"
+    assert end.details == ("worktree trees/x: it is over", "lock 42: it is gone", "the remote did not answer")
+
+
+def test_left_overs_are_removed_where_that_is_switched_on(lab):
+    lab.collector = Collector(*ORPHANS)
+
+    end = lab.jobs(gc_execute=True).gc(tick("gc"))
+
+    assert lab.collector.removed == list(ORPHANS)
+    assert (end.outcome, end.details[0]) == ("1 removed, 1 left", "lock 42: held")
+
+
+def test_a_home_without_left_overs_says_so(lab):
+    assert lab.jobs().gc(tick("gc")).outcome == "nothing is left over"
+
+
+def test_a_breaker_whose_time_has_come_may_be_tried_and_the_place_of_an_ended_trial_is_free(lab):
+    now = timestamps.to_text(lab.clock.now())
+    past = timestamps.to_text(lab.clock.now() - timedelta(seconds=1))
+    future = timestamps.to_text(lab.clock.now() + timedelta(hours=1))
+    row = BreakerRow(name="x", opened_at=past, changed_at=past, reason="529")
+    permit = Permit(token="t", generation=1, expires_at=past)
+    for name, changes in {
+        "anthropic": {"state": "open", "reopens_at": past},
+        "github": {"state": "open", "reopens_at": future},
+        "openai": {"state": "half_open", "permits": (permit,)},
+        "git": {"state": "closed"},
+    }.items():
+        lab.breakers.change(name, lambda _row, name=name, changes=changes: replace(row, name=name, **changes))
+
+    end = lab.jobs().breakers(tick("breakers"))
+
+    assert end.outcome == "1 held off, 2 ready for a trial"
+    assert end.details == (
+        f"github is held off until {future}: 529",
+        "anthropic may be tried",
+        "openai may be tried",
+    )
+    assert (lab.breakers.read("anthropic").state, lab.breakers.read("anthropic").changed_at) == ("half_open", now)
+    assert lab.breakers.read("openai").permits == ()
+    assert lab.breakers.read("git").changed_at == past
+
+
+def test_with_no_breaker_nobody_is_held_off(lab):
+    assert lab.jobs().breakers(tick("breakers")).outcome == "no party is held off"
+
+
+def test_old_notifications_are_forgotten(lab):
+    lab.notifications.add(lab.jobs().report(tick("report")).notices)
+    lab.jobs().notify(tick("notify"))
+    lab.clock.advance(31 * 86400.0)
+
+    assert lab.jobs().retention(tick("retention")).outcome == "0 deliveries and 1 notifications forgotten"
+
+
+# --- telling people --------------------------------------------------------------------------------------------
+
+
+def test_the_report_counts_states_waiting_runs_and_the_cost_of_a_day(lab):
+    moment = timestamps.to_text(lab.clock.now())
+    for number in range(3):
+        adw_id = f"1a2b3c4{number}"
+        lab.parts.store.create(
+            make_document(adw_id, current_state="building", created_at=moment, updated_at=moment, issue_number=number)
+        )
+        lab.parts.runs.enqueue(NewRun(adw_id=adw_id))
+    common = {"adw_id": "1a2b3c40", "workflow": "sdlc", "phase": "plan", "status": "succeeded", "provider": "anthropic"}
+    for attempt, (ended_at, cost) in enumerate(
+        [("2026-01-29T00:00:00.000000Z", 9.0), ("2026-01-31T08:00:00.000000Z", 1.25), (DUE, None)], start=1
+    ):
+        lab.costs.append(
+            CostEntry(**common, attempt=attempt, ended_at=ended_at, model="", cost_usd=cost, tokens=TokenUsage())
+        )
+
+    end = lab.jobs().report(tick("report"))
+
+    assert end.outcome == "3 workflows, 3 runs waiting, 1.25 USD in a day"
+    assert "  building: 3" in end.details
+    assert "Spent since 2026-01-30T09:00:00.000000Z: 1.25 USD in 2 attempts" in end.details
+    assert [notice.key for notice in end.notices] == [f"report:{DUE}"]
+    assert end.memo["report"].splitlines() == list(end.details)
+
+
+def test_notifying_says_what_came_of_it(lab):
+    lab.notifications.add(lab.jobs().report(tick("report")).notices)
+
+    end = lab.jobs().notify(tick("notify"))
+
+    assert end.outcome == "0 new, 1 sent, 0 to be tried again, 0 given up"
+    assert lab.sent == ["adw: 0 workflows, 0 runs waiting, 0.00 USD in a day"]
+
+
+def test_every_entry_of_the_schedule_has_its_job_and_its_setting():
+    from adws import app_cron, config_cron
+    from adws.adw_modules.coordination.poll_jobs import PollJobs
+
+    jobs = {*Lab().jobs().all(), *PollJobs(None).all()}
+    settings = {setting.name.removeprefix("cron_") for setting in config_cron.CRON_SETTINGS if "five" in setting.values}
+
+    assert jobs == settings == set(app_cron.ENTRIES)
