@@ -8,7 +8,7 @@ UTF-8. Depth is limited, so that nobody who walks the payload runs out of stack.
 from __future__ import annotations
 
 import json
-import re
+from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import parse_qsl
 
@@ -19,8 +19,8 @@ MAX_DEPTH = 64
 JSON_TYPE = "application/json"
 FORM_TYPE = "application/x-www-form-urlencoded"
 
-_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_BRACKETS = re.compile(r"[^\[\]{}]+")
+_CONTAINERS = (dict, list)
+_TOO_DEEP = f"the payload is nested deeper than {MAX_DEPTH} levels"
 
 
 class Malformed(ValueError):
@@ -62,8 +62,6 @@ def _field(text: str) -> str:
 
 
 def _loaded(text: str) -> JsonValue:
-    if _is_too_deep(text):
-        raise Malformed(f"the payload is nested deeper than {MAX_DEPTH} levels")
     try:
         loaded: JsonValue = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
     except Malformed:
@@ -72,31 +70,36 @@ def _loaded(text: str) -> JsonValue:
         raise Malformed(f"the payload is no JSON: {exc.msg} at character {exc.pos}") from exc
     except ValueError as exc:  # a number of more digits than Python takes
         raise Malformed("the payload has a number that is too long") from exc
+    except RecursionError as exc:
+        raise Malformed(_TOO_DEEP) from exc
+    if _is_too_deep(loaded):
+        raise Malformed(_TOO_DEEP)
 
     return loaded
 
 
-def _is_too_deep(text: str) -> bool:
-    # An upper bound first: nearly every payload has few brackets that open, and those are counted fast.
-    if text.count("{") + text.count("[") <= MAX_DEPTH:
-        return False
-    depth = 0
-    for bracket in _BRACKETS.sub("", _TEXT.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
-        if depth > MAX_DEPTH:
-            return True
+def _is_too_deep(value: JsonValue) -> bool:
+    level = _inside([value])
+    for _ in range(MAX_DEPTH):
+        level = _inside(inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer))
+        if not level:
+            return False
 
-    return False
+    return True
 
 
-def _object(pairs: Iterable[tuple[str, JsonValue]]) -> JsonObject:
-    found: JsonObject = {}
-    for name, value in pairs:
-        if name in found:
-            raise Malformed(f"the payload has the key {name[:80]!r} twice in one object")
-        found[name] = value
+def _inside(values: Iterable[JsonValue]) -> list[JsonObject | list[JsonValue]]:
+    return [value for value in values if isinstance(value, _CONTAINERS)]
 
-    return found
+
+def _object(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    counts = Counter(name for name, _ in pairs)
+    twice = next(name for name, count in counts.items() if count > 1)
+
+    raise Malformed(f"the payload has the key {twice[:80]!r} twice in one object")
 
 
 def _no_number(name: str) -> JsonValue:

@@ -59,6 +59,13 @@ def test_what_is_no_payload_is_refused_in_one_sentence(body, said):
     assert "\n" not in str(caught.value)
 
 
+def test_a_key_that_comes_twice_among_many_is_found_at_once():
+    many = b",".join(b'"%d":0' % number for number in range(200_000))
+
+    with pytest.raises(Malformed, match="the key '199999' twice"):
+        parse("", b"{" + many + b',"199999":0}')
+
+
 def test_another_content_type_is_refused():
     with pytest.raises(Malformed, match="'text/plain': set the hook to application/json"):
         parse("text/plain", b"{}")
