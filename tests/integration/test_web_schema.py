@@ -1,0 +1,90 @@
+"""The API against its own description: whatever a client makes of it, no 5xx, and every answer is one described."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis import GenerationMode
+from schemathesis import checks as all_checks
+
+from tests.integration.web_lab import TOKEN, WebLab
+
+AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+#: What must hold for every answer. What is sent is checked by tests of our own: a well-formed order about a workflow
+#: that is not there is a 404, which the description cannot know.
+CHECKS = (
+    all_checks.not_a_server_error,
+    all_checks.status_code_conformance,
+    all_checks.content_type_conformance,
+    all_checks.response_headers_conformance,
+    all_checks.response_schema_conformance,
+)
+OPERATIONS = (
+    "get_health",
+    "list_workflows",
+    "get_workflow",
+    "start_workflow",
+    "pause_workflow",
+    "resume_workflow",
+    "retry_workflow",
+    "stop_workflow",
+    "abandon_workflow",
+    "approve_workflow",
+    "reject_workflow",
+    "rollback_workflow",
+    "list_runs",
+    "list_events",
+    "list_locks",
+    "list_quotas",
+    "list_breakers",
+    "list_deliveries",
+)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with WebLab(tmp_path_factory.mktemp("web") / "home") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def schema(lab):
+    return schemathesis.openapi.from_asgi("/api/v1/openapi.json", lab.door, headers=AUTHORIZED)
+
+
+def test_every_operation_is_tried(schema):
+    assert sorted(OPERATIONS) == sorted(
+        found.ok().definition.raw["operationId"] for found in schema.get_all_operations()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(name, mode, id=f"{name}-{mode.value}")
+        for name in OPERATIONS
+        for mode in GenerationMode
+        if (name, mode) != ("get_health", GenerationMode.NEGATIVE)  # nothing of it can be wrong
+    ],
+)
+def test_no_request_makes_the_api_fail_or_answer_what_it_does_not_describe(lab, schema, repeat, name, mode):
+    operation = schema.find_operation_by_id(name)
+    known = lab.start(1) if not lab.app.locks.holder(1) else lab.app.locks.holder(1).adw_id
+    checks = (*CHECKS, all_checks.negative_data_rejection) if mode is GenerationMode.NEGATIVE else CHECKS
+    cases = operation.as_strategy(generation_mode=mode)
+
+    @hypothesis.settings(
+        max_examples=repeat(10, 300),
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(case=cases, is_known=hypothesis.strategies.booleans())
+    def run(case, is_known):
+        if is_known and mode is GenerationMode.POSITIVE and "adw_id" in (case.path_parameters or {}):
+            case.path_parameters["adw_id"] = known
+        case.call_and_validate(headers=AUTHORIZED, checks=checks)
+
+    run()
