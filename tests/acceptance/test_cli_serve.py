@@ -1,0 +1,208 @@
+"""`adw serve`: where it listens, what it refuses, its workers, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.acceptance import cli_lab
+from tests.integration.web_lab import SECRET, TOKEN, signed
+
+PATIENCE = cli_lab.PATIENCE
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADW_WEB_TOKEN", TOKEN)
+    monkeypatch.setenv("ADW_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("ADW_FORGE", "none")
+    return cli_lab.make_home(tmp_path)
+
+
+@contextmanager
+def serving(home: Path, *options: str):
+    """Run `adw serve` beside the test; give it and a client of its API."""
+    with cli_lab.Beside(home, "serve", "--port", "0", "--json", *options) as beside:
+        told = json.loads(beside.process.stdout.readline())
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(base_url=told["address"], headers=headers, timeout=PATIENCE) as client:
+            yield beside, client
+        if beside.process.poll() is None:
+            beside.process.send_signal(signal.SIGTERM)
+        beside.end()
+
+
+def started(client: httpx.Client, workflow: str, issue: int = 5) -> str:
+    answer = client.post("/api/v1/workflows", json={"issue_number": issue, "workflow": workflow})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["adw_id"]
+
+
+def follow(home: Path, adw_id: str) -> None:
+    """Return when the workflow has stopped: `adw events -f` waits for that."""
+    subprocess.run(
+        [cli_lab.ADW, "--home", str(home), "events", adw_id, "-f"], check=True, capture_output=True, timeout=PATIENCE
+    )
+
+
+def workers(pid: int) -> list[int]:
+    """Return the workers of a server."""
+    done = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in done.stdout.split()]
+
+
+@contextmanager
+def watched(pids: list[int]):
+    """Give something that says whether all of them have ended, once they had the time."""
+    handles = [os.pidfd_open(pid) for pid in pids]
+    try:
+        yield lambda: all(select.select([handle], [], [], PATIENCE)[0] for handle in handles)
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+# --- what it refuses -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        (("ADW_WEB_TOKEN",), "set ADW_WEB_TOKEN first"),
+        (("ADW_WEBHOOK_SECRET",), "set ADW_WEBHOOK_SECRET first"),
+        (("ADW_WEB_TOKEN", "ADW_WEBHOOK_SECRET"), "set ADW_WEB_TOKEN and ADW_WEBHOOK_SECRET first"),
+    ],
+)
+def test_others_are_let_near_only_when_something_keeps_them_out(home, adw, monkeypatch, missing, named):
+    for name in missing:
+        monkeypatch.delenv(name)
+
+    done = adw("--home", str(home), "serve", "--host", "0.0.0.0", "--port", "0")
+
+    assert done.rc == 2
+    assert named in done.stderr
+    assert not (home / "state" / "adw.db").exists()
+
+
+def test_a_definition_that_is_not_sound_is_told_before_anything_is_served(home, adw):
+    (home / "adw.toml").write_text('[workflows.bad]\n[[workflows.bad.phases]]\nname = "x"\nrunner = "nothing"\n')
+
+    done = adw("--home", str(home), "serve", "--port", "0")
+
+    assert done.rc == 2
+    assert "Traceback" not in done.stderr
+
+
+# --- work ------------------------------------------------------------------------------------------------------
+
+
+def test_it_takes_a_delivery_and_its_workers_carry_work_out(home):
+    with serving(home, "--workers", "1") as (_, client):
+        adw_id = started(client, "short")
+        follow(home, adw_id)
+        found = client.get(f"/api/v1/workflows/{adw_id}").json()
+        body, headers = signed(b'{"zen": "Keep it simple."}', event="ping")
+        ping = client.post("/webhooks/github", content=body, headers=headers)
+        health = client.get("/health").json()
+
+    assert [phase["status"] for phase in found["phases"]] == ["complete", "complete"]
+    assert (ping.status_code, ping.json()["status"]) == (202, "ignored")
+    assert (health["workers_wanted"], health["workers_running"]) == (1, 1)
+
+
+def test_without_workers_work_waits(home):
+    with serving(home, "--workers", "0") as (_, client):
+        adw_id = started(client, "short")
+
+        assert client.get("/health").json()["workers_wanted"] == 0
+        assert client.get(f"/api/v1/workflows/{adw_id}").json()["state"] == "pending"
+
+
+def test_a_worker_that_was_killed_is_started_again(home):
+    with serving(home, "--workers", "1") as (beside, client):
+        assert client.get("/health").json()["workers_running"] == 1
+        [first] = workers(beside.process.pid)
+        os.kill(first, signal.SIGKILL)
+        beside.line("was ended by signal 9; it is started again in 1 s", of="stderr")
+        adw_id = started(client, "short")
+
+        follow(home, adw_id)
+        assert workers(beside.process.pid) != [first]
+
+
+# --- ends ------------------------------------------------------------------------------------------------------
+
+
+def test_told_to_end_it_suspends_what_is_under_way_and_leaves_nothing_running(home):
+    with serving(home, "--workers", "1") as (beside, client):
+        adw_id = started(client, "long")
+        cli_lab.has_begun(home)
+        children = workers(beside.process.pid)
+        with watched(children) as have_ended:
+            beside.process.send_signal(signal.SIGTERM)
+            beside.end()
+            assert children
+            assert have_ended()
+
+    assert beside.process.returncode == 0
+    phase = cli_lab.document(home, adw_id)["phases"][0]
+    assert [attempt["status"] for attempt in phase["attempts"]] == ["suspended"]
+
+
+def test_a_second_signal_ends_it_at_once(home, monkeypatch):
+    monkeypatch.setenv("ADW_GRACE_SECONDS", "600")
+    monkeypatch.setenv("ADW_WEB_SHUTDOWN_SECONDS", "600")
+    with serving(home, "--workers", "1") as (beside, client):
+        started(client, "stubborn")
+        cli_lab.has_begun(home)
+        beside.process.send_signal(signal.SIGINT)
+        beside.line("once more ends everything at once", of="stderr")
+        beside.process.send_signal(signal.SIGINT)
+        beside.end()
+        assert beside.process.returncode == 130
+    _end_what_is_left(home)
+
+
+def test_workers_that_do_not_end_in_time_are_killed(home, monkeypatch):
+    monkeypatch.setenv("ADW_GRACE_SECONDS", "600")
+    monkeypatch.setenv("ADW_WEB_SHUTDOWN_SECONDS", "0.5")
+    with serving(home, "--workers", "1") as (beside, client):
+        started(client, "stubborn")
+        cli_lab.has_begun(home)
+        with watched(workers(beside.process.pid)) as have_ended:
+            beside.process.send_signal(signal.SIGTERM)
+            beside.end()
+            assert have_ended()
+
+    assert beside.process.returncode == 0
+    _end_what_is_left(home)
+
+
+def test_workers_end_when_the_server_is_killed(home):
+    with serving(home, "--workers", "2") as (beside, client):
+        assert client.get("/health").json()["workers_running"] == 2
+        children = workers(beside.process.pid)
+        assert len(children) == 2
+        with watched(children) as have_ended:
+            beside.process.kill()
+            beside.end()
+            assert have_ended()
+
+
+def _end_what_is_left(home: Path) -> None:
+    """End the phase of a worker that was killed, as recovery would: it is known by where it works."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            is_ours = (place / "cwd").resolve() == home
+        except OSError:
+            continue
+        if is_ours:
+            os.kill(int(place.name), signal.SIGKILL)
