@@ -14,6 +14,7 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.db import rows
 from adws.adw_modules.db import schedule_statements as sql
 from adws.adw_modules.db.session import Database, Row, Session
+from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_schedule import Notice, NotificationRow
@@ -34,14 +35,16 @@ class DatabaseNotifications:
     def gather(self, pick: Callable[[Event], Notice | None], *, since: str) -> int:
         """Store what *pick* makes of every event since the last call, and return how many rows that made."""
         last, made = self._last_settled(), 0
-        while True:
+        while last is not None:
             added, is_through = self._database.transact(lambda session: self._gather_some(session, pick, since, last))
             made += added
             if is_through:
-                return made
+                break
 
-    def _last_settled(self) -> int:
-        """Return the number of the last event, when every one before it is in, or will never be."""
+        return made
+
+    def _last_settled(self) -> int | None:
+        """Return the number of the last event when every one before it is in or will never be, None: ask later."""
 
         def work(session: Session) -> int:
             if self._database.dialect == "postgresql":
@@ -51,7 +54,12 @@ class DatabaseNotifications:
 
             return int(row[0]) if row else 0
 
-        return self._database.transact(work)
+        try:
+            return self._database.transact(work)
+        except DatabaseUnavailable:
+            # Somebody has been writing events for long. Whoever looks later finds them; and if the database is gone
+            # altogether, whatever is asked of it next says so.
+            return None
 
     def _gather_some(
         self, session: Session, pick: Callable[[Event], Notice | None], since: str, last: int
