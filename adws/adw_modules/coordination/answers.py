@@ -1,5 +1,5 @@
 """
-Answers to what deliveries ask: one comment for each, found again by its marker.
+Answers to what deliveries ask: one comment for each topic, mostly a delivery, found again by its marker.
 
 Look first, then post, then look again: of two the first stays. Whoever is refused is told so once on an issue, however
 often he asks. What is said calls nobody and starts nothing.
@@ -29,7 +29,11 @@ class Answers:
         self._scrub = scrub
 
     def say(self, number: int, text: str, *, delivery: str) -> Comment:
-        """Answer *delivery* on an issue or pull request; one that was answered before gets its text changed."""
+        """
+        Say *text* on an issue or pull request; what was said about *delivery* there before gets its text changed.
+
+        That may be the name of anything else that is to be said once.
+        """
         marker = Marker(adw_id=_short(delivery), op=ANSWER)
         body = self._body(text, marker)
         found = self._find(number, marker)

@@ -91,5 +91,6 @@ class Came:
     text: str  #: one sentence
     adw_id: str = ""
     answer: str = ""  #: what is said instead of the sentence
+    topic: str = ""  #: what is said about one is said once; "": each delivery gets an answer of its own
     is_silent: bool = False  #: nothing is said
     is_forbidden: bool = False  #: whoever asked may not: he is told once

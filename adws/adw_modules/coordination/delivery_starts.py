@@ -15,6 +15,7 @@ from adws.adw_modules.coordination.delivery_parts import DONE, FAILED, REFUSED, 
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import (
+    Fenced,
     ForgeNotFound,
     IssueLocked,
     StateExists,
@@ -116,13 +117,19 @@ class Starts:
             if known is not None and start.delivery in known.deliveries:
                 return _started(known)
             if exc.holder != start.adw_id:
-                return Came(status=REFUSED, text=_at_work(exc), adw_id=exc.holder)
+                # Fifty labels at once are one thing to say.
+                return Came(status=REFUSED, text=_at_work(exc), adw_id=exc.holder, topic=f"at work {exc.holder}")
         except StateExists:
             known = self._known(start.adw_id)
             if known is not None:
                 return self._came(known, start.issue_number)
         except WorkflowInvalid as exc:
             return Came(status=REFUSED, text=f"{start.spec.name} cannot be run here: {exc}")
+        except Fenced:
+            if not start.adw_id:
+                raise
+            # Recovery forgot it already.
+            return self._launch(replace(start, adw_id=""))
         # Cut off before its first write. Whoever began it is shut out for good, and with him the id.
         self._parts.claims.forget_unwritten(start.adw_id)
 

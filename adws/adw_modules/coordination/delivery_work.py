@@ -22,9 +22,12 @@ from adws.adw_modules.errors import (
     ConfigError,
     DatabaseError,
     DeliveryNotFound,
+    Fenced,
     ForgeBusy,
     ForgeError,
     ForgeUnavailable,
+    LeaseLost,
+    StateConflict,
     UsageError,
     WorkflowBusy,
 )
@@ -39,8 +42,8 @@ MAX_TRIES = 10
 FIRST_SECONDS = 5.0
 MAX_SECONDS = 600.0
 
-#: Who asked again may have more luck: the forge gave no answer, or somebody is at the workflow right now.
-_LATER = (ForgeUnavailable, ForgeBusy, WorkflowBusy)
+#: Who asks again may have more luck: the forge gave no answer, or somebody is at the workflow right now.
+_LATER = (ForgeUnavailable, ForgeBusy, WorkflowBusy, LeaseLost, Fenced, StateConflict)
 
 
 class DeliveryWork:
@@ -148,7 +151,7 @@ class DeliveryWork:
             if came.is_forbidden:
                 answers.refuse(number, _sorry(came), login=request.actor.login)
             else:
-                answers.say(number, came.answer or _sentence(came), delivery=row.guid)
+                answers.say(number, came.answer or _sentence(came), delivery=came.topic or row.guid)
         except (ForgeUnavailable, ForgeBusy):
             raise
         except (ForgeError, ConfigError):

@@ -1,0 +1,154 @@
+"""
+`adw deliveries`, `adw replay`: what came in from outside, what was made of it, and doing one again.
+
+Looking changes nothing and makes no database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import click
+
+from adws.adw_modules import trigger_requests
+from adws.adw_modules.delivery_rows import VERDICTS
+from adws.adw_modules.errors import DeliveryNotFound, UsageError
+from adws.adw_modules.trigger import DeliveryRow, Ignored, NewDelivery, RunRequest
+from adws.cli import answers, main, output
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from adws.app import App
+
+_HEADERS = ("RECEIVED", "GUID", "EVENT", "FROM", "ABOUT", "VERDICT", "STATUS", "WHAT CAME OF IT")
+_WIDEST = 60
+
+
+@click.command()
+@click.option(
+    "--verdict",
+    "verdicts",
+    type=click.Choice(VERDICTS),
+    multiple=True,
+    help="Only those with this verdict; may be given several times.",
+)
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Deliveries to show.")
+@click.option("--before", metavar="GUID", default="", help="Only those that came before this one.")
+@output.json_option
+def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: bool) -> None:
+    """Show the deliveries that came in, newest first: what each asked for, and what came of it."""
+    with main.open_home() as app:
+        if not app.has_database():
+            output.emit({"deliveries": [], "next_before": None}, "there are no deliveries", as_json=as_json)
+            return
+        if before and app.deliveries.get(before) is None:
+            raise DeliveryNotFound(before)
+        found = app.deliveries.page(limit=limit + 1, before=before, verdicts=verdicts)
+        shown, more = found[:limit], len(found) > limit
+        data = {"deliveries": [_data(row) for row in shown], "next_before": shown[-1].guid if more else None}
+        output.emit(data, _lines(shown, app.clock.now(), more=more), as_json=as_json)
+
+
+@click.command()
+@click.argument("guid", metavar="GUID")
+@output.json_option
+def replay(*, guid: str, as_json: bool) -> None:
+    """
+    Carry out a delivery again, whatever came of it before.
+
+    One that was ignored is read again with the settings of today. Whoever asked for it needs the permission today too,
+    and a workflow that it has started is not started twice.
+    """
+    with main.open_home() as app:
+        row = app.deliveries.get(guid) if app.has_database() else None
+        if row is None:
+            raise DeliveryNotFound(guid)
+        run = app.deliveries.again(
+            guid,
+            run_id_of=app.clock.token()[:8],
+            asked_by=answers.who(),
+            instead=_read_again(app, row) if row.verdict == "ignored" else None,
+            adw_id=app.clock.token()[:8],
+        )
+        lines = [f"delivery {guid} waits for a worker as run {run.run_id}", "next: adw worker, then adw deliveries"]
+        output.emit({"guid": guid, "run_id": run.run_id}, lines, as_json=as_json)
+
+
+def _read_again(app: App, row: DeliveryRow) -> NewDelivery:
+    """Return what an ignored delivery asks for by the settings of today; raise UsageError when still nothing."""
+    # Only here: the readers come with what a door needs.
+    from adws.adw_triggers import deliveries as reader  # noqa: PLC0415 - see above
+    from adws.adw_triggers import payloads  # noqa: PLC0415 - see above
+    from adws.adw_triggers.delivery_rules import rules_of  # noqa: PLC0415 - see above
+
+    body = app.deliveries.body_of(row.guid)
+    if body is None:
+        raise UsageError(f"delivery {row.guid} was ignored and its text is not kept: redeliver it at the forge")
+    kind = payloads.FORM_TYPE if body.startswith(b"payload=") else payloads.JSON_TYPE
+    try:
+        payload = payloads.parse(kind, body)
+    except payloads.Malformed as exc:
+        raise UsageError(f"delivery {row.guid} cannot be read again: {exc}") from exc
+    verdict = reader.judge(row.event, payload, rules_of(app.settings, workflows=app.workflows.names()))
+    if isinstance(verdict, Ignored):
+        raise UsageError(f"delivery {row.guid} asks for nothing: {verdict.reason}")
+
+    return NewDelivery(
+        guid=row.guid,
+        event=row.event,
+        action=row.action,
+        hook="",
+        body=body,
+        body_hash=hashlib.sha256(body).hexdigest(),
+        sender=row.sender,
+        repository=row.repository,
+        number=row.number,
+        verdict="run" if isinstance(verdict, RunRequest) else "command",
+        reason=reader.in_words(verdict),
+        request=trigger_requests.to_json(verdict),
+    )
+
+
+def _data(row: DeliveryRow) -> dict[str, output.Printable]:
+    return {
+        "guid": row.guid,
+        "event": row.event,
+        "action": row.action,
+        "sender": row.sender,
+        "repository": row.repository,
+        "number": row.number,
+        "verdict": row.verdict,
+        "reason": row.reason,
+        "status": row.status,
+        "outcome": row.outcome,
+        "run_id": row.run_id,
+        "adw_id": row.adw_id,
+        "received_at": row.received_at,
+        "finished_at": row.finished_at,
+        "times": row.deliveries,
+    }
+
+
+def _lines(rows: tuple[DeliveryRow, ...], now: datetime, *, more: bool) -> list[str]:
+    if not rows:
+        return ["there are no deliveries"]
+    lines = output.table(_HEADERS, [_cells(row, now) for row in rows])
+
+    return [*lines, f"more: adw deliveries --before {rows[-1].guid}"] if more else lines
+
+
+def _cells(row: DeliveryRow, now: datetime) -> tuple[str, ...]:
+    about = f"{row.repository}#{row.number}" if row.number is not None else row.repository
+
+    return (
+        output.moment(row.received_at, now),
+        row.guid,
+        f"{row.event}.{row.action}" if row.action else row.event,
+        row.sender,
+        about,
+        row.verdict,
+        row.status,
+        output.shorten(row.outcome or row.reason, _WIDEST),
+    )
