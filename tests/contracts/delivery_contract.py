@@ -179,6 +179,12 @@ class DeliveryContract:
         assert self.accepted(deliveries, ignored("g3")).is_new
         assert self.accepted(deliveries, ignored("g4")).is_new
 
+    def test_the_answer_is_that_of_the_one_with_the_same_body(self, deliveries):
+        for guid in ("g1", "g2"):
+            self.accepted(deliveries, ignored(guid))
+
+        assert self.accepted(deliveries, ignored("g3", body=b"g2")).row.guid == "g2"
+
     def test_one_guid_with_another_body_is_refused(self, deliveries):
         self.accepted(deliveries, delivery("g1"))
 

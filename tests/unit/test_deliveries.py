@@ -307,10 +307,11 @@ def test_those_who_are_no_people_are_not_listened_to(sender, said):
     assert said in why_ignored("issues", told)
 
 
-def test_a_program_that_is_named_in_the_settings_is_listened_to():
-    wish = asked("issues", labeled(sender=user("helper[bot]", "Bot")))
+@pytest.mark.parametrize("login", ["helper[bot]", "HELPER[bot]"])
+def test_a_program_that_is_named_in_the_settings_is_listened_to(login):
+    wish = asked("issues", labeled(sender=user(login, "Bot")))
 
-    assert wish.actor == Actor(login="helper[bot]", is_bot=True)
+    assert wish.actor == Actor(login=login, is_bot=True)
 
 
 def test_a_missing_sender_is_nobody():
