@@ -21,6 +21,7 @@ import pytest
 from adws.adw_modules.db.opening import open_database
 from adws.adw_modules.db.session import Database
 from adws.testing import FakeClock
+from tests import templates
 
 #: Names this start of the machine in tests.
 BOOT_ID = "boot-1"
@@ -114,18 +115,10 @@ def new_pg_url(pg_server, _pg_ready: str) -> Iterator[Callable[[], str]]:
         _run(pg_server.get_uri(), f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(scope="session")
-def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database file that has the schema; made once, copied for each test."""
-    path = tmp_path_factory.mktemp("template") / "adw.db"
-    open_database(f"sqlite:///{path}", clock=FakeClock()).close()
-    return path
-
-
 @pytest.fixture
-def sqlite_url(tmp_path: Path, _sqlite_template: Path) -> str:
+def sqlite_url(tmp_path: Path) -> str:
     """The URL of a SQLite database that has the schema and no rows."""
-    shutil.copy(_sqlite_template, tmp_path / "adw.db")
+    templates.put_database(tmp_path / "adw.db")
     return f"sqlite:///{tmp_path}/adw.db"
 
 

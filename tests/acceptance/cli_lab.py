@@ -20,6 +20,8 @@ import termios
 import time
 from pathlib import Path
 
+from tests import templates
+
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
 #: Seconds after which something that should happen at once is taken as hanging.
 PATIENCE = 30.0
@@ -69,10 +71,12 @@ shell = "trap '' TERM; echo up > up; while :; do cat go; done"
 """
 
 
-def make_home(tmp_path: Path) -> Path:
+def make_home(tmp_path: Path, *, is_used: bool = True) -> Path:
     """Make a plain directory a home with the workflows above, and the pipes `up` (a phase has begun) and `go`."""
     home = tmp_path.resolve() / "home"
     home.mkdir()
+    if is_used:
+        templates.prepare_home(home)
     (home / "adw.toml").write_text(WORKFLOWS)
     os.mkfifo(home / "up")
     os.mkfifo(home / "go")

@@ -9,6 +9,8 @@ import tarfile
 
 import pytest
 
+from tests import templates
+
 ID = "1a2b3c4d"
 
 #: Makes a workflow in the home it is started in; with "hold" it goes on owning it.
@@ -29,6 +31,7 @@ with open_app(config.from_environment(), role="worker") as app:
 
 
 def make(home, *args: str) -> subprocess.Popen[str]:
+    templates.prepare_home(home)
     return subprocess.Popen(
         [sys.executable, "-c", MAKE, *args],
         cwd=home,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import templates
 from tests.emulator import Emulator
 from tests.emulator_git import knowing_git
 from tests.integration.tidy_lab import git
@@ -77,6 +78,7 @@ class GitHubHome:
         self.repository = emulator.new_repository()
         self._emulator = emulator
         self.path.mkdir()
+        templates.prepare_home(self.path)
         git(self.path, "init", "-q", "-b", "main")
         (self.path / "adw.toml").write_text(TOML.format(repository=self.repository, url=url))
         (self.path / ".gitignore").write_text("state/\ntrees/\n")

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from tests import templates
+
 ID, OTHER = "1a2b3c4d", "5e6f7a8b"
 
 #: Makes workflows in the home it is started in; with "hold" it goes on owning the first one.
@@ -39,6 +41,7 @@ with open_app(config.from_environment(), role="worker") as app:
 def make(home):
     """Make the workflows; with `hold` the process that owns the first one is returned."""
     running = []
+    templates.prepare_home(home)
 
     def run(*args: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(

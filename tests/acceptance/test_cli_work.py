@@ -13,8 +13,8 @@ from tests.acceptance.cli_lab import ADW, Beside, Terminal
 
 
 @pytest.fixture
-def home(tmp_path):
-    return cli_lab.make_home(tmp_path)
+def home(request, tmp_path):
+    return cli_lab.make_home(tmp_path, is_used=not hasattr(request, "param"))
 
 
 def start(adw, workflow, issue="7"):
@@ -136,6 +136,7 @@ def test_wrong_use_of_run_is_one_sentence_and_leaves_nothing(adw, home, monkeypa
     assert not list(home.glob("state/*/adw_state.json"))
 
 
+@pytest.mark.parametrize("home", ["never used"], indirect=True)
 def test_a_dry_run_shows_the_phases_and_starts_nothing(adw, home):
     shown = adw("run", "7", "--workflow", "short", "--dry-run")
 
@@ -166,6 +167,7 @@ def test_the_output_of_a_run_may_go_to_a_reader_who_leaves(home):
     assert "build: complete" in done.stderr
 
 
+@pytest.mark.parametrize("home", ["never used"], indirect=True)
 def test_a_home_that_cannot_be_written_is_refused_in_one_line(adw, home, tmp_path):
     place = tmp_path / "home"
     (place / "state").write_text("in the way")
@@ -362,6 +364,7 @@ def test_a_hint_for_a_workflow_at_work_is_left_for_its_next_attempt(adw, home):
     assert [hint["text"] for hint in adw("status", adw_id, "--json").json()["hints"]] == ["use less memory"]
 
 
+@pytest.mark.parametrize("home", ["never used"], indirect=True)
 @pytest.mark.parametrize("command", ["resume", "retry", "pause", "stop", "abandon", "approve", "reject"])
 def test_a_command_for_a_workflow_that_is_not_there_says_so_and_makes_nothing(adw, home, command):
     missing, bad = adw(command, "1a2b3c4d"), adw(command, "../up")

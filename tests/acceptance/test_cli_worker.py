@@ -13,8 +13,8 @@ from tests.acceptance.cli_lab import Beside
 
 
 @pytest.fixture
-def home(tmp_path):
-    return cli_lab.make_home(tmp_path)
+def home(request, tmp_path):
+    return cli_lab.make_home(tmp_path, is_used=not hasattr(request, "param"))
 
 
 #: What `adw run` does after it has stored a workflow, for one that a worker has taken up already.
@@ -184,6 +184,7 @@ def test_recover_shows_its_plan_makes_it_true_and_finds_nothing_more(adw, home):
     assert cli_lab.document(home, adw_id)["phases"][0]["status"] == "interrupted"
 
 
+@pytest.mark.parametrize("home", ["never used"], indirect=True)
 def test_nothing_is_recovered_and_no_database_made_where_nobody_worked(adw, home):
     done = adw("recover", "--json")
 

@@ -6,6 +6,8 @@ import sqlite3
 
 import pytest
 
+from tests import templates
+
 SECRET = "Zk3vQ9xLm2Tt7pR5wYb8HnJ4"
 
 #: Says it in every way a command has: output, result, and the reason of a failure.
@@ -25,6 +27,7 @@ exit {code}
 
 @pytest.mark.parametrize(("store", "code"), [("files", 0), ("files", 7), ("database", 7)])
 def test_a_secret_that_a_command_prints_is_in_no_file_row_or_line(adw, home, store, code):
+    templates.prepare_home(home)
     (home / "adw.toml").write_text(LEAKY.format(code=code))
     env = {"ADW_STORE": store}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import templates
 from tests.acceptance.cli_lab import ADW, PATIENCE, Beside, document
 from tests.integration.tidy_lab import git
 
@@ -53,6 +54,7 @@ def place(tmp_path) -> Path:
     place = tmp_path.resolve()
     home = place / "home"
     home.mkdir()
+    templates.prepare_home(home)
     (place / "working.py").write_text(WORKING)
     (place / "gate").touch()
     os.mkfifo(place / "up")

@@ -21,6 +21,7 @@ from adws.adw_modules.process_tree import TOKEN_VARIABLE
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 from adws.app import App, open_app
+from tests import templates
 
 ADW_ID = "1a2b3c4d"
 SPEC = WorkflowSpec(
@@ -47,6 +48,7 @@ class TidyHome:
         self.path = path
         self._env = {"ADW_DATABASE_URL": database} if database else {}
         path.mkdir(parents=True)
+        templates.prepare_home(path)
         git(path, "init", "-q", "-b", "main")
         (path / ".gitignore").write_text("state/\ntrees/\nforge/\n")
         (path / "adw.toml").write_text(f'[state]\nstore = "{store}"\n[forge]\nkind = "local"\ndir = "forge"\n')

@@ -14,6 +14,7 @@ from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.coordination.worker import WorkerOptions
 from adws.adw_modules.forge_effects import frozen_issue
 from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
+from tests import templates
 
 QUICK = RetrySpec(strategy="fixed", base_seconds=0.01, max_seconds=0.01)
 PERSON = {
@@ -105,6 +106,7 @@ def make_work_lab(place: Path, **env: str) -> WorkLab:
     """Return a home below *place* whose main checkout has work in progress."""
     home = place.resolve() / "home"
     home.mkdir(parents=True)
+    templates.prepare_home(home)
     lab = WorkLab(home=home, remote=home / "state" / "forge" / "remote.git", env=dict(env))
     git(home, "init", "-q", "--initial-branch=main")
     (home / "app.py").write_text("print('one')\n")
