@@ -701,7 +701,7 @@ def test_a_key_that_never_ends_is_dropped_line_by_line():
 # --- time ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "unit",
     [
@@ -711,12 +711,14 @@ def test_a_key_that_never_ends_is_dropped_line_by_line():
         *("SG.aaaaaaaaaaaaaaaa", PLAIN_SECRET),
     ],
 )
-def test_a_hostile_line_of_a_megabyte_takes_linear_time(unit):
+def test_a_hostile_line_takes_linear_time(unit, repeat):
     """
-    Quadratic work on a million characters would take hours: the time-out is the assertion.
+    Quadratic work on 400,000 characters would take many minutes: the time-out is the assertion.
     """
-    Redactor([PLAIN_SECRET]).redact_text(unit * (1_000_000 // len(unit)))
-    Redactor([PLAIN_SECRET]).redact_text('password="' + unit * (1_000_000 // len(unit)))
+    line = unit * (repeat(400_000, 1_000_000) // len(unit))
+
+    Redactor([PLAIN_SECRET]).redact_text(line)
+    Redactor([PLAIN_SECRET]).redact_text('password="' + line)
 
 
 def test_names_are_judged_alike_however_many_there_were_before():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import tomllib
 from pathlib import Path
@@ -40,7 +41,7 @@ def _exists(test_id: str, root: Path) -> bool:
     if not names or not file.startswith("tests/") or not path.is_file():
         return False
 
-    body = ast.parse(path.read_text()).body
+    body = _statements(path, path.stat().st_mtime_ns)
     for name in names[:-1]:
         classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
         if not classes:
@@ -50,6 +51,11 @@ def _exists(test_id: str, root: Path) -> bool:
     machines = {t.id for node in body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)}
 
     return names[-1] in functions or (names[-1].startswith("Test") and names[-1] in machines)
+
+
+@functools.lru_cache(maxsize=8)  # the list is ordered by file, more or less
+def _statements(path: Path, _changed_ns: int) -> list[ast.stmt]:
+    return ast.parse(path.read_text()).body
 
 
 def test_every_listed_flaw_has_a_test_that_exists():
