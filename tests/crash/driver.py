@@ -342,7 +342,8 @@ def contended_worker(home: Path, store: str, steps: int) -> None:
                     one_step(owned)
                 done += 1
             except WorkflowBusy:
-                app.clock.sleep(0.0005 + app.clock.random() * 0.002)
+                # About as long as a step: all eight are always there, and do not only ask.
+                app.clock.sleep(0.005 + app.clock.random() * 0.02)
 
 
 def contention(home: Path, store: str, processes: int, steps: int) -> dict:

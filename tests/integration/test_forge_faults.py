@@ -6,6 +6,7 @@ The numbers of requests are counted, not written down: each request of a call fa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 
@@ -69,9 +70,10 @@ def a_world(*, has_pull_request: bool = True):
             forge.close()
 
 
-def requests_of(call, *, has_pull_request: bool = True) -> int:
-    with a_world(has_pull_request=has_pull_request) as (_, server, forge):
-        call(forge)
+@functools.cache  # asked again for each fault
+def requests_of(name: str) -> int:
+    with a_world(has_pull_request=name != "create_pull_request") as (_, server, forge):
+        CALLS[name](forge)
         return len(server.requests)
 
 
@@ -80,7 +82,7 @@ def requests_of(call, *, has_pull_request: bool = True) -> int:
 def test_each_fault_of_each_call_is_the_right_error_and_is_not_repeated(name, fault):
     call, has_pull_request = CALLS[name], name != "create_pull_request"
     wanted = FAULTS[fault]
-    for number in range(requests_of(call, has_pull_request=has_pull_request)):
+    for number in range(requests_of(name)):
         with a_world(has_pull_request=has_pull_request) as (_, server, forge):
             server.arm(wanted, request=number)
 
@@ -97,7 +99,7 @@ def test_each_fault_of_each_call_is_the_right_error_and_is_not_repeated(name, fa
 
 @pytest.mark.parametrize("name", CALLS)
 def test_each_call_works_when_nothing_fails(name):
-    assert requests_of(CALLS[name], has_pull_request=name != "create_pull_request") >= 1
+    assert requests_of(name) >= 1
 
 
 @pytest.mark.parametrize(
