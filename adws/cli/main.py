@@ -65,7 +65,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "worker": Entry("adws.cli.worker", "worker", "Work on what waits."),
         "serve": Entry("adws.cli.serve", "serve", "Take webhooks and answer the API, with workers beside it."),
         "recover": Entry("adws.cli.worker", "recover", "Find work whose worker is gone."),
-        "cron": Entry("adws.cli.cron", "cron", "Do what is due: poll, look after quotas and crashes, notify, report."),
+        "cron": Entry("adws.cli.cron", "cron", "Do what is due: poll, watch quotas, recover, notify, report."),
     },
     "Change": {
         "state": Entry("adws.cli.state", "state", "Show, change and migrate workflow documents."),
