@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.coordination.launch import Launcher, Start
-from adws.adw_modules.document import FrozenIssue
-from adws.adw_modules.errors import IssueLocked, StateWriteFailed, WorkflowInvalid
+from adws.adw_modules.document import FrozenIssue, Resource
+from adws.adw_modules.errors import IssueLocked, StateExists, StateWriteFailed, WorkflowInvalid
 from adws.adw_modules.resume_rules import definition_of
 from adws.adw_modules.runs import RunState
 from adws.adw_modules.workflow import WorkflowSpec
 from tests.unit.conduct_cases import SPEC, Home, always
+from tests.unit.engine_cases import document_of
 
 
 @pytest.fixture
@@ -90,3 +91,35 @@ def test_who_starts_owns_the_workflow_inside_the_block(home):
 
     assert home.parts.leases.read(document.adw_id).owner is None
     assert home.parts.locks.all() == ()
+
+
+def test_a_workflow_can_be_started_under_an_id_that_was_chosen_before(home):
+    asked = start(adw_id="c0ffee00", delivery="guid", cause="label", hint="use tabs")
+
+    made = launcher(home).start(asked)
+
+    assert (made.adw_id, made.deliveries) == ("c0ffee00", ["guid"])
+    assert [(hint["text"], hint["by"]) for hint in made.hints] == [("use tabs", "kim")]
+    told = [event for event in home.store.events_of("c0ffee00") if event.event_type == "work_asked_for"]
+    assert [event.data for event in told] == [{"delivery": "guid", "cause": "label", "by": "kim"}]
+    with pytest.raises(StateExists):
+        launcher(home).start(start(adw_id="c0ffee00", issue_number=43))
+
+
+def test_a_workflow_that_continues_another_shares_its_branch_and_pull_request_and_nothing_else(home):
+    effects = [
+        Resource(key="worktree", kind="worktree", outcome="made", undo={"path": "/t"}),
+        Resource(key="branch:b", kind="branch", outcome="made", undo={"branch": "b"}),
+        Resource(key="remote_branch:b", kind="remote_branch", outcome="adopted", undo={"made_by": "0000aaaa"}),
+        Resource(key="pull_request", kind="pull_request", outcome="failed"),
+        Resource(key="comment:sticky", kind="comment", outcome="made"),
+    ]
+    before = document_of(SPEC, branch_name="b", pr_number=8, followups=1, continues="0000aaaa", resources=effects)
+
+    made = launcher(home).start(start(continues=before, delivery="guid"))
+
+    assert (made.continues, made.followups, made.branch_name, made.pr_number) == ("0000aaaa", 2, "b", 8)
+    assert [(entry.key, entry.outcome, entry.undo["made_by"]) for entry in made.resources] == [
+        ("branch:b", "adopted", before.adw_id),
+        ("remote_branch:b", "adopted", "0000aaaa"),
+    ]

@@ -166,3 +166,23 @@ def test_a_workflow_that_is_over_gives_its_issue_back(state):
 @pytest.mark.parametrize("state", ["paused", "failed"])
 def test_a_parked_workflow_keeps_its_issue(state):
     assert actions(state=state, has_issue=True) == ["leave"]
+
+
+# --- runs that are of no workflow ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claim", [DEAD, OVER])
+def test_a_delivery_whose_worker_is_gone_goes_back_to_the_queue(claim):
+    facts = {"state": "", "is_errand": True, "run_id": 1}
+
+    assert actions(run_state=RunState.RUNNING, run_claim=claim, **facts) == ["requeue"]
+
+
+@pytest.mark.parametrize(("state", "claim"), [(RunState.PENDING, Claim()), (RunState.RUNNING, ALIVE)])
+def test_a_delivery_that_waits_or_is_worked_on_is_left_alone(state, claim):
+    """
+    It has no document, and nobody has to look at that.
+    """
+    found = plan(state="", is_errand=True, run_id=1, run_state=state, run_claim=claim)
+
+    assert found == [("leave", "nothing is wrong")]

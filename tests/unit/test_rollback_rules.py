@@ -120,6 +120,21 @@ def test_the_branch_is_kept_on_request_and_listed():
     ]
 
 
+def test_what_another_workflow_made_is_kept_and_listed():
+    """
+    A follow-up works on the branch and the pull request of the workflow that it continues.
+    """
+    shared = document()
+    for entry in shared.resources:
+        if entry.kind in {"branch", "remote_branch", "pull_request"}:
+            entry.undo["made_by"] = "0000aaaa"
+
+    steps = plan_rollback(shared, wishes=Wishes(reason="x"))
+
+    kept = {step.kind: step.detail for step in steps if step.status == "kept"}
+    assert kept == dict.fromkeys(("pull_request", "remote_branch", "branch"), "workflow 0000aaaa made it")
+
+
 # --- going on --------------------------------------------------------------------------------------------------
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.coordination.workflow_work import busy_seconds, describe, final_state
+from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, busy_seconds, describe, final_state
 from adws.adw_modules.errors import (
     DatabaseUnavailable,
     DurabilityUnknown,
     StateCorrupt,
     StateWriteFailed,
+    UsageError,
 )
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Done, Failed, Next, Paused, RetryAt, RunReport, Stopped
@@ -530,3 +532,69 @@ def test_a_report_with_an_error_is_a_failed_attempt(home):
     home.create()
 
     assert isinstance(home.work().outcome, RetryAt)
+
+
+# --- runs that are for something else --------------------------------------------------------------------------
+
+
+class Errand:
+    """Does what it is told to do, and remembers what it was told."""
+
+    def __init__(self, home, error: Exception | None = None) -> None:
+        self._home = home
+        self._error = error
+        self.given_up: list[str] = []
+
+    def work(self, run):
+        if self._error is not None:
+            raise self._error
+        return WorkEnd(run=self._home.runs.finish(run, RunState.COMPLETED, reason="done"), outcome=None)
+
+    def give_up(self, run, why):
+        self.given_up.append(why)
+
+
+def errand_run(home):
+    home.runs.enqueue(NewRun(adw_id="dddddddd", kind="delivery"))
+    return home.claim()
+
+
+def test_a_run_of_another_kind_goes_to_whoever_does_that(home):
+    work = RunWork(replace(home.work_parts, errands={"delivery": Errand(home)}))
+
+    assert work.work(errand_run(home)).run.state is RunState.COMPLETED
+
+
+def test_a_worker_that_cannot_do_a_kind_of_run_says_so(home):
+    end = RunWork(home.work_parts).work(errand_run(home))
+
+    assert end.run.state is RunState.FAILED
+    assert "cannot do what runs of kind delivery are for" in end.run.reason
+
+
+def test_an_errand_that_is_refused_is_given_up_and_told(home):
+    errand = Errand(home, UsageError("not like this"))
+
+    end = RunWork(replace(home.work_parts, errands={"delivery": errand})).work(errand_run(home))
+
+    assert (end.run.state, end.run.reason, errand.given_up) == (RunState.FAILED, "not like this", ["not like this"])
+
+
+def test_an_errand_with_a_bug_is_given_up_without_looking_for_a_workflow(home, caplog):
+    errand = Errand(home)
+    run = errand_run(home)
+
+    end = RunWork(replace(home.work_parts, errands={"delivery": errand})).give_up(run, KeyError("x"))
+
+    assert end.run.state is RunState.FAILED
+    assert errand.given_up == ["a bug in adw: KeyError: 'x'"]
+    assert "could not be parked" not in caplog.text
+
+
+def test_an_errand_that_cannot_even_be_told_still_ends(home):
+    errand = Errand(home, UsageError("no"))
+    errand.give_up = always(DatabaseUnavailable("gone"))
+
+    end = RunWork(replace(home.work_parts, errands={"delivery": errand})).work(errand_run(home))
+
+    assert end.run.state is RunState.FAILED
