@@ -221,6 +221,7 @@ class WorkRoom:
             harvest=app.agents.runner.harvest,
             may_begin=self.parties.may_begin,
             answered=self.parties.answered,
+            mended=self.parties.mended,
             settle_parties=self.parties.settle,
             let_go=self.parties.let_go,
             max_cost_usd=app.settings.quota_max_cost,

@@ -138,6 +138,20 @@ def test_a_quota_that_is_used_up_parks_the_workflow_and_uses_no_attempt(lab, age
     assert len(agent.calls) == 2
 
 
+def test_who_logs_in_again_goes_on_at_once_and_the_attempt_that_is_left_counts(lab, agent):
+    agent.plays(PLANNED, failed("Invalid API key", 401), BUILT)
+    adw_id = lab.start(PLAN, BUILD)
+    lab.work()
+    with lab.open() as app:
+        assert app.breakers.get("anthropic").row.state == "open", "nobody else runs into it"
+        app.work.control.resume(adw_id, by="a person")
+
+    lab.work()
+
+    assert lab.document(adw_id).current_state == "completed"
+    assert classes(build_record(lab, adw_id)) == ["auth"], "one attempt was spent on it, and no retries"
+
+
 def test_the_first_answer_of_a_trial_closes_the_breaker_before_the_trial_ends(lab, agent):
     agent.plays(failed("API Error: 500 internal", 500))
     with lab.open() as app:

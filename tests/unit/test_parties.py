@@ -390,6 +390,40 @@ def test_news_of_an_attempt_that_was_let_go_are_told_by_no_later_one(world):
     assert world.parties.settle(ONE, BUILD, None) == ()
 
 
+# --- a person says go on ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("klass", "state"),
+    [
+        ("auth", CircuitState.CLOSED),
+        ("billing", CircuitState.CLOSED),
+        ("quota_window", CircuitState.OPEN),
+    ],
+)
+def test_who_goes_on_after_what_only_a_person_can_mend_does_not_wait(world, klass, state):
+    world.parties.may_begin(ONE, BUILD)
+    world.parties.settle(ONE, BUILD, failed(klass))
+
+    world.others.mended(BUILD)
+
+    assert world.state("anthropic") is state
+
+
+def test_a_party_that_fails_is_not_mended_by_a_person_who_goes_on(world):
+    world.open()
+
+    world.parties.mended(BUILD)
+
+    assert world.state("anthropic") is CircuitState.OPEN
+
+
+def test_going_on_needs_no_database_of_breakers(seed, caplog):
+    World(seed, Broken()).parties.mended(BUILD)
+
+    assert "The breakers cannot be used" in caplog.text
+
+
 # --- letting go ------------------------------------------------------------------------------------------------
 
 

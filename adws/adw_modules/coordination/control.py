@@ -248,6 +248,9 @@ class Control:
             plan = session.plan_resume(from_phase=from_phase, grant=grant, budget=budget)
             self._change(session, lambda draft: resume_rules.apply_resume(draft, plan, hint=hint, by=by))
             self._overtake(session)
+            for phase in session.spec.phases:
+                if phase.name == plan.phase:
+                    self._engine.mended(phase)
             run = self._queue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)

@@ -58,11 +58,16 @@ class Finding(Enum):
     NOTHING = "nothing"  #: it was not asked, or nobody can tell
 
 
+#: Classes of failures that only a person can end.
+PERSON_CLASSES = ("auth", "billing")
+#: How the reasons begin with which these open a breaker.
+_PERSON_REASONS = tuple(f"{klass}: " for klass in PERSON_CLASSES)
+
 #: class of an error (`error_classes`) -> what it says; every other class means that the party answered
 FINDINGS: Mapping[str, Finding] = MappingProxyType(
     {
         **dict.fromkeys(("overloaded", "server", "network", "rate_limited", "timeout"), Finding.FAILED),
-        **dict.fromkeys(("quota_window", "auth", "billing"), Finding.SHUT),
+        **dict.fromkeys(("quota_window", *PERSON_CLASSES), Finding.SHUT),
         # What goes wrong on this side says nothing about the other one.
         **dict.fromkeys(
             ("killed", "crashed", "interrupted", "missing", "permission", "dependency", "config", "version", "tls"),
@@ -207,6 +212,21 @@ class Parties:
                     continue
                 self._news.setdefault((document.adw_id, phase.name), []).append(_news(breaker, CircuitState.CLOSED, ""))
                 held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
+        except DatabaseError as exc:
+            _warn(exc)
+
+    def mended(self, phase: PhaseSpec) -> None:
+        """
+        Say that a person wants *phase* to go on: what only a person can mend is taken for mended.
+
+        Who logged in again does not wait for a breaker that cannot know it. One that is open for any other reason
+        stays open.
+        """
+        try:
+            for party in self.parties_of(phase):
+                breaker = self._breakers.get(party)
+                if breaker.state is not CircuitState.CLOSED and breaker.row.reason.startswith(_PERSON_REASONS):
+                    breaker.reset()
         except DatabaseError as exc:
             _warn(exc)
 

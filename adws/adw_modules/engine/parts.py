@@ -100,6 +100,8 @@ class Parts(Generic[SessionT]):
     may_begin: Callable[[WorkflowDocument, PhaseSpec], Wait | None] = lambda _document, _phase: None
     #: Told while an attempt runs that its outside parties answer: others need not wait for its end. Never raises.
     answered: Callable[[WorkflowDocument, PhaseSpec], None] = lambda _document, _phase: None
+    #: Told that a person wants a phase to go on: what only a person can mend is taken for mended. Never raises.
+    mended: Callable[[PhaseSpec], None] = lambda _phase: None
     #: Told before the finishing write how an attempt ended for its outside parties: why it failed, None when it went
     #: well. Answers what that did to breakers, told as events in that write. Never raises.
     settle_parties: Callable[[WorkflowDocument, PhaseSpec, ErrorFacts | None], Sequence[BreakerNews]] = (
