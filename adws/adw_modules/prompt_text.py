@@ -45,6 +45,8 @@ MAX_TROUBLE = 4_000
 MAX_RESULT = 8_000
 
 _VARIABLE = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+#: A variable that has its lines to itself, with the empty line after it.
+_PARAGRAPH = re.compile(rf"^[ \t]*{_VARIABLE.pattern}[ \t]*\n(?:[ \t]*\n)?", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +99,9 @@ def build(template: str, facts: PromptFacts) -> str:
     """Return the prompt: *template* with its variables filled in, and what every prompt has."""
     values = {name: make(facts) for name, make in _PARTS.items()}
     placed = {name for name in _VARIABLE.findall(template) if name in VARIABLES}
-    text = _VARIABLE.sub(lambda found: values.get(found[1], found[0]), template).strip()
+    # A part that there is nothing to say in leaves no hole.
+    spoken = _PARAGRAPH.sub(lambda found: found[0] if values.get(found[1], found[0]) else "", template)
+    text = _VARIABLE.sub(lambda found: values.get(found[1], found[0]), spoken).strip()
     before = [values[name] for name in ALWAYS[:1] if name not in placed]
     after = [values[name] for name in ALWAYS[1:] if name not in placed]
 

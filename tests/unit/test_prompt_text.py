@@ -43,6 +43,14 @@ def test_a_template_says_where_things_stand():
     assert text.count("Title: Fix it") == 1
 
 
+def test_a_part_that_there_is_nothing_to_say_in_leaves_no_hole():
+    template = "# Build\n\n{{situation}}\n\nDo it.\n\n{{hints}}\n\n{{ results }}\n{{result}}\n\nThe base is {{base}}.\n"
+    quiet = replace(FACTS, hints=(), results={}, wants_result=False, base="")
+
+    assert build(template, quiet).startswith("# Build\n\nDo it.\n\nThe base is .\n\nThe goal is issue 7")
+    assert "\n\nWhat earlier phases gave back." in build(template, FACTS)
+
+
 def test_every_variable_has_a_value():
     words = {name: build(f"[{{{{{name}}}}}]", FACTS).partition("]")[0] for name in VARIABLES if name != "situation"}
 
