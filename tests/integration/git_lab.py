@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,22 @@ def _bytes(path: Path) -> bytes | None:
 def make_lab(place: Path) -> Lab:
     """Return a lab below *place*; the main checkout has work in progress, staged and not."""
     place = place.resolve()
+    # Beside the folders of other tests: made by the first of them, and gone with all of them.
+    template = place.parent / "git-lab-template"
+    if not template.exists():
+        _make_repositories(template)
+    shutil.copytree(template, place, symlinks=True, dirs_exist_ok=True)
+    remote, main = place / "remote.git", place / "main"
+    for clone in (main, place / "seed"):
+        config = clone / ".git" / "config"
+        config.write_text(config.read_text().replace(f"file://{template}/", f"file://{place}/"))
+    git(main, "status")  # the index knows files by inode and time, and these are new
+
+    return hands_on(main, remote)
+
+
+def _make_repositories(place: Path) -> None:
+    place.mkdir()
     remote, main, seed = place / "remote.git", place / "main", place / "seed"
     git(place, "init", "-q", "--bare", "--initial-branch=main", str(remote))
     git(place, "clone", "-q", f"file://{remote}", str(seed))
@@ -67,8 +84,8 @@ def make_lab(place: Path) -> Lab:
     (main / "app.py").write_text("print('in progress')\n")
     (main / "staged.txt").write_text("staged\n")
     git(main, "add", "staged.txt")
-
-    return hands_on(main, remote)
+    for sample in place.glob("**/hooks/*.sample"):
+        sample.unlink()
 
 
 def hands_on(main: Path, remote: Path | None = None) -> Lab:
