@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from adws.adw_modules.errors import AdwError
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.runs import Run
 
@@ -132,6 +133,15 @@ class DeliveryRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A delivery that is to be kept, and the ids that were chosen for it."""
+
+    delivery: NewDelivery
+    run_id_of: str  #: of its run, if it asks for work
+    adw_id: str  #: of the workflow which it would start
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Accepted:
     """The answer to a delivery; the same for each time that it comes."""
 
@@ -162,6 +172,9 @@ class Deliveries(Protocol):
         same intent within the time that they are kept, gets the answer of the first. Durable when this returns. One
         guid with another body than before raises DeliveryConflict.
         """
+
+    def accept_all(self, offers: Sequence[Offer]) -> tuple[Accepted | AdwError, ...]:
+        """Return `accept` of each, or what that raises, in their order; all of them in one commit."""
 
     def get(self, guid: str) -> DeliveryRow | None:
         """Return a delivery."""

@@ -9,7 +9,7 @@ asked about it, because a loop would only come again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
-from adws.adw_modules.trigger import Deliveries, DeliveryRow, NewDelivery
+from adws.adw_modules.trigger import Accepted, Deliveries, DeliveryRow, NewDelivery, Offer
 from adws.adw_triggers import deliveries
 from adws.adw_triggers.deliveries import Refused
 from adws.adw_triggers.delivery_rules import DeliveryRules
@@ -56,43 +56,49 @@ class Ingress:
         self._store = store
         self._clock = clock
 
-    def take(self, head: Mapping[str, str], body: bytes) -> JsonObject | Problem:
-        """Return the answer to a delivery that is stored, or why it is not."""
+    def read(self, head: Mapping[str, str], body: bytes) -> NewDelivery | Problem:
+        """Return the delivery to store, or why it is not taken; asks nobody."""
         found = deliveries.read(head, body, self.rules)
-        if isinstance(found, Refused):
-            logger.warning("Delivery refused", extra={"action": "delivery_refused", "status": found.status})
-            return Problem(status=found.status, code=_CODES.get(found.status, "bad_delivery"), message=found.reason)
+        if not isinstance(found, Refused):
+            return found
+        logger.warning("Delivery refused", extra={"action": "delivery_refused", "status": found.status})
+
+        return Problem(status=found.status, code=_CODES.get(found.status, "bad_delivery"), message=found.reason)
+
+    def keep(self, arrived: Sequence[NewDelivery]) -> list[JsonObject | Problem]:
+        """Return the answer to each, in their order: all that is stored is stored in one commit."""
         try:
-            return self._keep(self._store(), found)
+            store = self._store()
+            judged = [self._judge(store, found) for found in arrived]
+            offers = [self._offer(found) for found in judged if not isinstance(found, Problem)]
+            results = iter(store.accept_all(offers) if offers else ())
         except AdwError as exc:
-            problem = problem_of(exc)
-            logger.warning("Delivery not stored", extra={"action": "delivery_not_stored", "code": problem.code})
-            return problem
+            return [_not_stored(exc)] * len(arrived)
 
-    def _keep(self, store: Deliveries, found: NewDelivery) -> JsonObject | Problem:
-        if found.verdict != "ignored" and store.get(found.guid) is None:
-            since = timestamps.to_text(self._clock.now() - WINDOW)
-            if self._asks_too_often(store, found, since):
-                return _slow_down(found.sender)
-            found = self._without_loop(store, found, since)
-        accepted = store.accept(found, run_id_of=self._clock.token()[:8], adw_id=self._workflow_of(found))
-        logger.info(
-            "Delivery taken",
-            extra={
-                "action": "delivery_taken",
-                "guid": accepted.row.guid,
-                "event": found.event,
-                "verdict": accepted.row.verdict,
-                "is_new": accepted.is_new,
-            },
-        )
+        return [found if isinstance(found, Problem) else _told(next(results)) for found in judged]
 
-        return answer_of(accepted.row)
+    def _judge(self, store: Deliveries, found: NewDelivery) -> NewDelivery | Problem:
+        """Return what is to be stored of *found*, or why nothing is."""
+        if found.verdict == "ignored":
+            return found
+        since = timestamps.to_text(self._clock.now() - WINDOW)
+        if self._asks_too_often(store, found, since):
+            return _slow_down(found.sender)
+
+        return self._without_loop(store, found, since)
+
+    def _offer(self, found: NewDelivery) -> Offer:
+        """Return *found* with its ids: a new workflow gets its own now, so that every answer names the same."""
+        adw_id = str(found.request.get("adw_id") or "") or self._clock.token()[:8]
+
+        return Offer(delivery=found, run_id_of=self._clock.token()[:8], adw_id=adw_id)
 
     def _asks_too_often(self, store: Deliveries, found: NewDelivery, since: str) -> bool:
         most = self._limits.per_sender
+        if not most or not found.sender or store.count_since(since, sender=found.sender) < most:
+            return False
 
-        return bool(most and found.sender) and store.count_since(since, sender=found.sender) >= most
+        return store.get(found.guid) is None  # a repeat asks for nothing more
 
     def _without_loop(self, store: Deliveries, found: NewDelivery, since: str) -> NewDelivery:
         """Return *found*, to be ignored when its issue was asked about too often: something answers itself."""
@@ -100,15 +106,36 @@ class Ingress:
         if not most or found.number is None:
             return found
         count = store.count_since(since, repository=found.repository, number=found.number)
-        if count < most:
+        if count < most or store.get(found.guid) is not None:
             return found
         reason = f"issue {found.number} was asked about {count} times in an hour, and more may be a loop"
 
         return replace(found, verdict="ignored", reason=reason, request={})
 
-    def _workflow_of(self, found: NewDelivery) -> str:
-        """Return the workflow that is meant; a new one gets its id now, so that every answer names the same."""
-        return str(found.request.get("adw_id") or "") or self._clock.token()[:8]
+
+def _told(result: Accepted | AdwError) -> JsonObject | Problem:
+    if isinstance(result, AdwError):
+        return _not_stored(result)
+    row = result.row
+    logger.info(
+        "Delivery taken",
+        extra={
+            "action": "delivery_taken",
+            "guid": row.guid,
+            "event": row.event,
+            "verdict": row.verdict,
+            "is_new": result.is_new,
+        },
+    )
+
+    return answer_of(row)
+
+
+def _not_stored(error: AdwError) -> Problem:
+    problem = problem_of(error)
+    logger.warning("Delivery not stored", extra={"action": "delivery_not_stored", "code": problem.code})
+
+    return problem
 
 
 def answer_of(row: DeliveryRow) -> JsonObject:

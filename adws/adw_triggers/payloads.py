@@ -72,7 +72,8 @@ def _loaded(text: str) -> JsonValue:
         raise Malformed("the payload has a number that is too long") from exc
     except RecursionError as exc:
         raise Malformed(_TOO_DEEP) from exc
-    if _is_too_deep(loaded):
+    # With fewer brackets than levels it cannot be, and then it need not be walked through.
+    if text.count("{") + text.count("[") > MAX_DEPTH and _is_too_deep(loaded):
         raise Malformed(_TOO_DEEP)
 
     return loaded

@@ -1,27 +1,27 @@
 """
 The ingress of webhooks: a delivery is read from its socket, handed over, and answered.
 
-Only I/O: what the bytes mean is decided by `deliveries`, what becomes of them by `ingress`. The database is asked in a
-thread of a few of our own, so that nothing else waits for it, and an answer comes in time for the sender, whatever the
-database does: one that is late is 503, and the same delivery can come again.
+Only I/O: what the bytes mean is decided by `deliveries`, what becomes of them by `ingress`. The database is asked in
+a thread, so that nothing else waits for it, and an answer comes in time for the sender, whatever the database does: one
+that is late is 503, and the same delivery can come again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_triggers.asgi import Budget, Receive, Scope, Send, head_of, read_body, send_json, send_problem
+from adws.adw_triggers.delivery_queue import DeliveryQueue
 from adws.adw_triggers.delivery_rules import rules_of
 from adws.adw_triggers.direct_trigger import handle_webhook_trigger
 from adws.adw_triggers.ingress import Ingress, IngressLimits
 from adws.adw_triggers.problems import RETRY_SECONDS, Problem
 
 if TYPE_CHECKING:
-    from adws.adw_modules.trigger import Deliveries
+    from adws.adw_modules.trigger import Deliveries, NewDelivery
     from adws.app import App
 
 __all__ = ["PATHS", "WebhookDoor", "handle_webhook_trigger"]
@@ -32,7 +32,8 @@ PATHS = ("/webhooks/github", "/gh-webhook")
 ANSWER_SECONDS = 8.0
 #: Deliveries of the largest size that may be in memory at a time.
 _LARGEST_AT_A_TIME = 4
-_THREADS = 8
+#: Bytes that are read in no time.
+_SMALL_BYTES = 65_536
 
 _CLOSED = Problem(
     status=403,
@@ -60,7 +61,7 @@ class WebhookDoor:
         self._body_seconds = body_seconds
         self._answer_seconds = answer_seconds
         self._budget = Budget(_LARGEST_AT_A_TIME * ingress.rules.max_body_bytes)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="adw-ingress")
+        self._queue: DeliveryQueue[NewDelivery, JsonObject | Problem] = DeliveryQueue(ingress.keep)
 
     @classmethod
     def of(cls, app: App, *, store: Callable[[], Deliveries]) -> Self:
@@ -94,12 +95,20 @@ class WebhookDoor:
             await send_json(send, 202, answer)
 
     async def _take(self, head: dict[str, str], body: bytes) -> JsonObject | Problem:
-        taking = asyncio.get_running_loop().run_in_executor(self._threads, self._ingress.take, head, body)
         try:
-            return await asyncio.wait_for(taking, self._answer_seconds)
+            async with asyncio.timeout(self._answer_seconds):
+                found = await self._read(head, body)
+                return found if isinstance(found, Problem) else await self._queue.put(found)
         except TimeoutError:
             return _LATE
 
+    async def _read(self, head: dict[str, str], body: bytes) -> NewDelivery | Problem:
+        """Read a delivery; a large one in a thread, for it takes long, a small one here, for a thread takes longer."""
+        if len(body) <= _SMALL_BYTES:
+            return self._ingress.read(head, body)
+
+        return await asyncio.to_thread(self._ingress.read, head, body)
+
     def close(self) -> None:
-        """Let go of the threads."""
-        self._threads.shutdown(wait=False)
+        """Let go of the thread."""
+        self._queue.close()

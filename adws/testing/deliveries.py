@@ -23,11 +23,11 @@ from adws.adw_modules.delivery_rows import (
     refuse_other_body,
     refuse_taken_id,
 )
-from adws.adw_modules.errors import DeliveryNotFound
+from adws.adw_modules.errors import AdwError, DeliveryNotFound
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.runs import FINAL_RUNS, Run
-from adws.adw_modules.trigger import Accepted, DeliveryRow, NewDelivery
+from adws.adw_modules.trigger import Accepted, DeliveryRow, NewDelivery, Offer
 from adws.testing.run_queue import MemoryRunQueue
 
 
@@ -72,6 +72,16 @@ class MemoryDeliveries:
                 body=kept_body(delivery),
             )
             return Accepted(row=row, is_new=True)
+
+    def accept_all(self, offers: Sequence[Offer]) -> tuple[Accepted | AdwError, ...]:
+        """Return `accept` of each, or what that raises, in their order."""
+        return tuple(map(self._tried, offers))
+
+    def _tried(self, offer: Offer) -> Accepted | AdwError:
+        try:
+            return self.accept(offer.delivery, run_id_of=offer.run_id_of, adw_id=offer.adw_id)
+        except AdwError as exc:
+            return exc
 
     def get(self, guid: str) -> DeliveryRow | None:
         """Return a delivery."""

@@ -13,7 +13,7 @@ from adws.adw_modules import timestamps, trigger_requests
 from adws.adw_modules.errors import DeliveryConflict, DeliveryNotFound, InvalidAdwId, UsageError
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import NewRun, RunState
-from adws.adw_modules.trigger import Actor, Command, IssueText, NewDelivery, RunRequest
+from adws.adw_modules.trigger import Actor, Command, IssueText, NewDelivery, Offer, RunRequest
 
 WORKER = OwnerRecord(
     token="t" * 32, host="h", machine="m", boot_id="boot-1", pid_namespace="1", pid=7, start_ticks=1, role="worker"
@@ -72,6 +72,41 @@ class DeliveryContract:
         assert (answer.row.status, answer.row.adw_id, answer.row.outcome) == ("received", "a0000001", "")
         assert answer.row.received_at == timestamps.to_text(clock.now())
         assert answer.row.finished_at is None
+
+    def test_several_are_kept_together_and_each_has_its_own_fate(self, deliveries, runs):
+        """
+        One that cannot be kept, or that came before, changes nothing for the others.
+        """
+        self.accepted(deliveries, delivery("g0"))
+        made = [
+            delivery("g1"),
+            delivery("g0", body=b"another"),
+            ignored("g2"),
+            delivery("g1"),
+            delivery("g3", verdict="nothing"),
+            delivery("g4"),
+        ]
+
+        first, conflict, passed, again, wrong, last = deliveries.accept_all(
+            [Offer(delivery=one, run_id_of=f"d100000{n}", adw_id=f"a100000{n}") for n, one in enumerate(made)]
+        )
+
+        assert isinstance(conflict, DeliveryConflict)
+        assert isinstance(wrong, UsageError)
+        assert (first.is_new, passed.row.run_id, again.is_new, last.is_new) == (True, None, False, True)
+        assert again.row.run_id == first.row.run_id
+        assert [runs.get(one.row.run_id).adw_id for one in (first, last)] == ["d1000000", "d1000005"]
+        assert {row.guid for row in deliveries.page()} == {"g0", "g1", "g2", "g4"}
+        assert deliveries.accept_all([]) == ()
+
+    def test_an_id_that_is_taken_undoes_only_its_own_delivery(self, deliveries, runs):
+        offers = [Offer(delivery=delivery(f"g{n}"), run_id_of="d1000000", adw_id=f"a100000{n}") for n in (1, 2)]
+
+        first, second = deliveries.accept_all(offers)
+
+        assert first.is_new
+        assert isinstance(second, UsageError)
+        assert [row.guid for row in deliveries.page()] == ["g1"]
 
     def test_everything_about_a_delivery_comes_back(self, deliveries):
         made = delivery("g1", body=b"\x00\xff" + "é".encode())

@@ -26,11 +26,11 @@ from adws.adw_modules.delivery_rows import (
     refuse_other_body,
     refuse_taken_id,
 )
-from adws.adw_modules.errors import DatabaseError, DeliveryNotFound
+from adws.adw_modules.errors import AdwError, DatabaseError, DeliveryNotFound
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.runs import Run
-from adws.adw_modules.trigger import Accepted, DeliveryRow, KeptDelivery, NewDelivery
+from adws.adw_modules.trigger import Accepted, DeliveryRow, KeptDelivery, NewDelivery, Offer
 
 
 class DatabaseDeliveries:
@@ -48,8 +48,27 @@ class DatabaseDeliveries:
 
     def accept(self, delivery: NewDelivery, *, run_id_of: str, adw_id: str) -> Accepted:
         """Keep *delivery* and, when it asks for work, enqueue its run; the answer of the first when it came before."""
-        run = new_run(delivery, run_id_of=run_id_of, adw_id=adw_id)
-        params = self._params(delivery, adw_id if run else "")
+        work = self._accepting(Offer(delivery=delivery, run_id_of=run_id_of, adw_id=adw_id))
+
+        return self._database.transact(work)
+
+    def accept_all(self, offers: Sequence[Offer]) -> tuple[Accepted | AdwError, ...]:
+        """Return `accept` of each, or what that raises, in their order; all of them in one commit."""
+        works = [self._tried(offer) for offer in offers]
+
+        return self._database.transact(lambda session: tuple(_apart(session, work) for work in works))
+
+    def _tried(self, offer: Offer) -> Callable[[Session], Accepted] | AdwError:
+        try:
+            return self._accepting(offer)
+        except AdwError as exc:
+            return exc
+
+    def _accepting(self, offer: Offer) -> Callable[[Session], Accepted]:
+        """Return what keeps a delivery in a transaction; raise what is wrong with it."""
+        delivery = offer.delivery
+        run = new_run(delivery, run_id_of=offer.run_id_of, adw_id=offer.adw_id)
+        params = self._params(delivery, offer.adw_id if run else "")
 
         def work(session: Session) -> Accepted:
             if session.one(sql.DELIVERY_INSERT, params) is None:
@@ -63,7 +82,7 @@ class DatabaseDeliveries:
 
             return Accepted(row=_new_row(params, run_id), is_new=True)
 
-        return self._database.transact(work)
+        return work
 
     def get(self, guid: str) -> DeliveryRow | None:
         """Return a delivery."""
@@ -202,6 +221,20 @@ class DatabaseDeliveries:
 
     def _moment(self) -> str:
         return timestamps.to_text(self._clock.now())
+
+
+def _apart(session: Session, work: Callable[[Session], Accepted] | AdwError) -> Accepted | AdwError:
+    """Return what *work* gives back or raises; what raises is undone without the others."""
+    if isinstance(work, AdwError):
+        return work
+    session.run("SAVEPOINT one_delivery")
+    try:
+        return work(session)
+    except AdwError as exc:
+        session.run("ROLLBACK TO SAVEPOINT one_delivery")
+        return exc
+    finally:
+        session.run("RELEASE SAVEPOINT one_delivery")
 
 
 def to_delivery(row: Row) -> DeliveryRow:
