@@ -6,6 +6,7 @@ Pure: reads the plain JSON of a document, its lease and its run, so that it star
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from adws.adw_modules import timestamps
@@ -99,7 +100,7 @@ def _failed(found: Situation, adw_id: str) -> Explanation:
     name = _text(phase, "name") or _text(found.data, "failed_phase")
     reason = _text(found.data, "terminal_reason") or _text(phase, "terminal_reason")
     message = _text(phase, "last_failure_reason")
-    advice = _text(_last_error(phase), "advice")
+    advice = advice_of(phase, adw_id)
     why = f"Workflow {adw_id} failed in {name or 'a phase'}" + (f" ({reason})" if reason else "")
 
     return Explanation(
@@ -127,7 +128,10 @@ def _ways_on(data: JsonObject, adw_id: str, phase: JsonObject, name: str) -> tup
     allowed = _number(phase, "max_attempts") + _number(phase, "granted")
     is_spent = _number(phase, "attempts_used") >= allowed > 0
     is_out_of_retries = _number(data, "retry_count") >= _number(data, "max_retries")
-    again = f"adw retry {adw_id} --grant 3" if is_spent or is_out_of_retries else f"adw retry {adw_id}"
+    grant = " --grant 3" if is_spent or is_out_of_retries else ""
+    if "BUDGET" in (_text(data, "terminal_reason"), _text(phase, "terminal_reason")):
+        return (f"adw cost {adw_id}", f"adw retry {adw_id}{grant} --budget USD", f"adw abandon {adw_id}")
+    again = f"adw retry {adw_id}{grant}"
     afresh = () if not name or is_out_of_retries else (f"adw resume {adw_id} --from {name}",)
 
     return (f"adw logs {adw_id}", again, *afresh, f"adw abandon {adw_id}")
@@ -210,12 +214,14 @@ def _has_definition(data: JsonObject) -> bool:
     return isinstance(workflow, dict) and bool(workflow.get("phases"))
 
 
-def _last_error(phase: JsonObject) -> JsonObject:
+def advice_of(phase: JsonObject, adw_id: str) -> str:
+    """Return what helps against the last failure of *phase*, with commands as they can be typed; "" for nothing."""
     attempts = phase.get("attempts")
     last = attempts[-1] if isinstance(attempts, list) and attempts else None
     error = last.get("error") if isinstance(last, dict) else None
+    advice = _text(error, "advice") if isinstance(error, dict) else ""
 
-    return error if isinstance(error, dict) else {}
+    return re.sub(r"(?<=adw )(\w+) ID\b", rf"\1 {adw_id}", advice)
 
 
 def _attempts(phase: JsonObject) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adws.adw_modules.explanation import advice_of
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.cli import output
 from adws.cli.looking import waiting_phase
@@ -50,7 +51,7 @@ def told(end: Ending) -> dict[str, output.Printable]:
         "phase": waiting_phase(end.data) or _text(phase, "name") or None,
         "reason": _reason(end) or None,
         "message": _text(phase, "last_failure_reason") or end.message or None,
-        "advice": _text(_last_error(phase), "advice") or None,
+        "advice": advice_of(phase, _text(end.data, "adw_id")) or None,
         "warnings": _warnings(end.data),
         "next": list(_next(end)),
     }
@@ -59,7 +60,7 @@ def told(end: Ending) -> dict[str, output.Printable]:
 def lines(end: Ending) -> list[str]:
     """Return the ending for people."""
     phase = _failed_phase(end.data)
-    more = [_text(_last_error(phase), "advice")] if phase else []
+    more = [advice_of(phase, _text(end.data, "adw_id"))] if phase else []
     more += [f"warning: {warning}" for warning in _warnings(end.data)]
     following = _next(end)
     if following:
@@ -126,14 +127,6 @@ def _phases(data: JsonObject) -> list[JsonObject]:
     phases = data.get("phases")
 
     return [phase for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
-
-
-def _last_error(phase: JsonObject) -> JsonObject:
-    attempts = phase.get("attempts")
-    last = attempts[-1] if isinstance(attempts, list) and attempts else None
-    error = last.get("error") if isinstance(last, dict) else None
-
-    return error if isinstance(error, dict) else {}
 
 
 def _warnings(data: JsonObject) -> list[str]:

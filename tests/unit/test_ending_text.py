@@ -29,20 +29,20 @@ def test_what_is_completed_is_done_and_shows_its_warnings():
 
 
 def test_what_failed_says_where_why_and_what_helps():
-    error = {"message": "red", "advice": "Mend the tests."}
+    error = {"message": "red", "advice": "Mend the tests, then: adw retry ID."}
     failed = phase(last_failure_reason="3 tests are red", attempts=[{"error": error}])
     optional = {"name": "audit", "status": "failed", "last_failure_reason": "not needed"}
     end = ending("failed", terminal_reason="NOT_RETRIED", phases=[optional, failed])
 
     assert ending_text.lines(end) == [
         f"workflow {ID} failed in build (NOT_RETRIED): 3 tests are red",
-        "Mend the tests.",
+        f"Mend the tests, then: adw retry {ID}.",
         f"next: adw logs {ID}, or adw explain {ID}",
     ]
     assert ending_text.exit_code(end) == 1
     told = ending_text.told(end)
     assert (told["phase"], told["reason"], told["message"]) == ("build", "NOT_RETRIED", "3 tests are red")
-    assert told["advice"] == "Mend the tests."
+    assert told["advice"] == f"Mend the tests, then: adw retry {ID}."
 
 
 def test_a_failure_without_details_is_still_told():

@@ -88,6 +88,20 @@ def test_a_failure_is_told_with_reason_and_advice():
     )
 
 
+def test_advice_names_commands_as_they_can_be_typed():
+    attempts = [{"error": {"advice": "Pay, then: adw retry ID. The ID of the key is wrong."}}]
+
+    said = explain(situation("failed", phases=[build(status="failed", attempts=attempts)]))
+
+    assert said.why.endswith(f"Pay, then: adw retry {ID}. The ID of the key is wrong.")
+
+
+def test_a_budget_that_is_spent_needs_a_larger_one():
+    commands = explain(situation("failed", phases=[build(status="failed")], terminal_reason="BUDGET")).commands
+
+    assert commands == (f"adw cost {ID}", f"adw retry {ID} --budget USD", f"adw abandon {ID}")
+
+
 @pytest.mark.parametrize(
     ("fields", "phase", "afresh"),
     [
