@@ -64,6 +64,10 @@ PRICES: Mapping[str, Price] = MappingProxyType(
         "claude-haiku-*": _claude(1.0),
         "claude-3-5-haiku*": _claude(0.8),
         "claude-3-haiku*": _claude(0.25),
+        # What Claude Code and aider call the newest of each: all that is known before the agent says its name.
+        "opus": _claude(4.0),
+        "sonnet": _claude(3.0),
+        "haiku": _claude(1.0),
         "gpt-5": _price(1.25, 10.0, 0.125),
         "gpt-5-codex": _price(1.25, 10.0, 0.125),
         "gpt-5-mini": _price(0.25, 2.0, 0.025),
