@@ -349,7 +349,7 @@ class App:
         """The agents there are, and what they are run with."""
         from adws.app_agents import AgentRoom
 
-        return AgentRoom(self, workplace=lambda: self.work.space.git.workplace if self.work.space.git else None)
+        return AgentRoom(self, git=lambda: self.work.space.git)
 
     # --- issues and pull requests ------------------------------------------------------------------------------
 

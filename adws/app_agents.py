@@ -17,6 +17,7 @@ from adws.adw_modules import agents, cost_rules, model_choice
 from adws.adw_modules.agent_preflight import AgentPreflight, AgentState, PreflightParts, variables_of
 from adws.adw_modules.agents import prices
 from adws.adw_modules.engine.runners.agent import AgentParts, AgentRunner
+from adws.adw_modules.engine.runners.agent_guard import Guard, GuardedRunner
 from adws.adw_modules.engine.runners.phase_files import ALLOWED_VARIABLES, OWN_SECRETS
 from adws.adw_modules.prompt_files import PromptFiles
 from adws.adw_modules.workflow import AGENT
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
     from adws.adw_modules.interfaces import Clock
     from adws.adw_modules.interfaces_engine import Runner
-    from adws.adw_modules.interfaces_resources import GitWorkplace
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.workflow import PhaseSpec
+    from adws.app_resources import GitRoom
 
 #: The models of Claude Code for the sets that ADW knows.
 _CLAUDE_SETS: Mapping[str, str] = {"base": "sonnet", "heavy": "opus", "lightweight": "haiku"}
@@ -59,12 +60,12 @@ class AgentRoom:
         app: HomeAgents,
         *,
         env: Mapping[str, str] | None = None,
-        workplace: Callable[[], GitWorkplace | None] = lambda: None,
+        git: Callable[[], GitRoom | None] = lambda: None,
     ) -> None:
-        """*env* is where the variables of agents come from, *workplace* looks at what they changed."""
+        """*env* is where the variables of agents come from, *git* looks at what they changed."""
         self._app = app
         self._env = config.process_environment() if env is None else env
-        self._workplace = workplace
+        self._git = git
 
     @cached_property
     def prompts(self) -> PromptFiles:
@@ -116,8 +117,13 @@ class AgentRoom:
 
     @property
     def runners(self) -> dict[str, Runner]:
-        """The one driver under the name of every agent."""
-        return dict.fromkeys((AGENT, *agents.names()), self.runner)
+        """The one driver, under guard, under the name of every agent."""
+        return dict.fromkeys((AGENT, *agents.names()), GuardedRunner(self.runner, self._guard))
+
+    @cached_property
+    def _guard(self) -> Guard:
+        """What watches over the git directory that agents share."""
+        return Guard(lambda: git.shared if (git := self._git()) else None)
 
     @cached_property
     def model_for(self) -> Callable[[WorkflowDocument, PhaseSpec, PhaseRecord], str]:
@@ -148,9 +154,11 @@ class AgentRoom:
         )
 
     def _has_changed(self, cwd: Path, base: str) -> bool:
-        workplace = self._workplace()
+        git = self._git()
+        if git is None or self._guard.is_touched(cwd):
+            return True  # with what an agent planted no git is run here: the guard fails the attempt
 
-        return workplace is None or bool(workplace.status(cwd) or workplace.changed_files(cwd, base))
+        return bool(git.workplace.status(cwd) or git.workplace.changed_files(cwd, base))
 
 
 def model_sets(settings: config.Settings) -> dict[str, str]:

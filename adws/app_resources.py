@@ -39,12 +39,14 @@ class GitRoom:
         # GitPython takes a tenth of a second to import, and commands that only look at ports or quotas have no use.
         from adws.adw_modules.resources.git import GitCommands  # noqa: PLC0415 - see above
         from adws.adw_modules.resources.repository import RepositoryGit  # noqa: PLC0415 - see above
+        from adws.adw_modules.resources.shared_git import SharedGit  # noqa: PLC0415 - see above
         from adws.adw_modules.resources.workplace import WorkplaceGit  # noqa: PLC0415 - see above
         from adws.adw_modules.resources.worktrees import Worktrees  # noqa: PLC0415 - see above
 
         commands = GitCommands(settings.home, token=settings.github_token, author=settings.git_author or "")
         self.workplace = WorkplaceGit(commands)
         self.repository = RepositoryGit(commands, trees=settings.trees_dir, clock=clock, remote=settings.git_remote)
+        self.shared = SharedGit(commands, lambda: self.repository.common_dir, remote=settings.git_remote)
         self.worktrees = Worktrees(
             self.repository,
             self.workplace,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.resources.repository import RepositoryGit
+    from adws.adw_modules.tampering import Marks
     from adws.app_resources import GitRoom
     from adws.app_work import WorkRoom
 
@@ -262,8 +263,12 @@ class TidyRoom:
                 survey=self._survey,
                 events=app.events,
                 redactor=app.redactor,
+                shared=self._shared,
             )
         )
+
+    def _shared(self) -> Marks:
+        return self._app.git_room.shared.marks() if self.git is not None else {}
 
     def _copies(self) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from adws.adw_modules import path_patterns
+from adws.adw_modules.interfaces_resources import CommitText
 
 #: Files that decide what runs with the rights of the repository.
 WORKFLOW_FILES = (".github/workflows", ".github/actions", ".gitlab-ci.yml", ".circleci")
@@ -19,7 +20,16 @@ WORKFLOW_FILES = (".github/workflows", ".github/actions", ".gitlab-ci.yml", ".ci
 AGENT_FILES = (
     ".claude",
     "CLAUDE.md",
+    "CLAUDE.local.md",
     "AGENTS.md",
+    "AGENTS.override.md",
+    ".codex",
+    "GEMINI.md",
+    ".gemini",
+    ".opencode",
+    "opencode.json",
+    "opencode.jsonc",
+    ".aider.conf.yml",
     ".mcp.json",
     ".cursor",
     ".cursorrules",
@@ -67,6 +77,29 @@ def check_diff(
     )
 
 
+def check_commits(
+    commits: Sequence[CommitText], rules: DiffRules, *, has_secret: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """
+    Return why *commits* may not be pushed, one sentence each; nothing when they may.
+
+    What one commit adds and a later one takes out is in no diff of the whole, and is pushed all the same.
+    """
+    if rules.allow_secrets:
+        return ()
+    told = [commit.sha[:12] for commit in commits if has_secret(f"{commit.person}\n{commit.message}")]
+    kept = [
+        f"{place} in {commit.sha[:12]}"
+        for commit in commits
+        for place in _secret_places(commit.patch, rules, has_secret)
+    ]
+
+    return (
+        *([f"the message of {_listed(told)} has what looks like a secret: reword it"] if told else []),
+        *([f"a commit adds what looks like a secret at {_listed(kept)}: squash it away"] if kept else []),
+    )
+
+
 def added_lines(diff: str) -> Iterator[Added]:
     """Yield every line that *diff* adds, with its place in the new file."""
     file, number, is_header = "", 0, True
@@ -104,13 +137,23 @@ def _file_problems(files: Sequence[str], rules: DiffRules) -> Iterator[str]:
 
 
 def _secret_problems(diff: str, rules: DiffRules, has_secret: Callable[[str], bool]) -> Iterator[str]:
-    found = [
-        f"{line.file}:{line.number}"
-        for line in added_lines(diff)
-        if has_secret(line.text) and not path_patterns.matching((line.file,), rules.allowed_paths)
-    ]
+    found = _secret_places(diff, rules, has_secret)
     if found:
         yield f"it adds what looks like a secret at {_listed(found)}: take it out, or allow it with ship.allow_paths"
+
+
+def _secret_places(diff: str, rules: DiffRules, has_secret: Callable[[str], bool]) -> list[str]:
+    """Return where *diff* adds secrets: lines by themselves, and files whose lines make one up together."""
+    files: dict[str, list[Added]] = {}
+    for line in added_lines(diff):
+        files.setdefault(line.file, []).append(line)
+    found: list[str] = []
+    for file in path_patterns.outside(files, rules.allowed_paths) if rules.allowed_paths else files:
+        lines = [line for line in files[file] if has_secret(line.text)]
+        if lines or has_secret("\n".join(line.text for line in files[file])):
+            found += [f"{file}:{line.number}" for line in lines or files[file][:1]]
+
+    return found
 
 
 def _listed(found: Sequence[str]) -> str:

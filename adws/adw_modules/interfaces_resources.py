@@ -84,6 +84,16 @@ class GitRepository(Protocol):
         """Ask the remote for the commit of *branch*, None when there is no such branch."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitText:
+    """All of a commit that others get to read."""
+
+    sha: str
+    person: str  #: who wrote it and who committed it
+    message: str
+    patch: str
+
+
 class GitWorkplace(Protocol):
     """A worktree as a place to work in."""
 
@@ -99,6 +109,9 @@ class GitWorkplace(Protocol):
     def changed_files(self, path: Path, base: str) -> tuple[str, ...]:
         """Return the files that differ from *base*."""
 
+    def commit_texts(self, path: Path, base: str) -> tuple[CommitText, ...]:
+        """Return the commits that the head has and *base* has not."""
+
     def patch_of_changes(self, path: Path) -> bytes:
         """Return what is not committed, untracked files included, as a patch."""
 
@@ -107,6 +120,9 @@ class GitWorkplace(Protocol):
 
     def put_back(self, path: Path, base: str, names: Sequence[str]) -> tuple[str, ...]:
         """Make the files *names* what they were at *base*; return those that had to be left as they are."""
+
+    def show_as(self, path: Path, commit: str, names: Sequence[str]) -> None:
+        """Have the files *names* as *commit* has them, in the worktree alone: index and commits stay."""
 
     def rebase(self, path: Path, onto: str) -> tuple[str, ...]:
         """Rebase onto a commit; return the files in conflict, and then nothing is changed."""

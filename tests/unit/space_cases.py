@@ -11,7 +11,7 @@ from pathlib import Path
 from adws.adw_modules.coordination.workspace import Workspace, WorkspaceParts
 from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
-from adws.adw_modules.interfaces_resources import PushResult, Worktree
+from adws.adw_modules.interfaces_resources import CommitText, PushResult, Worktree
 from adws.testing import MemoryPorts, MemoryQuotas
 from tests.unit.engine_cases import ADW_ID, WELL, World
 
@@ -120,6 +120,11 @@ class MemoryGit:
             f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n+{now.get(name, '')}\n"
             for name in self.changed_files(path, base)
         )
+
+    def commit_texts(self, path: Path, base: str):
+        head = self._head(path)
+        text = CommitText(sha=head, person="Ada", message=self.messages.get(head, ""), patch="")
+        return (text,) if head != base else ()
 
     def patch_of_paths(self, path: Path, base: str, names) -> bytes:
         return "".join(f"{name}: {self.files[path].get(name, '')}\n" for name in names).encode()

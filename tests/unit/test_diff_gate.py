@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.diff_gate import Added, DiffRules, added_lines, check_diff
+from adws.adw_modules.diff_gate import Added, DiffRules, added_lines, check_commits, check_diff
+from adws.adw_modules.interfaces_resources import CommitText
 from adws.adw_modules.redaction import Redactor
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -100,3 +101,47 @@ def test_many_findings_are_counted():
     files = tuple(f".claude/{number}" for number in range(12))
 
     assert "and 2 more" in check(diff="", files=files)[0]
+
+
+# --- commits ---------------------------------------------------------------------------------------------------
+
+
+def commit(**fields: str) -> CommitText:
+    return CommitText(**{"sha": "0123456789abcdef", "person": "Ada", "message": "Add a thing", "patch": "", **fields})
+
+
+PASSING = "diff --git a/x b/x\n--- /dev/null\n+++ b/x\n@@ -0,0 +1,2 @@\n+fine\n+hush\n"
+SPLIT = "diff --git a/x b/x\n--- /dev/null\n+++ b/x\n@@ -0,0 +1,2 @@\n+hu\n+sh\n"
+
+
+def hushes(text: str) -> bool:
+    return "hush" in text.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (commit(message="Say hush"), "the message of 0123456789ab"),
+        (commit(person="hush <a@b>"), "the message of 0123456789ab"),
+        (commit(patch=PASSING), "x:2 in 0123456789ab"),
+        (commit(patch=SPLIT), "x:1 in 0123456789ab"),
+    ],
+    ids=["message", "author", "added-once", "over-two-lines"],
+)
+def test_a_secret_in_any_commit_keeps_all_of_them_here(found, why):
+    [said] = check_commits([commit(), found], DiffRules(), has_secret=hushes)
+
+    assert why in said
+
+
+def test_what_is_allowed_in_a_diff_is_allowed_in_a_commit():
+    commits = [commit(patch=PASSING)]
+
+    assert check_commits(commits, DiffRules(allowed_paths=("x",)), has_secret=hushes) == ()
+    assert check_commits([commit(message="hush")], DiffRules(allow_secrets=True), has_secret=hushes) == ()
+
+
+def test_a_secret_over_two_lines_of_a_file_is_found_in_the_diff():
+    [said] = check_diff(SPLIT, ["x"], DiffRules(), has_secret=hushes)
+
+    assert "x:1" in said

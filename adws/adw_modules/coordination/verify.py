@@ -7,16 +7,17 @@ wrote is searched for secrets. A violation names the place and never the secret.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from adws.adw_modules import effect_rules, gc_rules, rollback_rules, state_text, verify_rules
+from adws.adw_modules import effect_rules, gc_rules, rollback_rules, state_text, tampering, verify_rules
 from adws.adw_modules.coordination.survey import Seen, Survey, SurveyParts
 from adws.adw_modules.errors import AdwError, DatabaseError
 from adws.adw_modules.interfaces import EventLog
 from adws.adw_modules.state_table import WorkflowState, is_terminal
+from adws.adw_modules.tampering import Marks
 from adws.adw_modules.verify_rules import Violation
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class VerifyParts:
     survey: SurveyParts
     events: EventLog
     redactor: Scrubber
+    shared: Callable[[], Marks] = dict  #: what all worktrees share, as it is now
 
 
 class Verifier:
@@ -74,6 +76,7 @@ class Verifier:
             self._owners(documents),
             self._locks(seen, documents),
             self._outside(seen, documents),
+            self._shared(documents),
             self._rolled_back(seen),
             self._processes(seen, documents),
             self._secrets(documents),
@@ -143,6 +146,16 @@ class Verifier:
             if not is_meant:
                 where = f"the ledger of {adw_id}" if adw_id in documents else f"{adw_id}, which is no workflow here"
                 yield Violation(invariant=6, where=f"{kind} {name}", what=f"it is there, and not in {where}")
+
+    def _shared(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
+        """Name what an agent changed in the git directory that all share, until it is put back or worked on."""
+        found = {adw_id: left for adw_id, document in documents.items() if (left := tampering.unsettled(document))}
+        now = self._parts.shared() if found else {}
+        for adw_id, left in found.items():
+            for name, was in tampering.still(left.before, now).items():
+                how = tampering.described({name: was}, now).removeprefix(f"{name} ")
+                what = f"it is not as it was before attempt {left.attempt} of {left.phase} of {adw_id} {how}"
+                yield Violation(invariant=6, where=f"{name} of the shared git directory", what=what)
 
     def _rolled_back(self, seen: Seen) -> Iterator[Violation]:
         things = [(adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import effect_rules, work_names
 from adws.adw_modules.coordination import ref_watch
+from adws.adw_modules.coordination.agent_config import AgentConfig
 from adws.adw_modules.coordination.held_ports import HeldPorts, held_by
 from adws.adw_modules.coordination.ref_watch import RefWatch
 from adws.adw_modules.coordination.strays import Keep, Strays, keep_patch
@@ -70,6 +71,7 @@ class Workspace:
         self._parts = parts
         self._ports = HeldPorts(parts.ports, host=parts.host)
         self._watch = RefWatch(parts.git, remote=parts.remote) if parts.git is not None else None
+        self._agent_config = _agent_config(parts)
 
     def ledger(self, session: WorkSession) -> Ledger:
         """Return the ledger of the workflow that *session* works on."""
@@ -92,6 +94,8 @@ class Workspace:
         self._ports.take(session)
         self._stand(git, session)
         self._put_strays_back(session)
+        if self._agent_config is not None:
+            self._agent_config.put_in_place(session)
         watch.begin(session, session.running()[0].name)
 
     @contextmanager
@@ -218,6 +222,8 @@ class Workspace:
             raise GitError(f"the worktree of {document.adw_id} was removed while {phase.name} worked in it")
         path, key = Path(document.worktree_path or ""), f"branch:{document.branch_name}"
         head = self._head(session)
+        if self._agent_config is not None:
+            self._agent_config.put_back(document, phase)
         Strays(workplace, keep=self._parts.keep_patch).refuse(path, head, phase, context)
         commit = workplace.commit_all(path, work_names.commit_message(document, phase.name))
         now = git.commit_of(f"refs/heads/{document.branch_name}") or head
@@ -255,6 +261,13 @@ class Workspace:
         self._ports.free(session)
         if self._parts.quotas is not None:
             self._parts.quotas.release(session.document.adw_id)
+
+
+def _agent_config(parts: WorkspaceParts) -> AgentConfig | None:
+    if parts.git is None or parts.workplace is None:
+        return None
+
+    return AgentConfig(parts.git, parts.workplace, remote=parts.remote)
 
 
 def _branch_of(document: WorkflowDocument) -> str:

@@ -69,7 +69,6 @@ _FOREIGN = (
     "GIT_LITERAL_PATHSPECS",
     "GIT_NAMESPACE",
     "GIT_NOGLOB_PATHSPECS",
-    "GIT_NO_REPLACE_OBJECTS",
     "GIT_OBJECT_DIRECTORY",
     "GIT_PREFIX",
     "GIT_QUARANTINE_PATH",
@@ -78,6 +77,18 @@ _FOREIGN = (
     "GIT_TEMPLATE_DIR",
     "GIT_TRACE",
     "GIT_WORK_TREE",
+)
+#: What no program that git starts for this machine alone has any use for.
+OWN_SECRETS = (
+    "ADW_DATABASE_URL",
+    "ADW_FORGE_KEY",
+    "ADW_GITHUB_TOKEN",
+    "ADW_WEBHOOK_SECRET",
+    "DATABASE_URL",
+    "GH_TOKEN",
+    "GITHUB_PAT",
+    "GITHUB_TOKEN",
+    "GITHUB_WEBHOOK_SECRET",
 )
 _PERSON = r"^(user\.(name|email)|safe\.directory)$"
 _TIMED_OUT = "Timeout: the command"
@@ -149,7 +160,9 @@ class GitCommands:
         """Do the same, whatever it ends with; *env* is set for it, and the descriptors *keep* are open in it."""
         quiet = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", **(env or {})}
 
-        return self._execute([*self._options, *self._person, *args], cwd or self.home, quiet, seconds, keep)
+        return self._execute(
+            [*self._options, *self._person, *args], cwd or self.home, quiet, seconds, keep, hidden=OWN_SECRETS
+        )
 
     def ask_remote(self, *args: str, url: str, ok: Sequence[int] = (0,)) -> Answer:
         """
@@ -172,11 +185,18 @@ class GitCommands:
         return answer
 
     def _execute(
-        self, args: Sequence[str], cwd: Path, env: Mapping[str, str], seconds: float, keep: Sequence[int] = ()
+        self,
+        args: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        seconds: float,
+        keep: Sequence[int] = (),
+        *,
+        hidden: Sequence[str] = (),
     ) -> Answer:
         """Run it through env(1), the only way to take variables away from what GitPython starts."""
         given = {**self._quiet, **env}
-        foreign = [part for name in _FOREIGN if name not in given for part in ("-u", name)]
+        foreign = [part for name in (*_FOREIGN, *hidden) if name not in given for part in ("-u", name)]
         command = [self._programs["env"], *foreign, self._programs["git"], "--no-pager", *args]
         try:
             status, out, err = git.Git(str(cwd)).execute(
@@ -211,6 +231,7 @@ class GitCommands:
         return {
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_NO_REPLACE_OBJECTS": "1",
             "GIT_ASKPASS": refuse,
             "SSH_ASKPASS": refuse,
             "SSH_ASKPASS_REQUIRE": "force",

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from adws.adw_modules.errors import GitError
+from adws.adw_modules.interfaces_resources import CommitText
 from adws.adw_modules.resources import dead_locks
 from adws.adw_modules.resources.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands
 
@@ -21,6 +22,10 @@ from adws.adw_modules.resources.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answ
 PORTS_FILE = ".ports.env"
 #: With a wildcard: git takes a plain name that is ignored for a mistake, even where it is left out.
 _ALL_BUT_OURS = (".", f":(top,exclude,glob){PORTS_FILE[:-1]}[{PORTS_FILE[-1]}]")
+#: A repository inside the worktree has its own configuration, which anybody may have written: git is not run in it.
+_SUBMODULES = "--ignore-submodules=dirty"
+#: The mode of a commit of another repository.
+_GITLINK = "160000 "
 #: Two letters and a space stand before each path that `git status` names.
 _MARKS = 3
 #: Files named to one git at a time: a command line has an end.
@@ -36,7 +41,7 @@ class WorkplaceGit:
     def status(self, path: Path) -> tuple[str, ...]:
         """Return the paths with changes that are not committed."""
         self.git_dir(path)
-        said = self._git(path, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+        said = self._git(path, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", _SUBMODULES)
         names = (part[_MARKS:] for part in said.parts)
 
         return tuple(name for name in names if name != PORTS_FILE)
@@ -45,7 +50,7 @@ class WorkplaceGit:
         """Commit everything and return the commit, None when there was nothing to commit."""
         git_dir = self.git_dir(path)
         dead_locks.clear(git_dir, path)
-        self._git(path, "add", "--all", "--", *_ALL_BUT_OURS, seconds=CHECKOUT_SECONDS)
+        self._add_all(path, {})
         if self._git(path, "diff", "--cached", "--quiet", "--no-ext-diff", ok=(0, 1)).status == 0:
             return None
         self._git(path, "commit", "--quiet", "--no-verify", "--cleanup=whitespace", f"--message={message}")
@@ -60,6 +65,18 @@ class WorkplaceGit:
         """Return the files that differ from *base*."""
         return self._difference(path, base, "--name-only", "-z", "--no-renames").parts
 
+    def commit_texts(self, path: Path, base: str) -> tuple[CommitText, ...]:
+        """Return the commits that the head has and *base* has not; a merge with what it changes for each parent."""
+        form = "--format=%x00%H%x00%an <%ae> %cn <%ce>%x00%B%x00"
+        reach = f"{self._known(path, base)}..HEAD"
+        said = self._git(
+            path, "log", form, "--patch", "-m", "--no-ext-diff", "--no-textconv", "--no-color", reach, "--"
+        )
+        parts = said.text.split("\0")[1:]
+        fours = zip(parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True)
+
+        return tuple(CommitText(sha=sha, person=who, message=text, patch=patch) for sha, who, text, patch in fours)
+
     def patch_of_changes(self, path: Path) -> bytes:
         """Return what is not committed, untracked files included, as a patch."""
         return self._patch(path, "HEAD", ())
@@ -67,6 +84,15 @@ class WorkplaceGit:
     def patch_of_paths(self, path: Path, base: str, names: Sequence[str]) -> bytes:
         """Return what was done to the files *names* since *base*, committed or not, as a patch."""
         return self._patch(path, self._known(path, base), names) if names else b""
+
+    def _add_all(self, path: Path, env: Mapping[str, str]) -> None:
+        """Take everything into the index; of a repository inside, its commit alone, for which git is not run in it."""
+        entries = self._ask(path, env, "ls-files", "--stage", "-z").parts
+        inside = [entry.partition("\t")[2] for entry in entries if entry.startswith(_GITLINK)]
+        without = [f":(top,exclude,literal){name}" for name in inside]
+        self._ask(path, env, "add", "--all", "--", *_ALL_BUT_OURS, *without)
+        for names in _portions(inside):
+            self._ask(path, env, "update-index", "--add", "--remove", "--", *names)
 
     def _patch(self, path: Path, base: str, names: Sequence[str]) -> bytes:
         """Return the patch from *base* to what is in the worktree, of all files when none is named."""
@@ -78,7 +104,7 @@ class WorkplaceGit:
             if (git_dir / "index").is_file():
                 shutil.copyfile(git_dir / "index", spare)
             env = {"GIT_INDEX_FILE": str(spare)}
-            self._ask(path, env, "add", "--all", "--", *_ALL_BUT_OURS)
+            self._add_all(path, env)
             options = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", base, "--")
             return b"".join(self._ask(path, env, "diff", *options, *some).out for some in _literally(names) or [[]])
         finally:
@@ -108,6 +134,22 @@ class WorkplaceGit:
             self._git(path, "restore", f"--source={commit}", "--staged", "--worktree", "--", *some)
 
         return left
+
+    def show_as(self, path: Path, commit: str, names: Sequence[str]) -> None:
+        """Have the files *names* as *commit* has them, in the worktree alone: index and commits stay."""
+        git_dir = self.git_dir(path)
+        dead_locks.clear(git_dir, path)
+        known = self._known(path, commit)
+        listed = [
+            self._git(path, "ls-tree", "-r", "-z", "--full-tree", "--name-only", known, "--", *some)
+            for some in _portions(names)
+        ]
+        there = {name for said in listed for name in said.parts}
+        for name in sorted(names, reverse=True):  # what is in a directory before what it stands in the place of
+            if name not in there and not _remove_file(path, name):
+                raise GitError(f"{path / name} cannot be taken away: it is no file of the worktree")
+        for some in _literally([name for name in names if name in there]):
+            self._git(path, "restore", f"--source={known}", "--worktree", "--", *some)
 
     def rebase(self, path: Path, onto: str) -> tuple[str, ...]:
         """Rebase onto a commit; return the files in conflict, and then nothing is changed."""
@@ -185,7 +227,7 @@ class WorkplaceGit:
     def _ask(self, path: Path, env: Mapping[str, str], *args: str) -> Answer:
         answer = self._commands.ask(*args, cwd=path, env=env, seconds=CHECKOUT_SECONDS)
         if answer.status != 0:
-            raise GitError(f"git {args[0]} failed in {path}: {answer.reason}")
+            raise GitError(f"git {args[0]} failed: {answer.reason}")
 
         return answer
 
@@ -195,9 +237,11 @@ class WorkplaceGit:
 
 def _literally(names: Sequence[str]) -> list[list[str]]:
     """Return *names* in portions, as git takes them for files of that very name."""
-    portions = (names[first : first + _AT_ONCE] for first in range(0, len(names), _AT_ONCE))
+    return [[f":(top,literal){name}" for name in some] for some in _portions(names)]
 
-    return [[f":(top,literal){name}" for name in some] for some in portions]
+
+def _portions(names: Sequence[str]) -> list[Sequence[str]]:
+    return [names[first : first + _AT_ONCE] for first in range(0, len(names), _AT_ONCE)]
 
 
 def _remove_file(tree: Path, name: str) -> bool:

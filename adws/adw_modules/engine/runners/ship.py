@@ -110,11 +110,16 @@ class ShipRunner:
         return Cargo(path=path, branch=branch, base=base, tip=tip, head=head)
 
     def _problems(self, workplace: GitWorkplace, cargo: Cargo) -> tuple[str, ...]:
-        return diff_gate.check_diff(
+        rules, has_secret = self._parts.rules, self._parts.has_secret
+        found = diff_gate.check_diff(
             workplace.diff(cargo.path, cargo.tip),
             workplace.changed_files(cargo.path, cargo.tip),
-            self._parts.rules,
-            has_secret=self._parts.has_secret,
+            rules,
+            has_secret=has_secret,
+        )
+
+        return found or diff_gate.check_commits(
+            workplace.commit_texts(cargo.path, cargo.tip), rules, has_secret=has_secret
         )
 
     # --- sending -----------------------------------------------------------------------------------------------

@@ -1,0 +1,190 @@
+"""The git directory that all worktrees share, and git that runs nothing of what somebody planted."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules import tampering
+from adws.adw_modules.errors import GitError
+from adws.adw_modules.resources.git import GitCommands
+from adws.adw_modules.resources.shared_git import SharedGit
+from tests.integration.git_lab import git, make_lab
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return make_lab(tmp_path)
+
+
+@pytest.fixture
+def shared(lab):
+    return SharedGit(GitCommands(lab.main), lambda: lab.repository.common_dir)
+
+
+@pytest.fixture
+def tree(lab):
+    return lab.add().path
+
+
+def changes(shared, before):
+    return set(tampering.differences(before, shared.marks(), is_forward=shared.is_ancestor))
+
+
+# --- what is seen ----------------------------------------------------------------------------------------------
+
+
+def test_work_as_it_is_every_day_changes_nothing(lab, shared, tree):
+    before = shared.marks()
+
+    (tree / "a.txt").write_text("a")
+    lab.workplace.commit_all(tree, "work")
+    git(lab.main, "branch", "--track", "mine", "origin/main")
+    git(lab.main, "stash", "-q")
+    git(lab.main, "switch", "-q", "main")
+    git(lab.main, "commit", "-q", "--allow-empty", "-m", "On")
+    git(lab.main, "tag", "new")
+
+    assert changes(shared, before) == set()
+
+
+def test_links_files_and_refs_are_seen(lab, shared, tmp_path):
+    common = lab.main / ".git"
+    git(lab.main, "tag", "v1")
+    (common / "hooks" / "post-commit").write_text("true\n")
+    before = shared.marks()
+
+    (common / "hooks" / "pre-push").symlink_to(tmp_path / "elsewhere")
+    (common / "hooks" / "post-commit").write_text("false\n")
+    (common / "hooks" / "x.sample").write_text("")
+    (common / "config.worktree").write_text("[core]\n\thooksPath = x\n")
+    git(lab.main, "tag", "-f", "v1", "origin/main~0^{tree}")
+
+    assert changes(shared, before) == {
+        "hooks/pre-push",
+        "hooks/post-commit",
+        "config config.worktree: core.hookspath",
+        "refs/tags/v1",
+    }
+
+
+def test_hooks_that_are_a_link_are_seen(lab, shared, tmp_path):
+    hooks = lab.main / ".git" / "hooks"
+    before = shared.marks()
+    hooks.rename(tmp_path / "hooks")
+    hooks.symlink_to(tmp_path / "hooks")
+
+    assert "hooks" in changes(shared, before)
+
+
+def test_what_cannot_be_read_is_a_change_and_no_crash(lab, shared):
+    before = shared.marks()
+    (lab.main / ".git" / "config.worktree").mkdir()
+
+    assert changes(shared, before) == {"config config.worktree: (other lines)"}
+
+
+def test_the_default_branch_is_known_without_the_remote(lab, shared):
+    git(lab.main, "update-ref", "-d", "refs/heads/main")
+    git(lab.main, "update-ref", "refs/heads/master", "origin/main")
+    (lab.main / ".git" / "refs" / "remotes" / "origin" / "HEAD").unlink(missing_ok=True)
+
+    assert "refs/heads/master" in shared.marks()
+
+
+# --- what is not run -------------------------------------------------------------------------------------------
+
+
+def test_what_git_runs_for_this_machine_has_no_token_of_ours(lab, tree, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", "hush")
+    monkeypatch.setenv("OTHER", "seen")
+    git(lab.main, "config", "filter.look.clean", f"env > {tmp_path}/env; cat")
+    (tree / ".gitattributes").write_text("*.txt filter=look\n")
+    (tree / "a.txt").write_text("a")
+
+    lab.workplace.commit_all(tree, "work")
+
+    seen = (tmp_path / "env").read_text()
+    assert "OTHER=seen" in seen
+    assert "hush" not in seen
+
+
+def test_the_commit_of_a_repository_inside_is_taken_and_git_is_not_run_there(lab, tree, tmp_path):
+    inner = tree / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    (inner / "a").write_text("1\n")
+    (inner / ".gitattributes").write_text("* filter=evil\n")
+    git(inner, "add", ".")
+    git(inner, "commit", "-q", "-m", "one")
+    assert lab.workplace.commit_all(tree, "first") is not None
+    first = git(tree, "rev-parse", "HEAD:inner")
+    git(inner, "commit", "-q", "--allow-empty", "-m", "two")
+    git(inner, "config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
+    (inner / "a").write_text("2\n")
+
+    assert lab.workplace.status(tree) == ("inner",)
+    assert lab.workplace.commit_all(tree, "second") is not None
+
+    assert git(tree, "rev-parse", "HEAD:inner") == git(inner, "rev-parse", "HEAD") != first
+    assert lab.workplace.patch_of_changes(tree) == b""
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_repository_inside_that_is_gone_is_taken_out(lab, tree):
+    inner = tree / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    git(inner, "commit", "-q", "--allow-empty", "-m", "one")
+    lab.workplace.commit_all(tree, "first")
+    git(tree, "rm", "-rq", "--cached", "inner")
+    inner.rename(tree.parent / "elsewhere")
+
+    assert lab.workplace.commit_all(tree, "second") is not None
+    assert git(tree, "ls-tree", "HEAD", "inner") == ""
+
+
+# --- commits and files -----------------------------------------------------------------------------------------
+
+
+def test_every_commit_is_told_with_all_that_others_read(lab, tree):
+    base = git(tree, "rev-parse", "HEAD")
+    (tree / "a.txt").write_text("passing\n")
+    lab.workplace.commit_all(tree, "First\n\nwith words")
+    (tree / "a.txt").unlink()
+    (tree / "b.txt").write_text("stays\n")
+    lab.workplace.commit_all(tree, "Second")
+
+    second, first = lab.workplace.commit_texts(tree, base)
+
+    assert (first.message.strip(), second.message.strip()) == ("First\n\nwith words", "Second")
+    assert "+passing" in first.patch
+    assert "-passing" in second.patch
+    assert "@" in first.person
+    assert second.sha == git(tree, "rev-parse", "HEAD")
+    assert lab.workplace.commit_texts(tree, "HEAD") == ()
+
+
+def test_files_are_shown_as_another_commit_has_them_and_nothing_is_committed(lab, tree):
+    base = git(tree, "rev-parse", "HEAD")
+    known = git(tree, "ls-tree", "--name-only", "HEAD").splitlines()[0]
+    was = (tree / known).read_text()
+    (tree / known).write_text("other\n")
+    (tree / "new.md").write_text("new\n")
+    lab.workplace.commit_all(tree, "work")
+    head = git(tree, "rev-parse", "HEAD")
+
+    lab.workplace.show_as(tree, base, [known, "new.md"])
+    assert (tree / known).read_text() == was
+    assert not (tree / "new.md").exists()
+    assert git(tree, "rev-parse", "HEAD") == head
+
+    lab.workplace.show_as(tree, "HEAD", [known, "new.md"])
+    assert lab.workplace.status(tree) == ()
+
+
+def test_a_directory_that_stands_in_the_way_is_told(lab, tree):
+    (tree / "new.md").mkdir()
+    (tree / "new.md" / "inside").write_text("x")
+
+    with pytest.raises(GitError, match=r"new\.md cannot be taken away"):
+        lab.workplace.show_as(tree, "HEAD", ["new.md"])
