@@ -31,3 +31,12 @@ def test_every_option_is_explained():
 def test_every_agent_and_every_prompt_is_named():
     assert agents.names() == AGENTS
     assert all(f"`{name}`" in PAGE for name in (*AGENTS, *DEFAULTS))
+
+
+def test_the_table_of_abilities_is_that_of_the_profiles():
+    columns = ("resumes", "chooses_session", "tells_result", "tells_cost", "limits_turns", "limits_budget", "commits")
+    found = rows_of(r"(claude|codex|gemini|opencode|aider)")
+
+    for name in AGENTS:
+        able = agents.profile(name).capabilities
+        assert found[name].split(" | ") == ["yes" if getattr(able, column) else "no" for column in columns]
