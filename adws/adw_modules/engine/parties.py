@@ -297,8 +297,8 @@ class Parties:
         return Wait(
             party=row.name,
             at=at,
-            reason=f"{row.name} {what} after it failed{why}: asked again at {timestamps.to_text(at)}; sooner with "
-            f"adw breakers reset {row.name} and adw resume {adw_id}",
+            reason=f"{row.name} {what} after it failed{why}; sooner with adw breakers reset {row.name} and adw resume"
+            f" {adw_id}",
         )
 
 
