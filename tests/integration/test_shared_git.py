@@ -146,6 +146,18 @@ def test_a_repository_inside_that_is_gone_is_taken_out(lab, tree):
 # --- commits and files -----------------------------------------------------------------------------------------
 
 
+def test_what_aider_keeps_for_itself_is_no_part_of_the_work(lab, tree):
+    (tree / ".aider.tags.cache.v4").mkdir()
+    (tree / ".aider.tags.cache.v4" / "cache.db").write_bytes(b"x")
+    assert lab.workplace.status(tree) == ()
+    assert lab.workplace.commit_all(tree, "work") is None
+    (tree / ".aider.notes").write_text("mine")
+
+    assert lab.workplace.status(tree) == (".aider.notes",)
+    assert lab.workplace.commit_all(tree, "work") is not None
+    assert git(tree, "ls-tree", "-r", "--name-only", "HEAD").count(".aider") == 1
+
+
 def test_every_commit_is_told_with_all_that_others_read(lab, tree):
     base = git(tree, "rev-parse", "HEAD")
     (tree / "a.txt").write_text("passing\n")

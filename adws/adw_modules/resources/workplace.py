@@ -21,7 +21,13 @@ from adws.adw_modules.resources.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answ
 #: What adw writes into every worktree: which ports are its own.
 PORTS_FILE = ".ports.env"
 #: With a wildcard: git takes a plain name that is ignored for a mistake, even where it is left out.
-_ALL_BUT_OURS = (".", f":(top,exclude,glob){PORTS_FILE[:-1]}[{PORTS_FILE[-1]}]")
+_ALL_BUT_OURS = (
+    ".",
+    f":(top,exclude,glob){PORTS_FILE[:-1]}[{PORTS_FILE[-1]}]",
+    ":(top,exclude,glob).aider.tags.cache.*/**",
+)
+#: Where aider keeps what it knows of a repository: in the worktree, and no part of the work.
+_AIDER_CACHE = ".aider.tags.cache."
 #: A repository inside the worktree has its own configuration, which anybody may have written: git is not run in it.
 _SUBMODULES = "--ignore-submodules=dirty"
 #: The mode of a commit of another repository.
@@ -44,7 +50,7 @@ class WorkplaceGit:
         said = self._git(path, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", _SUBMODULES)
         names = (part[_MARKS:] for part in said.parts)
 
-        return tuple(name for name in names if name != PORTS_FILE)
+        return tuple(name for name in names if name != PORTS_FILE and not name.startswith(_AIDER_CACHE))
 
     def commit_all(self, path: Path, message: str) -> str | None:
         """Commit everything and return the commit, None when there was nothing to commit."""
