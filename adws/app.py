@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.trigger import Deliveries
     from adws.adw_modules.workflows import Workflows
     from adws.app_agents import AgentRoom
+    from adws.app_cron import CronRoom
     from adws.app_resources import GitRoom
     from adws.app_tidy import TidyRoom
     from adws.app_work import WorkRoom
@@ -102,24 +103,10 @@ class App:
 
     def close(self) -> None:
         """Bring the database copy up and let go of what was opened."""
-        work = self.__dict__.pop("work", None)
-        if work is not None:
-            work.close()
-        ports = self.__dict__.pop("ports", None)
-        if ports is not None:
-            ports.close()
-        projection = self.__dict__.pop("projection", None)
-        if projection is not None:
-            projection.close()
-        reconstruction = self.__dict__.pop("reconstruction", None)
-        if reconstruction is not None:
-            reconstruction.close()
-        database = self.__dict__.pop("database", None)
-        if database is not None:
-            database.close()
-        forge = self.__dict__.pop("forge", None)
-        if forge is not None:
-            forge.close()
+        for name in ("cron", "work", "ports", "projection", "reconstruction", "database", "forge"):
+            part = self.__dict__.pop(name, None)  # only what somebody asked for
+            if part is not None:
+                part.close()
 
     # --- documents ---------------------------------------------------------------------------------------------
 
@@ -421,6 +408,13 @@ class App:
         from adws.app_work import WorkRoom
 
         return WorkRoom(self)
+
+    @cached_property
+    def cron(self) -> CronRoom:
+        """What is done on a schedule, and what people are told."""
+        from adws.app_cron import CronRoom
+
+        return CronRoom(self)
 
     # --- undoing -----------------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ def worker(
                 recover_seconds=app.settings.recover_seconds,
                 ttl_seconds=app.settings.lease_ttl_seconds,
             ),
-            on_end=_say_end,
+            on_end=lambda end: _say_end(app, end),
         )
         asked = _listen(made)
         if not once:
@@ -95,7 +95,8 @@ def _listen(made: Worker) -> list[int]:
     return asked
 
 
-def _say_end(end: WorkEnd) -> None:
+def _say_end(app: App, end: WorkEnd) -> None:
+    app.cron.poke()
     said = describe(end.outcome) if end.outcome is not None else end.message
     output.say(f"{end.run.adw_id} {said}" if end.run is not None else f"a run was lost: {said}")
 
