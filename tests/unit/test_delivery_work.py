@@ -11,6 +11,7 @@ from adws.adw_modules.command_rules import Access
 from adws.adw_modules.coordination.delivery_work import MAX_SECONDS, MAX_TRIES
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.errors import ForgeBusy, ForgeRefused, ForgeUnavailable
+from adws.adw_modules.forge import NewPullRequest
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import NewRun, RunState
 from adws.adw_modules.trigger import Actor
@@ -303,6 +304,7 @@ def test_a_refusal_is_said_once_politely_and_without_what_starts_a_workflow(lab)
         lab.work()
 
     said = only_comment(lab)
+    assert lab.forge.calls == ["create_comment"]
     assert [lab.row(guid).status for guid in guids] == ["refused"] * 3
     assert said.startswith("[ADW-AGENTS] Sorry, nothing was done: that needs the permission write")
     assert "@" not in said
@@ -586,6 +588,38 @@ def test_a_delivery_is_replayed_once_more_on_request(lab):
 
     assert lab.home.state() == "planning"
     assert (lab.row(guid).status, len(lab.comments())) == ("done", 1)
+    assert lab.forge.calls == ["create_comment"], "the same was said before"
+
+
+def test_an_answer_that_is_another_now_changes_the_comment_that_is_there(lab):
+    lab.stand("PAUSED")
+    guid = lab.deliver(lab.command("status"))
+    lab.work()
+    lab.home.control.abandon(ADW_ID, by="bob")
+
+    lab.deliveries.again(guid, run_id_of="dddddddd", asked_by="bob")
+    lab.work()
+
+    assert "**abandoned**" in only_comment(lab)
+    assert lab.forge.calls == ["create_comment", "edit_comment"]
+
+
+def test_of_two_answers_that_were_posted_at_once_the_first_stays(lab):
+    """
+    A worker that was taken for dead may post its answer at the same moment.
+    """
+    lab.stand("PAUSED")
+    post = lab.forge.create_comment
+
+    def posted_twice(number, body):
+        post(number, body)
+        return post(number, body)
+
+    lab.forge.create_comment = posted_twice
+    lab.carry_out(lab.command("status"))
+
+    [comment] = lab.comments()
+    assert comment.comment_id == 1
 
 
 def test_a_start_that_is_replayed_starts_nothing_new(lab):
@@ -670,6 +704,19 @@ def test_a_pull_request_of_others_is_left_alone(lab):
     site.pulls[number] = replace(site.pulls[number], body="no marker", state="closed")
 
     row = lab.carry_out(lab.command("abandon", cause="pull_request", number=number, answers=False))
+
+    assert (row.status, lab.home.state()) == ("refused", "paused")
+
+
+def test_a_marker_that_was_copied_into_another_pull_request_means_nothing(lab):
+    lab.stand("PAUSED")
+    number = lab.put_up()
+    body = lab.forge.pull_request(number).body
+    lab.forge.push("copied")
+    copied = lab.forge.create_pull_request(NewPullRequest(title="t", body=body, head="copied", base="main")).number
+    lab.forge.close_pull_request(copied)
+
+    row = lab.carry_out(lab.command("abandon", cause="pull_request", number=copied, answers=False))
 
     assert (row.status, lab.home.state()) == ("refused", "paused")
 
