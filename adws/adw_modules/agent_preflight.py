@@ -14,7 +14,7 @@ from pathlib import Path
 from adws.adw_modules.agent import AgentProfile
 from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.interfaces_engine import Order
+from adws.adw_modules.interfaces_engine import NoOrders
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.process_run import CommandLine, ProcessEnd, find_program, run_process
@@ -147,21 +147,10 @@ class AgentPreflight:
                 ),
                 clock=self._parts.clock,
                 processes=self._parts.processes,
-                orders=_NoOrders(),
+                orders=NoOrders(),
                 record=lambda _record: None,
                 redactor=self._parts.redactor,
             )
-
-
-class _NoOrders:
-    """Nobody orders anything: the question is over soon."""
-
-    def current(self) -> Order | None:
-        return None
-
-    def wait(self, seconds: float) -> Order | None:
-        del seconds
-        return None
 
 
 def variables_of(profile: AgentProfile, env: Mapping[str, str]) -> tuple[str, ...]:

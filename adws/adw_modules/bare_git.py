@@ -15,7 +15,7 @@ from pathlib import Path
 
 from adws.adw_modules.errors import GitError
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.interfaces_engine import Order
+from adws.adw_modules.interfaces_engine import NoOrders
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.process_run import CommandLine, run_process
 from adws.adw_modules.redaction import Redactor
@@ -40,16 +40,6 @@ class _Answer:
     code: int | None
     lines: tuple[str, ...]  #: of standard output
     tail: str
-
-
-class _NoOrders:
-    """A git command is short and has its own time limit: nothing else ends it."""
-
-    def current(self) -> Order | None:
-        return None
-
-    def wait(self, seconds: float) -> Order | None:  # noqa: ARG002 - part of the protocol
-        return None
 
 
 class BareRepository:
@@ -126,7 +116,7 @@ class BareRepository:
             command,
             clock=self._clock,
             processes=self._processes,
-            orders=_NoOrders(),
+            orders=NoOrders(),
             record=lambda _record: None,  # it ends by itself within its time limit
             redactor=self._redactor,
             on_line=keep,

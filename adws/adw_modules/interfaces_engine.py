@@ -47,6 +47,19 @@ class Orders(Protocol):
         """Wait for an order, at most that long."""
 
 
+class NoOrders:
+    """Nobody orders anything: what is done is short, or has its own limit."""
+
+    def current(self) -> Order | None:
+        """Return None."""
+        return None
+
+    def wait(self, seconds: float) -> Order | None:
+        """Return None, without waiting."""
+        del seconds
+        return None
+
+
 # --- runners ---------------------------------------------------------------------------------------------------
 
 

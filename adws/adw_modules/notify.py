@@ -18,7 +18,7 @@ from adws.adw_modules import forge_texts
 from adws.adw_modules.errors import ForgeError, NotifyFailed, RunFailed
 from adws.adw_modules.forge_texts import Marker
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.interfaces_engine import Order
+from adws.adw_modules.interfaces_engine import NoOrders
 from adws.adw_modules.interfaces_schedule import NotificationRow
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.process_run import CommandLine, run_process
@@ -40,19 +40,6 @@ class Channel(Protocol):
 
     def send(self, row: NotificationRow) -> None:
         """Tell it; raise NotifyFailed."""
-
-
-class _NoOrders:
-    """Nobody orders anything."""
-
-    def current(self) -> Order | None:
-        """Return that nothing is ordered."""
-        return None
-
-    def wait(self, seconds: float) -> Order | None:
-        """Return that nothing is ordered."""
-        del seconds
-        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +69,7 @@ class CommandChannel:
                 command,
                 clock=self.clock,
                 processes=self.processes,
-                orders=_NoOrders(),
+                orders=NoOrders(),
                 record=lambda _record: None,
                 redactor=self.redactor,
             )

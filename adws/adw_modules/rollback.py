@@ -31,7 +31,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Owned, Ownership, Requests
-from adws.adw_modules.interfaces_engine import Order, RunQueue
+from adws.adw_modules.interfaces_engine import NoOrders, RunQueue
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.retry_handler import Retry, RetryPolicy, decide
 from adws.adw_modules.rollback_forge import refuse_merged
@@ -117,17 +117,6 @@ class RollbackReport:
         }
 
 
-class _NoOrders:
-    """Nobody orders anything while a workflow is rolled back."""
-
-    def current(self) -> Order | None:
-        return None
-
-    def wait(self, seconds: float) -> Order | None:
-        del seconds
-        return None
-
-
 class Rollbacks:
     """Rolls workflows back."""
 
@@ -166,7 +155,7 @@ class Rollbacks:
     def _made(self, owned: Owned, wishes: Wishes) -> RollbackReport:
         parts = self._parts
         with parts.keep(owned, owned.run), parts.engine.log_of(owned.lease.adw_id):
-            session = WorkSession(parts.engine, owned, _NoOrders())
+            session = WorkSession(parts.engine, owned, NoOrders())
             if session.document.current_state == WorkflowState.ROLLED_BACK.value:
                 self._stop_work(session, owned.run)
                 return _report(session.document, rollback_rules.recorded_steps(session.document))

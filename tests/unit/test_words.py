@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from adws.adw_modules import ambient, errors, events, ids, timestamps
 from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces_engine import NoOrders
 
 BAD_IDS = [
     "",
@@ -225,3 +226,9 @@ def test_parts_are_built_once_and_can_be_replaced_for_a_while(no_factory):
         assert ambient.parts() == "others"
     assert ambient.parts() == "parts 1"
     assert built == [1]
+
+
+def test_where_nobody_orders_anything_nobody_waits_for_orders():
+    orders = NoOrders()
+
+    assert (orders.current(), orders.wait(1e9)) == (None, None)

@@ -20,7 +20,7 @@ from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
 from adws.adw_modules.errors import UsageError, WorkflowBusy
 from adws.adw_modules.interfaces import Ownership, Request, Requests
-from adws.adw_modules.interfaces_engine import Order, RunQueue
+from adws.adw_modules.interfaces_engine import NoOrders, RunQueue
 from adws.adw_modules.outcome import Outcome
 from adws.adw_modules.resume_rules import ResumePlan
 from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, ROLLBACK, NewRun, Run, RunState
@@ -50,17 +50,6 @@ class Applied:
     state: str  #: of the workflow, now
     message: str
     run: Run | None = None  #: the one that goes on with it
-
-
-class NoOrders:
-    """Nobody orders anything while a change is made."""
-
-    def current(self) -> Order | None:
-        return None
-
-    def wait(self, seconds: float) -> Order | None:
-        del seconds
-        return None
 
 
 class Control:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import attempt_rules, command_rules, effect_rules
 from adws.adw_modules.command_rules import Mark
-from adws.adw_modules.coordination.control import NoOrders
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
 from adws.adw_modules.engine.ledger import Ledger
 from adws.adw_modules.interfaces import Owned, Ownership
+from adws.adw_modules.interfaces_engine import NoOrders
 from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
 from adws.adw_modules.state_table import PARKED_STATES
 

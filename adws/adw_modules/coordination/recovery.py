@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from adws.adw_modules.coordination.control import NoOrders
 from adws.adw_modules.coordination.keeper import Keeper
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
 from adws.adw_modules.errors import AdwError, DatabaseError, StateNotFound, WorkflowBusy
@@ -27,7 +26,7 @@ from adws.adw_modules.interfaces import (
     StateStore,
     WorkflowSummary,
 )
-from adws.adw_modules.interfaces_engine import RunQueue
+from adws.adw_modules.interfaces_engine import NoOrders, RunQueue
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.recovery_rules import Action, Claim, Evidence, RecoveryStep, plan_recovery
