@@ -46,9 +46,10 @@ class DeliveryQueue(Generic[_Item, _Answer]):
         """Return the answer to *item*."""
         if len(self._waiting) >= MOST_WAITING:
             return _FULL
-        answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[_Answer] = loop.create_future()
         self._waiting.append((item, answer))
-        self._go_on()
+        loop.call_soon(self._go_on)  # soon, not now: those that arrived with it come along
 
         return await answer
 

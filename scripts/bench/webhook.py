@@ -146,8 +146,8 @@ async def post(app: Asgi, body: bytes, headers: list[tuple[bytes, bytes]]) -> No
         raise SystemExit(f"a delivery was answered with {status}")
 
 
-async def round_of(app: Asgi, numbers: range, clients: int) -> tuple[float, list[float]]:
-    """Deliver *numbers*, so many at a time; return the seconds of all, and of each."""
+async def round_of(app: Asgi, numbers: range, clients: int) -> tuple[float, float, list[float]]:
+    """Deliver *numbers*, so many at a time; return the seconds of all, of the processor, and of each."""
     waiting = [delivery(number) for number in numbers]
     times: list[float] = []
 
@@ -158,10 +158,10 @@ async def round_of(app: Asgi, numbers: range, clients: int) -> tuple[float, list
             await post(app, body, headers)
             times.append(time.perf_counter() - began)
 
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     await asyncio.gather(*(client() for _ in range(clients)))
 
-    return time.perf_counter() - began, times
+    return time.perf_counter() - began, time.process_time() - worked, times
 
 
 async def compare(ours: Asgi, theirs: Asgi, *, rounds: int, requests: int, clients: int) -> bool:
@@ -170,17 +170,19 @@ async def compare(ours: Asgi, theirs: Asgi, *, rounds: int, requests: int, clien
         await round_of(app, range(10_000_000, 10_000_000 + WARM_UP), clients)
     rates: dict[str, list[float]] = {"ours": [], "bare": []}
     times: dict[str, list[float]] = {"ours": [], "bare": []}
+    work: dict[str, float] = {"ours": 0.0, "bare": 0.0}
     for number in range(rounds):
         numbers = range(number * requests, (number + 1) * requests)
         turns = [("ours", ours), ("bare", theirs)]
         for name, app in turns if number % 2 else turns[::-1]:
-            seconds, each = await round_of(app, numbers, clients)
+            seconds, worked, each = await round_of(app, numbers, clients)
+            work[name] += worked
             rates[name].append(requests / seconds)
             times[name] += each
     for name, each in times.items():
         print(
             f"{name}: {statistics.median(rates[name]):.0f}/s, median {statistics.median(each) * 1000:.2f} ms, "
-            f"p99 {_p99(each) * 1000:.2f} ms"
+            f"p99 {_p99(each) * 1000:.2f} ms, {work[name] / len(each) * 1000:.2f} ms of processor time each"
         )
     rate = statistics.median(a / b for a, b in zip(rates["ours"], rates["bare"], strict=True))
     p99 = _p99(times["ours"]) / _p99(times["bare"])

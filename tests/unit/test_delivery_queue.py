@@ -42,7 +42,10 @@ def queue(store):
 
 async def put_all(queue, store, count: int) -> list:
     """Put so many at once; nothing is stored before all of them wait."""
-    putting = [asyncio.ensure_future(queue.put(number)) for number in range(count)]
+    putting = [asyncio.ensure_future(queue.put(0))]
+    while not store.batches:  # noqa: ASYNC110 - the store works in a thread, which has no asyncio.Event
+        await asyncio.sleep(0)
+    putting += [asyncio.ensure_future(queue.put(number)) for number in range(1, count)]
     for _ in range(5):
         await asyncio.sleep(0)  # each comes to where it waits
     store.go.set()
@@ -54,6 +57,15 @@ def test_those_that_come_while_others_are_stored_go_together_next(queue, store):
 
     assert answers == [f"answer {number}" for number in range(10)]
     assert store.batches == [[0], list(range(1, 10))]
+
+
+def test_those_that_arrive_together_are_stored_together(queue, store):
+    async def scenario():
+        store.go.set()
+        return await asyncio.gather(*(queue.put(number) for number in range(5)))
+
+    assert asyncio.run(scenario()) == [f"answer {number}" for number in range(5)]
+    assert store.batches == [[0, 1, 2, 3, 4]]
 
 
 def test_one_alone_does_not_wait_for_others(queue, store):
