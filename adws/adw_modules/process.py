@@ -132,9 +132,13 @@ class SystemProcesses:
 
     def children(self, pid: int) -> set[int]:
         """Return the pids of the present children of *pid*; nothing where the kernel does not list them."""
-        lists = (self._root / str(pid) / "task").glob("*/children")
+        tasks = self._root / str(pid) / "task"
+        try:  # it may be gone between any two looks, so the first one is the reading itself
+            threads = os.listdir(tasks)  # noqa: PTH208 - names are enough
+        except OSError:
+            return set()
 
-        return {int(child) for path in lists for child in _read(path).split()}
+        return {int(child) for thread in threads for child in _read(tasks / thread / "children").split()}
 
     def has_variable(self, pid: int, name: str, value: str) -> bool:
         """Say whether *pid* was started with the environment variable *name* set to *value*."""

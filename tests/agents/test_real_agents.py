@@ -107,7 +107,7 @@ def test_an_agent_plans_and_builds_and_what_it_used_is_known(world):
     document, attempt = world.document, world.build.attempts[0]
     profile = agents.profile(world.name)
     assert document.current_state == "completed", [one.error for record in document.phases for one in record.attempts]
-    assert len(world.lab.subjects(document.branch_name)) == 2
+    assert len(world.lab.subjects(document.branch_name)) >= 2  # aider makes some of its own
     assert files_of(world) == {"stub.txt"}, "nothing but the work is committed"
     assert attempt.agent["name"] == world.name
     assert bool(attempt.agent["session_id"]) is profile.capabilities.resumes

@@ -225,3 +225,18 @@ def test_the_start_time_is_found_whatever_the_command_is_called(proc, command):
 
 def test_no_record_is_unknown(system):
     assert system.verdict(None) is Verdict.UNKNOWN
+
+
+def test_children_of_a_process_that_ends_while_it_is_looked_at_are_none(system, monkeypatch):
+    """
+    Its directory was there a moment ago: the next look raises, and that is no failure of the attempt.
+    """
+
+    def gone(*_args):
+        raise ProcessLookupError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", gone)
+        patch.setattr(os, "scandir", gone)
+
+        assert system.children(os.getpid()) == set()
