@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -38,7 +38,7 @@ class EventFilter(PageOf):
 class DeliveryFilter(PageOf):
     """Which deliveries to list."""
 
-    verdict: list[str] = Field(default=[], max_length=3)
+    verdict: list[Literal["run", "command", "ignored"]] = Field(default=[], max_length=3)
 
 
 @router.get("/runs", operation_id="list_runs")

@@ -191,6 +191,7 @@ def test_lists_can_be_narrowed(lab):
         ("events", {}),
         ("events", {"adw_id": "../etc"}),
         ("deliveries", {"cursor": "made-up"}),
+        ("deliveries", {"verdict": "nonsense"}),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused_not_guessed(lab, path, params):
