@@ -84,6 +84,7 @@ def test_what_is_being_worked_on_and_whose_worker_is_gone(adw, home):
     gone = explained(adw, adw_id)
     assert "but whoever worked on it is gone: its owner cli " in gone
     assert gone.endswith(f" Type: adw recover, or adw resume {adw_id}.\n")
+    cli_lab.let_go(home)  # its command goes on without a worker, and would for ever
 
 
 def test_what_waits_for_a_retry_says_until_when_and_why(adw, home):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import random
@@ -62,11 +63,17 @@ SAVED, OTHER_ADW_ERROR, UNEXPECTED = 0, 20, 99
 
 def open_home(home: Path, store: str) -> wiring.App:
     """Open *home* as the command line would, with the given store."""
+    return wiring.open_app(settings_of(home, store))
+
+
+@functools.cache  # a third of the time of a writer that is killed after its first step, and no part of what is broken
+def settings_of(home: Path, store: str) -> config.Settings:
+    """Return the settings of *home*, read before the first fork."""
     env = {"ADW_HOME": str(home), "ADW_STORE": store}
     if os.environ.get("ADW_DATABASE_URL"):
         env["ADW_DATABASE_URL"] = os.environ["ADW_DATABASE_URL"]
 
-    return wiring.open_app(config.load(env=env, cwd=home))
+    return config.load(env=env, cwd=home)
 
 
 def make_workflow(home: Path, store: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.resources.git import GitCommands
 from adws.adw_modules.resources.repository import RepositoryGit
 from adws.adw_modules.resources.workplace import WorkplaceGit
+from tests import templates
 
 
 def git(cwd: Path, *args: str) -> str:
@@ -56,21 +56,12 @@ def make_lab(place: Path) -> Lab:
     """Return a lab below *place*; the main checkout has work in progress, staged and not."""
     place = place.resolve()
     # Beside the folders of other tests: made by the first of them, and gone with all of them.
-    template = place.parent / "git-lab-template"
-    if not template.exists():
-        _make_repositories(template)
-    shutil.copytree(template, place, symlinks=True, dirs_exist_ok=True)
-    remote, main = place / "remote.git", place / "main"
-    for clone in (main, place / "seed"):
-        config = clone / ".git" / "config"
-        config.write_text(config.read_text().replace(f"file://{template}/", f"file://{place}/"))
-    git(main, "status")  # the index knows files by inode and time, and these are new
+    templates.copy_repositories(place.parent / "git-lab", place, _make_repositories)
 
-    return hands_on(main, remote)
+    return hands_on(place / "main", place / "remote.git")
 
 
 def _make_repositories(place: Path) -> None:
-    place.mkdir()
     remote, main, seed = place / "remote.git", place / "main", place / "seed"
     git(place, "init", "-q", "--bare", "--initial-branch=main", str(remote))
     git(place, "clone", "-q", f"file://{remote}", str(seed))
@@ -84,8 +75,6 @@ def _make_repositories(place: Path) -> None:
     (main / "app.py").write_text("print('in progress')\n")
     (main / "staged.txt").write_text("staged\n")
     git(main, "add", "staged.txt")
-    for sample in place.glob("**/hooks/*.sample"):
-        sample.unlink()
 
 
 def hands_on(main: Path, remote: Path | None = None) -> Lab:

@@ -47,23 +47,12 @@ class TidyHome:
         """*database* is the URL of one that is not the file in the home."""
         self.path = path
         self._env = {"ADW_DATABASE_URL": database} if database else {}
-        path.mkdir(parents=True)
-        templates.prepare_home(path)
-        git(path, "init", "-q", "-b", "main")
-        (path / ".gitignore").write_text("state/\ntrees/\nforge/\n")
-        (path / "adw.toml").write_text(f'[state]\nstore = "{store}"\n[forge]\nkind = "local"\ndir = "forge"\n')
-        (path / "greet.py").write_text("def greet():\n    pass\n")
-        git(path, "add", ".")
-        git(path, "commit", "-q", "-m", "Begin")
-        with self.open() as app:
-            app.forge.prepare("main")
-            git(path, "remote", "add", "origin", app.forge.remote_url())
-            git(path, "push", "-q", "origin", "main")
+        # Beside the folders of other tests: made by the first of them, and gone with all of them.
+        templates.copy_repositories(path.parent.parent / f"tidy-{store}", path, lambda place: _make_home(place, store))
 
     @contextmanager
     def open(self):
-        settings = config.load(env=self._env, cwd=self.path, overrides={"home": str(self.path)})
-        with open_app(settings) as app:
+        with _opened(self.path, self._env) as app:
             yield app
 
     @property
@@ -144,6 +133,24 @@ class TidyHome:
             draft = Draft(owned.document, WorkflowStateMachine.of(owned.document, now=app.clock.now), now=app.clock.now)
             draft.move(WorkflowState(name))
             owned.save(draft.finished(), events=draft.events)
+
+
+def _opened(path: Path, env: dict[str, str]) -> App:
+    return open_app(config.load(env=env, cwd=path, overrides={"home": str(path)}))
+
+
+def _make_home(path: Path, store: str) -> None:
+    templates.prepare_home(path)
+    git(path, "init", "-q", "-b", "main")
+    (path / ".gitignore").write_text("state/\ntrees/\nforge/\n")
+    (path / "adw.toml").write_text(f'[state]\nstore = "{store}"\n[forge]\nkind = "local"\ndir = "forge"\n')
+    (path / "greet.py").write_text("def greet():\n    pass\n")
+    git(path, "add", ".")
+    git(path, "commit", "-q", "-m", "Begin")
+    with _opened(path, {}) as app:
+        app.forge.prepare("main")
+        git(path, "remote", "add", "origin", app.forge.remote_url())
+    git(path, "push", "-q", "origin", "main")
 
 
 def branch_of(adw_id: str, number: int) -> str:

@@ -104,21 +104,26 @@ class WorkLab:
 
 def make_work_lab(place: Path, **env: str) -> WorkLab:
     """Return a home below *place* whose main checkout has work in progress."""
-    home = place.resolve() / "home"
-    home.mkdir(parents=True)
+    place = place.resolve()
+    # Beside the folders of other tests: made by the first of them, and gone with all of them.
+    templates.copy_repositories(place.parent / "work-lab", place, _make_home)
+    home = place / "home"
+
+    return WorkLab(home=home, remote=Path(git(home, "remote", "get-url", "origin")), env=dict(env))
+
+
+def _make_home(place: Path) -> None:
+    home = place / "home"
+    home.mkdir()
     templates.prepare_home(home)
-    lab = WorkLab(home=home, remote=home / "state" / "forge" / "remote.git", env=dict(env))
     git(home, "init", "-q", "--initial-branch=main")
     (home / "app.py").write_text("print('one')\n")
     (home / ".gitignore").write_text(".env\n.ports.env\nstate/\ntrees/\n")
     git(home, "add", "-A")
     git(home, "commit", "-q", "-m", "Begin")
-    with lab.open() as app:
-        lab.remote = Path(app.forge.remote_url())
-    git(home, "remote", "add", "origin", str(lab.remote))
+    with WorkLab(home=home, remote=home).open() as app:
+        git(home, "remote", "add", "origin", app.forge.remote_url())
     git(home, "push", "-q", "origin", "main")
     (home / "app.py").write_text("print('in progress')\n")
     (home / "staged.txt").write_text("staged\n")
     git(home, "add", "staged.txt")
-
-    return lab
