@@ -379,7 +379,7 @@ def bind_the_own_port():
 @trick("process")
 def fill_the_output():
     line = json.dumps({"type": "noise", "text": "x" * 100_000}) + "\n"
-    for _ in range(500):
+    for _ in range(60):
         sys.stdout.write(line)
     sys.stdout.flush()
 

@@ -29,7 +29,7 @@ SECRETS = {
     "netrc": "ghp_Zz9yXx8wVv7uTt6sRr5qPp4oNn3mLl2kJj1i",
     "dotenv": "ghp_Qw1eRt2yUi3oPa4sDf5gHj6kLz7xCv8bNm9Q",
 }
-#: What is kept of the output, of which the agent makes 50 MB.
+#: What is kept of the output, of which the agent makes 6 MB.
 MAX_OUTPUT = 1_000_000
 ALL = "read,work,outside,state,process,refs,git"
 #: One trick of the agent -> what of the shared git directory is named for it.
