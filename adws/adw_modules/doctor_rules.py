@@ -44,7 +44,7 @@ DECISIONS: Mapping[str, str] = {
 }
 
 #: The network, a provider or the machine: nothing that another model or another plan would help against.
-_NOT_THE_WORK = frozenset(
+NOT_THE_WORK = frozenset(
     {"rate_limited", "quota_window", "overloaded", "server", "network", "busy", "conflict", "database", "killed"}
     | {"disk", "port", "memory", "descriptors"}
 )
@@ -109,7 +109,7 @@ def no_answer(by: str, problem: BaseException | str) -> Consultation:
 def may_ask(document: WorkflowDocument, record: PhaseRecord, trouble: Trouble) -> bool:
     """Say whether the doctor is asked about a failed attempt: attempts and calls are left, and it may help."""
     facts = trouble.facts
-    if facts is None or trouble.is_parked or facts.klass in _NOT_THE_WORK or is_exhausted(record):
+    if facts is None or trouble.is_parked or facts.klass in NOT_THE_WORK or is_exhausted(record):
         return False
     if len(record.doctor) >= MAX_CALLS_PER_PHASE or document.doctor_calls >= MAX_CALLS:
         return False

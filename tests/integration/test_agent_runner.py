@@ -395,7 +395,7 @@ def test_a_conversation_goes_on(world, status):
     [call] = world.agent.calls
     assert f"--resume={SESSION}" in call["argv"]
     assert "This goes on with our conversation" in call["prompt"]
-    assert "took too long" in call["prompt"]
+    assert ("took too long" in call["prompt"]) is (status == "failed")
     assert "Title: Fix it" in call["prompt"]
     assert (world.known["is_resumed"], world.known["session_id"]) == (True, SESSION)
 
@@ -418,6 +418,29 @@ def test_a_fresh_conversation_is_begun_where_the_old_one_is_of_no_use(world, bef
     assert not [item for item in call["argv"] if item.startswith("--resume")]
     assert "in a conversation that cannot be gone on with" in call["prompt"]
     assert world.known["session_id"] != SESSION
+
+
+@pytest.mark.parametrize(
+    ("status", "klass", "is_told"),
+    [
+        ("failed", "gate", True),
+        ("failed", "no_effect", True),
+        ("failed", "timeout", True),
+        ("failed", "overloaded", False),
+        ("failed", "auth", False),
+        ("failed", "budget", False),
+        ("parked", "quota_window", False),
+        ("interrupted", "", False),
+    ],
+)
+def test_an_agent_is_warned_of_what_it_could_do_otherwise_and_of_nothing_else(world, status, klass, is_told):
+    world.after({"status": status, "error": {"klass": klass, "message": "it went wrong"}})
+
+    world.run({"answer": "Done."})
+
+    prompt = world.agent.calls[-1]["prompt"]
+    assert ("it went wrong" in prompt) is is_told
+    assert "look at git status" in prompt
 
 
 def test_a_conversation_that_the_agent_does_not_know_is_handed_over_once(world):

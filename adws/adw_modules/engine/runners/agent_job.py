@@ -19,6 +19,8 @@ from adws.adw_modules.agent_sessions import Conversation
 from adws.adw_modules.agents import reset_times
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.cost_rules import BudgetWatch
+from adws.adw_modules.doctor_rules import NOT_THE_WORK
+from adws.adw_modules.engine.parties import PERSON_CLASSES
 from adws.adw_modules.engine.runners.agent_result import AgentFolder, first_line
 from adws.adw_modules.errors import StateError
 from adws.adw_modules.failed_run import FailedRun
@@ -31,10 +33,12 @@ from adws.adw_modules.prompt_text import Situation
 from adws.adw_modules.workflow import PhaseSpec
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import PhaseRecord
+    from adws.adw_modules.document import AttemptRecord, PhaseRecord
 
 #: Most bytes of a rules file that are read for its hash.
 MAX_RULES_BYTES = 1 << 20
+#: How attempts end that had no end of their own.
+_CUT_OFF = frozenset({"interrupted", "suspended", "parked"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,9 +154,16 @@ def situation_of(job: Job, known: Conversation | None) -> Situation:
         is_handed_over=known is None and agent_sessions.had_session(job.record),
         attempt=job.context.attempt_number,
         ended=before.status if before else "",
-        trouble=str(error.get("message") or ""),
+        trouble=str(error.get("message") or "") if before is not None and _is_about_work(before) else "",
         last_words=str(report.get("summary") or ""),
     )
+
+
+def _is_about_work(before: AttemptRecord) -> bool:
+    """Say whether what ended an attempt is something that the agent could do otherwise."""
+    klass = str((before.error or {}).get("klass") or "")
+
+    return before.status not in _CUT_OFF and klass not in {*NOT_THE_WORK, *PERSON_CLASSES, "budget"}
 
 
 def rules_of(profile: AgentProfile, cwd: Path) -> JsonObject:
