@@ -183,6 +183,15 @@ def standing_of(document: WorkflowDocument) -> Standing:
     return _S[state.name]
 
 
+def why_no_second(holder: str, document: WorkflowDocument | None) -> str:
+    """Return why an issue of workflow *holder* gets no other; *document* is its own, None before it has one."""
+    standing = _S.ACTIVE if document is None else standing_of(document)
+    if standing in {_S.WAITING, _S.PAUSED, _S.FAILED}:
+        return f"`{holder}` has this issue already and is {standing.value}: let it go on, or abandon it first"
+
+    return f"`{holder}` is at work on this issue already, and one workflow at a time has an issue"
+
+
 def meaning(kind: str, standing: Standing, *, adw_id: str, text: str = "") -> Action | No:
     """Return what the command *kind* means for workflow *adw_id*, or why it means nothing there."""
     action = MEANINGS[kind].get(standing)

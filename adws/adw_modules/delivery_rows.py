@@ -92,6 +92,19 @@ def check_finish(status: str, adw_id: str) -> None:
         check_adw_id(adw_id)
 
 
+def finished_id(row: DeliveryRow, status: str, adw_id: str) -> str:
+    """Return the workflow that *row* names when it ends; the one it was to start, unless that was for nothing."""
+    if not adw_id and row.verdict == "command" and status == "refused":
+        return ""
+
+    return adw_id or row.adw_id
+
+
+def meant_id(row: DeliveryRow) -> str:
+    """Return the workflow that *row* started or meant, "" while that is not known: a worker finds it."""
+    return "" if row.verdict == "command" and row.status == "received" else row.adw_id
+
+
 def check_again(row: DeliveryRow, request: JsonObject, instead: NewDelivery | None, adw_id: str) -> Wanted:
     """Return what the delivery *row* is to ask for when it is done again; raise UsageError when that is nothing."""
     verdict, reason, wanted = row.verdict, row.reason, request
@@ -100,7 +113,11 @@ def check_again(row: DeliveryRow, request: JsonObject, instead: NewDelivery | No
     if verdict == "ignored":
         raise UsageError(f"delivery {row.guid} asks for nothing: {reason}")
 
-    return Wanted(verdict=verdict, reason=reason, request=wanted, adw_id=check_adw_id(row.adw_id or adw_id))
+    # What was refused has started nothing, and its row names whoever was in the way.
+    chosen = (adw_id or row.adw_id) if row.status == "refused" else (row.adw_id or adw_id)
+    named = str(wanted.get("adw_id") or "")
+
+    return Wanted(verdict=verdict, reason=reason, request=wanted, adw_id=check_adw_id(named or chosen))
 
 
 def check_limit(limit: int) -> int:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 
 from adws import app_forge
-from adws.adw_modules import ambient
+from adws.adw_modules import ambient, command_rules
 from adws.adw_modules.coordination.answers import Answers
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.document import FrozenIssue
-from adws.adw_modules.errors import IssueLocked, NotTheLockOwner, OwnershipError, StateNotFound, UsageError
+from adws.adw_modules.errors import IssueLocked, NotTheLockOwner, OwnershipError, StateError, StateNotFound, UsageError
 from adws.adw_modules.forge_effects import frozen_issue
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.locks import check_issue_number
@@ -85,14 +85,18 @@ def _say_no(app: App, number: int, why: OwnershipError) -> None:
         return
     key = app_forge.key_of(app.settings, clock=app.clock)
     answers = Answers(app.forge, key=key, scrub=app.redactor.redact_text)
-    answers.say(number, _sentence(why), delivery=f"trigger {number} {_holder(why)}")
+    answers.say(number, _sentence(app, why), delivery=f"trigger {number} {_holder(why)}")
 
 
-def _sentence(why: OwnershipError) -> str:
-    if isinstance(why, IssueLocked):
-        return f"`{why.holder}` is at work on this issue already, and one workflow at a time has an issue."
+def _sentence(app: App, why: OwnershipError) -> str:
+    if not isinstance(why, IssueLocked):
+        return f"Nothing was done: {why}."
+    try:
+        holder = app.store.load(why.holder).document
+    except StateError:
+        holder = None  # it is being made, or cannot be read
 
-    return f"Nothing was done: {why}."
+    return f"{command_rules.why_no_second(why.holder, holder)}."
 
 
 def _holder(why: OwnershipError) -> str:

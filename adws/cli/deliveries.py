@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adws.adw_modules import trigger_requests
-from adws.adw_modules.delivery_rows import VERDICTS
+from adws.adw_modules.delivery_rows import VERDICTS, meant_id
 from adws.adw_modules.errors import DeliveryNotFound, UsageError
 from adws.adw_modules.trigger import DeliveryRow, Ignored, NewDelivery, RunRequest
 from adws.cli import answers, main, output
@@ -124,7 +124,7 @@ def _data(row: DeliveryRow) -> dict[str, output.Printable]:
         "status": row.status,
         "outcome": row.outcome,
         "run_id": row.run_id,
-        "adw_id": row.adw_id,
+        "adw_id": meant_id(row),
         "received_at": row.received_at,
         "finished_at": row.finished_at,
         "times": row.deliveries,

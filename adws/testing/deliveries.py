@@ -17,6 +17,7 @@ from adws.adw_modules.delivery_rows import (
     check_again,
     check_finish,
     check_limit,
+    finished_id,
     intent_of,
     kept_body,
     new_run,
@@ -110,7 +111,7 @@ class MemoryDeliveries:
                 kept.row,
                 status=status,
                 outcome=outcome,
-                adw_id=adw_id or kept.row.adw_id,
+                adw_id=finished_id(kept.row, status, adw_id),
                 finished_at=timestamps.to_text(self._clock.now()),
             )
             self._kept[guid] = replace(kept, row=row)

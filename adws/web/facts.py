@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from adws.adw_modules import resume_rules, timestamps
+from adws.adw_modules import delivery_rows, resume_rules, timestamps
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.interfaces import LeaseRow, LoadNotice, WorkflowSummary
@@ -176,7 +176,7 @@ def breaker_of(row: BreakerRow) -> models.BreakerLine:
 
 def delivery_of(row: DeliveryRow) -> models.DeliveryLine:
     """Return a delivery."""
-    return models.DeliveryLine(**asdict(row))
+    return models.DeliveryLine(**{**asdict(row), "adw_id": delivery_rows.meant_id(row)})
 
 
 def name_of(owner: str) -> str | None:

@@ -273,6 +273,16 @@ class DeliveryContract:
         assert (row.status, row.outcome, row.adw_id) == ("refused", "octocat may only read", "a0000001")
         assert row.finished_at == timestamps.to_text(clock.now())
 
+    @pytest.mark.parametrize(
+        ("status", "adw_id", "kept"),
+        [("refused", "", ""), ("refused", "b0000001", "b0000001"), ("done", "", "a0000001")],
+    )
+    def test_a_command_that_found_no_workflow_names_none(self, deliveries, status, adw_id, kept):
+        self.accepted(deliveries, delivery("g1", verdict="command"))
+        deliveries.finish("g1", status=status, outcome="x", adw_id=adw_id)
+
+        assert deliveries.get("g1").adw_id == kept
+
     def test_the_workflow_that_was_meant_can_be_named_at_the_end(self, deliveries):
         self.accepted(deliveries, delivery("g1"))
         deliveries.finish("g1", status="done", outcome="stopped", adw_id="b0000001")
@@ -305,6 +315,15 @@ class DeliveryContract:
         assert (row.status, row.outcome, row.run_id, row.finished_at) == ("received", "", run.run_id, None)
         assert row.adw_id == "a0000001", "so that what it started before is found again"
         assert deliveries.request_of("g1") == delivery("g1").request
+
+    def test_one_that_was_refused_for_another_workflow_starts_its_own_when_it_is_done_again(self, deliveries, runs):
+        self.accepted(deliveries, delivery("g1"))
+        self.over(runs)
+        deliveries.finish("g1", status="refused", outcome="b0000001 is at work", adw_id="b0000001")
+
+        deliveries.again("g1", run_id_of="d0000002", asked_by="person", adw_id="a0000002")
+
+        assert deliveries.get("g1").adw_id == "a0000002"
 
     def test_one_that_is_still_to_be_done_is_not_done_twice(self, deliveries, runs):
         first = self.accepted(deliveries, delivery("g1"))

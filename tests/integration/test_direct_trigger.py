@@ -48,6 +48,15 @@ def test_a_second_one_is_not_started_and_a_comment_says_who_is_at_work(app):
     assert f"`{first}` is at work" in comments(app, 1)[0]
 
 
+def test_one_that_stands_still_is_named_as_what_it_is(app):
+    first = handle_webhook_trigger(1)
+    app.work.control.pause(first, by="ada")
+
+    assert handle_webhook_trigger(1) is None
+
+    assert f"`{first}` has this issue already and is paused" in comments(app, 1)[-1]
+
+
 def test_the_owner_of_the_lock_goes_on(app):
     adw_id = handle_webhook_trigger(1)
     app.work.control.pause(adw_id, by="ada")

@@ -207,6 +207,21 @@ def test_a_workflow_that_waits_for_a_person_is_not_only_paused():
 
 
 @pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"current_state": "building"}, f"`{ADW_ID}` is at work on this issue already"),
+        ({"current_state": "failed"}, f"`{ADW_ID}` has this issue already and is failed: let it go on, or abandon it"),
+        ({"current_state": "paused", "resume_state": "planning"}, f"`{ADW_ID}` has this issue already and is paused"),
+    ],
+)
+def test_who_asks_for_a_second_workflow_is_told_what_to_do_about_the_first(fields, said):
+    document = document_of(spec_of("plan", "build"), **fields)
+
+    assert command_rules.why_no_second(ADW_ID, document).startswith(said)
+    assert "is at work on this issue already" in command_rules.why_no_second(ADW_ID, None)
+
+
+@pytest.mark.parametrize(
     ("names", "first"), [(("plan", "build", "test"), "build"), (("plan",), "plan"), ((), "")], ids=str
 )
 def test_work_that_is_sent_back_begins_with_building(names, first):

@@ -106,6 +106,27 @@ def test_what_is_done_again_is_what_was_asked_for_or_what_is_made_of_it_now():
         delivery_rows.check_again(replace(ROW, adw_id=""), stored, None, "")
 
 
+def test_what_was_refused_is_done_again_under_an_id_of_its_own():
+    """Its row names who was in the way: that one would be taken for what it has started."""
+    refused = replace(ROW, status="refused")
+
+    assert delivery_rows.check_again(refused, {"type": "run"}, None, "b0000001").adw_id == "b0000001"
+    assert delivery_rows.check_again(refused, {"type": "run"}, None, "").adw_id == "a0000001"
+    named = {"type": "run", "adw_id": "c0000001"}
+    assert delivery_rows.check_again(refused, named, None, "b0000001").adw_id == "c0000001", "it is to go on"
+
+
+def test_a_command_names_the_workflow_that_it_meant_and_none_that_was_never_there():
+    waiting, run = replace(ROW, status="received"), replace(ROW, verdict="run")
+
+    assert delivery_rows.meant_id(waiting) == ""
+    assert delivery_rows.meant_id(ROW) == delivery_rows.meant_id(replace(run, status="received")) == "a0000001"
+    assert delivery_rows.finished_id(waiting, "refused", "") == ""
+    assert delivery_rows.finished_id(waiting, "refused", "b0000001") == "b0000001"
+    assert delivery_rows.finished_id(waiting, "done", "") == "a0000001"
+    assert delivery_rows.finished_id(run, "refused", "") == "a0000001", "it was told so when it came"
+
+
 @pytest.mark.parametrize("limit", [0, -1, 2**31])
 def test_a_page_has_at_least_one_row(limit):
     assert delivery_rows.check_limit(1) == 1

@@ -60,7 +60,20 @@ def test_an_issue_that_a_workflow_has_gets_no_second_one_and_says_whose_it_is(la
 
     assert (row.status, row.adw_id) == ("refused", ADW_ID)
     assert lab.workflows() == [ADW_ID]
-    assert f"`{ADW_ID}` is at work on this issue already" in only_comment(lab)
+    assert f"`{ADW_ID}` has this issue already and is paused: let it go on, or abandon it first." in only_comment(lab)
+
+
+def test_what_was_refused_for_another_workflow_starts_one_when_it_is_replayed_later(lab):
+    lab.stand("PAUSED")
+    refused = lab.carry_out(lab.request())
+    lab.home.control.abandon(ADW_ID, by="ada")
+
+    lab.deliveries.again(refused.guid, run_id_of="d1000000", asked_by="ada", adw_id="f00d0000")
+    lab.work()
+
+    row = lab.row(refused.guid)
+    assert (row.status, row.adw_id, row.outcome) == ("done", "f00d0000", "workflow f00d0000 is started")
+    assert lab.workflows() == sorted([ADW_ID, "f00d0000"])
 
 
 def test_a_workflow_that_nobody_knows_is_named_with_those_there_are(lab):
@@ -133,7 +146,7 @@ def test_an_id_of_another_issue_in_a_comment_never_gets_in(lab, kind):
 
     row = lab.carry_out(asked)
 
-    assert (row.status, row.outcome) == ("refused", f"{OTHER} is no workflow of #{lab.issue}")
+    assert (row.status, row.outcome) == ("refused", f"there is no workflow {OTHER} of #{lab.issue}")
     assert (lab.home.state(OTHER), lab.home.runs.of_workflow(OTHER)) == ("paused", ())
     assert (lab.home.state(), lab.home.runs.of_workflow(ADW_ID)) == ("paused", ())
 
@@ -157,11 +170,13 @@ def test_a_workflow_whose_issue_another_has_does_not_go_on(lab):
 def test_an_id_that_nobody_has_is_refused(lab, named):
     row = lab.carry_out(lab.command("status", adw_id=named))
 
-    assert (row.status, row.outcome) == ("refused", f"{named} is no workflow of #{lab.issue}")
+    assert (row.status, row.outcome) == ("refused", f"there is no workflow {named} of #{lab.issue}")
 
 
 def test_a_command_on_an_issue_without_a_workflow_says_so(lab):
-    assert lab.carry_out(lab.command("stop")).outcome == f"no workflow is known for #{lab.issue}"
+    row = lab.carry_out(lab.command("stop"))
+
+    assert (row.outcome, row.adw_id) == (f"no workflow is known for #{lab.issue}", "")
 
 
 # --- commands in each state ------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class Commands:
         """Do what *command* asks, or say why not; raises WorkflowBusy and what the forge raises: then it is later."""
         document = self._targets.find(command)
         if document is None:
-            named = f"{command.adw_id} is no workflow of" if command.adw_id else "no workflow is known for"
+            named = f"there is no workflow {command.adw_id} of" if command.adw_id else "no workflow is known for"
             return Came(status=REFUSED, text=f"{named} #{command.number}")
         if command_rules.is_marked(document, mark):
             state = document.current_state.replace("_", " ")

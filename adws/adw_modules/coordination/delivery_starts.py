@@ -118,7 +118,8 @@ class Starts:
                 return _started(known)
             if exc.holder != start.adw_id:
                 # Fifty labels at once are one thing to say.
-                return Came(status=REFUSED, text=_at_work(exc), adw_id=exc.holder, topic=f"at work {exc.holder}")
+                why = command_rules.why_no_second(exc.holder, known)
+                return Came(status=REFUSED, text=why, adw_id=exc.holder, topic=f"at work {exc.holder}")
         except StateExists:
             known = self._known(start.adw_id)
             if known is not None:
@@ -194,7 +195,3 @@ def _started(document: WorkflowDocument) -> Came:
 
     # Its own comment, which is kept up to date, says the rest.
     return Came(status=DONE, text=f"workflow {document.adw_id} {said}", adw_id=document.adw_id, is_silent=True)
-
-
-def _at_work(locked: IssueLocked) -> str:
-    return f"`{locked.holder}` is at work on this issue already, and one workflow at a time has an issue"

@@ -41,7 +41,7 @@ DELIVERY_BODY = "SELECT body FROM deliveries WHERE guid = :guid"
 DELIVERY_FINISH = """
 UPDATE deliveries
 SET status = :status, outcome = :outcome, finished_at = :moment,
-    adw_id = CASE WHEN :adw_id = '' THEN adw_id ELSE :adw_id END
+    adw_id = CASE WHEN :adw_id = '' AND NOT (verdict = 'command' AND :status = 'refused') THEN adw_id ELSE :adw_id END
 WHERE guid = :guid
 """
 DELIVERY_AGAIN = """
