@@ -171,13 +171,31 @@ def watched():
         home.keeper.close()
 
 
-def test_a_run_is_admitted_once_reported_after_each_phase_and_given_back_at_the_end(watched):
+def test_a_run_is_admitted_once_reported_before_and_after_each_phase_and_given_back_at_the_end(watched):
     home = watched()
     home.create()
 
     home.work()
 
-    assert home.seen == ["admitted pending", "reported building", "released completed", "reported completed"]
+    assert home.seen == [
+        "admitted pending",
+        "reported pending",
+        "reported building",
+        "released completed",
+        "reported completed",
+    ]
+
+
+def test_a_run_that_goes_on_with_what_was_tried_is_not_reported_before_there_is_news(watched):
+    home = watched({"plan": [BROKEN]})
+    home.create()
+    home.work()
+    home.seen.clear()
+    home.clock.advance(3600)
+
+    home.work()
+
+    assert home.seen[:2] == ["admitted planning", "reported building"]
 
 
 def test_a_run_without_room_waits_with_the_reason_and_uses_no_attempt(watched):

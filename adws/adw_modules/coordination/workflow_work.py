@@ -166,6 +166,8 @@ class RunWork:
         if early is not None:
             return early
         self._parts.admit(session)
+        if not any(record.attempts for record in session.document.phases):
+            self._parts.engine.report(session)  # a phase may take an hour, and whoever asked is to see at once
         while True:
             if session.has_begun:
                 desk.note_hints()
