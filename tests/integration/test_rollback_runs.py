@@ -92,6 +92,8 @@ def test_what_is_blocked_is_tried_again_later_and_then_left_to_a_person(lab, mon
             raise ForgeUnavailable("the forge gives no answer")
 
         monkeypatch.setattr(app.forge, "close_pull_request", down)
+        wait = app.clock.sleep
+        monkeypatch.setattr(app.clock, "sleep", lambda seconds: wait(min(seconds, 0.01)))  # between the tries of a step
         app.work.worker(ONCE).run()
         run = newest(app)
         late = timestamps.parse(run.not_before) - app.clock.now()
