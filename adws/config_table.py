@@ -1,10 +1,10 @@
 """
 The table of settings: what may be set, where, to which values, and what it means.
 
-A setting is one entry here, or in a part of this table (config_workspace.py, config_web.py, config_webhook.py), and one field of
-`Settings` in config.py; a test compares the two. A table of `adw.toml` that holds something else, such as
-`[workflows.NAME]`, is one entry of SECTIONS. Everything a user reads about settings (`adw config`, docs/settings.md,
-the errors) comes from here.
+A setting is one entry here, or in a part of this table (config_workspace.py, config_web.py, config_webhook.py,
+config_cron.py), and one field of `Settings` in config.py; a test compares the two. A table of `adw.toml` that holds
+something else, such as `[workflows.NAME]`, is one entry of SECTIONS. Everything a user reads about settings
+(`adw config`, docs/settings.md, the errors) comes from here.
 """
 
 from __future__ import annotations

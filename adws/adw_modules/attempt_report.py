@@ -89,7 +89,7 @@ def _add(draft: Draft, phase: str, cost: float | None, usage: Usage | None) -> N
 
 def _grown(cost: Cost, phase: str, usd: float | None, usage: Usage | None) -> Cost:
     more = usd or 0.0
-    by_provider, tokens = cost.by_provider, cost.tokens
+    by_provider, tokens = cost.by_provider, cost.token_counts
     if usage is not None:
         by_provider = {**by_provider, usage.provider: by_provider.get(usage.provider, 0.0) + more}
         counts = {name: count for name, count in usage.tokens.to_json().items() if isinstance(count, int)}
@@ -100,7 +100,7 @@ def _grown(cost: Cost, phase: str, usd: float | None, usage: Usage | None) -> Co
         total_usd=cost.total_usd + more,
         by_phase=cost.by_phase if usd is None else {**cost.by_phase, phase: cost.by_phase.get(phase, 0.0) + more},
         by_provider=by_provider,
-        tokens=tokens,
+        token_counts=tokens,
         is_estimated=cost.is_estimated or is_reckoned,
     )
 

@@ -127,7 +127,7 @@ class Cost(_Part):
     total_usd: float = 0.0
     by_phase: dict[str, float] = Field(default_factory=dict)
     by_provider: dict[str, float] = Field(default_factory=dict)
-    tokens: dict[str, int] = Field(default_factory=dict)  #: input, output, cache_read, cache_write
+    token_counts: dict[str, int] = Field(default_factory=dict)  #: input, output, cache_read, cache_write
     is_estimated: bool = False  #: some of it was reckoned from a price table
     warned_at: float | None = None  #: the cap of which four fifths were spent when that was said
 

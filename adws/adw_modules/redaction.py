@@ -43,16 +43,17 @@ _TRIVIAL = EMPTY_VALUES.union(_WELL_KNOWN_WORDS.split())
 #: documents unreadable. Without those that are a part of another.
 _WORDS_OF_DOCUMENTS = (
     "abandoned adopted adw_id after_result all_adws allowed_paths artifact attempts_used author backend_port "
-    "base_seconds blocked_by branch_name building by_phase by_provider categories cleaning command completed continues "
-    "created_at current_state deadline_at deliveries description doctor_calls documenting duration ended_at failed_phase "
-    "followups from_state frontend_port furthest_failed history_dropped intended interrupted is_estimated is_required "
-    "issue_class issue_number labels last_attempt_timestamp last_failure_reason linting max_attempts max_cost_usd "
-    "max_minutes max_retries max_reworks max_seconds max_total_attempts message metadata model_set on_rework opencode "
-    "options outbox outcome pause_reason paused pending phases plan_file planning pr_merged pr_number process prompt "
-    "python queued report repository resources resume_state retries_granted retry_at retry_count retry_marks "
-    "retry_wait reviewing revision rollback rolled_back runner running shipping skipped started_at state_history "
-    "state_version status strategy suspended terminal_reason testing timeout_seconds timeouts to_state total_usd "
-    "updated_at wait_reason waiting warned_at warnings workflow worktree_path"
+    "base_seconds blocked_by branch_name building by_phase by_provider categories cleaning command completed "
+    "continues created_at current_state deadline_at deliveries description doctor_calls documenting duration ended_at "
+    "failed_phase followups from_state frontend_port furthest_failed history_dropped intended interrupted "
+    "is_estimated is_required issue_class issue_number labels last_attempt_timestamp last_failure_reason linting "
+    "max_attempts max_cost_usd max_minutes max_retries max_reworks max_seconds max_total_attempts message metadata "
+    "model_set on_rework opencode options outbox outcome pause_reason paused pending phases plan_file planning "
+    "pr_merged pr_number process prompt python queued report repository resources resume_state retries_granted "
+    "retry_at retry_count retry_marks retry_wait reviewing revision rollback rolled_back runner running shipping "
+    "skipped started_at state_history state_version status strategy suspended terminal_reason testing timeout_seconds "
+    "timeouts to_state token_counts total_usd updated_at wait_reason waiting warned_at warnings workflow "
+    "worktree_path"
 )
 _SHORTEST_FROM_ENVIRONMENT = 6
 _PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")

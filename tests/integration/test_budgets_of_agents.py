@@ -75,7 +75,7 @@ def test_the_cap_stops_a_running_agent_and_a_raised_one_lets_its_conversation_go
     assert second.report["cost_usd"] == pytest.approx(3.5 - 3.00015), "the sum of the conversation, less what was there"
     assert second.report["usage"]["tokens"] == {"input": 50}
     assert document.cost.total_usd == pytest.approx(3.5)
-    assert document.cost.tokens == {"input": MILLION + 50, "output": 10}
+    assert document.cost.token_counts == {"input": MILLION + 50, "output": 10}
     assert document.cost.by_provider == {"anthropic": pytest.approx(3.5)}
     assert document.cost.is_estimated
 
@@ -115,7 +115,7 @@ def test_a_subscription_is_stopped_by_no_budget_and_counts_nothing(make, agent):
     document, (only,) = lab.document(adw_id), attempts(lab, adw_id)
     assert (document.current_state, document.cost.total_usd) == ("completed", 0.0)
     assert (only.report["usage"]["is_subscription"], only.report["usage"]["cost_usd"]) == (True, 9.0)
-    assert document.cost.tokens["input"] == MILLION
+    assert document.cost.token_counts["input"] == MILLION
 
 
 def test_an_agent_that_says_it_is_on_a_subscription_is_believed(make, agent):

@@ -89,7 +89,7 @@ def test_costs_and_tokens_add_up_by_phase_and_provider_and_are_never_set_back():
     assert cost.total_usd == 1.75
     assert cost.by_phase == {"plan": 0.75, "build": 1.0}
     assert cost.by_provider == {"robots": 1.5, "others": 0.25}
-    assert cost.tokens == {"input": 16}
+    assert cost.token_counts == {"input": 16}
     assert not cost.is_estimated
 
 
@@ -104,13 +104,13 @@ def test_one_reckoned_figure_makes_the_sum_an_estimate_for_good():
 def test_an_unknown_cost_adds_tokens_and_no_money():
     cost = add(draft(), said(None, 10))
 
-    assert (cost.total_usd, cost.by_phase, cost.tokens) == (0.0, {}, {"input": 10})
+    assert (cost.total_usd, cost.by_phase, cost.token_counts) == (0.0, {}, {"input": 10})
 
 
 def test_a_subscription_adds_tokens_and_no_money_and_no_estimate():
     cost = add(draft(), said(0.5, 10, is_subscription=True, is_estimated=True))
 
-    assert (cost.total_usd, cost.by_provider, cost.tokens) == (0.0, {"robots": 0.0}, {"input": 10})
+    assert (cost.total_usd, cost.by_provider, cost.token_counts) == (0.0, {"robots": 0.0}, {"input": 10})
     assert not cost.is_estimated
 
 

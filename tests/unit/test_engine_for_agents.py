@@ -171,7 +171,7 @@ def test_what_an_attempt_had_used_is_kept_when_it_was_ended_on_order():
 
     (cut,) = world.record("build").attempts
     assert (cut.status, world.record("build").attempts_used) == ("suspended", 0)
-    assert world.document.cost.tokens == {"input": 7, "output": 5}
+    assert world.document.cost.token_counts == {"input": 7, "output": 5}
     assert cut.report["cost_usd"] == 0.25
 
 

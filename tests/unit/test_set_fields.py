@@ -181,7 +181,7 @@ def test_a_value_that_does_not_fit_is_refused_by_its_field():
         ('cost={"by_phase": {"plan": -1}}', "amounts of 0 or more"),
         ('cost={"by_phase": []}', "amounts of 0 or more"),
         ('cost={"by_provider": {"robots": -1}}', "amounts of 0 or more"),
-        ('cost={"tokens": 7}', "amounts of 0 or more"),
+        ('cost={"token_counts": 7}', "amounts of 0 or more"),
         ("branch_name=", "the name of a branch"),
         ("branch_name=--force", "the name of a branch"),
         ("branch_name=a b", "the name of a branch"),

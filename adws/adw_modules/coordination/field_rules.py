@@ -60,7 +60,7 @@ def _is_cost(value: JsonValue) -> bool:
     """Say whether the amounts are amounts; the model looks at the names."""
     if not isinstance(value, dict):
         return False
-    tables = [value.get(name, {}) for name in ("by_phase", "by_provider", "tokens")]
+    tables = [value.get(name, {}) for name in ("by_phase", "by_provider", "token_counts")]
     amounts = [value.get("total_usd", 0), *(amount for table in tables for amount in _amounts(table))]
 
     return all(_is_number(amount) and amount >= 0 for amount in amounts)
