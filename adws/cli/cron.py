@@ -18,10 +18,13 @@ from adws.cli import log, main, output
 from adws.config import BY_NAME
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from adws.adw_modules.json_value import JsonObject
     from adws.app import App
 
 EXIT_FAILED = 1
+_HEADERS = ("ENTRY", "WHEN", "NEXT", "LAST", "", "OUTCOME")
 
 
 @click.command()
@@ -108,8 +111,16 @@ def _list(app: App, entries: list[Entry], *, as_json: bool) -> None:
                 "what": entry.what,
             }
         )
-    cells = [[str(one[key] or "-") for key in ("name", "when", "last", "status", "outcome")] for one in found]
-    output.emit({"entries": found}, output.table(("ENTRY", "WHEN", "LAST", "", "OUTCOME"), cells), as_json=as_json)
+    cells = [[str(one[key] or "-") for key in ("name", "when")] + _times(one, now) for one in found]
+    output.emit({"entries": found}, output.table(_HEADERS, cells), as_json=as_json)
+
+
+def _times(entry: JsonObject, now: datetime) -> list[str]:
+    """Return the cells of *entry* that say when it comes, when it came and what came of it."""
+    moments = [timestamps.parse(str(entry[key])) if entry[key] else None for key in ("next", "last")]
+    ages = [output.age((now - moment).total_seconds()) if moment else "-" for moment in moments]
+
+    return [*ages, *(str(entry[key] or "-") for key in ("status", "outcome"))]
 
 
 def _what(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sysconfig
@@ -116,7 +117,10 @@ def test_the_list_shows_when_each_comes_and_what_came_of_it_without_doing_anythi
         "done",
         "0 workflows, 0 runs waiting, 0.00 USD in a day",
     )
-    assert "ENTRY" in adw("cron", "--list").stdout
+    shown = {line.split()[0]: line for line in adw("cron", "--list").stdout.splitlines()}
+    assert {"ENTRY", *after} == set(shown)
+    assert re.search(r"0 6 \* \* \* +in \d+ \w+ .* done +0 workflows", shown["report"])
+    assert re.search(r"off +- +- +- +-", shown["poll_comments"])
 
 
 @pytest.mark.parametrize(
