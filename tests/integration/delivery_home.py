@@ -41,8 +41,8 @@ needs = ["plan", "build"]
 class DeliveryHome:
     """A home to which deliveries come, and issue 1 in it; `ada` may write."""
 
-    def __init__(self, place: Path) -> None:
-        self.lab: WorkLab = make_work_lab(place)
+    def __init__(self, place: Path, **env: str) -> None:
+        self.lab: WorkLab = make_work_lab(place, **env)
         (self.lab.home / "adw.toml").write_text(TOML)
         with self.lab.open() as app:
             self.issue = app.forge.create_issue("Add a fine thing", "Please.").number
@@ -92,7 +92,7 @@ class DeliveryHome:
         return self.lab.document(adw_id)
 
     def adw(self, *args: str) -> subprocess.Popen[str]:
-        env = {**os.environ, "ADW_HOME": str(self.lab.home)}
+        env = {**os.environ, "ADW_HOME": str(self.lab.home), **self.lab.env}
         return subprocess.Popen(
             [ADW, *args], cwd=self.lab.home, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

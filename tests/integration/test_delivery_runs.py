@@ -65,6 +65,28 @@ def test_a_label_is_carried_to_a_draft_pull_request_and_a_review_goes_on_with_it
     assert made == [before.adw_id, after.adw_id], "both built on one branch"
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize("documents", ["files", "database"])
+def test_over_postgresql_a_label_a_command_and_a_review_are_carried_out(tmp_path, pg_url, documents):
+    home = DeliveryHome(tmp_path, ADW_DATABASE_URL=pg_url, ADW_STORE=documents)
+    with home.lab.open() as app:
+        guids = [home.deliver(app, home.request()) for _ in range(4)]
+
+    worker = home.adw("worker", "--once")
+    said = worker.communicate(timeout=240)
+
+    assert worker.returncode == 0, said
+    with home.lab.open() as app:
+        [first] = app.store.ids()
+        assert sorted(app.deliveries.get(guid).status for guid in guids) == ["done", *["refused"] * 3]
+    told = home.carry_out(home.command("status"))
+    assert (told.status, told.outcome) == ("done", f"workflow {first} is completed")
+    number = home.document(first).pr_number
+    second = home.carry_out(home.command("rework", text="rename it", cause="review", number=number, answers=False))
+    after = home.document(second.adw_id)
+    assert (second.status, after.current_state, after.continues) == ("done", "completed", first)
+
+
 def test_a_rollback_of_a_follow_up_keeps_what_the_first_has_made(home):
     first = home.document(home.carry_out(home.request()).adw_id)
     review = home.command("rework", text="rename it", cause="review", number=first.pr_number, answers=False)
