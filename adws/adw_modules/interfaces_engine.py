@@ -201,8 +201,14 @@ class RunQueue(Protocol):
     def enqueue(self, run: NewRun) -> Run:
         """Store a run, durable when this returns; the workflow's unfinished run when it has one."""
 
-    def claim(self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None) -> Run | None:
-        """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
+    def claim(
+        self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None, only_deliveries: bool = False
+    ) -> Run | None:
+        """
+        Take the next run that is due (or *run_id*, if it still waits), None when there is none.
+
+        With *only_deliveries* others are passed over.
+        """
 
     def begin(self, run: Run) -> Run:
         """Say that work on a claimed run has begun."""

@@ -18,6 +18,7 @@ from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import (
+    DELIVERY,
     FINAL_RUNS,
     LIVE_RUNS,
     NewRun,
@@ -72,10 +73,12 @@ class MemoryRunQueue:
                 )
             )
 
-    def claim(self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None) -> Run | None:
+    def claim(
+        self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None, only_deliveries: bool = False
+    ) -> Run | None:
         """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
         with self._guard:
-            run = self._next() if run_id is None else self._runs.get(run_id)
+            run = self._next(only_deliveries=only_deliveries) if run_id is None else self._runs.get(run_id)
             if run is None or run.state is not RunState.PENDING:
                 return None
             self._ends[run.run_id] = self._clock.boottime() + ttl_seconds
@@ -200,9 +203,11 @@ class MemoryRunQueue:
 
     # --- how -----------------------------------------------------------------------------------------------------
 
-    def _next(self) -> Run | None:
+    def _next(self, *, only_deliveries: bool) -> Run | None:
         now = self._moment()
         due = [run for run in self._runs.values() if run.state is RunState.PENDING and run.not_before <= now]
+        if only_deliveries:
+            due = [run for run in due if run.kind == DELIVERY]
         return min(due, key=lambda run: (-run.priority, run.run_id), default=None)
 
     def _ours(self, run: Run) -> Run:

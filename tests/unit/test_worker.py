@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
+from adws.adw_modules.coordination.workflow_work import WorkEnd
+from adws.adw_modules.delivery_rows import PRIORITY
 from adws.adw_modules.errors import AdwError, DatabaseCorrupt, DatabaseUnavailable, StateReadFailed
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.runs import DELIVERY, NewRun, RunState
 from adws.testing import FakeClock
 from tests.unit.conduct_cases import ADW_ID, BROKEN, OTHER, WELL, Home, always, obedient
 from tests.unit.engine_cases import phase, spec_of
@@ -39,9 +43,9 @@ def home():
     made.keeper.close()
 
 
-def worker(home, *, recover=lambda: None, **options) -> Worker:
+def worker(home, *, recover=lambda: None, errands=None, **options) -> Worker:
     return Worker(
-        home.work_parts,
+        replace(home.work_parts, errands=errands or {}),
         me=home.parts.processes.me("worker"),
         options=WorkerOptions(**{"poll_seconds": 0.025, **options}),
         recover=recover,
@@ -151,6 +155,59 @@ def test_no_more_run_at_a_time_than_asked_for(home):
 
     assert worker(home, once=True, concurrency=1).run().completed == 3
     assert most == [1, 1, 1]
+
+
+class Bell:
+    """Does what deliveries are for: rings, and workflows wait for that."""
+
+    def __init__(self, home) -> None:
+        self._home = home
+        self.rung = threading.Event()
+
+    def work(self, run):
+        self.rung.set()
+        ended = self._home.runs.finish(self._home.runs.begin(run), RunState.COMPLETED)
+        return WorkEnd(run=ended, outcome=None)
+
+    def give_up(self, run, why):
+        raise AssertionError(why)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["comes", "was-put-off"])
+def test_a_delivery_does_not_wait_for_the_workflows_that_it_may_be_to_stop(home, is_late):
+    bell = Bell(home)
+    due = timestamps.to_text(home.clock.now() + timedelta(seconds=7)) if is_late else ""
+
+    def wait_for_it(_context):
+        home.runs.enqueue(NewRun(adw_id=THIRD, kind=DELIVERY, priority=PRIORITY, not_before=due))
+        home.clock.advance(8.0)
+        assert bell.rung.wait(60.0)
+        return WELL
+
+    home.runner.add("plan", wait_for_it)
+    home.create(ADW_ID, issue=1)
+    home.create(OTHER, issue=2)
+
+    totals = worker(home, once=True, errands={DELIVERY: bell}).run()
+
+    assert totals.completed == 3
+
+
+def test_the_place_for_deliveries_is_not_for_workflows(home):
+    claims: list[str] = []
+
+    def look(context):
+        claims.append(context.document.adw_id)
+        run = home.runs.claim(home.parts.processes.me("other"), ttl_seconds=30.0, only_deliveries=True)
+        assert run is None
+        return WELL
+
+    home.runner.add("plan", look, look)
+    home.create(ADW_ID, issue=1, spec=ONE_PHASE)
+    home.create(OTHER, issue=2, spec=ONE_PHASE)
+
+    assert worker(home, once=True, errands={DELIVERY: Bell(home)}).run().completed == 2
+    assert claims == [ADW_ID, OTHER]
 
 
 def test_a_drain_in_the_middle_of_an_attempt_gives_the_run_back(home):

@@ -2,6 +2,7 @@
 The worker: claims runs, works on them, recovers what dead workers left, and drains when it is told to stop.
 
 Waiting costs next to nothing: the queue says cheaply whether anything changed, and when the next run is due.
+Deliveries have a place of their own beside the workflows: a stop is not to wait for what it stops.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from adws.adw_modules.errors import AdwError, DatabaseCorrupt, DatabaseError, Da
 from adws.adw_modules.interfaces_engine import Order, QueueWatch
 from adws.adw_modules.outcome import Failed
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import Run, RunState
+from adws.adw_modules.runs import DELIVERY, Run, RunState
 
 logger = logging.getLogger("adw.worker")
 
 #: Seconds between two tries while the database does not answer.
 TROUBLE_SECONDS = 1.0
+#: Seconds between two looks for a delivery that was put off, while every place for workflows is taken.
+DELIVERY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +95,7 @@ class Worker:
         watch = self._parts.runs.watch()
         running: set[Future[WorkEnd]] = set()
         try:
-            with ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="adw-run") as pool:
+            with ThreadPoolExecutor(self._places, thread_name_prefix="adw-run") as pool:
                 try:
                     running = self._loop(pool, watch)
                 except BaseException:
@@ -141,12 +144,18 @@ class Worker:
 
     # --- claiming ----------------------------------------------------------------------------------------------
 
+    @property
+    def _places(self) -> int:
+        """How many runs it works on at a time: one delivery more than it has places for anything."""
+        return self._options.concurrency + (DELIVERY in self._parts.errands)
+
     def _next(self, busy: int) -> Run | None:
-        if busy >= self._options.concurrency or self._has_claimed_enough():
+        if busy >= self._places or self._has_claimed_enough():
             self._trouble_since = None  # nothing is wanted of the database
             return None
+        is_full = busy >= self._options.concurrency
         try:
-            run = self._parts.runs.claim(self._me, ttl_seconds=self._options.ttl_seconds)
+            run = self._parts.runs.claim(self._me, ttl_seconds=self._options.ttl_seconds, only_deliveries=is_full)
         except DatabaseError as exc:
             self._note_trouble(exc)
             return None
@@ -190,8 +199,8 @@ class Worker:
 
     def _rest(self, running: set[Future[WorkEnd]], watch: QueueWatch) -> None:
         """Wait until something may have happened: a run ended, the queue changed, the next one is due."""
-        may_claim = len(running) < self._options.concurrency and not self._has_claimed_enough()
-        limit = self._seconds_to_rest() if may_claim else self._options.recover_seconds
+        may_claim = len(running) < self._places and not self._has_claimed_enough()
+        limit = self._longest_rest(len(running)) if may_claim else self._options.recover_seconds
         started = self._parts.clock.monotonic()
         while not self._is_draining and self._parts.clock.monotonic() - started < limit:
             if not running:
@@ -200,6 +209,12 @@ class Worker:
                 return
             if may_claim and self._has_changed(watch):
                 return
+
+    def _longest_rest(self, busy: int) -> float:
+        if busy < self._options.concurrency:
+            return self._seconds_to_rest()
+
+        return min(DELIVERY_SECONDS, self._options.recover_seconds)
 
     def _has_changed(self, watch: QueueWatch) -> bool:
         try:

@@ -17,6 +17,7 @@ from adws.adw_modules.db import rows, run_rows, run_statements
 from adws.adw_modules.db.queue_watch import SqliteWatch
 from adws.adw_modules.db.session import Database, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
+from adws.adw_modules.delivery_rows import PRIORITY as DELIVERY_PRIORITY
 from adws.adw_modules.errors import DatabaseError, RunLost, RunNotFound, UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock
@@ -71,19 +72,29 @@ class DatabaseRunQueue:
 
         return None if run is None or run.state in FINAL_RUNS else run
 
-    def claim(self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None) -> Run | None:
+    def claim(
+        self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None, only_deliveries: bool = False
+    ) -> Run | None:
         """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
         params = {**self._now(), "owner": owner.to_text(), "ttl": ttl_seconds, "moment": self._moment()}
         if run_id is not None:
             if not 0 < run_id <= _LAST:
                 return None
             return self._change(self._sql.claim, {**params, "run_id": run_id})
-        if self._looks_first and not self._is_any_due(params):
+        if only_deliveries:
+            return self._claim_delivery({**params, "rank": -DELIVERY_PRIORITY})
+        if self._looks_first and not self._is_due(self._sql.is_due, params):
             return None
         run = self._change(self._sql.claim_next, params)
         self._looks_first = self._is_sqlite and run is None
 
         return run
+
+    def _claim_delivery(self, params: Mapping[str, object]) -> Run | None:
+        if self._is_sqlite and not self._is_due(self._sql.delivery_is_due, params):
+            return None
+
+        return self._change(self._sql.claim_delivery, params)
 
     def seconds_to_next(self) -> float | None:
         """Return in how many seconds the next waiting run is due (0 when one is), None when none waits."""
@@ -235,9 +246,9 @@ class DatabaseRunQueue:
         if not self._is_sqlite:
             session.one(run_statements.NOTIFY)
 
-    def _is_any_due(self, params: Mapping[str, object]) -> bool:
+    def _is_due(self, sql: str, params: Mapping[str, object]) -> bool:
         with self._database.read() as session:
-            return session.one(self._sql.is_due, params) is not None
+            return session.one(sql, params) is not None
 
     def _all(self, sql: str, params: Mapping[str, object]) -> tuple[Run, ...]:
         with self._database.read() as session:
@@ -269,7 +280,9 @@ class _Texts:
     unfinished: str
     claim: str
     claim_next: str
+    claim_delivery: str
     is_due: str
+    delivery_is_due: str
     next_due: str
     begin: str
     renew: str
@@ -311,7 +324,9 @@ class _Texts:
             unfinished=spell(run_statements.RUN_UNFINISHED),
             claim=spell(run_statements.RUN_CLAIM),
             claim_next=spell(run_statements.RUN_CLAIM_NEXT),
+            claim_delivery=spell(run_statements.RUN_CLAIM_DELIVERY),
             is_due=spell(run_statements.RUN_IS_DUE),
+            delivery_is_due=spell(run_statements.RUN_DELIVERY_IS_DUE),
             next_due=spell(run_statements.RUN_NEXT_DUE),
             begin=spell(run_statements.RUN_BEGIN),
             renew=spell(run_statements.RUN_RENEW),

@@ -70,6 +70,9 @@ RUNS_UNFINISHED = RUNS_SHOWN + "WHERE finished_at IS NULL ORDER BY run_id"
 _IS_DUE = "state = 'pending' AND not_before <= :moment"
 #: Looked at before a claim where claiming means waiting for every other writer.
 RUN_IS_DUE = f"SELECT 1 FROM {{waiting}} WHERE {_IS_DUE} LIMIT 1"
+#: The rank keeps the walk short where many workflows wait: nothing behind it is a delivery.
+_IS_DUE_DELIVERY = f"{_IS_DUE} AND rank <= :rank AND kind = 'delivery'"
+RUN_DELIVERY_IS_DUE = f"SELECT 1 FROM {{waiting}} WHERE {_IS_DUE_DELIVERY} LIMIT 1"
 RUN_NEXT_DUE = "SELECT min(not_before) FROM {waiting} WHERE state = 'pending'"
 
 _CLAIM = """
@@ -78,10 +81,12 @@ SET state = 'claimed', attempts = attempts + 1, token = token + 1, owner = :owne
     claim_boot = :boot, reason = '', updated_at = :moment
 """
 #: The place in the queue is (rank, run_id), and no requeue changes either.
-RUN_CLAIM_NEXT = (
-    f"{_CLAIM} WHERE run_id = (SELECT run_id FROM {{waiting}} WHERE {_IS_DUE} ORDER BY rank, run_id LIMIT 1"
+_CLAIM_FIRST = tuple(
+    f"{_CLAIM} WHERE run_id = (SELECT run_id FROM {{waiting}} WHERE {due} ORDER BY rank, run_id LIMIT 1"
     f" {{skip_locked}}) {_RETURNING}"
+    for due in (_IS_DUE, _IS_DUE_DELIVERY)
 )
+RUN_CLAIM_NEXT, RUN_CLAIM_DELIVERY = _CLAIM_FIRST
 RUN_CLAIM = f"{_CLAIM} WHERE run_id = :run_id AND state = 'pending' {_RETURNING}"
 
 # --- with a worker ---------------------------------------------------------------------------------------------
