@@ -43,6 +43,10 @@ _PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 #: Parts that tell a payload of another event.
 _FOREIGN: Mapping[str, str] = MappingProxyType({"issues": "comment", "pull_request": "review"})
 _NUMBERED = ("issue", "pull_request")
+#: Commands whose names are no verbs.
+_VERBS: Mapping[str, str] = MappingProxyType(
+    {"status": "tell about", "clean_up": "clean up after", "rework": "build again in"}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +132,7 @@ def in_words(request: trigger_requests.Request) -> str:
         return f"{of} for issue {request.issue.number} ({request.cause})"
     whose = f"workflow {request.adw_id}" if request.adw_id else f"the workflow of {request.number}"
 
-    return f"{request.kind} {whose} ({request.cause})"
+    return f"{_VERBS.get(request.kind, request.kind)} {whose} ({request.cause.replace('_', ' ')})"
 
 
 def _why_not_of(event: str, payload: JsonObject) -> str:

@@ -419,6 +419,18 @@ def test_a_comment_gives_a_command():
     assert taken("issue_comment", comment("/adw stop adw-12345678")).reason == "stop workflow 12345678 (comment)"
 
 
+@pytest.mark.parametrize(
+    ("event", "told", "said"),
+    [
+        ("issue_comment", comment("/adw status"), "tell about the workflow of 7 (comment)"),
+        ("pull_request", pull_request(merged=True), "clean up after the workflow of 8 (pull request)"),
+        ("pull_request", pull_request(merged=False), "abandon the workflow of 8 (pull request)"),
+    ],
+)
+def test_what_a_command_is_for_is_said_in_words(event, told, said):
+    assert taken(event, told).reason == said
+
+
 def test_a_comment_starts_or_continues_a_workflow():
     wish = asked("issue_comment", comment("adw_build_iso adw-12345678 model_set heavy\nUse v2."))
 
