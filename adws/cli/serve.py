@@ -91,7 +91,8 @@ def _tell(app: App, address: str, workers: int, *, as_json: bool) -> None:
         )
         if not is_open
     ]
-    text = f"adw serves {address} (webhooks at /webhooks/github, API at /api/v1) with {workers} workers"
+    beside = "1 worker" if workers == 1 else f"{workers or 'no'} workers"
+    text = f"adw serves {address} (webhooks at /webhooks/github, API at /api/v1) with {beside}"
     output.emit_line({"address": address, "workers": workers, "closed": list(closed)}, text, as_json=as_json)
     for sentence in closed:
         output.say(sentence)
