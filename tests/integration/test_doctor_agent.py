@@ -51,7 +51,8 @@ def test_an_agent_is_asked_apart_from_the_attempt_and_sees_no_secret(world):
 
     [call] = world.agent.calls
     assert world.facts == []  # the conversation of the attempt stays what it was
-    assert world.order_of_things == ["process"]  # but a crash finds the process
+    # But a crash finds the process, and others learn that the provider answers.
+    assert world.order_of_things == ["process", "answered"]
     assert SECRET not in call["prompt"]
     assert "{ {goal} }" in call["prompt"]
     assert "retry_model" in call["prompt"]

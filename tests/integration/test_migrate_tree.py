@@ -175,9 +175,9 @@ def test_a_directory_that_cannot_be_looked_into_is_reported(app, home, monkeypat
             raise PermissionError(13, "Permission denied", str(path))
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)
-
-    (planned,) = planner(app).plan_migration(home, home / "agents").files
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        (planned,) = planner(app).plan_migration(home, home / "agents").files
 
     assert (planned.action, planned.path) == (Action.CORRUPT, home / "agents")
     assert "Permission denied" in planned.detail
