@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from adws.adw_modules.errors import DeliveryConflict, UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.json_value import JsonObject
-from adws.adw_modules.runs import DELIVERY, NewRun, Run
+from adws.adw_modules.runs import DELIVERY, DELIVERY_PRIORITY, NewRun, Run
 from adws.adw_modules.trigger import DeliveryRow, NewDelivery
 
-#: What deliveries ask for is done before workflows go on: it is short, and a stop is not to wait for what it stops.
-PRIORITY = 100
 #: Bytes of a delivery that nothing is done about which are kept; of others all are.
 IGNORED_BYTES = 65_536
 VERDICTS = ("run", "command", "ignored")
@@ -51,7 +49,11 @@ def again_run(guid: str, *, run_id_of: str, asked_by: str) -> NewRun:
 
 def _run(guid: str, run_id_of: str, *, asked_by: str) -> NewRun:
     return NewRun(
-        adw_id=check_adw_id(run_id_of), kind=DELIVERY, priority=PRIORITY, payload={"guid": guid}, asked_by=asked_by
+        adw_id=check_adw_id(run_id_of),
+        kind=DELIVERY,
+        priority=DELIVERY_PRIORITY,
+        payload={"guid": guid},
+        asked_by=asked_by,
     )
 
 

@@ -44,6 +44,9 @@ WITHOUT_WORKFLOW = frozenset({DELIVERY, CRON})
 #: What a run may be for.
 RUN_KINDS = ("start", "resume", "retry", ROLLBACK, "iteration", CRON, DELIVERY)
 
+#: What deliveries ask for is done before workflows go on: it is short, and a stop is not to wait for what it stops.
+DELIVERY_PRIORITY = 100
+
 #: Priorities go from minus this to this.
 MAX_PRIORITY = 1_000_000
 

@@ -9,9 +9,8 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.delivery_rows import PRIORITY
 from adws.adw_modules.errors import InvalidAdwId, RunLost, RunNotFound, StateUnserialisable, UsageError
-from adws.adw_modules.runs import DELIVERY, LIVE_RUNS, NewRun, Run, RunState
+from adws.adw_modules.runs import DELIVERY, DELIVERY_PRIORITY, LIVE_RUNS, NewRun, Run, RunState
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
 
 TTL = 30.0
@@ -192,11 +191,11 @@ class RunQueueContract:
         assert claim(world).adw_id == FIRST
 
     def test_whoever_has_room_for_deliveries_only_gets_nothing_else(self, world):
-        enqueue(world, priority=PRIORITY)
+        enqueue(world, priority=DELIVERY_PRIORITY)
         assert claim(world, only_deliveries=True) is None
-        late = enqueue(world, SECOND, kind=DELIVERY, priority=PRIORITY, not_before=later(world, 60))
+        late = enqueue(world, SECOND, kind=DELIVERY, priority=DELIVERY_PRIORITY, not_before=later(world, 60))
         assert claim(world, only_deliveries=True) is None
-        first = enqueue(world, THIRD, kind=DELIVERY, priority=PRIORITY)
+        first = enqueue(world, THIRD, kind=DELIVERY, priority=DELIVERY_PRIORITY)
 
         assert claim(world, only_deliveries=True).run_id == first.run_id
         assert claim(world, only_deliveries=True) is None

@@ -11,9 +11,8 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import WorkEnd
-from adws.adw_modules.delivery_rows import PRIORITY
 from adws.adw_modules.errors import AdwError, DatabaseCorrupt, DatabaseUnavailable, StateReadFailed
-from adws.adw_modules.runs import DELIVERY, NewRun, RunState
+from adws.adw_modules.runs import DELIVERY, DELIVERY_PRIORITY, NewRun, RunState
 from adws.testing import FakeClock
 from tests.unit.conduct_cases import ADW_ID, BROKEN, OTHER, WELL, Home, always, obedient
 from tests.unit.engine_cases import phase, spec_of
@@ -179,7 +178,7 @@ def test_a_delivery_does_not_wait_for_the_workflows_that_it_may_be_to_stop(home,
     due = timestamps.to_text(home.clock.now() + timedelta(seconds=7)) if is_late else ""
 
     def wait_for_it(_context):
-        home.runs.enqueue(NewRun(adw_id=THIRD, kind=DELIVERY, priority=PRIORITY, not_before=due))
+        home.runs.enqueue(NewRun(adw_id=THIRD, kind=DELIVERY, priority=DELIVERY_PRIORITY, not_before=due))
         home.clock.advance(8.0)
         assert bell.rung.wait(60.0)
         return WELL

@@ -17,12 +17,20 @@ from adws.adw_modules.db import rows, run_rows, run_statements
 from adws.adw_modules.db.queue_watch import SqliteWatch
 from adws.adw_modules.db.session import Database, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
-from adws.adw_modules.delivery_rows import PRIORITY as DELIVERY_PRIORITY
 from adws.adw_modules.errors import DatabaseError, RunLost, RunNotFound, UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import FINAL_RUNS, NewRun, Run, RunEnd, RunState, check_due, check_final
+from adws.adw_modules.runs import (
+    DELIVERY_PRIORITY,
+    FINAL_RUNS,
+    NewRun,
+    Run,
+    RunEnd,
+    RunState,
+    check_due,
+    check_final,
+)
 
 if TYPE_CHECKING:
     from adws.adw_modules.interfaces_engine import QueueWatch
