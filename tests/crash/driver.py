@@ -21,7 +21,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from adws import app as wiring
@@ -182,13 +181,23 @@ def killed_writer(home: Path, store: str, seconds: float) -> tuple[int, int] | N
     """Let a writer work for some time after its first step, kill it, and return what it acknowledged last."""
     pid, fd = fork_writer(home, store)
     wait_for_first_ack(pid, fd)
-    pause_until(time.perf_counter() + seconds)
+    let_work(pid, seconds)
     return end_writer(pid, fd)
 
 
-def pause_until(moment: float) -> None:
-    """Leave the processor to the writer until *moment*; a timer is exact to some ten microseconds."""
-    time.sleep(max(0.0, moment - time.perf_counter()))
+def let_work(pid: int, seconds: float) -> None:
+    """Leave the processor to a writer for some time; one that ends by itself broke, and proves nothing."""
+    if has_ended(pid, seconds):
+        raise RuntimeError("a writer ended before it was killed: run it without a fork to see why")
+
+
+def has_ended(pid: int, seconds: float) -> bool:
+    """Return at once when the child has ended, else after *seconds*, and say which."""
+    watched = os.pidfd_open(pid)
+    try:
+        return bool(select.select([watched], [], [], seconds)[0])
+    finally:
+        os.close(watched)
 
 
 def kills(home: Path, store: str, count: int, seed: int) -> dict:
@@ -200,9 +209,9 @@ def kills(home: Path, store: str, count: int, seed: int) -> dict:
         pid, fd = fork_writer(home, store)
         if chance.random() < 0.8:
             wait_for_first_ack(pid, fd)
-            pause_until(time.perf_counter() + chance.random() * 0.004)
+            let_work(pid, chance.random() * 0.004)
         else:
-            pause_until(time.perf_counter() + chance.random() * 0.02)
+            let_work(pid, chance.random() * 0.02)
         newest = end_writer(pid, fd)
         if newest is not None:
             steps += newest[0] - acked[0]
@@ -450,7 +459,7 @@ def wait_until_stopped_again(pid: int) -> None:
         if status in "TtZX":
             # A traced process shows `t` for every system call; stopped for good is when it does not change.
             first = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1]
-            pause_until(time.perf_counter() + 0.02)
+            has_ended(pid, 0.02)
             if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1] == first:
                 return
 
@@ -501,7 +510,7 @@ def power_cuts(home: Path, store: str, count: int, seed: int, *, without_fsync: 
                 acked = killed_writer(mount_point / "home", store, chance.random() * 0.01) or acked
             pid, fd = fork_writer(mount_point / "home", store)
             wait_for_first_ack(pid, fd)
-            pause_until(time.perf_counter() + chance.random() * 0.03)
+            let_work(pid, chance.random() * 0.03)
             # What counts is acknowledged before the cut: a sync that is under way when ext4 is shut down may come back
             # as done, and the writer goes on to acknowledge it. After a real cut it could not.
             acked = last_ack(fd) or acked
