@@ -88,7 +88,8 @@ def pg_url(_pg_ready: str) -> str:
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()",
         "TRUNCATE workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, breakers,"
-        " deliveries, task_checkpoints, schedule, notifications, notification_cursor RESTART IDENTITY",
+        " deliveries, task_checkpoints, schedule, notifications, notification_cursor, runners, sessions,"
+        " counters RESTART IDENTITY",
     )
     return _pg_ready
 

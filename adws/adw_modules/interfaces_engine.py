@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.outcome import RunReport, Suspended
     from adws.adw_modules.owner_record import OwnerRecord
-    from adws.adw_modules.runs import NewRun, Run, RunState
+    from adws.adw_modules.runs import NewRun, Run, RunState, Terms
     from adws.adw_modules.workflow import PhaseSpec
 
 # --- orders ----------------------------------------------------------------------------------------------------
@@ -202,12 +202,19 @@ class RunQueue(Protocol):
         """Store a run, durable when this returns; the workflow's unfinished run when it has one."""
 
     def claim(
-        self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None, only_deliveries: bool = False
+        self,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float,
+        run_id: int | None = None,
+        only_deliveries: bool = False,
+        terms: Terms = ...,
     ) -> Run | None:
         """
         Take the next run that is due (or *run_id*, if it still waits), None when there is none.
 
-        With *only_deliveries* others are passed over.
+        With *only_deliveries* others are passed over; so is what demands more than *terms* offer, and what carries a
+        label that is full under its limits.
         """
 
     def begin(self, run: Run) -> Run:

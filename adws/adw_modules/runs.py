@@ -7,13 +7,18 @@ token is worth nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.demands import Demands, Offer
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.run_limits import SCOPES, RunLimits
+
+NO_DEMANDS, NO_LIMITS = Demands(), RunLimits()
 
 
 class RunState(Enum):
@@ -26,12 +31,13 @@ class RunState(Enum):
     COMPLETED = "completed"
     FAILED = "failed"
     STOPPED = "stopped"
+    DEAD = "dead"  #: given up: too many workers vanished with it
 
 
 #: A worker has it.
 LIVE_RUNS = frozenset({RunState.CLAIMED, RunState.RUNNING, RunState.STOPPING})
 #: Nothing will happen to it any more.
-FINAL_RUNS = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED})
+FINAL_RUNS = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED, RunState.DEAD})
 
 #: A run that undoes a workflow instead of going on with it.
 ROLLBACK = "rollback"
@@ -61,6 +67,10 @@ class NewRun:
     not_before: str = ""  #: timestamps.to_text; "": at once
     payload: JsonObject = field(default_factory=dict)
     asked_by: str = ""
+    demands: Demands = NO_DEMANDS  #: of the worker
+    labels: frozenset[str] = frozenset()  #: `scope:name`, what limits count it under
+    slot: str = ""  #: a workflow has one unfinished run for each; "": the one that goes on with the workflow
+    parent_run_id: int | None = None  #: the run that asked for it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +94,22 @@ class Run:
     updated_at: str
     started_at: str | None = None
     finished_at: str | None = None
+    demands: Demands = NO_DEMANDS
+    labels: frozenset[str] = frozenset()
+    losses: int = 0  #: how often a worker vanished with it
+    slot: str = ""
+    parent_run_id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """On which terms a worker claims."""
+
+    offer: Offer | None = None  #: what the worker has; None: its host and no tags
+    limits: RunLimits = NO_LIMITS
+
+
+NO_TERMS = Terms()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,9 +128,28 @@ def check_new_run(run: NewRun) -> NewRun:
         raise UsageError(f"{run.kind!r} is no kind of run; use one of {', '.join(RUN_KINDS)}")
     if not -MAX_PRIORITY <= run.priority <= MAX_PRIORITY:
         raise UsageError(f"a priority is a number from -{MAX_PRIORITY} to {MAX_PRIORITY}, not {run.priority}")
+    check_labels(run.labels)
     due = check_due(run.not_before)
 
     return run if due == run.not_before else replace(run, not_before=due)
+
+
+def labels_text(labels: Iterable[str]) -> str:
+    """Return labels as the row has them: one spelling, each between two bars, "" for none."""
+    return f"|{'|'.join(sorted(labels))}|" if labels else ""
+
+
+def labels_of(text: str) -> frozenset[str]:
+    """Return the labels in the text of a row."""
+    return frozenset(filter(None, text.split("|")))
+
+
+def check_labels(labels: Iterable[str]) -> None:
+    """Raise UsageError for what is no label of a run."""
+    for label in labels:
+        scope, _, name = label.partition(":")
+        if scope not in SCOPES or not name or "|" in name:
+            raise UsageError(f"{label!r} is no label of a run: write {' or '.join(SCOPES)}, a colon and a name")
 
 
 def check_run_of(adw_id: str, run: NewRun | None) -> None:

@@ -21,10 +21,12 @@ from adws.adw_modules.runs import (
     DELIVERY,
     FINAL_RUNS,
     LIVE_RUNS,
+    NO_TERMS,
     NewRun,
     Run,
     RunEnd,
     RunState,
+    Terms,
     check_due,
     check_final,
     check_new_run,
@@ -48,7 +50,11 @@ class MemoryRunQueue:
         """Store a run; the workflow's unfinished run when it has one."""
         run = check_new_run(run)
         with self._guard:
-            unfinished = [r for r in self._runs.values() if r.adw_id == run.adw_id and r.state not in FINAL_RUNS]
+            unfinished = [
+                other
+                for other in self._runs.values()
+                if (other.adw_id, other.slot) == (run.adw_id, run.slot) and other.state not in FINAL_RUNS
+            ]
             if unfinished:
                 return self._shown(unfinished[0])
             moment = self._moment()
@@ -70,11 +76,21 @@ class MemoryRunQueue:
                     asked_by=run.asked_by,
                     created_at=moment,
                     updated_at=moment,
+                    demands=run.demands,
+                    labels=run.labels,
+                    slot=run.slot,
+                    parent_run_id=run.parent_run_id,
                 )
             )
 
     def claim(
-        self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None, only_deliveries: bool = False
+        self,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float,
+        run_id: int | None = None,
+        only_deliveries: bool = False,
+        terms: Terms = NO_TERMS,
     ) -> Run | None:
         """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
         with self._guard:

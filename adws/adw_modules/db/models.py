@@ -142,8 +142,14 @@ runs = Table(
     Column("updated_at", Text, nullable=False),
     Column("started_at", Text),
     Column("finished_at", Text),
+    Column("demands", Text, nullable=False),  # of the worker; "": none
+    Column("labels", Text, nullable=False),  # what limits count it under
+    Column("losses", BigInteger, nullable=False),  # how often a worker vanished with it
+    Column("slot", Text, nullable=False),  # "": goes on with its workflow
+    Column("parent_run_id", BigInteger),
     CheckConstraint(
-        "state IN ('pending', 'claimed', 'running', 'stopping', 'completed', 'failed', 'stopped')", name="state"
+        "state IN ('pending', 'claimed', 'running', 'stopping', 'completed', 'failed', 'stopped', 'dead')",
+        name="state",
     ),
     # A claim takes the first entry that is due; it touches the table only for that one.
     Index(
@@ -159,6 +165,7 @@ runs = Table(
     Index(
         "uq_runs_unfinished",
         "adw_id",
+        "slot",
         unique=True,
         sqlite_where=text("finished_at IS NULL"),
         postgresql_where=text("finished_at IS NULL"),
@@ -173,6 +180,61 @@ runs = Table(
         postgresql_where=text("state NOT IN ('pending', 'completed')"),
     ),
     Index("ix_runs_workflow", "adw_id", "run_id"),
+    # What demands something is rare: each demand that waits is found without a walk over the queue.
+    Index(
+        "ix_runs_demanding",
+        "demands",
+        sqlite_where=text("demands <> '' AND state = 'pending'"),
+        postgresql_where=text("demands <> '' AND state = 'pending'"),
+    ),
+)
+
+runners = Table(
+    "runners",
+    metadata,
+    Column("runner_id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),  # its owner record
+    Column("host", Text, nullable=False),
+    Column("tags", Text, nullable=False),  # as JSON
+    Column("concurrency", BigInteger, nullable=False),
+    Column("busy", BigInteger, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("is_draining", BigInteger, nullable=False),  # 0 or 1
+    Column("started_at", Text, nullable=False),
+    Column("heartbeat_at", Text, nullable=False),  # for people; what counts is the next two
+    Column("beat", Double, nullable=False),  # by the clock of leases
+    Column("beat_boot", Text, nullable=False),
+    CheckConstraint("is_draining IN (0, 1)", name="is_draining"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("adw_id", Text, nullable=False),
+    Column("run_id", BigInteger),
+    Column("phase", Text, nullable=False),
+    Column("attempt_number", BigInteger, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("executor_session_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("started_at", Text, nullable=False),
+    Column("ended_at", Text),
+    CheckConstraint("status IN ('running', 'stopping', 'stopped', 'finished', 'failed')", name="status"),
+    Index("ix_sessions_workflow", "adw_id", "started_at"),
+    Index(
+        "ix_sessions_open", "run_id", sqlite_where=text("ended_at IS NULL"), postgresql_where=text("ended_at IS NULL")
+    ),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("labels", Text, primary_key=True),  # as JSON, keys sorted
+    Column("value", Double, nullable=False),
 )
 
 ports = Table(

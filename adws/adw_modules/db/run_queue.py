@@ -24,10 +24,12 @@ from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import (
     DELIVERY_PRIORITY,
     FINAL_RUNS,
+    NO_TERMS,
     NewRun,
     Run,
     RunEnd,
     RunState,
+    Terms,
     check_due,
     check_final,
 )
@@ -81,7 +83,13 @@ class DatabaseRunQueue:
         return None if run is None or run.state in FINAL_RUNS else run
 
     def claim(
-        self, owner: OwnerRecord, *, ttl_seconds: float, run_id: int | None = None, only_deliveries: bool = False
+        self,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float,
+        run_id: int | None = None,
+        only_deliveries: bool = False,
+        terms: Terms = NO_TERMS,
     ) -> Run | None:
         """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
         params = {**self._now(), "owner": owner.to_text(), "ttl": ttl_seconds, "moment": self._moment()}

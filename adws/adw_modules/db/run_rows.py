@@ -11,7 +11,10 @@ from dataclasses import replace
 
 from adws.adw_modules.db import rows
 from adws.adw_modules.db.session import Row
-from adws.adw_modules.runs import NewRun, Run, RunState, check_new_run
+from adws.adw_modules.demands import Demands
+from adws.adw_modules.runs import NO_DEMANDS, NewRun, Run, RunState, check_new_run, labels_of, labels_text
+
+NO_LABELS: frozenset[str] = frozenset()
 
 
 def to_run(row: Row) -> Run:
@@ -36,6 +39,11 @@ def to_run(row: Row) -> Run:
         updated_at=row[14],
         started_at=row[15],
         finished_at=row[16],
+        demands=Demands.from_text(row[17]) if row[17] else NO_DEMANDS,
+        labels=labels_of(row[18]) if row[18] else NO_LABELS,
+        losses=row[19],
+        slot=row[20],
+        parent_run_id=row[21],
     )
 
 
@@ -67,5 +75,9 @@ def new_run_params(run: NewRun, moment: str) -> dict[str, object]:
         "not_before": run.not_before,
         "payload": rows.json_text(run.payload, f"the payload of a run of {run.adw_id}"),
         "asked_by": rows.plain(run.asked_by),
+        "demands": run.demands.to_text(),
+        "labels": labels_text(run.labels),
+        "slot": rows.plain(run.slot),
+        "parent_run_id": run.parent_run_id,
         "moment": moment,
     }

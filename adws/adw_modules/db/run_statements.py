@@ -28,13 +28,19 @@ RUN_COLUMNS = (
     "updated_at",
     "started_at",
     "finished_at",
+    "demands",
+    "labels",
+    "losses",
+    "slot",
+    "parent_run_id",
 )
 
 #: A run as `run_rows.to_run` reads it.
 SHOWN = """
 run_id, adw_id, kind, state, -rank, not_before, attempts, token, owner,
 CASE WHEN owner = '' THEN 0 WHEN claim_boot = :boot THEN claim_until - {now} ELSE -1 END,
-reason, payload, asked_by, created_at, updated_at, started_at, finished_at
+reason, payload, asked_by, created_at, updated_at, started_at, finished_at, demands, labels, losses, slot,
+parent_run_id
 """
 
 #: What can be another than in the claim that is reported on; `run_rows.changed` reads it.
@@ -60,11 +66,12 @@ _NOBODY = "owner = '', claim_until = 0, claim_boot = '', updated_at = :moment"
 #: Nothing is returned when the workflow has an unfinished run.
 RUN_ENQUEUE = (
     "INSERT INTO runs (adw_id, kind, state, rank, not_before, attempts, token, owner, claim_until, claim_boot, reason,"
-    " payload, asked_by, created_at, updated_at)"
+    " payload, asked_by, created_at, updated_at, demands, labels, losses, slot, parent_run_id)"
     " VALUES (:adw_id, :kind, 'pending', :rank, :not_before, 0, 0, '', 0, '', '', :payload, :asked_by, :moment,"
-    " :moment) ON CONFLICT (adw_id) WHERE finished_at IS NULL DO NOTHING"
+    " :moment, :demands, :labels, 0, :slot, :parent_run_id)"
+    " ON CONFLICT (adw_id, slot) WHERE finished_at IS NULL DO NOTHING"
 ) + _RETURNING
-RUN_UNFINISHED = RUNS_SHOWN + "WHERE adw_id = :adw_id AND finished_at IS NULL"
+RUN_UNFINISHED = RUNS_SHOWN + "WHERE adw_id = :adw_id AND slot = :slot AND finished_at IS NULL"
 RUNS_UNFINISHED = RUNS_SHOWN + "WHERE finished_at IS NULL ORDER BY run_id"
 
 _IS_DUE = "state = 'pending' AND not_before <= :moment"

@@ -1,0 +1,92 @@
+"""
+What a run demands of the worker that does it, and whether a worker has that.
+
+Pure. Demands are stored as one text with one spelling, so that equal demands are equal rows, and "" is none at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from adws.adw_modules.errors import UsageError
+
+#: A tag, or the name of a host.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demands:
+    """What a worker must be, all of it."""
+
+    host: str = ""  #: "": any
+    tags: frozenset[str] = frozenset()
+
+    def to_text(self) -> str:
+        """Return the demands in their one spelling, "" for none."""
+        if not self.host and not self.tags:
+            return ""
+        found: dict[str, object] = {}
+        if self.host:
+            found["host"] = self.host
+        if self.tags:
+            found["tags"] = sorted(self.tags)
+
+        return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+
+    def describe(self) -> str:
+        """Return the demands in words."""
+        host = [f"host {self.host}"] if self.host else []
+        tags = [f"tag {tag}" for tag in sorted(self.tags)]
+
+        return " and ".join([*host, *tags]) or "nothing"
+
+    @classmethod
+    def from_text(cls, text: str) -> Demands:
+        """Return the demands written in *text*; raise UsageError for what is none."""
+        if not text:
+            return cls()
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as exc:
+            raise UsageError(f"{text!r} are no demands of a run") from exc
+        if not isinstance(data, dict) or not data.keys() <= {"host", "tags"}:
+            raise UsageError(f"{text!r} are no demands of a run: they have a host and tags")
+        tags = data.get("tags", [])
+        if not isinstance(data.get("host", ""), str) or not isinstance(tags, list):
+            raise UsageError(f"{text!r} are no demands of a run: a host is a name, tags are a list of names")
+
+        return cls(host=checked_host(data["host"]) if data.get("host") else "", tags=checked_tags(tags))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """What a worker has to offer."""
+
+    host: str
+    tags: frozenset[str] = frozenset()
+
+
+def meets(offer: Offer, demands: Demands) -> bool:
+    """Say whether a worker with *offer* may do what *demands* that."""
+    return demands.host in {"", offer.host} and demands.tags <= offer.tags
+
+
+def checked_tags(tags: Iterable[object]) -> frozenset[str]:
+    """Return *tags*; raise UsageError when one is no tag."""
+    found = list(tags)
+    for tag in found:
+        if not isinstance(tag, str) or not _NAME.fullmatch(tag):
+            raise UsageError(f"{tag!r} is no tag: use letters, digits and . _ : - (at most 100)")
+
+    return frozenset(map(str, found))
+
+
+def checked_host(host: str) -> str:
+    """Return *host*; raise UsageError when it cannot be the name of one."""
+    if not _NAME.fullmatch(host):
+        raise UsageError(f"{host!r} is no name of a host: use letters, digits and . _ : - (at most 100)")
+
+    return host
