@@ -236,7 +236,15 @@ class RunQueue(Protocol):
         """
         Make a run whose worker is gone PENDING again (STOPPED if it was stopping), None when it moved on.
 
-        A claim that was over in *run* must still be over; for one that was not, the caller has proof of death.
+        A claim that was over in *run* must still be over; for one that was not, the caller has proof of death. Counts
+        one more of the run's `losses`.
+        """
+
+    def bury(self, run: Run, *, reason: str) -> Run | None:
+        """
+        End a run that too many workers vanished with: DEAD (STOPPED if it was stopping), None when it moved on.
+
+        The same care as with `take_back`, and the loss counts; one that waits can be buried, too.
         """
 
     def get(self, run_id: int) -> Run | None:

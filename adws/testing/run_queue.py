@@ -166,7 +166,26 @@ class MemoryRunQueue:
                 return None
             if run.seconds_left <= 0.0 < self._left(ours):
                 return None
-            return self._give_back(ours, not_before=ours.not_before, reason=reason)
+            lost = replace(ours, losses=ours.losses + 1)
+            return self._give_back(lost, not_before=ours.not_before, reason=reason)
+
+    def bury(self, run: Run, *, reason: str) -> Run | None:
+        """End a run that too many workers vanished with: DEAD (STOPPED if it was stopping), None when it moved on."""
+        with self._guard:
+            found = self._runs.get(run.run_id)
+            if found is None or found.state in FINAL_RUNS or (found.token, found.owner) != (run.token, run.owner):
+                return None
+            if run.seconds_left <= 0.0 < self._left(found):
+                return None
+            is_stopping = found.state is RunState.STOPPING
+            return self._put(
+                found,
+                state=RunState.STOPPED if is_stopping else RunState.DEAD,
+                owner="",
+                reason=(found.reason if is_stopping else "") or reason,
+                losses=found.losses + (found.state is not RunState.PENDING),
+                finished_at=self._moment(),
+            )
 
     def ask_to_stop(self, run_id: int, *, reason: str = "") -> Run:
         """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""

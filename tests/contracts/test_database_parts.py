@@ -9,6 +9,7 @@ from tests.contracts.catalogue_contract import CatalogueContract
 from tests.contracts.event_log_contract import EventLogContract
 from tests.contracts.lease_contract import LeaseContract
 from tests.contracts.lock_contract import LockContract
+from tests.contracts.lost_run_contract import LostRunContract
 from tests.contracts.registry_contract import RegistryContract
 from tests.contracts.request_contract import RequestContract
 from tests.contracts.run_queue_contract import RunQueueContract
@@ -62,4 +63,8 @@ class TestEventLog(EventLogContract):
 
 
 class TestRunQueue(RunQueueContract):
+    pass
+
+
+class TestLostRuns(LostRunContract):
     pass

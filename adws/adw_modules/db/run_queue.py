@@ -171,10 +171,23 @@ class DatabaseRunQueue:
         Make a run whose worker is gone PENDING again (STOPPED if it was stopping), None when it moved on.
 
         A claim that was over in *run* must still be over: its worker may have come back. For one that was not, the
-        caller has proof that the worker is dead.
+        caller has proof that the worker is dead. Counts one more loss.
         """
         sql = self._sql.take_back if run.seconds_left > 0.0 else self._sql.take_back_if_over
 
+        return self._without_worker(sql, run, reason)
+
+    def bury(self, run: Run, *, reason: str) -> Run | None:
+        """
+        End a run that too many workers vanished with: DEAD (STOPPED if it was stopping), None when it moved on.
+
+        The same care as with `take_back`, and one that waits can be buried, too.
+        """
+        sql = self._sql.bury if run.seconds_left > 0.0 else self._sql.bury_if_over
+
+        return self._without_worker(sql, run, reason)
+
+    def _without_worker(self, sql: str, run: Run, reason: str) -> Run | None:
         row = self._write(sql, {**self._ours(run), "reason": rows.plain(reason)}, is_news=True)
 
         return None if row is None else run_rows.changed(run, row)
@@ -306,6 +319,8 @@ class _Texts:
     finish: str
     take_back: str
     take_back_if_over: str
+    bury: str
+    bury_if_over: str
     stop: str
     get: str
     of_workflow: str
@@ -350,6 +365,8 @@ class _Texts:
             finish=spell(run_statements.RUN_FINISH),
             take_back=spell(run_statements.RUN_TAKE_BACK),
             take_back_if_over=spell(run_statements.RUN_TAKE_BACK_IF_OVER),
+            bury=spell(run_statements.RUN_BURY),
+            bury_if_over=spell(run_statements.RUN_BURY_IF_OVER),
             stop=spell(run_statements.RUN_STOP),
             get=spell(run_statements.RUN_GET),
             of_workflow=spell(run_statements.RUNS_OF_WORKFLOW),

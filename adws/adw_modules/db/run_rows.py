@@ -49,7 +49,7 @@ def to_run(row: Row) -> Run:
 
 def changed(run: Run, row: Row) -> Run:
     """Return *run* as it stands in a row of `run_statements.CHANGED`."""
-    state, not_before, owner, seconds_left, reason, updated_at, started_at, finished_at = row
+    state, not_before, owner, seconds_left, reason, updated_at, started_at, finished_at, losses = row
 
     return replace(
         run,
@@ -61,6 +61,7 @@ def changed(run: Run, row: Row) -> Run:
         updated_at=updated_at,
         started_at=started_at,
         finished_at=finished_at,
+        losses=losses,
     )
 
 

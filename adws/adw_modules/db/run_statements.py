@@ -46,7 +46,7 @@ parent_run_id
 #: What can be another than in the claim that is reported on; `run_rows.changed` reads it.
 CHANGED = """
 state, not_before, owner, CASE WHEN owner = '' THEN 0 WHEN claim_boot = :boot THEN claim_until - {now} ELSE -1 END,
-reason, updated_at, started_at, finished_at
+reason, updated_at, started_at, finished_at, losses
 """
 
 _RETURNING = f" RETURNING {SHOWN}"
@@ -114,11 +114,22 @@ SET state = CASE state WHEN 'stopping' THEN 'stopped' ELSE 'pending' END,
     reason = CASE WHEN state = 'stopping' AND reason <> '' THEN reason ELSE :reason END, {_NOBODY}
 """
 RUN_REQUEUE = f"{_GIVE_BACK}, not_before = :not_before {_IS_OURS} {_RETURNING_CHANGED}"
-RUN_TAKE_BACK = f"{_GIVE_BACK} {_IS_OURS} {_RETURNING_CHANGED}"
-#: The same for a claim that was found over: its worker may have renewed it since.
-RUN_TAKE_BACK_IF_OVER = (
-    f"{_GIVE_BACK} {_IS_OURS} AND (claim_boot <> :boot OR claim_until <= {{now}}) {_RETURNING_CHANGED}"
-)
+#: For a claim that was found over: its worker may have renewed it since.
+_IS_OVER = "AND (claim_boot <> :boot OR claim_until <= {now})"
+_TAKE_BACK = f"{_GIVE_BACK}, losses = losses + 1 {_IS_OURS}"
+RUN_TAKE_BACK = f"{_TAKE_BACK} {_RETURNING_CHANGED}"
+RUN_TAKE_BACK_IF_OVER = f"{_TAKE_BACK} {_IS_OVER} {_RETURNING_CHANGED}"
+
+#: Nobody has one that waits, so its claim is over.
+_BURY = f"""
+UPDATE runs
+SET state = CASE state WHEN 'stopping' THEN 'stopped' ELSE 'dead' END, finished_at = :moment,
+    losses = CASE state WHEN 'pending' THEN losses ELSE losses + 1 END,
+    reason = CASE WHEN state = 'stopping' AND reason <> '' THEN reason ELSE :reason END, {_NOBODY}
+WHERE run_id = :run_id AND token = :token AND owner = :owner AND finished_at IS NULL
+"""
+RUN_BURY = f"{_BURY} {_RETURNING_CHANGED}"
+RUN_BURY_IF_OVER = f"{_BURY} {_IS_OVER} {_RETURNING_CHANGED}"
 
 RUN_FINISH = f"""
 UPDATE runs
