@@ -437,7 +437,7 @@ class App:
         """Processes, known by more than their pid."""
         from adws.adw_modules.process import SystemProcesses
 
-        return SystemProcesses(clock=self.clock)
+        return SystemProcesses(clock=self.clock, host=self.settings.worker_host)
 
     @cached_property
     def local_lock(self) -> LocalLock:

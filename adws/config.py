@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from adws import config_home, config_values
+from adws import config_home, config_runs, config_values
 from adws.adw_modules.errors import ConfigError, PlatformUnsupported
 from adws.adw_modules.spelling import meant
 from adws.config_file import ConfigSection, SettingsFile
@@ -28,6 +28,9 @@ from adws.config_table import (
     SECTIONS,
     SETTINGS,
 )
+
+if TYPE_CHECKING:
+    from adws.adw_modules.run_limits import RunLimits
 
 __all__ = [
     "BY_NAME",
@@ -173,6 +176,10 @@ class Settings:
     notify_events: tuple[str, ...]
     notify_timeout_seconds: float
     notify_attempts: int
+    worker_host: str | None  #: None: the machine's own name
+    worker_tags: tuple[str, ...] | None
+    runs_no_match_seconds: float
+    runners_forget_seconds: float
     file: SettingsFile  #: the home's adw.toml; one that is not there sets nothing
     origins: Mapping[str, Callable[[], str]]
     ignored: tuple[str, ...]  #: variables that are set and known, and change nothing yet
@@ -225,6 +232,11 @@ class Settings:
         path = self.database_url.removeprefix("sqlite:///")
 
         return Path(path) if path != self.database_url else None
+
+    @property
+    def run_limits(self) -> RunLimits:
+        """How many runs may go on at a time."""
+        return config_runs.read_limits(self.file)
 
     @property
     def forge_kind(self) -> str:
@@ -283,7 +295,7 @@ def load(
         file = SettingsFile.read(home.path / "adw.toml")
     except ConfigError as exc:
         raise ConfigError(*problems, *exc.problems) from exc
-    problems += _problems_of(file)
+    problems += [*_problems_of(file), *config_runs.wrong_limits(file)]
 
     return _build({**dict(_from_file(file)), **given}, home, file, problems, _ignored(env))
 

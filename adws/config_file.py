@@ -70,21 +70,22 @@ class SettingsFile:
             key = _written(path)
             if key in settings or (key in tables and self._at(path) == {}):
                 continue
-            if path[0] in sections and self.table(path[0]) is not None:
+            section = next((name for name in sections if _begins(path, name)), "")
+            if section and self.table(section) is not None:
                 continue
             place = f"{self.path}:{self.line_of(*path)}"
-            if path[0] in sections:
-                yield f"{place}: {path[0]} must be a table, such as [{path[0]}.NAME]"
+            if section:
+                yield f"{place}: {section} must be a table, such as [{section}{'' if '.' in section else '.NAME'}]"
             else:
                 yield f"{place}: {key} is not a setting of adw{_advice(key, {*settings, *sections})}"
 
     def section(self, name: str) -> ConfigSection:
-        """Return the top-level table *name*, as it is."""
+        """Return the table *name*, as it is."""
         return ConfigSection(name, self)
 
     def table(self, name: str) -> Mapping[str, object] | None:
-        """Return the top-level table *name*, None when the file has none."""
-        value = self._tables.get(name)
+        """Return the table *name*, written with dots, None when the file has none."""
+        value = self._at(name.split("."))
 
         return value if isinstance(value, dict) else None
 
@@ -139,7 +140,7 @@ class ConfigSection:
         What is not there has the line of the innermost table around it, so that an error about a missing key can name
         a place too. None when the file has no such table at all.
         """
-        return self._file.line_of(self.name, *keys)
+        return self._file.line_of(*self.name.split("."), *keys)
 
     def where(self, *keys: str | int) -> str:
         """Return the place of *keys* for the beginning of an error, as `PATH:LINE`."""
@@ -177,6 +178,13 @@ def _parse(path: Path, text: str) -> dict[str, object]:
 def _written(path: Sequence[str]) -> str:
     """Return *path* as it stands in the file: a name that is no bare key in quotes."""
     return ".".join(name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else repr(name) for name in path)
+
+
+def _begins(path: Sequence[str], name: str) -> bool:
+    """Say whether *path* leads to the table *name*, written with dots, or into it."""
+    names = name.split(".")
+
+    return list(path[: len(names)]) == names
 
 
 def _leaves(table: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -32,5 +32,5 @@ class Setting(NamedTuple):
 class Section(NamedTuple):
     """A table of `adw.toml` that is no list of settings: whoever it belongs to reads it, by `Settings.section`."""
 
-    name: str  #: top-level key in adw.toml
+    name: str  #: key in adw.toml, with dots
     help: str

@@ -2,9 +2,9 @@
 The table of settings: what may be set, where, to which values, and what it means.
 
 A setting is one entry here, or in a part of this table (config_workspace.py, config_web.py, config_webhook.py,
-config_cron.py), and one field of `Settings` in config.py; a test compares the two. A table of `adw.toml` that holds
-something else, such as `[workflows.NAME]`, is one entry of SECTIONS. Everything a user reads about settings
-(`adw config`, docs/settings.md, the errors) comes from here.
+config_cron.py, config_runs.py), and one field of `Settings` in config.py; a test compares the two. A table of
+`adw.toml` that holds something else, such as `[workflows.NAME]`, is one entry of SECTIONS. Everything a user reads
+about settings (`adw config`, docs/settings.md, the errors) comes from here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from adws import config_values
 from adws.config_cron import CRON_SETTINGS
+from adws.config_runs import LIMIT_SECTIONS, RUN_SETTINGS
 from adws.config_setting import Section, Setting
 from adws.config_web import WEB_SETTINGS
 from adws.config_webhook import WEBHOOK_SETTINGS
@@ -443,11 +444,13 @@ SETTINGS: tuple[Setting, ...] = (
     *WEB_SETTINGS,
     *WEBHOOK_SETTINGS,
     *CRON_SETTINGS,
+    *RUN_SETTINGS,
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 SECTIONS: tuple[Section, ...] = (
     Section("workflows", "Workflows of your own, each a table `[workflows.NAME]`."),
     Section("phases", "What the phases of built-in workflows run, each a table `[phases.NAME]`."),
+    *LIMIT_SECTIONS,
     Section("prices", "Prices of models, each a table `[prices.MODEL]`: US dollars for a million tokens."),
 )

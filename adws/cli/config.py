@@ -24,6 +24,14 @@ def config(*, as_json: bool) -> None:
     rows = [(setting.name, settings.shown(setting.name), settings.origin(setting.name)) for setting in SETTINGS]
     data: dict[str, output.Printable] = {name: {"origin": origin, "value": value} for name, value, origin in rows}
     shown = [(name, "not set" if value is None else str(value), origin) for name, value, origin in rows]
+    limits = settings.run_limits.scopes
+    if limits:
+        data["limits"] = {scope: dict(names) for scope, names in limits.items()}
+        shown += [
+            (f"limits.{scope}", f"{name}: {most}", settings.section(f"limits.{scope}").where())
+            for scope, names in limits.items()
+            for name, most in names.items()
+        ]
     if settings.ignored:
         data["ignored"] = settings.ignored
         shown += [(name, "ignored", "set, and without a meaning in this version") for name in settings.ignored]
