@@ -17,6 +17,7 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.json_value import JsonObject, JsonValue
 
 if TYPE_CHECKING:
+    from adws.adw_modules.demands import Demands
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.outcome import RunReport, Suspended
     from adws.adw_modules.owner_record import OwnerRecord
@@ -223,8 +224,12 @@ class RunQueue(Protocol):
     def renew(self, run: Run, *, ttl_seconds: float) -> Run:
         """Push the end of the claim out, and return the run as it stands: STOPPING when it shall stop."""
 
-    def requeue(self, run: Run, *, not_before: str = "", reason: str = "") -> Run:
-        """Give the run back: PENDING again (STOPPED if it was stopping), due at *not_before*, in its old place."""
+    def requeue(self, run: Run, *, not_before: str = "", reason: str = "", demands: Demands | None = None) -> Run:
+        """
+        Give the run back: PENDING again (STOPPED if it was stopping), due at *not_before*, in its old place.
+
+        With *demands* it waits for a worker that meets these, instead of those it had.
+        """
 
     def finish(self, run: Run, state: RunState, *, reason: str = "") -> Run:
         """End the run: COMPLETED, FAILED or STOPPED."""

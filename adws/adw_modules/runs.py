@@ -119,6 +119,7 @@ class RunEnd:
     state: RunState  #: COMPLETED, FAILED or STOPPED; PENDING: given back, to its old place
     reason: str = ""
     not_before: str = ""  #: of one that waits again; "": at once
+    demands: Demands | None = None  #: of one that waits again; None: as before
 
 
 def check_new_run(run: NewRun) -> NewRun:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import RunLost, RunNotFound, StateUnserialisable, UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock
@@ -137,11 +138,13 @@ class MemoryRunQueue:
             self._ends[run.run_id] = self._clock.boottime() + ttl_seconds
             return self._put(ours, updated_at=ours.updated_at)
 
-    def requeue(self, run: Run, *, not_before: str = "", reason: str = "") -> Run:
+    def requeue(self, run: Run, *, not_before: str = "", reason: str = "", demands: Demands | None = None) -> Run:
         """Give the run back, to its old place: PENDING again, STOPPED when it was to stop."""
         due = check_due(not_before)
         with self._guard:
-            return self._give_back(self._ours(run), not_before=due, reason=reason)
+            ours = self._ours(run)
+            waiting = ours if demands is None else replace(ours, demands=demands)
+            return self._give_back(waiting, not_before=due, reason=reason)
 
     def finish(self, run: Run, state: RunState, *, reason: str = "") -> Run:
         """End the run: COMPLETED, FAILED or STOPPED."""
@@ -154,7 +157,7 @@ class MemoryRunQueue:
     def end(self, run: Run, end: RunEnd) -> Run:
         """Give the run back or end it; for `MemoryLeases`, where the workflow is given back with that."""
         if end.state is RunState.PENDING:
-            return self.requeue(run, not_before=end.not_before, reason=end.reason)
+            return self.requeue(run, not_before=end.not_before, reason=end.reason, demands=end.demands)
         return self.finish(run, end.state, reason=end.reason)
 
     def take_back(self, run: Run, *, reason: str) -> Run | None:

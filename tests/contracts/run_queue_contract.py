@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import InvalidAdwId, RunLost, RunNotFound, StateUnserialisable, UsageError
 from adws.adw_modules.runs import DELIVERY, DELIVERY_PRIORITY, LIVE_RUNS, NewRun, Run, RunState
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
@@ -407,6 +408,16 @@ class RunQueueContract:
         assert (given_back.state, given_back.reason) == (RunState.STOPPED, "wrong issue")
         assert given_back.finished_at is not None
         assert enqueue(world).run_id != run.run_id
+
+    def test_a_run_that_is_given_back_keeps_what_it_demands_or_demands_another_worker(self, world):
+        enqueue(world)
+        run = claim(world)
+
+        assert world.runs.requeue(run).demands == Demands()
+        elsewhere = world.runs.requeue(claim(world), demands=Demands(host="far"))
+
+        assert elsewhere.demands == Demands(host="far")
+        assert world.runs.get(run.run_id).demands == Demands(host="far")
 
     # --- taking back -------------------------------------------------------------------------------------------
 

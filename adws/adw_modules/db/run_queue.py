@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
@@ -17,6 +17,7 @@ from adws.adw_modules.db import rows, run_rows, run_statements
 from adws.adw_modules.db.queue_watch import SqliteWatch
 from adws.adw_modules.db.session import Database, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import DatabaseError, RunLost, RunNotFound, UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock
@@ -147,9 +148,9 @@ class DatabaseRunQueue:
         """Push the end of the claim out, also of one that is over and that nobody took back."""
         return self._database.transact(self._changing(self._sql.renew, run, ttl=ttl_seconds))
 
-    def requeue(self, run: Run, *, not_before: str = "", reason: str = "") -> Run:
+    def requeue(self, run: Run, *, not_before: str = "", reason: str = "", demands: Demands | None = None) -> Run:
         """Give the run back, to its old place: PENDING again, STOPPED when it was to stop."""
-        end = RunEnd(state=RunState.PENDING, reason=reason, not_before=not_before)
+        end = RunEnd(state=RunState.PENDING, reason=reason, not_before=not_before, demands=demands)
 
         return self._database.transact(self.ending(run, end))
 
@@ -161,8 +162,11 @@ class DatabaseRunQueue:
         """Return what gives *run* back or ends it in a transaction of somebody else; raise UsageError."""
         reason = rows.plain(end.reason)
         if end.state is RunState.PENDING:
-            due = check_due(end.not_before)
-            return self._changing(self._sql.requeue, run, not_before=due, reason=reason, is_news=True)
+            due, demands = check_due(end.not_before), run.demands if end.demands is None else end.demands
+            waiting = replace(run, demands=demands)
+            return self._changing(
+                self._sql.requeue, waiting, not_before=due, reason=reason, demands=demands.to_text(), is_news=True
+            )
 
         return self._changing(self._sql.finish, run, state=check_final(end.state).value, reason=reason)
 

@@ -113,7 +113,7 @@ SET state = CASE state WHEN 'stopping' THEN 'stopped' ELSE 'pending' END,
     finished_at = CASE state WHEN 'stopping' THEN :moment END,
     reason = CASE WHEN state = 'stopping' AND reason <> '' THEN reason ELSE :reason END, {_NOBODY}
 """
-RUN_REQUEUE = f"{_GIVE_BACK}, not_before = :not_before {_IS_OURS} {_RETURNING_CHANGED}"
+RUN_REQUEUE = f"{_GIVE_BACK}, not_before = :not_before, demands = :demands {_IS_OURS} {_RETURNING_CHANGED}"
 #: For a claim that was found over: its worker may have renewed it since.
 _IS_OVER = "AND (claim_boot <> :boot OR claim_until <= {now})"
 _TAKE_BACK = f"{_GIVE_BACK}, losses = losses + 1 {_IS_OURS}"
