@@ -1,0 +1,1 @@
+"""Steps whose calls are spread over workers."""
