@@ -89,7 +89,7 @@ def pg_url(_pg_ready: str) -> str:
         " WHERE datname = current_database() AND pid <> pg_backend_pid()",
         "TRUNCATE workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, breakers,"
         " deliveries, task_checkpoints, schedule, notifications, notification_cursor, runners, sessions,"
-        " counters RESTART IDENTITY",
+        " counters, home_facts RESTART IDENTITY",
     )
     return _pg_ready
 
@@ -107,7 +107,7 @@ def new_pg_url(pg_server, _pg_ready: str) -> Iterator[Callable[[], str]]:
             f"CREATE DATABASE {made[-1]} TEMPLATE adw_ready",
         )
         url: str = pg_server.get_uri(database=made[-1])
-        tables = "workflow_states, events, adw_locks, requests, runs, ports, quota_reservations"
+        tables = "workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, home_facts"
         _run(url, f"TRUNCATE {tables} RESTART IDENTITY")
         return url
 

@@ -17,7 +17,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import models, opening, schema_version, upgrade
+from adws.adw_modules.db import models, opening, schema_version, upgrade, views
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
 from adws.adw_modules.db.statements import EVENT_COLUMNS, STATE_COLUMNS
 from adws.adw_modules.errors import DatabaseError, SchemaMismatch, UsageError
@@ -61,6 +61,9 @@ def test_names_and_checks_are_the_same_either_way(tmp_path, open_db):
     migrated = open_db(f"sqlite:///{tmp_path}/adw.db")
     fresh = sa.create_engine("sqlite://")
     models.metadata.create_all(fresh)
+    with fresh.begin() as connection:
+        for view in views.VIEWS:
+            connection.exec_driver_sql(view.create("sqlite"))
     query = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name <> 'alembic_version'"
     with migrated.read() as session, fresh.connect() as connection:
         made = {name: sorted(sql.replace("\n", " ").split(", ")) for name, sql in session.all(query)}
@@ -68,6 +71,63 @@ def test_names_and_checks_are_the_same_either_way(tmp_path, open_db):
     fresh.dispose()
 
     assert {name: _words(sql) for name, sql in made.items()} == {name: _words(sql) for name, sql in wanted.items()}
+
+
+def test_the_views_that_the_migrations_make_are_those_of_today(empty_database_url, open_db):
+    database = open_db(empty_database_url)
+
+    assert _made_views(database) == _views_of_today(database)
+
+
+def test_a_view_that_drifted_would_be_found(empty_database_url, open_db):
+    database = open_db(empty_database_url)
+    with database.write() as session:
+        session.run("DROP VIEW run_status")
+        session.run("CREATE VIEW run_status AS SELECT run_id, adw_id FROM runs")
+
+    assert _made_views(database) != _views_of_today(database)
+
+
+def _made_views(database) -> dict[str, str]:
+    """The views of a database as it tells of them itself; those of other tools, such as a queue's, are not ours."""
+    names = {view.name for view in views.VIEWS}
+    with database.read() as session:
+        if database.dialect == "sqlite":
+            found = session.all("SELECT name, sql FROM sqlite_master WHERE type = 'view'")
+        else:
+            found = session.all("SELECT viewname, definition FROM pg_views WHERE schemaname = current_schema()")
+
+    return {name: sql for name, sql in found if database.dialect == "sqlite" or name in names}
+
+
+def _views_of_today(database) -> dict[str, str]:
+    """The same, made anew from the texts of today; nothing of that stays."""
+    try:
+        with database.write() as session:
+            for view in reversed(views.VIEWS):
+                session.run(f"DROP VIEW {view.name}")
+            for view in views.VIEWS:
+                session.run(view.create(database.dialect))
+            found = {}
+            for view in views.VIEWS:
+                if database.dialect == "sqlite":
+                    row = session.one("SELECT sql FROM sqlite_master WHERE name = :name", {"name": view.name})
+                else:
+                    row = session.one(f"SELECT pg_get_viewdef('{view.name}'::regclass)")
+                found[view.name] = row[0]
+            _undo(found)
+    except _Undone as undone:
+        shown: dict[str, str] = undone.args[0]
+
+    return shown
+
+
+class _Undone(Exception):
+    """Ends a transaction without a trace."""
+
+
+def _undo(found: dict[str, str]) -> None:
+    raise _Undone(found)
 
 
 def _words(parts: list[str]) -> list[str]:

@@ -397,3 +397,11 @@ notification_cursor = Table(
     Column("seq", BigInteger, nullable=False),  # of the last event that was looked at
     Column("event_id", Text, nullable=False),  # of that event: another one there means that events were made again
 )
+
+home_facts = Table(
+    "home_facts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("changed_at", Text, nullable=False),
+)
