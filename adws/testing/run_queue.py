@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.demands import Demands
+from adws.adw_modules.demands import Demands, Offer, meets
 from adws.adw_modules.errors import RunLost, RunNotFound, StateUnserialisable, UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.run_limits import full_labels
 from adws.adw_modules.runs import (
     DELIVERY,
     FINAL_RUNS,
@@ -95,8 +96,9 @@ class MemoryRunQueue:
     ) -> Run | None:
         """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
         with self._guard:
-            run = self._next(only_deliveries=only_deliveries) if run_id is None else self._runs.get(run_id)
-            if run is None or run.state is not RunState.PENDING:
+            may_claim = self._on_terms(owner, NO_TERMS if only_deliveries else terms, terms.offer)
+            run = self._next(may_claim, only_deliveries=only_deliveries) if run_id is None else self._runs.get(run_id)
+            if run is None or run.state is not RunState.PENDING or not may_claim(run):
                 return None
             self._ends[run.run_id] = self._clock.boottime() + ttl_seconds
             return self._put(
@@ -190,6 +192,26 @@ class MemoryRunQueue:
                 finished_at=self._moment(),
             )
 
+    def settle_lost(self, run: Run, end: RunEnd) -> Run | None:
+        """Do what was decided about a run whose worker is gone, or that waits; None when it moved on."""
+        with self._guard:
+            found = self._runs.get(run.run_id)
+            if found is None or found.state in FINAL_RUNS or (found.token, found.owner) != (run.token, run.owner):
+                return None
+            if run.seconds_left <= 0.0 < self._left(found):
+                return None
+            is_stopping = found.state is RunState.STOPPING
+            state = RunState.STOPPED if is_stopping else end.state
+            kept = found.reason if is_stopping and end.state is not RunState.STOPPED else ""
+            return self._put(
+                found,
+                state=state,
+                owner="",
+                reason=kept or end.reason,
+                losses=found.losses + (found.state is not RunState.PENDING),
+                finished_at=None if state is RunState.PENDING else self._moment(),
+            )
+
     def ask_to_stop(self, run_id: int, *, reason: str = "") -> Run:
         """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
         with self._guard:
@@ -241,9 +263,18 @@ class MemoryRunQueue:
 
     # --- how -----------------------------------------------------------------------------------------------------
 
-    def _next(self, *, only_deliveries: bool) -> Run | None:
+    def _on_terms(self, owner: OwnerRecord, terms: Terms, offer: Offer | None) -> Callable[[Run], bool]:
+        """Return what says whether a run may be claimed on *terms* by who has this *offer*."""
+        offered = offer or Offer(host=owner.host)
+        live = [run.labels for run in self._runs.values() if run.state in LIVE_RUNS]
+        full = set(full_labels(live, terms.limits))
+
+        return lambda run: meets(offered, run.demands) and not full & run.labels
+
+    def _next(self, may_claim: Callable[[Run], bool], *, only_deliveries: bool) -> Run | None:
         now = self._moment()
-        due = [run for run in self._runs.values() if run.state is RunState.PENDING and run.not_before <= now]
+        waiting = (run for run in self._runs.values() if run.state is RunState.PENDING)
+        due = [run for run in waiting if run.not_before <= now and may_claim(run)]
         if only_deliveries:
             due = [run for run in due if run.kind == DELIVERY]
         return min(due, key=lambda run: (-run.priority, run.run_id), default=None)

@@ -13,6 +13,7 @@ from tests.contracts.lost_run_contract import LostRunContract
 from tests.contracts.registry_contract import RegistryContract
 from tests.contracts.request_contract import RequestContract
 from tests.contracts.run_queue_contract import RunQueueContract
+from tests.contracts.run_terms_contract import RunTermsContract
 from tests.contracts.worlds import World, database_world, memory_world
 
 PLACES = ("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
@@ -67,4 +68,8 @@ class TestRunQueue(RunQueueContract):
 
 
 class TestLostRuns(LostRunContract):
+    pass
+
+
+class TestRunTerms(RunTermsContract):
     pass

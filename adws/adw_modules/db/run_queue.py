@@ -7,15 +7,13 @@ after a restart. Whatever a worker says about a run names the claim it has; afte
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import rows, run_rows, run_statements
-from adws.adw_modules.db.queue_watch import SqliteWatch
-from adws.adw_modules.db.session import Database, Row, Session
+from adws.adw_modules.db import announcing, rows, run_rows, run_statements
+from adws.adw_modules.db.run_claims import LAST_ID, Claimer, RunClaims
+from adws.adw_modules.db.session import Database, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import DatabaseError, RunLost, RunNotFound, UsageError
@@ -23,7 +21,6 @@ from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import (
-    DELIVERY_PRIORITY,
     FINAL_RUNS,
     NO_TERMS,
     NewRun,
@@ -35,11 +32,6 @@ from adws.adw_modules.runs import (
     check_final,
 )
 
-if TYPE_CHECKING:
-    from adws.adw_modules.interfaces_engine import QueueWatch
-
-#: The highest number a row can have.
-_LAST = 2**63 - 1
 #: The run in our way may end between our insert and our look; after this many times something else is wrong.
 _LOOKS = 10
 
@@ -52,9 +44,7 @@ class DatabaseRunQueue:
         self._clock = clock
         self._sql = _Texts.of(database)
         self._is_sqlite = isinstance(database, SqliteDatabase)
-        # A reader waits for nobody, a claim for every writer before it: so one that will find nothing is not made.
-        # Where the last one found something, the next one will too.
-        self._looks_first = self._is_sqlite
+        self._claims = RunClaims(database, clock=clock)
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
@@ -68,8 +58,7 @@ class DatabaseRunQueue:
         for _ in range(_LOOKS):
             row = session.one(self._sql.enqueue, params)
             if row is not None:
-                self._tell(session)
-                return run_rows.to_run(row)
+                return self._told(session, run_rows.to_run(row))
             row = session.one(self._sql.unfinished, params)
             if row is not None:
                 return run_rows.to_run(row)
@@ -92,26 +81,14 @@ class DatabaseRunQueue:
         only_deliveries: bool = False,
         terms: Terms = NO_TERMS,
     ) -> Run | None:
-        """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
-        params = {**self._now(), "owner": owner.to_text(), "ttl": ttl_seconds, "moment": self._moment()}
-        if run_id is not None:
-            if not 0 < run_id <= _LAST:
-                return None
-            return self._change(self._sql.claim, {**params, "run_id": run_id})
-        if only_deliveries:
-            return self._claim_delivery({**params, "rank": -DELIVERY_PRIORITY})
-        if self._looks_first and not self._is_due(self._sql.is_due, params):
-            return None
-        run = self._change(self._sql.claim_next, params)
-        self._looks_first = self._is_sqlite and run is None
+        """
+        Take the next run that is due (or *run_id*, if it still waits), None when there is none.
 
-        return run
-
-    def _claim_delivery(self, params: Mapping[str, object]) -> Run | None:
-        if self._is_sqlite and not self._is_due(self._sql.delivery_is_due, params):
-            return None
-
-        return self._change(self._sql.claim_delivery, params)
+        What demands more than *terms* offer is passed over, and what carries a label that is full.
+        """
+        return self._claims.claim(
+            Claimer(owner=owner, ttl_seconds=ttl_seconds, terms=terms), run_id=run_id, only_deliveries=only_deliveries
+        )
 
     def seconds_to_next(self) -> float | None:
         """Return in how many seconds the next waiting run is due (0 when one is), None when none waits."""
@@ -123,16 +100,6 @@ class DatabaseRunQueue:
             return 0.0
 
         return max(0.0, (timestamps.parse(row[0]) - self._clock.now()).total_seconds())
-
-    def watch(self) -> QueueWatch:
-        """Return something that says cheaply whether the queue may have changed."""
-        if isinstance(self._database, SqliteDatabase):
-            return SqliteWatch(self._database)
-        # Late: the driver is an extra, and those who use SQLite do not have it.
-        module = importlib.import_module("adws.adw_modules.db.postgres_watch")
-        watch: QueueWatch = module.PostgresWatch(self._database, clock=self._clock)
-
-        return watch
 
     # --- with a worker -----------------------------------------------------------------------------------------
 
@@ -164,9 +131,7 @@ class DatabaseRunQueue:
         if end.state is RunState.PENDING:
             due, demands = check_due(end.not_before), run.demands if end.demands is None else end.demands
             waiting = replace(run, demands=demands)
-            return self._changing(
-                self._sql.requeue, waiting, not_before=due, reason=reason, demands=demands.to_text(), is_news=True
-            )
+            return self._changing(self._sql.requeue, waiting, not_before=due, reason=reason, demands=demands.to_text())
 
         return self._changing(self._sql.finish, run, state=check_final(end.state).value, reason=reason)
 
@@ -191,17 +156,36 @@ class DatabaseRunQueue:
 
         return self._without_worker(sql, run, reason)
 
-    def _without_worker(self, sql: str, run: Run, reason: str) -> Run | None:
-        row = self._write(sql, {**self._ours(run), "reason": rows.plain(reason)}, is_news=True)
+    def settle_lost(self, run: Run, end: RunEnd) -> Run | None:
+        """Do what was decided about a run whose worker is gone, or that waits; None when it moved on."""
+        return self._database.transact(self.settling(run, end))
 
-        return None if row is None else run_rows.changed(run, row)
+    def settling(self, run: Run, end: RunEnd) -> Callable[[Session], Run | None]:
+        """Return what does that in a transaction of somebody else."""
+        sql = self._sql.settle if run.seconds_left > 0.0 else self._sql.settle_if_over
+        params = {**self._ours(run), "state": end.state.value, "reason": rows.plain(end.reason)}
+
+        def work(session: Session) -> Run | None:
+            row = session.one(sql, params)
+            return None if row is None else self._told(session, run_rows.changed(run, row))
+
+        return work
+
+    def _without_worker(self, sql: str, run: Run, reason: str) -> Run | None:
+        params = {**self._ours(run), "reason": rows.plain(reason)}
+
+        def work(session: Session) -> Run | None:
+            row = session.one(sql, params)
+            return None if row is None else self._told(session, run_rows.changed(run, row))
+
+        return self._database.transact(work)
 
     def ask_to_stop(self, run_id: int, *, reason: str = "") -> Run:
         """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
-        if not 0 < run_id <= _LAST:
+        if not 0 < run_id <= LAST_ID:
             raise RunNotFound(run_id)
         params = {**self._now(), "run_id": run_id, "reason": rows.plain(reason), "moment": self._moment()}
-        changed = self._change(self._sql.stop, params, is_news=True)
+        changed = self._change(self._sql.stop, params)
         found = changed or self.get(run_id)
         if found is None:
             raise RunNotFound(run_id)
@@ -212,7 +196,7 @@ class DatabaseRunQueue:
 
     def get(self, run_id: int) -> Run | None:
         """Return a run."""
-        if not 0 < run_id <= _LAST:
+        if not 0 < run_id <= LAST_ID:
             return None
         found = self._all(self._sql.get, {"run_id": run_id})
 
@@ -224,7 +208,7 @@ class DatabaseRunQueue:
 
     def page(self, *, states: Sequence[RunState] = (), limit: int = 50, before: int | None = None) -> tuple[Run, ...]:
         """Return runs, newest first, those with a lower id than *before*."""
-        upper = _LAST if before is None else min(max(before, 0), _LAST)
+        upper = LAST_ID if before is None else min(max(before, 0), LAST_ID)
         params: dict[str, object] = {"before": upper, "limit": _checked(limit)}
         wanted = {f"state{number}": state.value for number, state in enumerate(dict.fromkeys(states))}
         if not wanted:
@@ -244,7 +228,7 @@ class DatabaseRunQueue:
 
     # --- how -----------------------------------------------------------------------------------------------------
 
-    def _changing(self, sql: str, run: Run, *, is_news: bool = False, **more: object) -> Callable[[Session], Run]:
+    def _changing(self, sql: str, run: Run, **more: object) -> Callable[[Session], Run]:
         """Return what changes a run of ours in a transaction; that raises RunLost when it is not ours any more."""
         params = {**self._ours(run), **more}
 
@@ -252,36 +236,20 @@ class DatabaseRunQueue:
             row = session.one(sql, params)
             if row is None:
                 raise RunLost(run.run_id)
-            if is_news:
-                self._tell(session)
-            return run_rows.changed(run, row)
+            return self._told(session, run_rows.changed(run, row))
 
         return work
 
-    def _change(self, sql: str, params: Mapping[str, object], *, is_news: bool = False) -> Run | None:
-        row = self._write(sql, params, is_news=is_news)
+    def _change(self, sql: str, params: Mapping[str, object]) -> Run | None:
+        row = self._database.transact(lambda session: session.one(sql, params))
 
         return None if row is None else run_rows.to_run(row)
 
-    def _write(self, sql: str, params: Mapping[str, object], *, is_news: bool = False) -> Row | None:
-        """Return the row that *sql* changed; *is_news* when other workers want to hear of it."""
+    def _told(self, session: Session, run: Run) -> Run:
+        """Have workers told of *run* at the commit, if it waits; SQLite shows every commit by itself."""
+        announcing.announce(self._database, session, run)
 
-        def work(session: Session) -> Row | None:
-            row = session.one(sql, params)
-            if row is not None and is_news:
-                self._tell(session)
-            return row
-
-        return self._database.transact(work)
-
-    def _tell(self, session: Session) -> None:
-        """Wake those who watch, at the commit; SQLite shows every commit by itself."""
-        if not self._is_sqlite:
-            session.one(run_statements.NOTIFY)
-
-    def _is_due(self, sql: str, params: Mapping[str, object]) -> bool:
-        with self._database.read() as session:
-            return session.one(sql, params) is not None
+        return run
 
     def _all(self, sql: str, params: Mapping[str, object]) -> tuple[Run, ...]:
         with self._database.read() as session:
@@ -311,11 +279,6 @@ class _Texts:
 
     enqueue: str
     unfinished: str
-    claim: str
-    claim_next: str
-    claim_delivery: str
-    is_due: str
-    delivery_is_due: str
     next_due: str
     begin: str
     renew: str
@@ -325,6 +288,8 @@ class _Texts:
     take_back_if_over: str
     bury: str
     bury_if_over: str
+    settle: str
+    settle_if_over: str
     stop: str
     get: str
     of_workflow: str
@@ -344,24 +309,12 @@ class _Texts:
 
     @classmethod
     def of(cls, database: Database) -> _Texts:
-        if database.dialect == "postgresql":
-            # Without it a second claim would wait for the first one to commit, and then find its row taken.
-            waiting, skip_locked = "runs", "FOR UPDATE SKIP LOCKED"
-        else:
-            # Told, because SQLite without statistics takes the index of states and sorts all that waits.
-            waiting, skip_locked = "runs INDEXED BY ix_runs_waiting", ""
-
         def spell(sql: str) -> str:
-            return database.spell(sql).replace("{waiting}", waiting).replace("{skip_locked}", skip_locked)
+            return run_statements.spelled(database, sql)
 
         return cls(
             enqueue=spell(run_statements.RUN_ENQUEUE),
             unfinished=spell(run_statements.RUN_UNFINISHED),
-            claim=spell(run_statements.RUN_CLAIM),
-            claim_next=spell(run_statements.RUN_CLAIM_NEXT),
-            claim_delivery=spell(run_statements.RUN_CLAIM_DELIVERY),
-            is_due=spell(run_statements.RUN_IS_DUE),
-            delivery_is_due=spell(run_statements.RUN_DELIVERY_IS_DUE),
             next_due=spell(run_statements.RUN_NEXT_DUE),
             begin=spell(run_statements.RUN_BEGIN),
             renew=spell(run_statements.RUN_RENEW),
@@ -371,6 +324,8 @@ class _Texts:
             take_back_if_over=spell(run_statements.RUN_TAKE_BACK_IF_OVER),
             bury=spell(run_statements.RUN_BURY),
             bury_if_over=spell(run_statements.RUN_BURY_IF_OVER),
+            settle=spell(run_statements.RUN_SETTLE),
+            settle_if_over=spell(run_statements.RUN_SETTLE_IF_OVER),
             stop=spell(run_statements.RUN_STOP),
             get=spell(run_statements.RUN_GET),
             of_workflow=spell(run_statements.RUNS_OF_WORKFLOW),
@@ -382,7 +337,7 @@ class _Texts:
 
 
 def _checked(limit: int) -> int:
-    if not 0 < limit <= _LAST:
+    if not 0 < limit <= LAST_ID:
         raise UsageError(f"a page needs a limit of at least 1, not {limit}")
 
     return limit

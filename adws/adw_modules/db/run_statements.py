@@ -2,12 +2,33 @@
 """
 Every query about runs, by name.
 
-As in `statements`; two more words are spelled by `DatabaseRunQueue`: `{waiting}` is the table, to be walked in the
-order of the queue, and `{skip_locked}` keeps two claims from waiting for the same row. A claim is over when it belongs
-to another start of the machine or when its time is up.
+As in `statements`; three more words are spelled by `spelled`: `{waiting}` is the table, to be walked in the order of
+the queue, `{demanding}` is the table by what is demanded, and `{skip_locked}` keeps two claims from waiting for the
+same row. A claim is over when it belongs to another start of the machine or when its time is up.
 """
 
 from __future__ import annotations
+
+from adws.adw_modules.db.session import Database
+
+#: What the words are on SQLite: told which index, because without statistics it takes another and sorts all that waits.
+_SQLITE = {
+    "{waiting}": "runs INDEXED BY ix_runs_waiting",
+    "{demanding}": "runs INDEXED BY ix_runs_demanding",
+    "{skip_locked}": "",
+}
+#: Without the last a second claim would wait for the first one to commit, and then find its row taken.
+_POSTGRESQL = {"{waiting}": "runs", "{demanding}": "runs", "{skip_locked}": "FOR UPDATE SKIP LOCKED"}
+
+
+def spelled(database: Database, sql: str) -> str:
+    """Return *sql* in the words of the dialect of *database*."""
+    words = _POSTGRESQL if database.dialect == "postgresql" else _SQLITE
+    for word, meaning in words.items():
+        sql = sql.replace(word, meaning)
+
+    return database.spell(sql)
+
 
 RUN_COLUMNS = (
     "run_id",
@@ -74,12 +95,10 @@ RUN_ENQUEUE = (
 RUN_UNFINISHED = RUNS_SHOWN + "WHERE adw_id = :adw_id AND slot = :slot AND finished_at IS NULL"
 RUNS_UNFINISHED = RUNS_SHOWN + "WHERE finished_at IS NULL ORDER BY run_id"
 
-_IS_DUE = "state = 'pending' AND not_before <= :moment"
-#: Looked at before a claim where claiming means waiting for every other writer.
-RUN_IS_DUE = f"SELECT 1 FROM {{waiting}} WHERE {_IS_DUE} LIMIT 1"
+#: Conditions on what may be claimed.
+IS_DUE = "state = 'pending' AND not_before <= :moment"
 #: The rank keeps the walk short where many workflows wait: nothing behind it is a delivery.
-_IS_DUE_DELIVERY = f"{_IS_DUE} AND rank <= :rank AND kind = 'delivery'"
-RUN_DELIVERY_IS_DUE = f"SELECT 1 FROM {{waiting}} WHERE {_IS_DUE_DELIVERY} LIMIT 1"
+IS_DUE_DELIVERY = f"{IS_DUE} AND rank <= :rank AND kind = 'delivery'"
 RUN_NEXT_DUE = "SELECT min(not_before) FROM {waiting} WHERE state = 'pending'"
 
 _CLAIM = """
@@ -87,14 +106,56 @@ UPDATE runs
 SET state = 'claimed', attempts = attempts + 1, token = token + 1, owner = :owner, claim_until = {now} + :ttl,
     claim_boot = :boot, reason = '', updated_at = :moment
 """
-#: The place in the queue is (rank, run_id), and no requeue changes either.
-_CLAIM_FIRST = tuple(
-    f"{_CLAIM} WHERE run_id = (SELECT run_id FROM {{waiting}} WHERE {due} ORDER BY rank, run_id LIMIT 1"
-    f" {{skip_locked}}) {_RETURNING}"
-    for due in (_IS_DUE, _IS_DUE_DELIVERY)
-)
-RUN_CLAIM_NEXT, RUN_CLAIM_DELIVERY = _CLAIM_FIRST
-RUN_CLAIM = f"{_CLAIM} WHERE run_id = :run_id AND state = 'pending' {_RETURNING}"
+#: The index of what demands something has these, and is empty nearly always.
+_DEMANDING = "{demanding} WHERE demands <> '' AND state = 'pending'"
+DEMANDS_WAITING = f"SELECT DISTINCT demands FROM {_DEMANDING}"
+DEMANDS_OF_RUN = "SELECT demands FROM runs WHERE run_id = :run_id AND state = 'pending'"
+#: Claims that look at labels take turns: what one of them counted must not change before it has claimed.
+LIMITS_LOCK = "SELECT pg_advisory_xact_lock(hashtext('adw.run_limits'))"
+LABELS_LIVE = f"SELECT labels FROM runs WHERE {_IS_LIVE} AND {_IS_INDEXED} AND labels <> ''"
+
+
+def is_any_due(due: str) -> str:
+    """Return the cheapest look: whether anything at all is *due*."""
+    return f"SELECT 1 FROM {{waiting}} WHERE {due} LIMIT 1"
+
+
+def is_due(due: str, met: int = 0, full: int = 0) -> str:
+    """Return the look before a claim, where claiming means waiting for every other writer."""
+    return f"SELECT 1 FROM {{waiting}} WHERE {due}{_terms(met, full)} LIMIT 1"
+
+
+def claim_first(due: str, met: int = 0, full: int = 0) -> str:
+    """
+    Return the claim of the first run that is *due*, demands nothing but what is *met*, and carries no *full* label.
+
+    The place in the queue is (rank, run_id), and no requeue changes either.
+    """
+    first = f"SELECT run_id FROM {{waiting}} WHERE {due}{_terms(met, full)} ORDER BY rank, run_id LIMIT 1"
+
+    return f"{_CLAIM} WHERE run_id = ({first} {{skip_locked}}) {_RETURNING}"
+
+
+def claim_undemanding(due: str) -> str:
+    """Return the claim for the usual case: nothing is claimed while anything waits that demands something."""
+    first = f"SELECT run_id FROM {{waiting}} WHERE {due} AND demands = '' ORDER BY rank, run_id LIMIT 1"
+
+    return f"{_CLAIM} WHERE run_id = ({first} {{skip_locked}}) AND NOT EXISTS (SELECT 1 FROM {_DEMANDING}) {_RETURNING}"
+
+
+def claim_one(met: int = 0, full: int = 0) -> str:
+    """Return the claim of one run, whatever its place and time."""
+    return f"{_CLAIM} WHERE run_id = :run_id AND state = 'pending'{_terms(met, full)} {_RETURNING}"
+
+
+def _terms(met: int, full: int) -> str:
+    """Return the conditions of so many demands, `:met0` ..., and so many labels between bars, `:full0` ..."""
+    demands = ", ".join(["''", *(f":met{number}" for number in range(met))])
+    # Both dialects have replace, and neither takes a sign in the name of a label for a pattern.
+    labels = "".join(f" AND replace(labels, :full{number}, '') = labels" for number in range(full))
+
+    return f" AND demands IN ({demands}){labels}"
+
 
 # --- with a worker ---------------------------------------------------------------------------------------------
 
@@ -131,6 +192,19 @@ WHERE run_id = :run_id AND token = :token AND owner = :owner AND finished_at IS 
 RUN_BURY = f"{_BURY} {_RETURNING_CHANGED}"
 RUN_BURY_IF_OVER = f"{_BURY} {_IS_OVER} {_RETURNING_CHANGED}"
 
+#: What recovery decided about a run whose worker is gone, or that waits; one that was to stop is stopped all the same.
+_SETTLE = f"""
+UPDATE runs
+SET state = CASE WHEN state = 'stopping' THEN 'stopped' ELSE :state END,
+    finished_at = CASE WHEN state <> 'stopping' AND :state = 'pending' THEN NULL ELSE :moment END,
+    losses = CASE state WHEN 'pending' THEN losses ELSE losses + 1 END,
+    reason = CASE WHEN state = 'stopping' AND reason <> '' AND :state <> 'stopped' THEN reason ELSE :reason END,
+    {_NOBODY}
+WHERE run_id = :run_id AND token = :token AND owner = :owner AND finished_at IS NULL
+"""
+RUN_SETTLE = f"{_SETTLE} {_RETURNING_CHANGED}"
+RUN_SETTLE_IF_OVER = f"{_SETTLE} {_IS_OVER} {_RETURNING_CHANGED}"
+
 RUN_FINISH = f"""
 UPDATE runs
 SET state = :state, finished_at = :moment,
@@ -157,12 +231,6 @@ PAGE_OF_COMPLETED = f"SELECT run_id FROM runs WHERE state = 'completed' {_PAGE_E
 #: `{state}` is the name of the parameter.
 PAGE_OF_STATE = f"SELECT run_id FROM runs WHERE state = :{{state}} AND {_IS_INDEXED} {_PAGE_END}"
 RUNS_OF_WORKFLOW_DELETE = "DELETE FROM runs WHERE adw_id = :adw_id"
-
-# --- telling others --------------------------------------------------------------------------------------------
-
-#: Where PostgreSQL tells that the queue changed; heard by `postgres_watch`.
-CHANNEL = "adw_runs"
-NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 
 # --- checks ----------------------------------------------------------------------------------------------------
 
