@@ -32,11 +32,22 @@ class View:
 
 # --- phases ----------------------------------------------------------------------------------------------------
 
-_PHASES_SQLITE = """
+#: A NUL in a text, which JSON escapes, is shown as U+FFFD: PostgreSQL refuses it, and SQLite ends the text there. What
+#: only looks like one has two backslashes before it, and these are put aside meanwhile: no raw control character stands
+#: in JSON. `{find}` and `{one}` are what finds a text in a text, and the character 1.
+_PLAIN = r"""CASE
+    WHEN flow.body = '' THEN '{{}}'
+    WHEN {find}(flow.body, '\u0000') > 0
+      THEN replace(replace(replace(flow.body, '\\', {one}), '\u0000', '\ufffd'), {one}, '\\')
+    ELSE flow.body
+  END"""
+
+_PHASES_SQLITE = f"""
 SELECT
   json_extract(phase.value, '$.name') AS phase_id,
   flow.adw_id AS run_id,
-  1 AS tier_id,
+  coalesce((SELECT json_extract(defined.value, '$.tier') FROM json_each(flow.body, '$.workflow.phases') AS defined
+    WHERE json_extract(defined.value, '$.name') = json_extract(phase.value, '$.name')), 0) AS tier_id,
   phase.key AS phase_index,
   json_extract(phase.value, '$.name') AS name,
   CASE json_extract(phase.value, '$.status')
@@ -64,16 +75,10 @@ SELECT
     THEN json_extract(phase.value, '$.attempts[#-1].ended_at') END AS completed_at,
   json_extract(phase.value, '$.state') AS workflow_state,
   coalesce(json_extract(phase.value, '$.round'), 1) AS round
-FROM workflow_states AS flow, json_each(CASE flow.body WHEN '' THEN '{}' ELSE flow.body END, '$.phases') AS phase
+FROM workflow_states AS flow, json_each({_PLAIN.format(one="char(1)", find="instr")}, '$.phases') AS phase
 """
 
-#: PostgreSQL has no text with a NUL, and says so when it meets one, escaped as JSON does it: it is shown as U+FFFD.
-_DOCUMENT = r"""CASE
-    WHEN flow.body = '' THEN '{}'
-    WHEN strpos(flow.body, '\u0000') > 0
-      THEN regexp_replace(flow.body, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')
-    ELSE flow.body
-  END::json"""
+_DOCUMENT = f"{_PLAIN.format(one='chr(1)', find='strpos')}::json"
 #: What is no moment is shown as none: one document that somebody wrote by hand must not make the view useless.
 _IS_MOMENT = r"~ '^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?Z$'"
 
@@ -86,7 +91,11 @@ _PHASES_POSTGRESQL = f"""
 SELECT
   phase.body ->> 'name' AS phase_id,
   flow.adw_id AS run_id,
-  1 AS tier_id,
+  coalesce((
+    SELECT (entry.body ->> 'tier')::integer FROM json_array_elements(
+      CASE json_typeof(document.defined) WHEN 'array' THEN document.defined ELSE '[]'::json END
+    ) AS entry (body) WHERE entry.body ->> 'name' = phase.body ->> 'name' LIMIT 1
+  ), 0) AS tier_id,
   (phase.place - 1)::integer AS phase_index,
   phase.body ->> 'name' AS name,
   CASE phase.body ->> 'status'
@@ -113,7 +122,10 @@ SELECT
   phase.body ->> 'state' AS workflow_state,
   coalesce((phase.body ->> 'round')::integer, 1) AS round
 FROM workflow_states AS flow
-CROSS JOIN LATERAL (SELECT {_DOCUMENT} -> 'phases' AS phases) AS document
+CROSS JOIN LATERAL (SELECT {_DOCUMENT} AS body) AS whole
+CROSS JOIN LATERAL (
+  SELECT whole.body -> 'phases' AS phases, whole.body -> 'workflow' -> 'phases' AS defined
+) AS document
 CROSS JOIN LATERAL json_array_elements(
   CASE json_typeof(document.phases) WHEN 'array' THEN document.phases ELSE '[]'::json END
 ) WITH ORDINALITY AS phase (body, place)
