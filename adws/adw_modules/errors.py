@@ -322,6 +322,15 @@ class GateFailed(AdwError):
         self.phase, self.why = phase, why
 
 
+class ExpressionError(AdwError, ValueError):
+    """A template or a condition cannot be read, or has no value."""
+
+    def __init__(self, why: str, *, expression: str = "", name: str = "") -> None:
+        shown = expression if len(expression) <= 120 else f"{expression[:117]}..."
+        super().__init__(f"in the expression {shown!r}: {why}" if expression else why)
+        self.why, self.expression, self.name = why, expression, name  #: *name*: the one that is not there
+
+
 # --- the outside world -----------------------------------------------------------------------------------------
 
 
@@ -395,6 +404,16 @@ class QuotaExceeded(AdwError):
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
         self.name = name
+
+
+class WorkElsewhere(AdwError):
+    """The work of this workflow is on another machine, and nowhere else."""
+
+    def __init__(self, adw_id: str, host: str) -> None:
+        super().__init__(
+            f"the work of {adw_id} is on {host} and not on the remote, so only a worker there can go on with it"
+        )
+        self.adw_id, self.host = adw_id, host
 
 
 class ForgeError(AdwError):

@@ -32,6 +32,7 @@ ROOMS = {
     "git": ["adw_modules/resources/git.py"],
     "github": ["adw_modules/github.py"],
     "httpx": ["adw_modules/notify.py"],
+    "jinja2": ["adw_modules/expression_nodes.py"],
     "psutil": ["adw_modules/process.py", "adw_modules/resources/"],
     "psycopg": ["adw_modules/db/"],
     "pydantic": ["adw_modules/document.py", "web/"],

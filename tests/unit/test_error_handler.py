@@ -145,6 +145,7 @@ OWN = [
     (errors.RunNotFound(7), "config"),
     (errors.DeliveryNotFound("72d3162e"), "config"),
     (errors.DeliveryConflict("72d3162e"), "conflict"),
+    (errors.ExpressionError("there is no rate_limit", expression="rate_limit > 0"), "config"),
     (errors.GateFailed("test", "rate limit, disk full"), "gate"),
     (errors.ForgeBusy(30.0), "rate_limited"),
     (errors.ForgeUnavailable("no such file, disk full"), "server"),
@@ -161,6 +162,7 @@ OWN = [
     (errors.GitUnreachable("disk full"), "network"),
     (errors.PortsExhausted("disk full"), "port"),
     (errors.QuotaExceeded("disk", "disk full"), "busy"),
+    (errors.WorkElsewhere("1a2b3c4d", "far"), "busy"),
     (errors.SetupFailed(("make",), "disk full"), "failed"),
 ]
 
