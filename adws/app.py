@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
+    from adws.adw_modules.interfaces_coordination import Dispatcher
     from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
@@ -287,6 +288,12 @@ class App:
         from adws.adw_modules.db.run_queue import DatabaseRunQueue
 
         return DatabaseRunQueue(self.database, clock=self.clock)
+
+    def dispatcher(self, tick: Callable[[], object] | None = None) -> Dispatcher:
+        """Return what brings runs to workers; *tick* does what is due on the schedule (`app_dispatch`)."""
+        from adws.app_dispatch import open_dispatcher
+
+        return open_dispatcher(self.database, self.settings, clock=self.clock, tick=tick)
 
     @cached_property
     def registry(self) -> Registry:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
+    from adws.adw_modules.interfaces_coordination import Dispatcher
     from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import PhaseContext, RunQueue
     from adws.adw_modules.process import SystemProcesses
@@ -124,6 +125,9 @@ class HomeParts(HomeSpace, Protocol):
 
     def bring_up(self, adw_id: str) -> None:
         """Bring the database copy of a document up."""
+
+    def dispatcher(self, tick: Callable[[], object] | None = None) -> Dispatcher:
+        """Return what brings runs to workers."""
 
 
 class WorkRoom:
@@ -365,8 +369,14 @@ class WorkRoom:
         self._app.ports.free_left_behind(self._app.processes.verdict)
         self._app.quotas.free_left_behind()
 
-    def worker(self, options: WorkerOptions, *, on_end: Callable[[WorkEnd], None] = lambda _end: None) -> Worker:
-        """Return a worker of this home."""
+    def worker(
+        self,
+        options: WorkerOptions,
+        *,
+        on_end: Callable[[WorkEnd], None] = lambda _end: None,
+        tick: Callable[[], object] | None = None,
+    ) -> Worker:
+        """Return a worker of this home; *tick* is for a dispatcher that can keep time (`App.dispatcher`)."""
         is_compared = False
 
         def recover() -> None:
@@ -376,6 +386,7 @@ class WorkRoom:
 
         return Worker(
             self.parts,
+            dispatcher=self._app.dispatcher(tick),
             me=self._app.processes.me("worker"),
             options=options,
             recover=recover,

@@ -267,9 +267,6 @@ class RunQueue(Protocol):
     def seconds_to_next(self) -> float | None:
         """Return in how many seconds the next waiting run is due (0 when one is), None when none waits."""
 
-    def watch(self) -> QueueWatch:
-        """Return something that says cheaply whether the queue may have changed."""
-
 
 class QueueWatch(Protocol):
     """A cheap look at whether anything was committed to the database since the last look."""

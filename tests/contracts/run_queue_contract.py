@@ -36,12 +36,6 @@ def later(world, seconds: float) -> str:
     return timestamps.to_text(world.clock.now() + timedelta(seconds=seconds))
 
 
-def is_told(watch) -> bool:
-    """Look until the watch says yes: what a server tells is under way for a moment."""
-    tick = threading.Event()
-    return any(watch.has_changed() or tick.wait(0.005) for _ in range(2000))
-
-
 class RunQueueContract:
     """Mix in and give a `world` fixture."""
 
@@ -549,20 +543,3 @@ class RunQueueContract:
         assert world.runs.seconds_to_next() is None
         world.runs.finish(run, RunState.COMPLETED)
         assert world.runs.seconds_to_next() is None
-
-    def test_a_watch_says_once_that_something_changed(self, world):
-        watch = world.runs.watch()
-        assert watch.has_changed() is True, "the first look"
-        assert watch.has_changed() is False
-        for change in (
-            lambda: enqueue(world),
-            lambda: world.runs.requeue(claim(world)),
-            lambda: world.runs.take_back(claim(world), reason="gone"),
-            lambda: world.runs.ask_to_stop(claim(world).run_id),
-        ):
-            change()
-            assert is_told(watch)
-            assert watch.has_changed() is False
-        watch.close()
-        assert watch.has_changed() is True, "what happened while it was closed was not seen"
-        watch.close()

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from hypothesis.stateful import (
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db import models, run_statements
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.db.reconstruction import DatabaseReconstruction
 from adws.adw_modules.db.registry import DatabaseRegistry
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database
@@ -39,8 +37,7 @@ from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.runs import LIVE_RUNS, NewRun, RunState
 from adws.testing import FakeClock, MemoryRunQueue
 from tests import forked
-from tests.contracts.run_queue_contract import is_told
-from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
+from tests.contracts.worlds import FIRST, database_world, make_document, make_owner
 from tests.integration import run_queue_worker
 
 TTL = 30.0
@@ -371,119 +368,7 @@ def plan(database, sql: str) -> str:
         return " ".join(str(row[3]) for row in session.all(f"EXPLAIN QUERY PLAN {sql}", params))
 
 
-# --- watching --------------------------------------------------------------------------------------------------
-
-
-def test_a_watch_sees_what_this_and_another_process_commit(database, database_url, clock):
-    queue = queue_on(database, clock)
-    watch = queue.watch()
-    watch.has_changed()
-
-    queue.enqueue(NewRun(adw_id=FIRST))
-    assert is_told(watch)
-
-    child = forked.start(lambda: queue_on(database, clock).enqueue(NewRun(adw_id=SECOND)))
-    assert forked.is_well(child)
-    assert is_told(watch)
-    watch.close()
-
-
-def test_a_watch_goes_on_in_both_processes_after_a_fork(database, clock):
-    queue = queue_on(database, clock)
-    watch = queue.watch()
-    watch.has_changed()
-
-    def look() -> None:
-        assert watch.has_changed() is True, "the first look of this process"
-        assert watch.has_changed() is False
-        queue.enqueue(NewRun(adw_id=FIRST))
-        assert is_told(watch)
-
-    assert forked.is_well(forked.start(look))
-    assert is_told(watch)
-    queue.enqueue(NewRun(adw_id=SECOND))
-    assert is_told(watch)
-    assert database.integrity_problems() == []
-    watch.close()
-
-
-def test_a_watch_sees_a_database_that_was_put_in_the_place_of_the_old_one(sqlite_url, open_db, clock, tmp_path):
-    queue = queue_on(open_db(sqlite_url), clock)
-    watch = queue.watch()
-    watch.has_changed()
-    open_db(sqlite_url).copy_to(tmp_path / "copy.db")
-    watch.has_changed()
-    assert watch.has_changed() is False
-
-    restore = DatabaseReconstruction(sqlite_url, clock=clock, boot_id="boot-1")
-    restore.install(str(tmp_path / "copy.db"))
-    restore.close()
-
-    assert watch.has_changed() is True
-    assert watch.has_changed() is False
-    queue.enqueue(NewRun(adw_id=FIRST))
-    assert watch.has_changed() is True, "it looks at the new one"
-
-
-def test_a_watch_that_cannot_look_says_that_there_may_be_something(sqlite_url, open_db, clock, tmp_path):
-    watch = queue_on(open_db(sqlite_url), clock).watch()
-    watch.has_changed()
-    (tmp_path / "adw.db").rename(tmp_path / "away.db")
-
-    assert [watch.has_changed(), watch.has_changed()] == [True, True]
-
-    (tmp_path / "away.db").rename(tmp_path / "adw.db")
-    assert [watch.has_changed(), watch.has_changed()] == [True, False]
-
-
-@pytest.mark.postgres
-def test_a_notification_that_never_comes_delays_a_run_by_seconds_only(pg_url, open_db, clock):
-    watch = queue_on(open_db(pg_url), clock).watch()
-    assert [watch.has_changed(), watch.has_changed()] == [True, False]
-
-    clock.advance(4.9)
-    assert watch.has_changed() is False
-    clock.advance(0.2)
-    assert [watch.has_changed(), watch.has_changed()] == [True, False]
-    watch.close()
-
-
-@pytest.mark.postgres
-def test_a_watch_whose_server_hung_up_listens_again(pg_url, open_db, clock):
-    database = open_db(pg_url)
-    queue = queue_on(database, clock)
-    watch = queue.watch()
-    watch.has_changed()
-    with database.write() as session:
-        session.all(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE 'LISTEN%'"
-        )
-
-    assert is_told(watch), "it noticed"
-    assert is_told(watch), "and listens again, which is a first look"
-    assert watch.has_changed() is False
-    queue.enqueue(NewRun(adw_id=FIRST))
-    assert is_told(watch)
-    watch.close()
-
-
-def test_a_thread_is_woken_by_a_run(database, clock):
-    queue = queue_on(database, clock)
-    watch, got = queue.watch(), []
-    watch.has_changed()
-
-    def wait() -> None:
-        if is_told(watch):
-            got.append(queue.claim(make_owner(), ttl_seconds=TTL))
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    queue.enqueue(NewRun(adw_id=FIRST))
-    waiting.join()
-
-    assert [run.adw_id for run in got] == [FIRST]
-    watch.close()
+# --- waiting ---------------------------------------------------------------------------------------------------
 
 
 def test_an_idle_claim_does_not_wait_for_writers(sqlite_url, open_db, clock):

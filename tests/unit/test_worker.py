@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.coordination.dispatch import WatchDispatcher
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import WorkEnd
 from adws.adw_modules.errors import AdwError, DatabaseCorrupt, DatabaseUnavailable, StateReadFailed
@@ -45,6 +46,7 @@ def home():
 def worker(home, *, recover=lambda: None, errands=None, **options) -> Worker:
     return Worker(
         replace(home.work_parts, errands=errands or {}),
+        dispatcher=WatchDispatcher(home.runs.watch, clock=home.clock),
         me=home.parts.processes.me("worker"),
         options=WorkerOptions(**{"poll_seconds": 0.025, **options}),
         recover=recover,
@@ -233,6 +235,7 @@ def test_every_end_is_told(home):
     home.create()
     made = Worker(
         home.work_parts,
+        dispatcher=WatchDispatcher(home.runs.watch, clock=home.clock),
         me=home.parts.processes.me("worker"),
         options=WorkerOptions(once=True),
         on_end=lambda end: told.append(end.run.state),

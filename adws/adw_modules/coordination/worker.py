@@ -1,7 +1,8 @@
 """
 The worker: claims runs, works on them, recovers what dead workers left, and drains when it is told to stop.
 
-Waiting costs next to nothing: the queue says cheaply whether anything changed, and when the next run is due.
+Waiting costs next to nothing: a listener says cheaply whether there may be something to claim, and the queue when the
+next run is due. What it was told of is a hint: it claims the run that is next, whichever that is.
 Deliveries have a place of their own beside the workflows: a stop is not to wait for what it stops.
 """
 
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 
 from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, WorkParts
 from adws.adw_modules.errors import AdwError, DatabaseCorrupt, DatabaseError, DatabaseUnavailable, SchemaMismatch
-from adws.adw_modules.interfaces_engine import Order, QueueWatch
+from adws.adw_modules.interfaces_coordination import Dispatcher, Listener
+from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Failed
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import DELIVERY, Run, RunState
@@ -60,12 +62,14 @@ class Worker:
         self,
         parts: WorkParts,
         *,
+        dispatcher: Dispatcher,
         me: OwnerRecord,
         options: WorkerOptions | None = None,
         recover: Callable[[], object] = lambda: None,
         on_end: Callable[[WorkEnd], None] = lambda _end: None,
     ) -> None:
         self._parts = parts
+        self._dispatcher = dispatcher
         self._me = me
         self._options = options or WorkerOptions()
         self._recover = recover
@@ -73,6 +77,7 @@ class Worker:
         self._work = RunWork(parts)
         self._is_draining = False
         self._taken = 0  #: runs that count for `max_runs`
+        self._hints: dict[Future[WorkEnd], int] = {}  #: what led to work: the run that the listener was told of
         self._trouble_since: float | None = None
         self._recovered_at = float("-inf")
         self.totals = WorkerTotals()
@@ -92,34 +97,39 @@ class Worker:
 
         Raises DatabaseError when the database is gone for good; what is under way is suspended first.
         """
-        watch = self._parts.runs.watch()
-        running: set[Future[WorkEnd]] = set()
-        try:
-            with ThreadPoolExecutor(self._places, thread_name_prefix="adw-run") as pool:
-                try:
-                    running = self._loop(pool, watch)
-                except BaseException:
-                    self.drain("the worker failed")  # else leaving this block would wait for the end of all work
-                    raise
-                self._collect(running, wait_for_all=True)
-        finally:
-            watch.close()
+        with (
+            self._dispatcher.listen(self._me, places=self._options.concurrency) as listener,
+            ThreadPoolExecutor(self._places, thread_name_prefix="adw-run") as pool,
+        ):
+            try:
+                running = self._loop(pool, listener)
+            except BaseException:
+                self.drain("the worker failed")  # else leaving this block would wait for the end of all work
+                raise
+            self._collect(running, listener, wait_for_all=True)
 
         return self.totals
 
-    def _loop(self, pool: ThreadPoolExecutor, watch: QueueWatch) -> set[Future[WorkEnd]]:
+    def _loop(self, pool: ThreadPoolExecutor, listener: Listener) -> set[Future[WorkEnd]]:
         """Claim and hand out until it is time to end; return what is under way then."""
         running: set[Future[WorkEnd]] = set()
         while not self._is_draining:
-            running = self._collect(running)
-            self._recover_if_due()
+            running = self._collect(running, listener)
+            self._recover_if_due(listener)
+            hint = listener.heard() if self._has_place(len(running)) else None
             run = self._next(len(running))
             if run is not None:
-                running.add(pool.submit(self._work_on, run))
-            elif not running and self._is_over():
+                future = pool.submit(self._work_on, run)
+                running.add(future)
+                if hint is not None:
+                    self._hints[future] = hint
+                continue
+            if hint is not None:
+                listener.done(hint)  # it is with somebody else, or not for us
+            if not running and self._is_over():
                 break
-            elif self._trouble_since is None:  # else it was waited for already
-                self._rest(running, watch)
+            if self._trouble_since is None:  # else it was waited for already
+                self._rest(running, listener)
 
         return running
 
@@ -131,12 +141,13 @@ class Worker:
         except Exception as exc:  # noqa: BLE001 - a bug: logged there, and a person looks before it is run again
             return self._work.give_up(run, exc)
 
-    def _recover_if_due(self) -> None:
+    def _recover_if_due(self, listener: Listener) -> None:
         if self._is_draining or self._parts.clock.monotonic() - self._recovered_at < self._options.recover_seconds:
             return
         self._recovered_at = self._parts.clock.monotonic()
         try:
             self._recover()
+            listener.sweep()
         except DatabaseError as exc:
             self._note_trouble(exc)
         except (AdwError, OSError):
@@ -148,6 +159,10 @@ class Worker:
     def _places(self) -> int:
         """How many runs it works on at a time: one delivery more than it has places for anything."""
         return self._options.concurrency + (DELIVERY in self._parts.errands)
+
+    def _has_place(self, busy: int) -> bool:
+        """Say whether it may take up a workflow."""
+        return busy < self._options.concurrency and not self._has_claimed_enough()
 
     def _next(self, busy: int) -> Run | None:
         if busy >= self._places or self._has_claimed_enough():
@@ -197,17 +212,17 @@ class Worker:
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
-    def _rest(self, running: set[Future[WorkEnd]], watch: QueueWatch) -> None:
-        """Wait until something may have happened: a run ended, the queue changed, the next one is due."""
+    def _rest(self, running: set[Future[WorkEnd]], listener: Listener) -> None:
+        """Wait until something may have happened: a run ended, one was told of, the next one is due."""
         may_claim = len(running) < self._places and not self._has_claimed_enough()
         limit = self._longest_rest(len(running)) if may_claim else self._options.recover_seconds
         started = self._parts.clock.monotonic()
         while not self._is_draining and self._parts.clock.monotonic() - started < limit:
-            if not running:
-                self._parts.clock.sleep(self._options.poll_seconds)
-            elif wait(running, timeout=self._options.poll_seconds, return_when=FIRST_COMPLETED).done:
+            if running and wait(running, timeout=self._options.poll_seconds, return_when=FIRST_COMPLETED).done:
                 return
-            if may_claim and self._has_changed(watch):
+            if not may_claim and not running:
+                self._parts.clock.sleep(self._options.poll_seconds)
+            elif may_claim and self._has_heard(listener, 0.0 if running else self._options.poll_seconds):
                 return
 
     def _longest_rest(self, busy: int) -> float:
@@ -216,9 +231,9 @@ class Worker:
 
         return min(DELIVERY_SECONDS, self._options.recover_seconds)
 
-    def _has_changed(self, watch: QueueWatch) -> bool:
+    def _has_heard(self, listener: Listener, seconds: float) -> bool:
         try:
-            return watch.has_changed()
+            return listener.hear(seconds)
         except DatabaseError as exc:
             self._note_trouble(exc)
             return True
@@ -237,9 +252,14 @@ class Worker:
 
     # --- ends --------------------------------------------------------------------------------------------------
 
-    def _collect(self, running: set[Future[WorkEnd]], *, wait_for_all: bool = False) -> set[Future[WorkEnd]]:
+    def _collect(
+        self, running: set[Future[WorkEnd]], listener: Listener, *, wait_for_all: bool = False
+    ) -> set[Future[WorkEnd]]:
         done = wait(running).done if wait_for_all else {future for future in running if future.done()}
         for future in done:
+            hint = self._hints.pop(future, None)
+            if hint is not None:
+                listener.done(hint)
             self._count(future)
 
         return running - done

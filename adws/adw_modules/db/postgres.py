@@ -168,14 +168,13 @@ class PostgresDatabase(Database):
     def connect(self, *, autocommit: bool = True) -> psycopg.Connection[Row]:
         """Return a fresh connection."""
         try:
-            return psycopg.connect(
-                self._url,
-                autocommit=autocommit,
-                prepare_threshold=None,  # prepared statements do not survive a pooler in transaction mode
-                **self._defaults(),
-            )
+            return psycopg.connect(self._url, autocommit=autocommit, **self._options())
         except psycopg.Error as exc:
             raise self._unreachable(exc) from exc
+
+    def connect_with(self) -> tuple[str, dict[str, Any]]:
+        """Return the address and the options of a connection, for those who make their own."""
+        return self._url, self._options()
 
     def close(self) -> None:
         while self._idle:
@@ -185,8 +184,12 @@ class PostgresDatabase(Database):
         _PARENTS.extend(self._idle)
         self._idle = []
 
+    def _options(self) -> dict[str, Any]:
+        """Return the connection settings that the URL leaves open, and those that are always the same."""
+        # Prepared statements do not survive a pooler in transaction mode.
+        return {"prepare_threshold": None, **self._defaults()}
+
     def _defaults(self) -> dict[str, Any]:
-        """Return the connection settings that the URL leaves open."""
         wanted = {"application_name": "adw", "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 30}
         given = psycopg.conninfo.conninfo_to_dict(self._url)
 

@@ -7,6 +7,7 @@ it was.
 
 from __future__ import annotations
 
+import importlib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,15 @@ def upgrade(database: Database) -> Upgrade:
         found = _found(connection, database.name)
         if found != schema_version.HEAD:
             run_steps(connection, database.name)
+        _bring_up_jobs(connection, database.name)
 
     return Upgrade(found=found, now=schema_version.HEAD)
+
+
+def _bring_up_jobs(connection: sa.Connection, name: str) -> None:
+    # Late: it needs the driver, which those who use SQLite do not have.
+    jobs = importlib.import_module("adws.adw_modules.db.procrastinate_schema")
+    jobs.bring_up(connection.connection.driver_connection, name)
 
 
 def _upgrade_sqlite(database: SqliteDatabase) -> Upgrade:
