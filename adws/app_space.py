@@ -7,7 +7,7 @@ worktrees switched off, works in place: then nothing of git is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from adws import app_forge, config
 from adws.adw_modules.coordination.held_ports import held_by
+from adws.adw_modules.coordination.left_behind import LeftBehind, LeftBehindParts
+from adws.adw_modules.coordination.publishing import Publisher, PublisherParts
 from adws.adw_modules.coordination.sticky import StickyComment
 from adws.adw_modules.coordination.workspace import Workspace, WorkspaceParts
 from adws.adw_modules.diff_gate import DiffRules
@@ -23,6 +25,7 @@ from adws.adw_modules.engine.runners.command import CommandRunner
 from adws.adw_modules.engine.runners.pull_request import PullRequestDesk, PullRequestOptions
 from adws.adw_modules.engine.runners.ship import ShipParts, ShipRunner
 from adws.adw_modules.forge_effects import ForgeEffects
+from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.workflow import CLEAN, SHIP, Gate
 
 if TYPE_CHECKING:
@@ -80,6 +83,10 @@ class SpaceRoom:
         """This machine, as the ledger names it."""
         return self._app.processes.me("worker").host
 
+    @property
+    def _host_if_shared(self) -> str:
+        return self.host if self._app.settings.is_shared else ""
+
     @cached_property
     def workspace(self) -> Workspace:
         """The place of a workflow."""
@@ -88,6 +95,9 @@ class SpaceRoom:
         if git is not None:
             parts = replace(
                 parts,
+                is_shared=app.settings.is_shared,
+                publisher=self._publisher(git),
+                left_behind=self.left_behind,
                 git=git.repository,
                 workplace=git.workplace,
                 ports=app.ports,
@@ -97,6 +107,49 @@ class SpaceRoom:
             )
 
         return Workspace(parts)
+
+    def _publisher(self, git: GitRoom) -> Publisher | None:
+        """Return what brings work to the remote; None: no other machine can go on with it, and nobody asked for it."""
+        settings, wanted = self._app.settings, self._app.settings.workspace_publish_work
+        if not settings.is_shared and wanted != "always":
+            return None
+
+        return Publisher(
+            PublisherParts(
+                refs=git.remote_refs,
+                workplace=git.workplace,
+                host=self.host,
+                remote=settings.git_remote,
+                is_wanted=wanted != "never",
+                is_required=wanted == "always",
+                allowed_paths=settings.ship_allow_paths or (),
+                has_secret=lambda line: bool(self._app.redactor.find(line)),
+            )
+        )
+
+    @cached_property
+    def left_behind(self) -> LeftBehind | None:
+        """What takes away what workflows left here that moved; None: there is no other machine to move to."""
+        git, app = self.git, self._app
+        if git is None or not app.settings.is_shared:
+            return None
+
+        return LeftBehind(
+            LeftBehindParts(
+                host=self.host,
+                git=git.repository,
+                workplace=git.workplace,
+                folder_of=lambda adw_id: app.settings.state_dir / adw_id,
+                end_process=self._end_process,
+            )
+        )
+
+    def _end_process(self, data: Mapping[str, object]) -> Ending:
+        app, record = self._app, recorded(data)
+        if record is None:
+            return Ending(evidence="its record cannot be read, so nothing was signalled")
+
+        return end_recorded(record, clock=app.clock, processes=app.processes, grace_seconds=app.settings.grace_seconds)
 
     def workplace_of(self, document: WorkflowDocument) -> Path:
         """Return where the phases of a workflow work: what the home is in the repository, in the worktree."""
@@ -147,7 +200,10 @@ class SpaceRoom:
             has_secret=lambda line: bool(self._app.redactor.find(line)),
         )
 
-        return {SHIP: _LateShip(self, parts), CLEAN: CleanRunner(git.repository if git else None)}
+        return {
+            SHIP: _LateShip(self, parts),
+            CLEAN: CleanRunner(git.repository if git else None, host=self._host_if_shared),
+        }
 
     def desk(self) -> PullRequestDesk | None:
         """Return who puts pull requests up; None: there is no forge."""

@@ -167,6 +167,8 @@ class TidyRoom:
                 folder_of=lambda adw_id: app.settings.state_dir / adw_id,
                 end_process=self._end_process,
                 git=self.git,
+                refs=app.git_room.remote_refs if self.git is not None else None,
+                is_shared=app.settings.is_shared,
                 workplace=app.workplace if self.git is not None else None,
                 ports=app.ports,
                 forge=self.forge,
@@ -212,6 +214,7 @@ class TidyRoom:
             state_dir=app.settings.state_dir,
             trees_dir=app.settings.trees_dir,
             git=self.git,
+            host=self._host if app.settings.is_shared else "",
             ports=app.ports,
             places=lambda: tuple(place.adw_id for place in book.spending().places),
             checkpoints=app.checkpoints.workflows,
@@ -234,14 +237,20 @@ class TidyRoom:
                 sweep=self._sweep,
                 forget_checkpoints=app.checkpoints.forget,
                 git=self.git,
+                refs=app.git_room.remote_refs if self.git is not None and self._publishes else None,
                 workplace=app.workplace if self.git is not None else None,
                 forge=self.forge,
                 forge_key=self._forge_key,
             )
         )
 
+    @property
+    def _publishes(self) -> bool:
+        """Whether work may be on the remote that is not shipped."""
+        return self._app.settings.is_shared or self._app.settings.workspace_publish_work == "always"
+
     def _roll_back(self, adw_id: str, reason: str) -> RollbackReport:
-        return self.rollbacks.rollback(adw_id, Wishes(reason=reason))
+        return self.rollbacks.rollback(adw_id, Wishes(reason=reason, by="adw gc"))
 
     def _sweep(self, adw_id: str) -> None:
         """Remove half written files; only who holds the file lock knows that nobody is writing."""

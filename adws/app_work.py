@@ -18,6 +18,7 @@ from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.coordination.control import Control
 from adws.adw_modules.coordination.keeper import Keeper, KeeperTimes
 from adws.adw_modules.coordination.launch import Launcher
+from adws.adw_modules.coordination.left_behind import SweepParts, sweep
 from adws.adw_modules.coordination.recovery import Recovery, RecoveryParts
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import Errand, RunWork, WorkEnd, WorkParts
@@ -365,7 +366,7 @@ class WorkRoom:
         )
 
     def _free_left_behind(self) -> None:
-        """Free the ports of dead workers on this machine, and the places of workflows that nobody works on."""
+        """Free ports of dead workers here, places of workflows that nobody works on, and what those left that moved."""
         self._app.ports.free_left_behind(self._app.processes.verdict)
         self._app.quotas.free_left_behind()
 
@@ -392,6 +393,17 @@ class WorkRoom:
             recover=recover,
             on_end=on_end,
         )
+        left = self.space.left_behind
+        if left is not None:
+            sweep(
+                SweepParts(
+                    left=left,
+                    load=lambda adw_id: self._app.store.load(adw_id).document,
+                    ownership=self._app.ownership,
+                    engine=self.engine,
+                    keep=self.keeper.charge,
+                )
+            )
 
 
 class LateErrand:

@@ -113,6 +113,7 @@ class Settings:
     worktree_enabled: bool
     ship_merge: str
     ship_draft: bool
+    workspace_publish_work: str
     ship_labels: tuple[str, ...] | None
     ship_allow_paths: tuple[str, ...] | None
     ship_allow_workflow_files: bool
@@ -240,6 +241,11 @@ class Settings:
 
     @property
     def forge_kind(self) -> str:
+    @property
+    def is_shared(self) -> bool:
+        """Whether several machines can work on the same workflows: a server has all that is known about them."""
+        return self.database_file is None and self.store == "database"
+
         """Where issues and pull requests are: github, local or none."""
         if self.forge != "auto":
             return self.forge
@@ -409,6 +415,8 @@ def _build(
         raise ConfigError(*problems)
     settings = Settings(found, file=file, origins=origins, ignored=ignored)
     if wrong := list(_wrong_together(settings)):
+    if "store" not in given and not str(found["database_url"]).startswith("sqlite:"):
+        found["store"], origins["store"] = "database", _always("default with PostgreSQL")
         raise ConfigError(*wrong)
 
     return settings

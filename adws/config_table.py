@@ -49,7 +49,8 @@ SETTINGS: tuple[Setting, ...] = (
         "store",
         "files",
         config_values.choice("files", "database"),
-        "Home of the workflow documents: JSON files, or rows of the database.",
+        "Home of the workflow documents: JSON files, or rows of the database. Without it, and with PostgreSQL: rows of "
+        "the database; files beside PostgreSQL are for one machine only, because no other can read them.",
         "state.store",
         values="files, database",
     ),
@@ -59,7 +60,7 @@ SETTINGS: tuple[Setting, ...] = (
         config_values.database_url,
         "Database for what is shared: locks, leases, requests, events, lists.",
         "database.url",
-        values="sqlite:///PATH, postgresql://USER:PASSWORD@HOST/NAME",
+        values="sqlite:///PATH, postgresql://USER:PASSWORD@HOST/NAME (also as postgresql+psycopg://)",
         secret=True,
     ),
     Setting(

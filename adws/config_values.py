@@ -109,7 +109,7 @@ def path(text: str, home: Path) -> Path:
 def database_url(text: str, home: Path) -> str:
     """Return the URL of a SQLite file (made absolute, from the home) or of a PostgreSQL database."""
     scheme, separator, rest = text.partition("://")
-    if scheme in {"postgresql", "postgres"} and rest.strip("/"):
+    if scheme in {"postgresql", "postgres", "postgresql+psycopg"} and rest.strip("/"):
         return f"postgresql{separator}{rest}"
     if scheme == "sqlite" and rest.startswith("/") and not rest.endswith("/") and ":memory:" not in rest:
         return f"sqlite:///{path(rest[1:], home)}"

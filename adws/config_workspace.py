@@ -23,6 +23,16 @@ WORKSPACE_SETTINGS: tuple[Setting, ...] = (
         values="true, false",
     ),
     Setting(
+        "workspace_publish_work",
+        "auto",
+        config_values.choice("auto", "always", "never"),
+        "Push the commits of each phase to refs/adw/wip/ID before its result is written, so that a worker on another "
+        "machine can go on. auto: with PostgreSQL, and what cannot be pushed stays with its machine. always: what "
+        "cannot be pushed fails the attempt. never: work stays with its machine.",
+        "workspace.publish_work",
+        values="auto, always, never",
+    ),
+    Setting(
         "ship_merge",
         "no",
         config_values.choice("no", "squash", "merge", "rebase"),

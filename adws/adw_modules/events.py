@@ -133,12 +133,18 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "grant_given": "A person allowed more attempts or retries; `data` has how many.",
         "resumed": "A stopped workflow goes on; `data` has from where.",
         "effect_intended": "An effect on the outside world is about to be made; `data` has its key and kind.",
-        "effect_settled": "What came of an effect: made, adopted, failed, undone, kept or gone.",
+        "effect_settled": "What came of an effect: made, adopted, failed, undone, kept, gone or forgotten.",
         "effect_observed": "Something appeared during a phase that adw did not make itself, such as a ref.",
         "work_committed": "What a phase changed is on the branch; `data` has the head, and the commit adw made.",
+        "work_moved": "The work goes on on another host, from the last commit on the remote; `data` has from and to. "
+        "What was not committed there is not gone on with.",
+        "work_not_published": "The last commit could not be brought to the remote: only its host can go on with it; "
+        "`data` has the host and why.",
         "comment_failed": "The comment on the issue could not be brought up to date; `data` has why. The work goes on.",
         "rollback_begun": "A rollback was begun; `data` has the reason and the steps.",
         "rollback_step": "A step of a rollback is over; `data` has what came of it.",
+        "host_forgotten": "A person gave a host up: what the workflow has there is not undone; `data` has the host, "
+        "who, why and what is left.",
         "rolled_back": "Nothing is left of the workflow but what was kept on request.",
         "breaker_opened": "The end of an attempt opened a breaker; `data` has the party, until when, and why.",
         "breaker_closed": "An attempt showed that a party works again, and closed its breaker; `data` has the party.",

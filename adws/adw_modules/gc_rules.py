@@ -30,6 +30,7 @@ NOT_IN: dict[str, frozenset[str]] = {
     "worktree": frozenset({_COMPLETED, _ROLLED_BACK}),
     "branch": frozenset({_ROLLED_BACK}),
     "remote_branch": frozenset({_ROLLED_BACK}),
+    "wip_ref": frozenset({_COMPLETED, _ROLLED_BACK}),
     "port": _PARKED | _TERMINAL,
     "quota": _PARKED | _TERMINAL,
     "lock": _TERMINAL,
@@ -41,6 +42,7 @@ ORDER = (
     "process",
     "pull_request",
     "remote_branch",
+    "wip_ref",
     "worktree",
     "branch",
     "port",
@@ -62,6 +64,7 @@ class Known:
     is_rolling_back: bool = False  #: a rollback was begun
     has_open_effects: bool = False
     kept: frozenset[str] = frozenset()  #: paths and branches that were kept, on request or because they are not ours
+    elsewhere: frozenset[str] = frozenset()  #: other machines that have a worktree or a branch of it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,11 +83,13 @@ class Orphan:
         return {"kind": self.kind, "name": self.name, "adw_id": self.adw_id, "why": self.why, "since": self.since}
 
 
-def known_from(data: JsonObject, *, is_live: bool) -> Known:
-    """Return what the document *data* says about its workflow."""
+def known_from(data: JsonObject, *, is_live: bool, host: str = "") -> Known:
+    """Return what the document *data* says about its workflow, to *host* where machines share their documents."""
     entries = data.get("resources")
     resources = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    kept = [value for entry in resources if entry.get("outcome") == "kept" for value in _names_in(entry.get("undo"))]
+    mine = [entry for entry in resources if not host or entry.get("host") in {None, "", host}]
+    kept = [value for entry in mine if entry.get("outcome") == "kept" for value in _names_in(entry.get("undo"))]
+    others = [entry for entry in resources if entry not in mine and entry.get("kind") in {"worktree", "branch"}]
 
     return Known(
         adw_id=str(data.get("adw_id") or ""),
@@ -94,6 +99,7 @@ def known_from(data: JsonObject, *, is_live: bool) -> Known:
         is_rolling_back=data.get("rollback") is not None,
         has_open_effects=any(entry.get("outcome") in OPEN_OUTCOMES for entry in resources),
         kept=frozenset(kept),
+        elsewhere=frozenset(str(entry.get("host")) for entry in others if entry.get("outcome") in OPEN_OUTCOMES),
     )
 
 
@@ -113,6 +119,16 @@ def why_orphan(kind: str, name: str, known: Known | None) -> str:
         return ""
 
     return f"its workflow is {known.state.replace('_', ' ')}"
+
+
+def why_not_here(known: Known) -> str:
+    """Return which machine has something of a workflow that is over, in a sentence; "" when none has."""
+    if known.is_live or known.state not in {_COMPLETED, _ABANDONED} or not known.elsewhere:
+        return ""
+    hosts = ", ".join(sorted(known.elsewhere))
+    how = "a worker there" if known.state == _COMPLETED else "adw gc there"
+
+    return f"workflow {known.adw_id} is {known.state} and has something on {hosts}: only {how} can look after it"
 
 
 def why_left_over(known: Known) -> str:

@@ -84,6 +84,28 @@ class GitRepository(Protocol):
         """Ask the remote for the commit of *branch*, None when there is no such branch."""
 
 
+class RemoteRefs(Protocol):
+    """Refs of adw's own on the remote: work that is not shipped yet."""
+
+    def has_remote(self) -> bool:
+        """Say whether there is a remote."""
+
+    def commit_of(self, ref: str) -> str | None:
+        """Ask the remote for the commit of *ref*, None when it has no such ref. Raises GitUnreachable."""
+
+    def all(self, pattern: str) -> Mapping[str, str]:
+        """Ask the remote for the refs that match *pattern*, and their commits; none without a remote."""
+
+    def fetch(self, ref: str, *, expected: str) -> None:
+        """Have the commit *expected* of *ref* here; raise GitError when the remote has another by now."""
+
+    def push(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
+        """Make *ref* of the remote name *commit*; it must be at *expected*, None: must not exist."""
+
+    def delete(self, ref: str, *, expected: str) -> bool:
+        """Delete *ref* of the remote, which is at *expected*; False when it is gone. Raises NotOurs when it moved."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitText:
     """All of a commit that others get to read."""
@@ -236,8 +258,9 @@ class Effect:
     """An effect on the outside world, as the ledger has it."""
 
     key: str  #: unique in the workflow, such as worktree, branch:<name>, pull_request, port:9100
-    kind: str  #: worktree | branch | remote_branch | pull_request | comment | label | port | process | directory
-    outcome: str = "intended"  #: intended | made | adopted | observed | failed | undone | kept | gone
+    #: worktree | branch | remote_branch | wip_ref | pull_request | comment | label | port | process | directory
+    kind: str
+    outcome: str = "intended"  #: intended | made | adopted | observed | failed | undone | kept | gone | forgotten
     host: str = ""
     undo: JsonObject = field(default_factory=dict)  #: what is needed to find and undo it
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from adws.adw_modules import ambient, effect_rules, rollback_rules
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
 from adws.adw_modules.error_handler import describe
@@ -33,12 +34,13 @@ from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Owned, Ownership, Requests
 from adws.adw_modules.interfaces_engine import NoOrders, RunQueue
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.moving_rules import FORGOTTEN
 from adws.adw_modules.retry_handler import Retry, RetryPolicy, decide
 from adws.adw_modules.rollback_forge import refuse_merged
 from adws.adw_modules.rollback_hands import Done, Hands
 from adws.adw_modules.rollback_rules import Step, Wishes
 from adws.adw_modules.rollback_steps import Undoing
-from adws.adw_modules.runs import FINAL_RUNS, Run, RunEnd
+from adws.adw_modules.runs import FINAL_RUNS, ROLLBACK, NewRun, Run, RunEnd
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.state_table import ACTIVE_STATES
 
@@ -88,6 +90,7 @@ class RollbackReport:
     state: str
     steps: tuple[Step, ...]
     is_dry_run: bool = False
+    waits_for: tuple[str, ...] = ()  #: machines that have to undo what is theirs
 
     @property
     def is_complete(self) -> bool:
@@ -114,6 +117,7 @@ class RollbackReport:
             "steps": [step.to_json() for step in self.steps],
             "blocked_by": list(self.blocked_by),
             "kept": list(self.kept),
+            "waits_for_hosts": list(self.waits_for),
         }
 
 
@@ -127,6 +131,7 @@ class Rollbacks:
         """Return what a rollback would do; nothing is changed. Raises PullRequestMerged."""
         document = self._parts.load(check_adw_id(adw_id))
         refuse_merged(document, self._parts.hands.forge)
+        self._check_forgotten(document, wishes)
         steps = () if document.current_state == WorkflowState.ROLLED_BACK.value else self._plan(document, wishes)
 
         return RollbackReport(
@@ -143,7 +148,19 @@ class Rollbacks:
         Raises WorkflowBusy while somebody works on it, PullRequestMerged when there is nothing to undo any more.
         """
         with self._parts.ownership.own(check_adw_id(adw_id)) as owned:
-            return self._made(owned, wishes)
+            report = self._made(owned, wishes)
+        self._hand_on(report, wishes)
+
+        return report
+
+    def _hand_on(self, report: RollbackReport, wishes: Wishes) -> None:
+        """Queue the rest for the machine that it is on; one after the other, when there are several."""
+        if not report.waits_for or not self._parts.hands.is_shared:
+            return
+        demands = Demands(host=report.waits_for[0])
+        self._parts.runs.enqueue(
+            NewRun(adw_id=report.adw_id, kind=ROLLBACK, payload=payload_of(wishes), asked_by=wishes.by, demands=demands)
+        )
 
     def work(self, run: Run, wishes: Wishes, end: Callable[[RollbackReport], RunEnd]) -> tuple[RollbackReport, Run]:
         """Do the same for a run that we have claimed, and end it as *end* says; return the report and the run."""
@@ -160,6 +177,7 @@ class Rollbacks:
                 self._stop_work(session, owned.run)
                 return _report(session.document, rollback_rules.recorded_steps(session.document))
             refuse_merged(session.document, parts.hands.forge)
+            self._check_forgotten(session.document, wishes)
             self._stop_work(session, owned.run)
             return _Running(parts, owned, session, wishes).run(lambda: self._plan(session.document, wishes))
 
@@ -179,8 +197,18 @@ class Rollbacks:
         external = [str(root / name) for name in names if root and (root / name).exists()]
 
         return rollback_rules.plan_rollback(
-            document, wishes=wishes, external=external, has_forge=hands.forge is not None
+            document, wishes=wishes, external=external, has_forge=hands.forge is not None, host=hands.host
         )
+
+    def _check_forgotten(self, document: WorkflowDocument, wishes: Wishes) -> None:
+        """Raise UsageError for a machine that cannot be given up: this one, or one that has nothing of the workflow."""
+        hosts = {step.host for step in self._plan(document, replace(wishes, forget_hosts=()))} - {""}
+        for host in wishes.forget_hosts:
+            if host == self._parts.hands.host:
+                raise UsageError(f"this is {host}: what is here is undone here, and not given up")
+            if host not in hosts:
+                known = ", ".join(sorted(hosts)) or "no machine"
+                raise UsageError(f"workflow {document.adw_id} has nothing on {host}: it has something on {known}")
 
 
 class _Running:
@@ -207,7 +235,10 @@ class _Running:
             self._parts.hands.release(self._session.document.adw_id)
             self._session.change(self._end)
 
-        return _report(self._session.document, self._steps)
+        waits_for = rollback_rules.hosts_waited_for(self._steps, host=self._parts.hands.host)
+        is_over = self._session.document.current_state == WorkflowState.ROLLED_BACK.value
+
+        return replace(_report(self._session.document, self._steps), waits_for=() if is_over else waits_for)
 
     # --- one step ----------------------------------------------------------------------------------------------
 
@@ -293,11 +324,22 @@ class _Running:
             steps: JsonObject = {"steps": [step.what for step in self._steps]}
             draft.tell("rollback_begun", data={"reason": self._wishes.reason, **steps})
         self._write_record(draft)
+        self._tell_forgotten(draft)
         for step in self._steps:
             _settle_effects(draft, step)  # of those that are kept on request
         if draft.machine.current_state in ACTIVE_STATES:
             draft.document.terminal_reason = "ROLLED_BACK"
             draft.move(WorkflowState.ABANDONED, {"reason": self._wishes.reason})
+
+    def _tell_forgotten(self, draft: Draft) -> None:
+        """Tell of each machine that is given up with this: who, why, and what is left there."""
+        known = {entry.key for entry in effect_rules.open_effects(draft.document)}
+        for host in dict.fromkeys(self._wishes.forget_hosts):
+            steps = [step for step in self._steps if step.host == host and step.status == FORGOTTEN]
+            is_news = not any({*step.effects} - known for step in steps)
+            if steps and is_news:
+                who: JsonObject = {"host": host, "by": self._wishes.by, "reason": self._wishes.reason}
+                draft.tell("host_forgotten", data={**who, "left": [step.what for step in steps]})
 
     def _end(self, draft: Draft) -> None:
         """Free the issue and mark the workflow rolled back in one write: neither is true without the other."""
@@ -318,7 +360,20 @@ def _settle_effects(draft: Draft, step: Step) -> None:
     outcome = rollback_rules.outcome_of(step)
     for key in step.effects:
         if key in known:
-            effect_rules.settle(draft, key, outcome, {"reason": step.detail} if outcome == "kept" else None)
+            is_told = outcome in {"kept", FORGOTTEN}
+            facts: JsonObject = {"reason": step.detail, "settled_at": draft.text} if is_told else {}
+            effect_rules.settle(draft, key, outcome, facts)
+
+
+def payload_of(wishes: Wishes) -> JsonObject:
+    """Return what a run needs to know to roll back as it was asked for."""
+    return {
+        "reason": wishes.reason,
+        "keep_branch": wishes.keep_branch,
+        "force": wishes.force,
+        "forget_hosts": list(wishes.forget_hosts),
+        "by": wishes.by,
+    }
 
 
 def mark_rolled_back(draft: Draft, *, reason: str, kept: list[str]) -> None:

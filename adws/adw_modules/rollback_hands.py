@@ -13,7 +13,7 @@ from typing import Protocol
 
 from adws.adw_modules.forge import Forge
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.interfaces_resources import Ports, Worktree
+from adws.adw_modules.interfaces_resources import Ports, RemoteRefs, Worktree
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.process_tree import Ending
 
@@ -48,6 +48,8 @@ class Hands:
     folder_of: Callable[[str], Path]  #: a workflow's own directory
     end_process: Callable[[Mapping[str, object]], Ending]  #: ends what is left of a recorded process
     git: Repository | None = None  #: None: the home is in no repository
+    refs: RemoteRefs | None = None  #: None as well
+    is_shared: bool = False  #: other machines work on the same workflows, and undo what is theirs
     workplace: Workplace | None = None
     ports: Ports | None = None
     forge: Forge | None = None

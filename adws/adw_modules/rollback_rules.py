@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from adws.adw_modules.effect_rules import open_effects
 from adws.adw_modules.interfaces_resources import Effect
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.moving_rules import FORGOTTEN, LOCAL_KINDS, WIP_KIND, host_of_work, left_key
+from adws.adw_modules.owner_record import OwnerRecord
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -24,6 +26,7 @@ ORDER: tuple[str, ...] = (
     "salvage",
     "pull_request",
     "remote_branch",
+    WIP_KIND,
     "worktree",
     "branch",
     "other",
@@ -37,17 +40,27 @@ ORDER: tuple[str, ...] = (
 #: kind -> kinds that have to be over first; else it waits, because undoing it could lose or touch something.
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "remote_branch": ("pull_request",),
+    WIP_KIND: ("salvage",),
     "worktree": ("process", "salvage"),
     "branch": ("salvage", "worktree"),
     "directory": ("process",),
     "comment": tuple(kind for kind in ORDER if kind not in {"comment", "lock", "state"}),
 }
-#: What is left of a step that is over: nothing, nothing of ours, what was asked to be kept, what is not ours.
-OVER = frozenset({"done", "gone", "kept", "left"})
+#: What is left of a step that is over: nothing, nothing of ours, what was asked to be kept, what is not ours, what is
+#: on a host that was given up.
+OVER = frozenset({"done", "gone", "kept", "left", FORGOTTEN})
 #: Status of a step that is over -> what the ledger says of its effects.
-OUTCOME_OF: Mapping[str, str] = {"done": "undone", "gone": "gone", "kept": "kept", "left": "kept"}
+OUTCOME_OF: Mapping[str, str] = {
+    "done": "undone",
+    "gone": "gone",
+    "kept": "kept",
+    "left": "kept",
+    FORGOTTEN: FORGOTTEN,
+}
 #: Directories that older tools made beside the repository's files; the id follows.
 EXTERNAL_PREFIXES = ("adw_test_external_", "adw_build_external_")
+#: Status of attempts that may have left processes: those that ended in good order have ended theirs.
+DOUBTFUL = frozenset({"running", "interrupted"})
 #: The ledger's names of the comments that a rollback itself writes.
 CLOSING_COMMENT = "comment:rollback-closes-pull-request"
 SUMMARY_COMMENT = "comment:rollback-summary"
@@ -61,7 +74,7 @@ class Step:
     key: str  #: unique in the rollback: that of the effect, or the kind for what is no effect
     kind: str  #: one of ORDER
     what: str  #: for people: what is done to what
-    status: str = "planned"  #: planned | doing | done | gone | kept | left | blocked
+    status: str = "planned"  #: planned | doing | done | gone | kept | left | forgotten | blocked
     detail: str = ""  #: what came of it, or why not
     host: str = ""  #: the machine it has to be done on, "" for any
     effects: tuple[str, ...] = ()  #: keys in the ledger that are settled by it
@@ -112,25 +125,41 @@ class Wishes:
     reason: str
     keep_branch: bool = False  #: the branch stays, here and at the remote
     force: bool = False  #: go on although uncommitted work could not be salvaged
+    forget_hosts: tuple[str, ...] = ()  #: machines that are gone for good: what is there is not undone
+    by: str = ""  #: who asks
 
 
 # --- the plan --------------------------------------------------------------------------------------------------
 
 
 def plan_rollback(
-    document: WorkflowDocument, *, wishes: Wishes, external: Sequence[str] = (), has_forge: bool = True
+    document: WorkflowDocument,
+    *,
+    wishes: Wishes,
+    external: Sequence[str] = (),
+    has_forge: bool = True,
+    host: str = "",
 ) -> tuple[Step, ...]:
     """
     Return every step, those that are over included, in the order they are made.
 
-    *external* are the directories found beside the repository's files. What an earlier rollback finished stays
-    finished; what it left half done is planned again.
+    *external* are the directories found beside the repository's files on this machine, *host*. What an earlier rollback
+    finished stays finished; what it left half done is planned again.
     """
-    made = [*_fixed_steps(document, has_forge=has_forge), *_effect_steps(document), *_external_steps(external)]
+    made = [
+        *_fixed_steps(document, has_forge=has_forge),
+        *_host_steps(document),
+        *_effect_steps(document),
+        *_external_steps(external, host),
+    ]
     before = {step.key: step for step in recorded_steps(document)}
     planned = {step.key: step for step in made}
     steps = [_continued(before.get(key), step, wishes) for key, step in planned.items()]
-    steps += [step for key, step in before.items() if key not in planned and step.is_over]
+    # What is beside the files of another machine cannot be seen from here.
+    kept_on = [
+        step for key, step in before.items() if key not in planned and (step.is_over or _is_of_other(step, host))
+    ]
+    steps += [_continued(None, step, wishes) if not step.is_over else step for step in kept_on]
     place = {key: number for number, key in enumerate(planned)}
 
     return tuple(sorted(steps, key=lambda step: (ORDER.index(step.kind), place.get(step.key, len(place)))))
@@ -150,6 +179,9 @@ def _continued(before: Step | None, planned: Step, wishes: Wishes) -> Step:
         return before
     if before is not None:
         step = replace(planned, facts={**planned.facts, **before.facts})
+    if step.host and step.host in wishes.forget_hosts:
+        given_up = f"{step.host} was given up by {wishes.by or 'a person'}: {wishes.reason}"
+        return replace(step, status=FORGOTTEN, detail=given_up)
     maker = step.facts.get("made_by")
     if isinstance(maker, str) and maker:
         return replace(step, status="kept", detail=f"workflow {maker} made it")
@@ -160,14 +192,7 @@ def _continued(before: Step | None, planned: Step, wishes: Wishes) -> Step:
 
 
 def _fixed_steps(document: WorkflowDocument, *, has_forge: bool) -> list[Step]:
-    steps = [
-        Step(key="processes", kind="process", what="end the processes it started", effects=_keys(document, "process")),
-        Step(
-            key="salvage",
-            kind="salvage",
-            what=f"keep its commits as {salvage_ref(document.adw_id)} and uncommitted work as a patch",
-        ),
-    ]
+    steps: list[Step] = []
     ports, reserved = _ports(document), _keys(document, "port")
     if ports or reserved:
         what = f"free the ports {', '.join(map(str, ports))}" if ports else "free its ports"
@@ -183,6 +208,55 @@ def _fixed_steps(document: WorkflowDocument, *, has_forge: bool) -> list[Step]:
     return [*steps, Step(key="state", kind="state", what="mark the workflow rolled back")]
 
 
+def _host_steps(document: WorkflowDocument) -> list[Step]:
+    """Return what is done on each machine that has something of the workflow: end its processes, keep its work."""
+    here = host_of_work(document)
+    local = {effect.host for effect in open_effects(document) if effect.kind in LOCAL_KINDS}
+    keep = f"keep its commits as {salvage_ref(document.adw_id)} and uncommitted work as a patch"
+    hosts = [here, *sorted({*local, *_process_hosts(document)} - {here, ""})]
+
+    return [
+        step
+        for number, host in enumerate(hosts)
+        for step in (
+            Step(
+                key=left_key("processes", host) if number else "processes",
+                kind="process",
+                what=_on("end the processes it started", host if number else ""),
+                host=host,
+                effects=_keys(document, "process", host=host if number else None),
+            ),
+            Step(
+                key=left_key("salvage", host) if number else "salvage",
+                kind="salvage",
+                what=_on(keep, host if number else ""),
+                host=host,
+            ),
+        )
+    ]
+
+
+def _on(what: str, host: str) -> str:
+    return f"{what} on {host}" if host else what
+
+
+def _process_hosts(document: WorkflowDocument) -> set[str]:
+    """Return the machines that may still have processes of attempts that were cut off."""
+    attempts = [attempt for record in document.phases for attempt in record.attempts]
+    doubtful = [attempt.process for attempt in attempts if attempt.status in DOUBTFUL and attempt.process]
+    recorded = [*doubtful, *(effect.undo for effect in open_effects(document) if effect.kind == "process")]
+
+    return {process_host(record) for record in recorded} - {""}
+
+
+def process_host(record: Mapping[str, JsonValue]) -> str:
+    """Return the machine that a recorded process is on, "" when the record does not say."""
+    text = record.get("identity")
+    identity = OwnerRecord.from_text(text) if isinstance(text, str) else None
+
+    return identity.host if identity is not None else ""
+
+
 def _effect_steps(document: WorkflowDocument) -> list[Step]:
     found = (effect for effect in open_effects(document) if effect.kind not in _TOGETHER)
 
@@ -191,7 +265,7 @@ def _effect_steps(document: WorkflowDocument) -> list[Step]:
             key=effect.key,
             kind=effect.kind if effect.kind in _VERBS else "other",
             what=_VERBS.get(effect.kind, f"undo the {effect.kind} {{}}").format(name_of(effect)),
-            host=effect.host if effect.kind in _LOCAL else "",
+            host=effect.host if effect.kind in LOCAL_KINDS else "",
             effects=(effect.key,),
             facts={**effect.undo, "outcome": effect.outcome},
         )
@@ -199,20 +273,29 @@ def _effect_steps(document: WorkflowDocument) -> list[Step]:
     ]
 
 
-def _external_steps(paths: Iterable[str]) -> list[Step]:
+def _external_steps(paths: Iterable[str], host: str) -> list[Step]:
     return [
-        Step(key=f"external:{path}", kind="directory", what=f"remove the directory {path}", facts={"path": path})
+        Step(
+            key=f"external:{path}",
+            kind="directory",
+            what=f"remove the directory {path}",
+            host=host,
+            facts={"path": path},
+        )
         for path in paths
     ]
 
 
+def _is_of_other(step: Step, host: str) -> bool:
+    return step.key.startswith("external:") and step.host not in {"", host}
+
+
 #: Kinds that are undone by one step, however many there are.
 _TOGETHER = frozenset({"process", "port", "comment"})
-#: Kinds that can only be undone on the machine they are on.
-_LOCAL = frozenset({"worktree", "branch", "directory"})
 _VERBS: Mapping[str, str] = {
     "pull_request": "close pull request {}",
     "remote_branch": "delete the remote branch {}",
+    WIP_KIND: "delete the ref {} of the remote",
     "worktree": "remove the worktree {}",
     "branch": "delete the branch {}",
     "directory": "remove the directory {}",
@@ -220,8 +303,10 @@ _VERBS: Mapping[str, str] = {
 }
 
 
-def _keys(document: WorkflowDocument, kind: str) -> tuple[str, ...]:
-    return tuple(effect.key for effect in reversed(open_effects(document)) if effect.kind == kind)
+def _keys(document: WorkflowDocument, kind: str, *, host: str | None = None) -> tuple[str, ...]:
+    found = (effect for effect in reversed(open_effects(document)) if effect.kind == kind)
+
+    return tuple(effect.key for effect in found if host is None or effect.host == host)
 
 
 def _ports(document: WorkflowDocument) -> tuple[int, ...]:
@@ -294,9 +379,21 @@ def outcome_of(step: Step) -> str:
 def waits_for(step: Step, steps: Iterable[Step]) -> str:
     """Return what has to be over before *step*, in words, "" when nothing has."""
     needed = NEEDS.get(step.kind, ())
-    blocking = [other for other in steps if other.kind in needed and not other.is_over]
+    blocking = [
+        other for other in steps if other.kind in needed and not other.is_over and _is_in_the_way(other, of=step)
+    ]
 
     return ", ".join(f"{other.what} ({other.detail})" if other.detail else other.what for other in blocking)
+
+
+def _is_in_the_way(other: Step, *, of: Step) -> bool:
+    """Say whether what is not over there matters: two machines need not wait for each other."""
+    return not other.host or not of.host or other.host == of.host
+
+
+def hosts_waited_for(steps: Iterable[Step], *, host: str) -> tuple[str, ...]:
+    """Return the machines other than *host* that have to do something before the rollback is over."""
+    return tuple(sorted({step.host for step in steps if not step.is_over and step.host not in {"", host}}))
 
 
 def blocked_by(steps: Iterable[Step]) -> list[str]:
@@ -310,6 +407,8 @@ def kept(steps: Iterable[Step]) -> list[str]:
     for step in steps:
         if step.status in {"kept", "left"}:
             lines.append(f"not done: {step.what}: {step.detail}")
+        elif step.status == FORGOTTEN:
+            lines.append(f"left on {step.host}: {step.what}: {step.detail}")
         elif step.kind == "salvage" and step.status == "done":
             lines.append(step.detail)
 

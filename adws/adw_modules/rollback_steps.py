@@ -8,6 +8,7 @@ and is left. Nothing here writes the plan; `rollback` does that before and after
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,11 @@ from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import GitError, NotOurs, RollbackBlocked
 from adws.adw_modules.interfaces_resources import Worktree
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.moving_rules import WIP_KIND, published
 from adws.adw_modules.rollback_forge import ForgeUndoing
 from adws.adw_modules.rollback_hands import Done, Hands, Repository
 from adws.adw_modules.rollback_rules import Step, Wishes, branch_of, commit_of, path_of
+from adws.adw_modules.salvage import keep_commits
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -41,6 +44,7 @@ class Undoing:
             "salvage": self._salvage,
             "pull_request": self._forge.close_pull_request,
             "remote_branch": self._delete_remote_branch,
+            WIP_KIND: self._delete_wip,
             "worktree": self._remove_worktree,
             "branch": self._delete_branch,
             "other": self._leave,
@@ -53,21 +57,35 @@ class Undoing:
     def make(self, step: Step) -> Done:
         """Undo what *step* names; raise NotOurs, PullRequestMerged, or what went wrong."""
         if step.host and step.host != self._hands.host:
-            raise RollbackBlocked(f"it is on {step.host}: run adw rollback {self._document.adw_id} there")
+            raise RollbackBlocked(self._why_elsewhere(step.host))
 
         return self._doers[step.kind](step)
+
+    def _why_elsewhere(self, host: str) -> str:
+        adw_id = self._document.adw_id
+        if self._hands.is_shared:
+            return f"it is on {host}: a worker there does it; if {host} is gone for good: --forget-host {host}"
+
+        return f"it is on {host}: run adw rollback {adw_id} there, or set worker.host when this machine was called so"
 
     @property
     def _document(self) -> WorkflowDocument:
         return self._session.document
 
+    def _is_here(self, host: str) -> bool:
+        return host in {"", self._hands.host}
+
     # --- processes and work ------------------------------------------------------------------------------------
 
     def _end_processes(self, step: Step) -> Done:
         attempts = [attempt for record in self._document.phases for attempt in record.attempts if attempt.process]
-        # A token names all that came of one start. An attempt that ended in good order has ended its processes.
-        doubtful = {"running", "interrupted"}
-        found = {str((a.process or {}).get("token")): (a.process or {}, a.status in doubtful) for a in attempts}
+        # A token names all that came of one start. An attempt that ended in good order has ended its processes. Those
+        # of another machine have a step of their own, and are never signalled from here.
+        found = {
+            str((a.process or {}).get("token")): (a.process or {}, a.status in rollback_rules.DOUBTFUL)
+            for a in attempts
+            if not step.host or rollback_rules.process_host(a.process or {}) in {"", step.host}
+        }
         for effect in effects(self._document):
             if effect.key in step.effects:
                 found[str(effect.undo.get("token"))] = (effect.undo, True)
@@ -106,7 +124,7 @@ class Undoing:
 
     def _branches(self) -> dict[str, str]:
         """Return the branches of the workflow and where each began."""
-        found = [effect for effect in effects(self._document) if effect.kind == "branch"]
+        found = [one for one in effects(self._document) if one.kind == "branch" and self._is_here(one.host)]
         known = {branch_of(effect.undo): str(effect.undo.get("start") or "") for effect in found}
         if self._document.branch_name:
             known.setdefault(self._document.branch_name, "")
@@ -117,7 +135,7 @@ class Undoing:
         said: list[str] = []
         for effect in effects(self._document):
             path = path_of(effect.undo)
-            if effect.kind != "worktree" or not path or effect.host not in {"", self._hands.host}:
+            if effect.kind != "worktree" or not path or not self._is_here(effect.host):
                 continue
             payload = self._patch(Path(path), is_made=effect.outcome != "intended")
             if payload:
@@ -150,6 +168,29 @@ class Undoing:
             raise NotOurs(f"it is at {there[:12]}, which adw did not push: delete it by hand")
 
         return _said(git.delete_remote_branch(branch, expected=there))
+
+    def _delete_wip(self, step: Step) -> Done:
+        """Delete the ref that other machines could go on from; its commits are kept here unless they are already."""
+        refs, ref = self._hands.refs, str(step.facts.get("ref") or "")
+        if refs is None:
+            raise RollbackBlocked("this home is in no git repository")
+        there = refs.commit_of(ref)
+        if there is None:
+            return Done(status="gone", detail="it is not there")
+        if there not in {sha for one in published(self._document) if one.ref == ref for sha in one.commits}:
+            raise NotOurs(f"it is at {there[:12]}, which adw did not push: delete it by hand")
+        said = self._kept(ref, there)
+
+        return replace(_said(refs.delete(ref, expected=there)), detail=said)
+
+    def _kept(self, ref: str, sha: str) -> str:
+        heads = self._salvaged("heads")
+        if isinstance(heads, dict) and sha in heads.values():
+            return ""
+        if self._hands.refs is not None:
+            self._hands.refs.fetch(ref, expected=sha)
+
+        return f"its commits are kept as {keep_commits(self._git(), self._document.adw_id, sha)}"
 
     def _remove_worktree(self, step: Step) -> Done:
         git, path = self._git(), Path(path_of(step.facts))
@@ -190,7 +231,8 @@ class Undoing:
 
     def _salvaged(self, fact: str) -> JsonObject | list[JsonValue]:
         steps = rollback_rules.recorded_steps(self._document)
-        found = next((step.facts.get(fact) for step in steps if step.kind == "salvage"), None)
+        mine = (step for step in steps if step.kind == "salvage" and self._is_here(step.host))
+        found = next((step.facts[fact] for step in mine if fact in step.facts), None)
 
         return found if isinstance(found, dict | list) else []
 

@@ -22,20 +22,43 @@ EXIT_BLOCKED = 1
 )
 @click.option("--keep-branch", is_flag=True, help="Keep the branch, here and at the remote.")
 @click.option(
+    "--forget-host",
+    "forget_hosts",
+    multiple=True,
+    metavar="HOST",
+    help="Give up what is on a machine that is gone for good; it is listed as left there. May be repeated.",
+)
+@click.option(
     "--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
 )
 @click.option("--detach", is_flag=True, help="Leave the rollback to a worker (adw worker).")
 @output.json_option
 def rollback(
-    *, adw_id: str, reason: str, dry_run: bool, force: bool, keep_branch: bool, wait: float, detach: bool, as_json: bool
+    *,
+    adw_id: str,
+    reason: str,
+    dry_run: bool,
+    force: bool,
+    keep_branch: bool,
+    forget_hosts: tuple[str, ...],
+    wait: float,
+    detach: bool,
+    as_json: bool,
 ) -> int:
     """
     Undo everything a workflow made, in a safe order.
 
     Commits are kept as refs/adw/salvage/ID and uncommitted work as a patch. What cannot be undone now stays on the
-    workflow's list; the same command goes on with it. A merged pull request is not undone.
+    workflow's list; the same command goes on with it. A merged pull request is not undone. What is on another machine
+    is left to a worker there, and the workflow is rolled back when that has done its part.
     """
-    wishes = Wishes(reason=reason or f"rolled back by {who()}", keep_branch=keep_branch, force=force)
+    wishes = Wishes(
+        reason=reason or f"rolled back by {who()}",
+        keep_branch=keep_branch,
+        force=force,
+        forget_hosts=tuple(dict.fromkeys(forget_hosts)),
+        by=who(),
+    )
     with main.open_home() as app:
         log.install_for_people(app.settings)
         if detach and not dry_run:
@@ -62,5 +85,11 @@ def _lines(report: RollbackReport) -> list[str]:
         return [*lines, f"workflow {report.adw_id} is rolled back", *(f"left: {line}" for line in report.kept)]
 
     again = f"adw rollback {report.adw_id} goes on with it"
+    if report.waits_for:
+        hosts = ", ".join(report.waits_for)
+        again = (
+            f"it waits for a worker on {hosts}; if that is gone for good: "
+            f"adw rollback {report.adw_id} --forget-host {report.waits_for[0]}"
+        )
 
     return [*lines, f"workflow {report.adw_id} is not rolled back yet: {len(report.blocked_by)} left; {again}"]

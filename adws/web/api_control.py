@@ -104,7 +104,13 @@ def reject(home: HomeOf, adw_id: AdwId, response: Response, order: models.Decisi
 def rollback(home: HomeOf, adw_id: AdwId, order: models.RollbackOrder = _NO_ROLLBACK) -> models.Done:
     """Undo everything a workflow made; a worker does it. 409 when whoever works on it does not let go soon."""
     by = asker(order.by)
-    wishes = Wishes(reason=order.reason or f"rolled back by {by}", keep_branch=order.keep_branch, force=order.force)
+    wishes = Wishes(
+        reason=order.reason or f"rolled back by {by}",
+        keep_branch=order.keep_branch,
+        force=order.force,
+        forget_hosts=tuple(order.forget_hosts),
+        by=by,
+    )
     with fitting():
         state = home.part(lambda app: app.store).load(adw_id).document.current_state
         runs = home.part(lambda app: app.tidy.rollback_runs)

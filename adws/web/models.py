@@ -190,6 +190,9 @@ class RollbackOrder(Order):
 
     keep_branch: bool = False
     force: bool = Field(default=False, description="go on although work cannot be salvaged")
+    forget_hosts: list[str] = Field(
+        default_factory=list, description="machines that are gone for good: what is there is left, and listed"
+    )
 
 
 class Done(BaseModel):

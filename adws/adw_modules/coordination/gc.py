@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
-from adws.adw_modules import forge_texts, gc_rules, leftovers, rollback_rules, timestamps
+from adws.adw_modules import forge_texts, gc_rules, leftovers, moving_rules, rollback_rules, salvage, timestamps
 from adws.adw_modules.coordination.survey import Branch, Seen, Survey, SurveyParts, workflow_of
 from adws.adw_modules.errors import AdwError, GitError, NotOurs, RollbackBlocked
 from adws.adw_modules.fenced_write import TEMP_PREFIX
@@ -22,6 +22,7 @@ from adws.adw_modules.forge import Forge
 from adws.adw_modules.gc_rules import Orphan
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import ProcessRecord
+from adws.adw_modules.interfaces_resources import RemoteRefs
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.rollback import RollbackReport
@@ -53,6 +54,7 @@ class GcParts:
     sweep: Callable[[str], object]  #: removes half written files of a workflow that nobody works on
     forget_checkpoints: Callable[[str], int]  #: deletes the checkpoints of a workflow's phases
     git: SharedRepository | None = None
+    refs: RemoteRefs | None = None
     workplace: Workplace | None = None
     forge: Forge | None = None
     forge_key: bytes = b""
@@ -82,6 +84,7 @@ class GarbageCollector:
             "process": self._end_process,
             "pull_request": self._close_pull_request,
             "remote_branch": self._delete_remote_branch,
+            "wip_ref": self._delete_wip_ref,
             "worktree": self._remove_worktree,
             "branch": self._delete_branch,
             "port": self._free_ports,
@@ -96,13 +99,15 @@ class GarbageCollector:
         """Return what nobody needs any more; changes nothing."""
         self.problems.clear()
         # Before the look at this home: what is pushed after this has its document by then, and is known.
-        there = self._remote_branches()
+        there, wip = self._remote_branches(), self._wip_refs()
         seen = self._survey.look()
+        self.problems += filter(None, map(gc_rules.why_not_here, seen.workflows.values()))
         found = [
             *self._workflows(seen),
             *self._held(seen),
             *self._git(seen),
             *self._remote(seen, there),
+            *self._unshipped(seen, wip),
             *self._temps(seen),
         ]
 
@@ -176,6 +181,20 @@ class GarbageCollector:
             yield from orphans
             if orphans and name not in local:  # else its pull requests were asked for with the local one
                 yield from self._pull_requests(branch, orphans[0])
+
+    def _wip_refs(self) -> Mapping[str, str]:
+        try:
+            return self._parts.refs.all(moving_rules.wip_ref("*")) if self._parts.refs is not None else {}
+        except GitError as exc:
+            self.problems.append(f"the refs of the remote could not be asked for: {exc}")
+            return {}
+
+    def _unshipped(self, seen: Seen, there: Mapping[str, str]) -> Iterator[Orphan]:
+        """Yield refs of work of workflows that are over; those of workflows that are not known here are left alone."""
+        for ref, sha in there.items():
+            adw_id = ref.removeprefix(moving_rules.wip_ref(""))
+            if seen.known(adw_id) is not None:
+                yield from self._orphan(seen, "wip_ref", adw_id, ref, facts={"sha": sha})
 
     def _orphan(
         self, seen: Seen, kind: str, adw_id: str, name: str, *, facts: JsonObject | None = None, since: str = ""
@@ -266,6 +285,16 @@ class GarbageCollector:
 
         return said
 
+    def _delete_wip_ref(self, orphan: Orphan) -> str:
+        if self._parts.refs is None:
+            raise RollbackBlocked("this home is in no git repository")
+        sha = str((orphan.facts or {}).get("sha"))
+        self._parts.refs.fetch(orphan.name, expected=sha)
+        said = self._salvage(orphan.adw_id, sha)
+        self._parts.refs.delete(orphan.name, expected=sha)
+
+        return said
+
     def _remove_worktree(self, orphan: Orphan) -> str:
         git, path, facts = self._repository(), Path(orphan.name), orphan.facts or {}
         said = self._salvage(orphan.adw_id, str(facts.get("head") or ""))
@@ -293,13 +322,8 @@ class GarbageCollector:
         git = self._repository()
         if not sha or sha == git.commit_of(f"refs/heads/{git.default_branch()}"):
             return ""
-        refs = (rollback_rules.salvage_ref(adw_id, number) for number in range(1, 100))
-        ref = next((ref for ref in refs if git.commit_of(ref) in {None, sha}), "")
-        if not ref:
-            raise RollbackBlocked("there are too many salvaged commits of this workflow: delete some refs/adw/salvage")
-        git.save_ref(ref, sha)
 
-        return f"its commits are kept as {ref}"
+        return f"its commits are kept as {salvage.keep_commits(git, adw_id, sha)}"
 
     def _free_ports(self, orphan: Orphan) -> str:
         ports = self._parts.survey.ports

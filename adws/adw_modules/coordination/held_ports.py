@@ -37,7 +37,7 @@ class HeldPorts:
         """Reserve, bind and hold a pair, the one it had when that is free; raise PortsExhausted."""
         if self._ports is None:
             return
-        adw_id, held = session.document.adw_id, held_by(session.document)
+        adw_id, held = session.document.adw_id, held_by(session.document, host=self._host)
         if held is None:
             meant = Effect(key=PORTS, kind="port", host=self._host, undo={"adw_id": adw_id})
             session.change(lambda draft: effect_rules.intend(draft, meant))
@@ -77,9 +77,13 @@ def variables(pair: PortPair) -> Mapping[str, str]:
     return {"ADW_BACKEND_PORT": backend, "ADW_FRONTEND_PORT": frontend, "PORT": backend}
 
 
-def held_by(document: WorkflowDocument) -> PortPair | None:
-    """Return the ports that the ledger says a workflow holds."""
-    return _pair(found for found in effect_rules.effects(document) if found.outcome in effect_rules.MADE)
+def held_by(document: WorkflowDocument, *, host: str = "") -> PortPair | None:
+    """Return the ports that the ledger says a workflow holds; with *host* those of that machine alone."""
+    return _pair(
+        found
+        for found in effect_rules.effects(document)
+        if found.outcome in effect_rules.MADE and (not host or found.host in {"", host})
+    )
 
 
 def _last(document: WorkflowDocument) -> PortPair | None:

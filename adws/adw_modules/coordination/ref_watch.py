@@ -37,8 +37,10 @@ class _Before:
 class RefWatch:
     """Compares the refs before and after the attempts that this process runs."""
 
-    def __init__(self, git: GitRepository, *, remote: str) -> None:
+    def __init__(self, git: GitRepository, *, remote: str, host: str = "") -> None:
+        """*host* is this machine, as the ledger names it."""
         self._git = git
+        self._host = host
         self._remote = remote
         self._before: dict[str, _Before] = {}
 
@@ -77,7 +79,7 @@ class RefWatch:
             if before.refs.get(ref) != sha:
                 yield from self._pushed(ref, sha, document)
             if ref not in before.refs and _is_observed(ref) and not work_names.is_of_another(ref, document.adw_id):
-                yield _effect(ref, sha, before.phase)
+                yield _effect(ref, sha, before.phase, self._host)
 
     def _of_crash(self, document: WorkflowDocument, refs: Mapping[str, str]) -> Iterator[Effect]:
         phase = _cut_off(document)
@@ -86,7 +88,7 @@ class RefWatch:
         for ref, sha in refs.items():
             yield from self._pushed(ref, sha, document)
             if document.adw_id in ref and _is_observed(ref) and not work_names.is_of_another(ref, document.adw_id):
-                yield _effect(ref, sha, phase)
+                yield _effect(ref, sha, phase, self._host)
 
     def _pushed(self, ref: str, sha: str, document: WorkflowDocument) -> Iterator[Effect]:
         branch = document.branch_name
@@ -118,10 +120,11 @@ def _cut_off(document: WorkflowDocument) -> str:
     return phase if status == "interrupted" else ""
 
 
-def _effect(ref: str, sha: str, phase: str) -> Effect:
+def _effect(ref: str, sha: str, phase: str, host: str) -> Effect:
     name = ref.removeprefix("refs/heads/")
     undo: JsonObject = {"ref": ref, "sha": sha, "phase": phase}
     if name != ref:
-        return Effect(key=f"branch:{name}", kind="branch", outcome="observed", undo={**undo, "branch": name})
+        undo["branch"] = name
+        return Effect(key=f"branch:{name}", kind="branch", outcome="observed", host=host, undo=undo)
 
-    return Effect(key=f"ref:{ref}", kind="ref", outcome="observed", undo=undo)
+    return Effect(key=f"ref:{ref}", kind="ref", outcome="observed", host=host, undo=undo)

@@ -48,6 +48,7 @@ class SurveyParts:
     state_dir: Path
     trees_dir: Path
     git: GitRepository | None = None
+    host: str = ""  #: this machine, where others share the database; "": all that is known is of this one
     ports: Ports | None = None
     places: Callable[[], tuple[str, ...]] = tuple  #: workflows that have a place in the quotas
     checkpoints: Callable[[], tuple[str, ...]] = tuple  #: workflows whose phases have checkpoints
@@ -102,7 +103,7 @@ class Survey:
         parts = self._parts
         # The world first: what is made after that look has its document before it, and is then known.
         worktrees, branches = self._worktrees(), self._branch_refs()
-        ports = parts.ports.all() if parts.ports else ()
+        ports = tuple(row for row in parts.ports.all() if parts.host in {"", row.host}) if parts.ports else ()
         locks, places, processes = parts.locks.all(), parts.places(), self._processes()
         checkpoints = parts.checkpoints()
         workflows, unreadable = self._workflows()
@@ -137,7 +138,8 @@ class Survey:
         for adw_id in sorted(self._parts.store.ids()):
             is_live = self.is_live(adw_id)
             try:
-                found[adw_id] = gc_rules.known_from(self._parts.store.peek(adw_id).data, is_live=is_live)
+                data = self._parts.store.peek(adw_id).data
+                found[adw_id] = gc_rules.known_from(data, is_live=is_live, host=self._parts.host)
             except DatabaseError:
                 raise
             except AdwError as exc:

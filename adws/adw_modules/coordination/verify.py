@@ -135,7 +135,8 @@ class Verifier:
     # --- 6 and 7: the world ------------------------------------------------------------------------------------
 
     def _outside(self, seen: Seen, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
-        names = {adw_id: _names_in(document) for adw_id, document in documents.items()}
+        host = self._parts.survey.host
+        names = {adw_id: _names_in(document, host) for adw_id, document in documents.items()}
         things = [(adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees]
         things += [(branch.adw_id, "branch", branch.name) for branch in seen.branches]
         things += [(row.adw_id, "port", str(row.port)) for row in seen.ports]
@@ -220,10 +221,12 @@ class Verifier:
                     )
 
 
-def _names_in(document: WorkflowDocument) -> set[str]:
-    """Return paths, branches and ports that the ledger has ever had, and the keys of those that are only meant."""
+def _names_in(document: WorkflowDocument, host: str) -> set[str]:
+    """Return paths, branches and ports that the ledger has ever had here, and the keys of those that are only meant."""
     found: set[str] = set()
     for effect in effect_rules.effects(document):
+        if host and effect.host not in {"", host}:
+            continue  # another machine has it, and looks after it
         found |= {effect.key, rollback_rules.path_of(effect.undo), rollback_rules.branch_of(effect.undo)}
         found.add(str(effect.undo.get("port")))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from adws.adw_modules.errors import (
     StateError,
     StateWriteFailed,
     UsageError,
+    WorkElsewhere,
     WorkflowBusy,
 )
 from adws.adw_modules.interfaces import Clock, Owned, Ownership, Requests
@@ -86,7 +87,8 @@ class WorkParts:
     runs: RunQueue
     requests: Requests
     keeper: Keeper
-    admit: Callable[[WorkSession], None] = lambda _session: None  #: raises QuotaExceeded when there is no room for it
+    #: Raises QuotaExceeded when there is no room for it, WorkElsewhere when only another machine can go on with it.
+    admit: Callable[[WorkSession], None] = lambda _session: None
     errands: Mapping[str, Errand] = field(default_factory=dict)  #: kind of run -> who does what it is for
 
 
@@ -107,6 +109,8 @@ class RunWork:
             return self._let_go(run, str(exc))
         except QuotaExceeded as exc:
             return self._later(run, str(exc), seconds=QUOTA_SECONDS)
+        except WorkElsewhere as exc:
+            return self._leave_to(run, exc)
         except (StateWriteFailed, DatabaseError) as exc:
             return self._later(run, str(exc), seconds=TROUBLE_SECONDS)
         except AdwError as exc:
@@ -214,6 +218,13 @@ class RunWork:
         again = self._parts.runs.requeue(run, not_before=timestamps.to_text(due), reason=why)
 
         return WorkEnd(run=again, outcome=None, message=why)
+
+    def _leave_to(self, run: Run, why: WorkElsewhere) -> WorkEnd:
+        """Give a run back for the one host that can go on with its workflow."""
+        demands = replace(run.demands, host=why.host)
+        again = self._parts.runs.requeue(run, reason=str(why), demands=demands)
+
+        return WorkEnd(run=again, outcome=None, message=str(why))
 
     def _let_go(self, run: Run, why: str) -> WorkEnd:
         """Give a run back that we may not work on any more, if it is still ours to give."""

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effect_rules, work_names
+from adws.adw_modules import effect_rules, moving_rules, salvage, work_names
 from adws.adw_modules.coordination import ref_watch
 from adws.adw_modules.coordination.agent_config import AgentConfig
 from adws.adw_modules.coordination.held_ports import HeldPorts, held_by
+from adws.adw_modules.coordination.left_behind import LeftBehind
+from adws.adw_modules.coordination.publishing import Publisher
 from adws.adw_modules.coordination.ref_watch import RefWatch
 from adws.adw_modules.coordination.strays import Keep, Strays, keep_patch
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.ledger import Ledger
-from adws.adw_modules.errors import GitError, NotOurs
+from adws.adw_modules.errors import GitError, NotOurs, WorkElsewhere
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.interfaces_resources import (
     OPEN_OUTCOMES,
@@ -33,6 +35,7 @@ from adws.adw_modules.interfaces_resources import (
     Quotas,
     Worktree,
 )
+from adws.adw_modules.moving_rules import WORKTREE
 from adws.adw_modules.outcome import RunReport
 from adws.adw_modules.resources.git_names import branch_name
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
@@ -42,9 +45,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.document_draft import Draft
     from adws.adw_modules.json_value import JsonObject
-
-#: The ledger's key of a workflow's worktree.
-WORKTREE = "worktree"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +62,9 @@ class WorkspaceParts:
     fill: Callable[[WorkSession, Path], None] = lambda _session, _path: None
     write_ports: Callable[[Path, PortPair], object] = lambda _path, _pair: None  #: tells a worktree its ports
     keep_patch: Keep = keep_patch  #: keeps what is taken out of a worktree
+    is_shared: bool = False  #: other machines work on the same workflows
+    publisher: Publisher | None = None  #: None: nothing leaves this machine before it is shipped
+    left_behind: LeftBehind | None = None  #: takes away what workflows left here that moved
 
 
 class Workspace:
@@ -70,7 +73,7 @@ class Workspace:
     def __init__(self, parts: WorkspaceParts) -> None:
         self._parts = parts
         self._ports = HeldPorts(parts.ports, host=parts.host)
-        self._watch = RefWatch(parts.git, remote=parts.remote) if parts.git is not None else None
+        self._watch = RefWatch(parts.git, remote=parts.remote, host=parts.host) if parts.git is not None else None
         self._agent_config = _agent_config(parts)
 
     def ledger(self, session: WorkSession) -> Ledger:
@@ -80,9 +83,14 @@ class Workspace:
     # --- before ------------------------------------------------------------------------------------------------
 
     def admit(self, session: WorkSession) -> None:
-        """Take a place in the quotas before the first attempt of a run; raise QuotaExceeded."""
+        """Take a place in the quotas before the first attempt of a run; raise QuotaExceeded or WorkElsewhere."""
         document = session.document
-        if self._parts.quotas is None or WorkflowState(document.current_state) not in ACTIVE_STATES:
+        if WorkflowState(document.current_state) not in ACTIVE_STATES:
+            return
+        only = moving_rules.bound_to(document, host=self._parts.host) if self._parts.is_shared else ""
+        if only:
+            raise WorkElsewhere(document.adw_id, only)
+        if self._parts.quotas is None:
             return
         self._parts.quotas.admit(document.adw_id, spent=document.cost.total_usd, cap=document.max_cost_usd)
 
@@ -107,6 +115,7 @@ class Workspace:
     # --- the worktree ------------------------------------------------------------------------------------------
 
     def _stand(self, git: GitRepository, session: WorkSession) -> None:
+        self._come_here(session)
         ledger = self.ledger(session)
         if ledger.facts(WORKTREE) is not None and not self._is_there(git, session.document):
             ledger.undone(WORKTREE, "gone")
@@ -114,9 +123,22 @@ class Workspace:
         if not facts.get("is_filled"):
             self._parts.fill(session, Path(str(facts["path"])))
             ledger.note(WORKTREE, {"is_filled": True})
-        pair = held_by(session.document)
+        pair = held_by(session.document, host=self._parts.host)
         if pair is not None:
             self._parts.write_ports(Path(str(facts["path"])), pair)
+
+    def _come_here(self, session: WorkSession) -> None:
+        """Leave what is on another machine to that one, and take away what an earlier stay left on this one."""
+        if not self._parts.is_shared:
+            return
+        if self._parts.left_behind is not None:
+            self._parts.left_behind.tidy(session)
+        former = moving_rules.host_of_work(session.document)
+        if former in {"", self._parts.host}:
+            return
+        session.change(lambda draft: moving_rules.move(draft, here=self._parts.host))
+        _, context = session.running()
+        context.say(f"the work moves from {former} to {self._parts.host}: what was not committed there stays there")
 
     def _make(self, git: GitRepository, session: WorkSession, ledger: Ledger) -> JsonObject:
         document = session.document
@@ -127,7 +149,8 @@ class Workspace:
         undo: JsonObject = {"path": str(path), "branch": branch, "reason": reason}
 
         def act() -> JsonObject:
-            made = git.add_worktree(path, branch=branch, start=self._start(git, meant, branch), reason=reason)
+            start = self._start(git, document, meant, branch)
+            made = git.add_worktree(path, branch=branch, start=start, reason=reason)
             return {"sha": made.head}
 
         return ledger.make(
@@ -148,7 +171,12 @@ class Workspace:
         """
         known = effect_rules.effect(document, f"branch:{branch}")
         if known is not None and known.outcome in OPEN_OUTCOMES:
-            return dict(known.undo)
+            is_made = known.outcome in effect_rules.MADE
+            return {name: fact for name, fact in known.undo.items() if not is_made or name != "is_fetched"}
+        left = moving_rules.branch_of_work(document)
+        if left is not None and self._parts.publisher is not None and moving_rules.has_commits(left):
+            facts = {name: left.undo.get(name) for name in ("base", "start")}
+            return {"branch": branch, **facts, "sha": self._parts.publisher.fetch(document), "is_fetched": True}
         own = git.commit_of(f"refs/heads/{branch}") if document.branch_name else None
         if own is not None:  # an older tool made it: where it began is not known
             return {"branch": branch, "base": git.default_branch(), "start": "", "sha": own}
@@ -156,8 +184,15 @@ class Workspace:
 
         return {"branch": branch, "base": base, "start": start, "sha": start}
 
-    def _start(self, git: GitRepository, meant: JsonObject, branch: str) -> str:
+    def _start(self, git: GitRepository, document: WorkflowDocument, meant: JsonObject, branch: str) -> str:
         """Return the commit to stand on: the branch's own when it is there, else the last one that is known."""
+        if meant.get("is_fetched"):
+            # A branch of that name here is of an earlier workflow that this one goes on with, and behind.
+            old = git.commit_of(f"refs/heads/{branch}")
+            if old not in {None, meant["sha"]}:
+                salvage.keep_commits(git, document.adw_id, str(old))
+                git.delete_branch(branch, expected=str(old))
+            return str(meant["sha"])
         start = git.commit_of(f"refs/heads/{branch}") or git.commit_of(str(meant["sha"]))
         if start is None:
             raise GitError(
@@ -227,12 +262,24 @@ class Workspace:
         Strays(workplace, keep=self._parts.keep_patch).refuse(path, head, phase, context)
         commit = workplace.commit_all(path, work_names.commit_message(document, phase.name))
         now = git.commit_of(f"refs/heads/{document.branch_name}") or head
+        # Before it is written down: what the document has is on the remote, or said to be here only.
+        self._publish(session, path, now, context)
         appeared = watch.appeared(document)
         if now != head or appeared:
             session.change(lambda draft: _secured(draft, key, now, commit, appeared))
         watch.forget(document.adw_id)
 
         return report
+
+    def _publish(self, session: WorkSession, path: Path, head: str, context: PhaseContext) -> None:
+        branch = moving_rules.branch_of_work(session.document)
+        if self._parts.publisher is None or branch is None or head == branch.undo.get("start"):
+            return
+        why = self._parts.publisher.publish(session, path, head)
+        if why:
+            data: JsonObject = {"host": self._parts.host, "head": head, "why": why}
+            session.change(lambda draft: draft.tell("work_not_published", data=data))
+            context.say(f"only {self._parts.host} can go on with this work: {why}")
 
     def _head(self, session: WorkSession) -> str:
         """Return the commit that the phase began from: the last one that was written down."""
@@ -252,13 +299,17 @@ class Workspace:
 
     def observe(self, session: WorkSession) -> None:
         """Record the refs that an attempt made which failed or was cut off."""
-        if self._watch is not None and self.ledger(session).facts(WORKTREE) is not None:
+        is_here = moving_rules.host_of_work(session.document) in {"", self._parts.host}
+        if self._watch is not None and self.ledger(session).facts(WORKTREE) is not None and is_here:
             self._watch.settle(session)
 
     def release(self, session: WorkSession) -> None:
-        """Give back what only work at hand may hold: ports, and the place in the quotas."""
+        """Give back what only work at hand may hold: ports, the place in the quotas, and in the end the ref."""
         self.observe(session)
         self._ports.free(session)
+        is_over = session.document.current_state == WorkflowState.COMPLETED.value
+        if self._parts.publisher is not None and is_over:
+            self._parts.publisher.withdraw(session)
         if self._parts.quotas is not None:
             self._parts.quotas.release(session.document.adw_id)
 
