@@ -8,7 +8,7 @@ the database schema. Tests and embedders build the same thing from other parts (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from operator import methodcaller
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.rollback import RollbackParts
+    from adws.adw_modules.run_making import RunMaker
+    from adws.adw_modules.runs import Terms
     from adws.adw_modules.state_folders import StateFolders
     from adws.adw_modules.trigger import Deliveries
     from adws.adw_modules.workflows import Workflows
@@ -294,6 +296,27 @@ class App:
         from adws.app_dispatch import open_dispatcher
 
         return open_dispatcher(self.database, self.settings, clock=self.clock, tick=tick)
+
+    @cached_property
+    def run_maker(self) -> RunMaker:
+        """What makes the runs of workflows."""
+        from adws.adw_modules.run_making import RunMaker
+        from adws.app_parties import provider_of_runner
+
+        return RunMaker(
+            repository=self.settings.repository or "",
+            provider_of=partial(provider_of_runner, usual=self.settings.agent_name),
+        )
+
+    @cached_property
+    def terms(self) -> Terms:
+        """On which terms runs are claimed here: what this machine offers, and how many runs go on at a time."""
+        from adws.adw_modules.demands import Offer
+        from adws.adw_modules.runs import Terms
+
+        tags = frozenset(self.settings.worker_tags or ())
+
+        return Terms(offer=Offer(host=self.processes.me(self._role).host, tags=tags), limits=self.settings.run_limits)
 
     @cached_property
     def registry(self) -> Registry:

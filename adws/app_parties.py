@@ -42,6 +42,11 @@ def open_parties(
 
 def provider_of(phase: PhaseSpec, *, usual: str) -> str:
     """Return whom the agent of *phase* asks, "" for a phase without one; *usual* is the agent where none is named."""
-    name = usual if phase.runner == AGENT else phase.runner
+    return provider_of_runner(phase.runner, usual=usual)
+
+
+def provider_of_runner(runner: str, *, usual: str) -> str:
+    """Return whom the agent of that name asks, "" for what is no agent."""
+    name = usual if runner == AGENT else runner
 
     return agents.profile(name).provider if name in agents.names() else ""

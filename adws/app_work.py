@@ -20,6 +20,7 @@ from adws.adw_modules.coordination.keeper import Keeper, KeeperTimes
 from adws.adw_modules.coordination.launch import Launcher
 from adws.adw_modules.coordination.left_behind import SweepParts, sweep
 from adws.adw_modules.coordination.recovery import Recovery, RecoveryParts
+from adws.adw_modules.coordination.recovery_deeds import said
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import Errand, RunWork, WorkEnd, WorkParts
 from adws.adw_modules.engine.attempt import EngineParts
@@ -30,6 +31,7 @@ from adws.adw_modules.engine.runners.python_call import PythonRunner
 from adws.adw_modules.errors import WorkflowBusy
 from adws.adw_modules.phase_choice import running_attempt
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
+from adws.adw_modules.recovery_facts import Policy, mode_of
 from adws.adw_modules.runs import DELIVERY, ROLLBACK
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
@@ -61,7 +63,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
-    from adws.adw_modules.runs import Run
+    from adws.adw_modules.run_making import RunMaker
+    from adws.adw_modules.runs import Run, Terms
     from adws.adw_modules.trigger import Deliveries
     from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
@@ -107,6 +110,10 @@ class HomeParts(HomeSpace, Protocol):
     def breakers(self) -> CircuitBreakerRegistry: ...
     @property
     def runs(self) -> RunQueue: ...
+    @property
+    def run_maker(self) -> RunMaker: ...
+    @property
+    def terms(self) -> Terms: ...
     @property
     def processes(self) -> SystemProcesses: ...
     @property
@@ -254,22 +261,26 @@ class WorkRoom:
 
     def end_process(self, data: Mapping[str, object]) -> str:
         """End what is left of a recorded process, and say what was found, also when that proves nothing."""
-        return _said(self._end(data, grace_seconds=self._app.settings.grace_seconds))
+        return said(self._end(data, grace_seconds=self._app.settings.grace_seconds))
 
     def end_former(self, takeover: Takeover) -> None:
         """End what the former owner of a workflow left running; raise WorkflowBusy when that cannot be ended."""
-        settings, adw_id = self._app.settings, takeover.document.adw_id
-        # Nobody renews our lease meanwhile: the takeover has to be written well before its end.
-        grace_seconds = min(settings.grace_seconds, settings.lease_ttl_seconds / 3)
+        adw_id = takeover.document.adw_id
         for attempt in filter(None, map(running_attempt, takeover.document.phases)):
             if not attempt.process:
                 continue
-            ending = self._end(attempt.process, grace_seconds=grace_seconds)
-            said = {"action": "former_processes_ended", "workflow": adw_id, "found": _said(ending)}
-            logger.warning("Looked for what a former owner left running", extra=said)
+            ending = self._end_in_time(attempt.process)
+            told = {"action": "former_processes_ended", "workflow": adw_id, "found": said(ending)}
+            logger.warning("Looked for what a former owner left running", extra=told)
             if ending.left:
                 what = f"processes that its former owner left and that cannot be ended ({', '.join(ending.left)})"
                 raise WorkflowBusy(adw_id, what)
+
+    def _end_in_time(self, data: Mapping[str, object]) -> Ending:
+        """End what is left of a recorded process well before a lease is over that nobody may be renewing."""
+        settings = self._app.settings
+
+        return self._end(data, grace_seconds=min(settings.grace_seconds, settings.lease_ttl_seconds / 3))
 
     def _end(self, data: Mapping[str, object], *, grace_seconds: float) -> Ending:
         record = recorded(data)
@@ -334,6 +345,7 @@ class WorkRoom:
             runs=app.runs,
             requests=app.requests,
             load=lambda adw_id: app.store.load(adw_id).document,
+            maker=app.run_maker,
         )
 
     @cached_property
@@ -341,7 +353,9 @@ class WorkRoom:
         """What starts workflows."""
         app = self._app
 
-        return Launcher(ownership=app.ownership, clock=app.clock, check=app.workflows.check_ready)
+        return Launcher(
+            ownership=app.ownership, clock=app.clock, check=app.workflows.check_ready, runs=app.run_maker
+        )
 
     @cached_property
     def recovery(self) -> Recovery:
@@ -350,6 +364,7 @@ class WorkRoom:
 
         return Recovery(
             RecoveryParts(
+                clock=app.clock,
                 store=app.store,
                 catalogue=app.catalogue,
                 leases=app.leases,
@@ -360,8 +375,17 @@ class WorkRoom:
                 left=app.ownership,
                 engine=self.engine,
                 keeper=self.keeper,
+                maker=app.run_maker,
+                end_process=self._end_in_time,
                 bring_up=app.bring_up if app.settings.store == "files" else None,
                 free_left_behind=self._free_left_behind,
+                errands=self.parts.errands,
+                mode=mode_of(app.settings.recovery_mode),
+                policy=Policy(
+                    threshold_seconds=app.settings.recovery_threshold_seconds,
+                    fails_running=app.settings.recovery_running == "fail",
+                    max_losses=app.settings.recovery_max_losses,
+                ),
             )
         )
 
@@ -369,6 +393,17 @@ class WorkRoom:
         """Free ports of dead workers here, places of workflows that nobody works on, and what those left that moved."""
         self._app.ports.free_left_behind(self._app.processes.verdict)
         self._app.quotas.free_left_behind()
+        left = self.space.left_behind
+        if left is not None:
+            sweep(
+                SweepParts(
+                    left=left,
+                    load=lambda adw_id: self._app.store.load(adw_id).document,
+                    ownership=self._app.ownership,
+                    engine=self.engine,
+                    keep=self.keeper.charge,
+                )
+            )
 
     def worker(
         self,
@@ -393,17 +428,6 @@ class WorkRoom:
             recover=recover,
             on_end=on_end,
         )
-        left = self.space.left_behind
-        if left is not None:
-            sweep(
-                SweepParts(
-                    left=left,
-                    load=lambda adw_id: self._app.store.load(adw_id).document,
-                    ownership=self._app.ownership,
-                    engine=self.engine,
-                    keep=self.keeper.charge,
-                )
-            )
 
 
 class LateErrand:
@@ -419,12 +443,3 @@ class LateErrand:
     def give_up(self, run: Run, why: str) -> None:
         """Write down that it will not be done."""
         self._build().give_up(run, why)
-
-
-def _said(ending: Ending) -> str:
-    """Return what came of ending processes, in one sentence; it never sounds more certain than it is."""
-    doubt = "" if ending.is_certain else "what it had started could not be confirmed dead: "
-    ended = f", ended {', '.join(ending.ended)}" if ending.ended else ""
-    left = f", still there: {', '.join(ending.left)}" if ending.left else ""
-
-    return f"{doubt}{ending.evidence}{ended}{left}"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from adws.adw_modules.errors import UsageError
+from adws.adw_modules.json_value import JsonObject
 
 #: A tag, or the name of a host.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
@@ -26,15 +27,19 @@ class Demands:
 
     def to_text(self) -> str:
         """Return the demands in their one spelling, "" for none."""
-        if not self.host and not self.tags:
-            return ""
-        found: dict[str, object] = {}
+        found = self.to_json()
+
+        return json.dumps(found, separators=(",", ":"), ensure_ascii=False) if found else ""
+
+    def to_json(self) -> JsonObject:
+        """Return the demands as a document keeps them, empty for none."""
+        found: JsonObject = {}
         if self.host:
             found["host"] = self.host
         if self.tags:
-            found["tags"] = sorted(self.tags)
+            found["tags"] = sorted(self.tags)  # type: ignore[assignment]  # texts are JSON
 
-        return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+        return found
 
     def describe(self) -> str:
         """Return the demands in words."""
@@ -42,6 +47,10 @@ class Demands:
         tags = [f"tag {tag}" for tag in sorted(self.tags)]
 
         return " and ".join([*host, *tags]) or "nothing"
+
+    def also(self, *, host: str = "", tags: Iterable[str] = ()) -> Demands:
+        """Return these demands with another *host*, if one is named, and with *tags* besides; raise UsageError."""
+        return Demands(host=checked_host(host) if host else self.host, tags=self.tags | checked_tags(tags))
 
     @classmethod
     def from_text(cls, text: str) -> Demands:
@@ -52,13 +61,19 @@ class Demands:
             data = json.loads(text)
         except (ValueError, RecursionError) as exc:
             raise UsageError(f"{text!r} are no demands of a run") from exc
-        if not isinstance(data, dict) or not data.keys() <= {"host", "tags"}:
-            raise UsageError(f"{text!r} are no demands of a run: they have a host and tags")
-        tags = data.get("tags", [])
-        if not isinstance(data.get("host", ""), str) or not isinstance(tags, list):
-            raise UsageError(f"{text!r} are no demands of a run: a host is a name, tags are a list of names")
 
-        return cls(host=checked_host(data["host"]) if data.get("host") else "", tags=checked_tags(tags))
+        return cls.from_json(data)
+
+    @classmethod
+    def from_json(cls, data: object) -> Demands:
+        """Return the demands that *data* stand for; raise UsageError for what is none."""
+        if not isinstance(data, Mapping) or not data.keys() <= {"host", "tags"}:
+            raise UsageError(f"{data!r} are no demands of a run: they have a host and tags")
+        host, tags = data.get("host", ""), data.get("tags", [])
+        if not isinstance(host, str) or not isinstance(tags, list):
+            raise UsageError(f"{data!r} are no demands of a run: a host is a name, tags are a list of names")
+
+        return cls(host=checked_host(host) if host else "", tags=checked_tags(tags))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -119,6 +119,8 @@ class WorkflowRef(_Part):
     name: str
     version: str = "1"
     phases: list[JsonObject] = Field(default_factory=list)
+    demands: JsonObject = Field(default_factory=dict)  #: host and tags of the workers that may go on with it
+    workload: JsonObject = Field(default_factory=dict)  #: values that templates of its steps know
 
 
 class Cost(_Part):

@@ -62,7 +62,10 @@ def adopt(draft: Draft, spec: WorkflowSpec) -> None:
         raise UsageError(f"workflow {document.adw_id} stands at {stands.value}, which {spec.name} has no phase for")
     done = rank(stands)
     document.workflow = WorkflowRef(
-        name=spec.name, version=spec.version, phases=[phase_to_json(phase) for phase in spec.phases]
+        name=spec.name,
+        version=spec.version,
+        phases=[phase_to_json(phase) for phase in spec.phases],
+        demands=spec.demands.to_json(),
     )
     document.phases = [
         PhaseRecord(

@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, TypeAlias, TypeVar
 
-from adws.adw_modules.errors import StateInvalid
-from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.demands import Demands
+from adws.adw_modules.errors import StateInvalid, UsageError
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.step_json import step_from_json, step_to_json
+from adws.adw_modules.steps import EXTERNAL, STEPS, StepSpec
 
+NO_DEMANDS = Demands()
 #: Attempts of a phase in one round, unless its definition says otherwise.
 DEFAULT_MAX_ATTEMPTS = 5
 #: The runners that are no agents.
@@ -27,7 +31,7 @@ SHIP, CLEAN = "ship", "clean"
 #: The agents, each a runner of that name.
 AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
 #: What this version can run.
-RUNNERS = (COMMAND, PYTHON, SHIP, CLEAN, AGENT, *AGENTS)
+RUNNERS = (COMMAND, PYTHON, STEPS, EXTERNAL, SHIP, CLEAN, AGENT, *AGENTS)
 #: What a gate may look at.
 GATE_KINDS = ("command", "artifact", "result", "human")
 #: The eight phases everybody knows -> the state each runs under.
@@ -83,7 +87,7 @@ class PhaseSpec:
 
     name: str
     state: str  #: the workflow state it runs under
-    runner: str  #: command | python | ship | clean | the name of an agent
+    runner: str  #: command | python | steps | external | ship | clean | the name of an agent
     tier: int = 0  #: phases of a later tier never start before every required one of an earlier is complete
     needs: tuple[str, ...] = ()  #: phases that must be complete first
     is_required: bool = True  #: False: when it fails for good, the workflow goes on without it
@@ -99,6 +103,8 @@ class PhaseSpec:
     env: tuple[str, ...] = ()  #: names of further environment variables its process gets
     on_rework: str = ""  #: phase to go back to when its result asks for rework
     options: Mapping[str, object] = field(default_factory=dict)  #: what its runner understands beyond this
+    steps: tuple[StepSpec, ...] = ()  #: runner steps
+    deadline_seconds: float | None = None  #: runner external: when nobody has reported by then, it has failed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +116,8 @@ class WorkflowSpec:
     version: str = "1"
     description: str = ""
     source: str = "built in"  #: where the definition stands, for messages
+    demands: Demands = NO_DEMANDS  #: of the workers that may run it
+    workload: Mapping[str, JsonValue] = field(default_factory=dict)  #: values that templates of all its steps know
 
     def phase(self, name: str) -> PhaseSpec | None:
         """Return the phase called *name*."""
@@ -151,10 +159,24 @@ class FrozenWorkflow(Protocol):
     def phases(self) -> Sequence[Mapping[str, object]]:
         """Its phases, as `phase_to_json` writes them."""
 
+    @property
+    def demands(self) -> Mapping[str, object]:
+        """What it demands of workers, as `Demands.to_json` writes it."""
+
+    @property
+    def workload(self) -> Mapping[str, JsonValue]:
+        """The values that templates of its steps know."""
+
 
 def freeze(spec: WorkflowSpec) -> JsonObject:
     """Return *spec* as a document keeps it."""
-    return {"name": spec.name, "version": spec.version, "phases": [phase_to_json(phase) for phase in spec.phases]}
+    return {
+        "name": spec.name,
+        "version": spec.version,
+        "phases": [phase_to_json(phase) for phase in spec.phases],
+        "demands": spec.demands.to_json(),
+        "workload": dict(spec.workload),
+    }
 
 
 def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
@@ -165,10 +187,11 @@ def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
         )
     try:
         phases = tuple(phase_from_json(phase) for phase in frozen.phases)
-    except TypeError as exc:
+        demands = Demands.from_json(frozen.demands)
+    except (TypeError, UsageError) as exc:
         raise StateInvalid(f"the definition of {frozen.name} in the document is not whole: {exc}") from exc
 
-    return WorkflowSpec(name=frozen.name, version=frozen.version, phases=phases, source="the document")
+    return WorkflowSpec(name=frozen.name, version=frozen.version, phases=phases, source="the document", demands=demands)
 
 
 _Part = TypeVar("_Part", Timeouts, RetrySpec, Gate)
@@ -180,7 +203,7 @@ _PHASE_KEYS = frozenset(PhaseSpec.__slots__)
 def phase_to_json(phase: PhaseSpec) -> JsonObject:
     """Return *phase* as JSON, without what is as usual."""
     found: JsonObject = {"name": phase.name, "state": phase.state, "runner": phase.runner}
-    for name in ("tier", "is_required", "max_attempts", "shell", "call", "prompt", "on_rework"):
+    for name in ("tier", "is_required", "max_attempts", "shell", "call", "prompt", "on_rework", "deadline_seconds"):
         if getattr(phase, name) != getattr(_DEFAULTS, name):
             found[name] = getattr(phase, name)
     for name in ("needs", "allowed_paths", "command", "env"):
@@ -194,6 +217,9 @@ def phase_to_json(phase: PhaseSpec) -> JsonObject:
         found["gates"] = [_plain(gate) for gate in phase.gates]
     if phase.options:
         found["options"] = dict(phase.options)  # type: ignore[arg-type]  # JSON, as workflow_checks saw to
+
+    if phase.steps:
+        found["steps"] = [step_to_json(step) for step in phase.steps]
 
     return found
 
@@ -211,6 +237,10 @@ def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
     if "gates" in data:
         gates = data["gates"]
         values["gates"] = tuple(_made(Gate, gate) for gate in gates) if isinstance(gates, list) else ()
+
+    if "steps" in data:
+        steps = data["steps"]
+        values["steps"] = tuple(map(step_from_json, steps)) if isinstance(steps, list) else ()
 
     return PhaseSpec(**values)  # type: ignore[arg-type]  # written by phase_to_json
 

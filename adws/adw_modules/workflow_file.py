@@ -11,15 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from adws.adw_modules import table_values
+from adws.adw_modules.demands import Demands
+from adws.adw_modules.errors import UsageError
 from adws.adw_modules.spelling import hint
+from adws.adw_modules.step_file import json_table, read_steps
+from adws.adw_modules.steps import STEPS
+from adws.adw_modules.table_reading import Key, Refused, keys_of, list_of, read_table, whole_table
 from adws.adw_modules.table_values import BadValue
 from adws.adw_modules.workflow import (
     AGENT,
     COMMAND,
     DEFAULT_MAX_ATTEMPTS,
+    NO_DEMANDS,
     PYTHON,
     STATE_OF_PHASE,
     Gate,
@@ -33,7 +39,7 @@ from adws.adw_modules.workflow import (
 
 #: What a phase can run -> who runs it.
 _RUNNER_OF_KEY: Mapping[str, str] = MappingProxyType(
-    {"command": COMMAND, "shell": COMMAND, "call": PYTHON, "prompt": AGENT}
+    {"command": COMMAND, "shell": COMMAND, "call": PYTHON, "prompt": AGENT, "steps": STEPS}
 )
 
 
@@ -90,7 +96,7 @@ def read_workflow(
     problems: list[Problem] = []
     values: Mapping[str, object] = {}
     try:
-        values = _read_table(raw, WORKFLOW_KEYS, "a workflow", problems)
+        values = read_table(raw, WORKFLOW_KEYS, "a workflow", problems)
     except BadValue as exc:
         problems.append(Problem(path=(), message=f"{name} {exc}, such as [workflows.{name}]"))
     phases = []
@@ -104,6 +110,8 @@ def read_workflow(
         version=str(values.get("version", "1")),
         description=str(values.get("description", "")),
         source=source,
+        workload=values.get("workload", {}),  # type: ignore[arg-type]  # its reader saw to the type
+        demands=values.get("demands", NO_DEMANDS),  # type: ignore[arg-type]  # its reader saw to the type
     )
 
     return Definition(spec=spec, is_replacement=bool(values.get("replace")), problems=tuple(problems))
@@ -124,7 +132,7 @@ def read_overlay(name: str, raw: object) -> Overlay:
     if name not in STATE_OF_PHASE:
         problems.append(Problem(path=(), message=f"no built-in phase is called {name!r}{hint(name, STATE_OF_PHASE)}"))
     try:
-        fields = _read_table(raw, OVERLAY_KEYS, "a built-in phase", problems)
+        fields = read_table(raw, OVERLAY_KEYS, "a built-in phase", problems, elsewhere=_PLACING)
     except BadValue as exc:
         problems.append(Problem(path=(), message=f"{name} {exc}, such as [phases.{name}]"))
     if runner := _runner_of(fields):
@@ -152,7 +160,7 @@ def _read_phase(raw: object, index: int, max_attempts: int, problems: list[Probl
     """Return the phase in *raw* with what is missing left empty, and note each thing that is wrong."""
     fields: dict[str, object] = {}
     try:
-        fields = _read_table(raw, PHASE_KEYS, "a phase", problems)
+        fields = read_table(raw, PHASE_KEYS, "a phase", problems)
     except BadValue as exc:
         problems.append(Problem(path=(), message=f"phase number {index + 1} {exc}"))
         fields["name"] = ""
@@ -173,7 +181,7 @@ def _missing(fields: Mapping[str, object], phase: str, problems: Sequence[Proble
     needed = {
         "name": ({"name"}, "give it one"),
         "state": ({"name", "state"}, f"say under which it runs, one of {', '.join(STATE_OF_PHASE.values())}"),
-        "runner": ({"runner", *_RUNNER_OF_KEY}, "give it one of command, shell, call and prompt"),
+        "runner": ({"runner", *_RUNNER_OF_KEY}, "give it one of command, shell, call, prompt and steps"),
     }
 
     return [
@@ -194,56 +202,11 @@ def _runner_of(fields: Mapping[str, object]) -> str:
 # --- tables ----------------------------------------------------------------------------------------------------
 
 
-class Key(NamedTuple):
-    """A key of a table."""
-
-    field: str  #: where its value goes in the noun
-    read: Callable[[object], object]  #: raises BadValue, or _Refused with problems further inside
-
-
-class _Refused(Exception):
-    """Something inside a value is wrong."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__()
-        self.problems = problems
-
-
-def _read_table(raw: object, keys: Mapping[str, Key], what: str, problems: list[Problem]) -> dict[str, object]:
-    """Return the fields in *raw* and add a problem for each key that is not known or has a bad value."""
-    fields: dict[str, object] = {}
-    for key, value in table_values.table(raw).items():
-        if key not in keys:
-            problems.append(Problem(path=(key,), message=_unknown_key(key, keys, what)))
-            continue
-        if keys[key].field in fields:
-            problems.append(Problem(path=(key,), message="give gate or gates, not both"))
-            continue
-        try:
-            fields[keys[key].field] = keys[key].read(value)
-        except BadValue as exc:
-            problems.append(Problem(path=(key,), message=f"{key} {exc}"))
-        except _Refused as exc:
-            problems += [problem.below(key) for problem in exc.problems]
-
-    return fields
-
-
-def _unknown_key(key: str, keys: Mapping[str, Key], what: str) -> str:
-    if key in PLACING_KEYS:
-        return f"{key} says how a phase stands in its workflow: define a workflow of your own to change that"
-
-    return f"{key!r} is no key of {what}{hint(key, keys, 'the keys are')}"
-
-
 def _sub_table(kind: type[Timeouts | RetrySpec], keys: Mapping[str, Key], what: str) -> Callable[[object], object]:
     """Return a reader of the table that makes a *kind*."""
 
     def read(value: object) -> object:
-        problems: list[Problem] = []
-        fields = _read_table(value, keys, what, problems)
-        if problems:
-            raise _Refused(problems)
+        fields = whole_table(value, keys, what)
 
         return kind(**fields)  # type: ignore[arg-type]  # the readers of *keys* saw to the types
 
@@ -263,29 +226,19 @@ def _gate_word(value: object) -> tuple[Gate, ...]:
 def _gates(value: object) -> tuple[Gate, ...]:
     if not isinstance(value, list):
         raise BadValue('must be a list of tables, such as [{artifact = "plan.md"}]')
-    gates, problems = [], []
-    for index, raw in enumerate(value):
-        try:
-            gates.append(_gate(raw))
-        except BadValue as exc:
-            problems.append(Problem(path=(index,), message=f"a gate {exc}"))
-        except _Refused as exc:
-            problems += [problem.below(index) for problem in exc.problems]
-    if problems:
-        raise _Refused(problems)
 
-    return tuple(gates)
+    return tuple(list_of(value, _gate, "a gate"))  # type: ignore[arg-type]  # _gate makes Gates
 
 
 def _gate(raw: object) -> Gate:
     problems: list[Problem] = []
-    fields = _read_table(raw, GATE_KEYS, "a gate", problems)
+    fields = read_table(raw, GATE_KEYS, "a gate", problems)
     things = [key for key in table_values.table(raw) if key in _GATE_THINGS]
     if len(things) != 1:
         rule = f"a gate is one thing: give exactly one of {', '.join(_GATE_THINGS)}"
         problems.append(Problem(path=(), message=rule))
     if problems:
-        raise _Refused(problems)
+        raise Refused(problems)
     for key in ("result", "human"):
         fields.pop(key, None)
 
@@ -301,23 +254,29 @@ _GATE_THINGS: Mapping[str, str] = MappingProxyType(
 # --- every key there is: docs/workflows.md explains the same ------------------------------------------------------
 
 
-def _keys(**readers: Callable[[object], object]) -> Mapping[str, Key]:
-    renamed = {"required": "is_required", "gate": "gates"}
+def _demands(value: object) -> Demands:
+    try:
+        return Demands.from_json(value)
+    except UsageError as exc:
+        raise BadValue(f'must be such as {{host = "alpha", tags = ["gpu"]}}: {exc}') from exc
 
-    return MappingProxyType({key: Key(renamed.get(key, key), read) for key, read in readers.items()})
 
-
-WORKFLOW_KEYS = _keys(
-    description=table_values.text, version=table_values.text, replace=table_values.flag, phases=table_values.tables
+WORKFLOW_KEYS = keys_of(
+    description=table_values.text,
+    version=table_values.text,
+    replace=table_values.flag,
+    demands=_demands,
+    workload=json_table,
+    phases=table_values.tables,
 )
-TIMEOUT_KEYS = _keys(wall=table_values.clock, idle=table_values.clock, after_result=table_values.clock)
-RETRY_KEYS = _keys(
+TIMEOUT_KEYS = keys_of(wall=table_values.clock, idle=table_values.clock, after_result=table_values.clock)
+RETRY_KEYS = keys_of(
     strategy=table_values.text,
     base_seconds=table_values.seconds,
     max_seconds=table_values.seconds,
     categories=table_values.texts,
 )
-GATE_KEYS = _keys(
+GATE_KEYS = keys_of(
     command=table_values.argv,
     shell=table_values.text,
     artifact=table_values.text,
@@ -325,7 +284,8 @@ GATE_KEYS = _keys(
     human=table_values.yes,
     timeout_seconds=table_values.seconds,
 )
-PHASE_KEYS = _keys(
+PHASE_KEYS = keys_of(
+    {"required": "is_required", "gate": "gates"},
     name=table_values.text,
     state=table_values.text,
     runner=table_values.text,
@@ -345,9 +305,17 @@ PHASE_KEYS = _keys(
     allowed_paths=table_values.texts,
     env=table_values.texts,
     on_rework=table_values.text,
+    steps=read_steps,
+    deadline_seconds=table_values.seconds,
 )
 #: Keys that say how a phase stands among others; a built-in workflow has decided that.
 PLACING_KEYS = ("name", "state", "tier", "needs", "on_rework")
+_PLACING: Mapping[str, str] = MappingProxyType(
+    {
+        key: f"{key} says how a phase stands in its workflow: define a workflow of your own to change that"
+        for key in PLACING_KEYS
+    }
+)
 OVERLAY_KEYS: Mapping[str, Key] = MappingProxyType(
     {key: value for key, value in PHASE_KEYS.items() if key not in PLACING_KEYS}
 )

@@ -49,6 +49,7 @@ def restore(*, path: Path, force: bool, as_json: bool) -> None:
             clock=app.clock,
             ownership=lambda: app.ownership,
             repository=app.settings.repository or "",
+            maker=app.run_maker,
         )
         report = restoring.restore(path, home, force=force)
 

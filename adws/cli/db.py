@@ -85,12 +85,32 @@ def rebuild(*, force: bool, as_json: bool) -> int:
             local_lock=app.local_lock,
             processes=app.processes,
             repository=app.settings.repository or "",
+            maker=app.run_maker,
             force=force,
         )
 
     output.emit(report.to_json(), report_text.rebuild_lines(report), as_json=as_json)
 
     return 1 if report.unreadable else 0
+
+
+@db.command("move-to")
+@click.argument("url", metavar="URL")
+@click.option("--dry-run", is_flag=True, help="Only say how much there is to move.")
+@output.json_option
+def move_to(*, url: str, dry_run: bool, as_json: bool) -> None:
+    """
+    Move this home to PostgreSQL: postgresql://USER@HOST/NAME, an empty database.
+
+    Every table and document is copied, read back and compared; then the old database is closed. Refused while anybody
+    works. May be repeated after it was cut off. A password is better given by PGPASSWORD or a file ~/.pgpass.
+    """
+    from adws import app_move  # noqa: PLC0415 - the other commands do without
+
+    with main.open_home() as app:
+        report = app_move.move(app, url, dry_run=dry_run)
+
+    output.emit(report.to_json(), report_text.move_lines(report), as_json=as_json)
 
 
 def _connect(app: App) -> Database:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 @click.option("--title", default="", help="Title of the issue, for the phases; wins over the forge's.")
 @click.option("--body", default="", help="Text of the issue, for the phases; wins over the forge's.")
 @click.option("--priority", type=int, default=0, help="Higher is worked on first.")
+@click.option("--host", metavar="NAME", default="", help="The machine that has to do it; adw runners lists them.")
+@click.option(
+    "--tag", "tags", metavar="TAG", multiple=True, help="What a worker must offer; may be given several times."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and start nothing.")
 @click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
 @output.json_option
@@ -38,6 +42,8 @@ def run(
     title: str,
     body: str,
     priority: int,
+    host: str,
+    tags: tuple[str, ...],
     dry_run: bool,
     detach: bool,
     as_json: bool,
@@ -55,6 +61,7 @@ def run(
             repository=repository or settings.repository or "",
             issue=_issue(app, number, repository=repository, title=title, body=body),
             priority=priority,
+            demands=spec.demands.also(host=host, tags=tags),
             asked_by=answers.who(),
             max_retries=settings.max_retries,
             max_reworks=settings.max_reworks,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.coordination.control import Applied, Asked
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import UsageError, WorkflowBusy
 from adws.adw_modules.runs import NewRun, RunState
 from tests.unit.conduct_cases import ADW_ID, BROKEN, Home
@@ -163,6 +164,19 @@ def test_a_paused_workflow_goes_on_where_it_was(home):
     home.work()
     assert home.state() == "completed"
     assert home.runner.calls[0].context.hints == ("use the cache",)
+
+
+def test_whoever_makes_a_workflow_go_on_its_run_demands_and_counts_the_same(home):
+    home.create()
+    home.control.pause(ADW_ID, by="kim", reason="lunch")
+    with home.parts.ownership.own(ADW_ID) as owned:
+        frozen = owned.document.workflow.changed(demands={"tags": ["gpu"]})
+        owned.save(owned.document.changed(workflow=frozen))
+
+    run = home.control.resume(ADW_ID, by="kim").run
+
+    assert run.demands == Demands(tags=frozenset({"gpu"}))
+    assert f"workflow:{home.document().workflow.name}" in run.labels
 
 
 def test_a_plan_changes_nothing(home):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from adws.adw_modules.coordination.launch import Launcher, Start
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.document import FrozenIssue, Resource
 from adws.adw_modules.errors import IssueLocked, StateExists, StateWriteFailed, WorkflowInvalid
 from adws.adw_modules.resume_rules import definition_of
@@ -123,3 +126,14 @@ def test_a_workflow_that_continues_another_shares_its_branch_and_pull_request_an
         ("branch:b", "adopted", before.adw_id),
         ("remote_branch:b", "adopted", "0000aaaa"),
     ]
+
+
+def test_the_first_run_demands_what_the_definition_says_unless_the_start_says_otherwise(home):
+    gpu, alpha = Demands(tags=frozenset({"gpu"})), Demands(host="alpha")
+    by_definition = launcher(home).start(start(issue_number=1, spec=replace(SPEC, demands=gpu)))
+    by_start = launcher(home).start(start(issue_number=2, demands=alpha))
+
+    assert [run.demands for run in home.runs.page()] == [alpha, gpu]
+    assert by_definition.workflow.demands == {"tags": ["gpu"]}
+    assert by_start.workflow.demands == {"host": "alpha"}
+    assert all(f"workflow:{by_start.workflow.name}" in run.labels for run in home.runs.page())

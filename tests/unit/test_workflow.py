@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adws.adw_modules import document
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.workflow import (
     Gate,
@@ -140,6 +141,23 @@ def test_keys_of_a_newer_version_are_left_out():
 def test_a_document_without_a_whole_definition_is_refused(phases_of_document, words):
     with pytest.raises(StateInvalid, match=words):
         thaw(document.WorkflowRef(name="mine", phases=phases_of_document))
+
+
+def test_demands_are_frozen_with_the_definition():
+    build = PhaseSpec(name="build", state="building", runner="command")
+    spec = WorkflowSpec(name="mine", phases=(build,), demands=Demands(host="alpha", tags=frozenset({"gpu"})))
+
+    frozen = document.WorkflowRef(**freeze(spec))
+
+    assert frozen.demands == {"host": "alpha", "tags": ["gpu"]}
+    assert thaw(frozen).demands == spec.demands
+
+
+def test_demands_of_a_document_that_make_no_sense_are_refused():
+    phases = [{"name": "a", "state": "building", "runner": "command"}]
+
+    with pytest.raises(StateInvalid, match=r"not whole: .* no demands of a run"):
+        thaw(document.WorkflowRef(name="mine", phases=phases, demands={"colour": "red"}))
 
 
 def test_a_phase_is_found_by_its_name():

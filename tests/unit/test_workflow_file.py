@@ -8,6 +8,7 @@ import tomllib
 
 import pytest
 
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.workflow import Gate, PhaseSpec, RetrySpec, Timeouts, WorkflowSpec
 from adws.adw_modules.workflow_file import PHASE_KEYS, PlainTable, read_overlay, read_workflow, written_path
 
@@ -31,6 +32,7 @@ def test_every_key_becomes_its_field():
     description = "Mine"
     version = "3"
     replace = true
+    demands = {host = "alpha", tags = ["gpu"]}
     [[workflows.mine.phases]]
     name = "make"
     state = "building"
@@ -67,6 +69,7 @@ def test_every_key_becomes_its_field():
         description="Mine",
         version="3",
         source="adw.toml:2",
+        demands=Demands(host="alpha", tags=frozenset({"gpu"})),
         phases=(
             PhaseSpec(
                 name="make",
@@ -186,6 +189,8 @@ def test_a_bad_key_of_a_phase_is_refused_at_its_place(line, path, words):
         ("[workflows.mine]\ndescripton = 'x'", ("descripton",), "did you mean description?"),
         ("[workflows.mine]\nversion = 2", ("version",), "version must be a text"),
         ("[workflows.mine]\nreplace = 'yes'", ("replace",), "replace must be true or false"),
+        ("[workflows.mine]\ndemands = 'gpu'", ("demands",), 'demands must be such as {host = "alpha", tags = ["gpu"]}'),
+        ("[workflows.mine]\ndemands = {tags = ['a b']}", ("demands",), "'a b' is no tag"),
     ],
     ids=str,
 )
@@ -200,7 +205,7 @@ def test_a_bad_key_of_a_workflow_is_refused_at_its_place(text, path, words):
     ("lines", "messages"),
     [
         ("", ["phase number 1 has no name", "phase number 1 has no state", "phase number 1 has no runner"]),
-        ("name = 'plan'", ["phase 'plan' has no runner: give it one of command, shell, call and prompt"]),
+        ("name = 'plan'", ["phase 'plan' has no runner: give it one of command, shell, call, prompt and steps"]),
         ("name = 'deploy'\nshell = 'x'", ["phase 'deploy' has no state: say under which it runs, one of planning,"]),
         ("name = 3\nshell = 'x'", ["name must be a text"]),
         ("name = 'plan'\ncommand = 'x'", ["phase 'plan': command must be a list"]),

@@ -23,6 +23,7 @@ from adws.adw_modules.interfaces import Ownership, Request, Requests
 from adws.adw_modules.interfaces_engine import NoOrders, RunQueue
 from adws.adw_modules.outcome import Outcome
 from adws.adw_modules.resume_rules import ResumePlan
+from adws.adw_modules.run_making import RunMaker
 from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, ROLLBACK, NewRun, Run, RunState
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
@@ -63,10 +64,12 @@ class Control:
         runs: RunQueue,
         requests: Requests,
         load: Callable[[str], WorkflowDocument],
+        maker: RunMaker | None = None,
         mark: Mark | None = None,
     ) -> None:
-        """*load* reads a document without owning it; *mark* says which delivery asks."""
+        """*load* reads a document without owning it; *maker* makes its runs; *mark* says which delivery asks."""
         self._load = load
+        self._maker = maker or RunMaker()
         self._ownership = ownership
         self._engine = engine
         self._runs = runs
@@ -81,6 +84,7 @@ class Control:
             runs=self._runs,
             requests=self._requests,
             load=self._load,
+            maker=self._maker,
             mark=mark,
         )
 
@@ -240,7 +244,7 @@ class Control:
             for phase in session.spec.phases:
                 if phase.name == plan.phase:
                     self._engine.mended(phase)
-            run = self._queue(NewRun(adw_id=adw_id, kind="retry" if grant else "resume", asked_by=by))
+            run = self._queue(self._maker.of(session.document, "retry" if grant else "resume", asked_by=by))
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
 
@@ -315,7 +319,7 @@ class Control:
             state = WorkflowState(session.document.current_state)
             is_over = state in TERMINAL_STATES or state is WorkflowState.FAILED
             self._overtake(session)
-            run = None if is_over else self._queue(NewRun(adw_id=adw_id, kind="resume", asked_by=by))
+            run = None if is_over else self._queue(self._maker.of(session.document, "resume", asked_by=by))
 
             return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
 

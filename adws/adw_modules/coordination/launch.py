@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effect_rules, timestamps
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.document import FrozenIssue, PhaseRecord, Resource, WorkflowDocument, WorkflowRef
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock, Owned, Ownership
+from adws.adw_modules.run_making import RunMaker
 from adws.adw_modules.runs import NewRun
 from adws.adw_modules.workflow import WorkflowSpec, phase_to_json
 
@@ -41,15 +43,24 @@ class Start:
     hint: str = ""  #: what to do differently than the issue says, from `asked_by`
     delivery: str = ""  #: guid of the delivery that asks for it
     cause: str = ""  #: what made somebody ask: label, comment, review ...
+    demands: Demands | None = None  #: of workers; None: those of its definition
     continues: WorkflowDocument | None = None  #: its branch and pull request are gone on with
 
 
 class Launcher:
     """Creates workflows."""
 
-    def __init__(self, *, ownership: Ownership, clock: Clock, check: Callable[[WorkflowSpec], None]) -> None:
-        """*check* raises when a definition cannot be run here."""
+    def __init__(
+        self,
+        *,
+        ownership: Ownership,
+        clock: Clock,
+        check: Callable[[WorkflowSpec], None],
+        runs: RunMaker | None = None,
+    ) -> None:
+        """*check* raises when a definition cannot be run here; *runs* makes the first run."""
         self._ownership = ownership
+        self._runs = runs or RunMaker()
         self._clock = clock
         self._check = check
 
@@ -62,7 +73,12 @@ class Launcher:
             adw_id=start.adw_id or self._clock.token()[:8],
             issue_number=start.issue_number,
             repository=start.repository,
-            workflow=WorkflowRef(name=start.spec.name, version=start.spec.version, phases=_frozen(start.spec)),
+            workflow=WorkflowRef(
+                name=start.spec.name,
+                version=start.spec.version,
+                phases=_frozen(start.spec),
+                demands=(start.demands or start.spec.demands).to_json(),
+            ),
             issue=start.issue,
             phases=[
                 PhaseRecord(name=phase.name, state=phase.state, max_attempts=phase.max_attempts)
@@ -83,17 +99,16 @@ class Launcher:
 
     def create(self, document: WorkflowDocument, start: Start) -> AbstractContextManager[Owned]:
         """Store *document* with its lock and its run, and own it inside the block; raise IssueLocked."""
-        return self._ownership.create(document, events=_asked(start), run=_first_run(document, start))
+        return self._ownership.create(document, events=_asked(start), run=self._first_run(document, start))
 
     def start(self, start: Start) -> WorkflowDocument:
         """Create a workflow and leave it to a worker; raise IssueLocked, or StateExists for an id that is taken."""
         document = self.document(start)
 
-        return self._ownership.leave(document, events=_asked(start), run=_first_run(document, start))
+        return self._ownership.leave(document, events=_asked(start), run=self._first_run(document, start))
 
-
-def _first_run(document: WorkflowDocument, start: Start) -> NewRun:
-    return NewRun(adw_id=document.adw_id, kind="start", priority=start.priority, asked_by=start.asked_by)
+    def _first_run(self, document: WorkflowDocument, start: Start) -> NewRun:
+        return self._runs.of(document, "start", asked_by=start.asked_by, priority=start.priority)
 
 
 def _asked(start: Start) -> tuple[Event, ...]:

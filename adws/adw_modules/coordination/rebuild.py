@@ -17,6 +17,7 @@ from adws.adw_modules.interfaces import IssueLock, LocalLock, Processes, StateSt
 from adws.adw_modules.interfaces_rebuild import KnownWorkflow, Reconstruction, Salvage
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import Verdict
+from adws.adw_modules.run_making import RunMaker
 
 
 class Fences(Protocol):
@@ -92,13 +93,14 @@ def rebuild(
     local_lock: LocalLock,
     processes: Processes,
     repository: str = "",
+    maker: RunMaker | None = None,
     force: bool = False,
     replace_rows: bool = False,
 ) -> RebuildReport:
     """
     Make the database again from the documents in *store*; refused while live owners work, unless *force*.
 
-    *repository* is that of the home, which documents that name none belong to.
+    *repository* is that of the home, which documents that name none belong to; *maker* knows the labels of runs.
     Documents whose home is the database itself are not replaced by files, unless *replace_rows*.
     """
     salvage = reconstruction.salvage()
@@ -111,7 +113,7 @@ def rebuild(
     if not force:
         refuse_while_owners_live(ids, salvage.workflows, local_lock=local_lock, processes=processes)
     documents, unreadable = _read(ids, store, fences)
-    plan = plan_rebuild(documents, salvage, unreadable=tuple(unreadable), repository=repository)
+    plan = plan_rebuild(documents, salvage, unreadable=tuple(unreadable), repository=repository, maker=maker)
     # Only now: up to here the documents may have needed the copies in the old database.
     aside = set_old_aside(reconstruction, salvage)
     stored = reconstruction.put(plan.contents)

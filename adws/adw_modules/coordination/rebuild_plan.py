@@ -11,12 +11,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, ProjectedWrite, WorkflowSummary
 from adws.adw_modules.interfaces_rebuild import KnownWorkflow, NewContents, Salvage
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.repository_name import in_home
+from adws.adw_modules.run_making import RunMaker
 from adws.adw_modules.runs import NewRun, Run, check_due
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState, is_terminal
 
@@ -64,19 +66,24 @@ _ACTIVE_NAMES = frozenset(state.value for state in ACTIVE_STATES)
 
 
 def plan_rebuild(
-    documents: Sequence[StoredDocument], salvage: Salvage, *, unreadable: Sequence[str] = (), repository: str = ""
+    documents: Sequence[StoredDocument],
+    salvage: Salvage,
+    *,
+    unreadable: Sequence[str] = (),
+    repository: str = "",
+    maker: RunMaker | None = None,
 ) -> RebuildPlan:
     """
     Return what the database is to hold; *unreadable* documents keep the row and the lock they have.
 
-    *repository* is that of the home, which documents that name none belong to.
+    *repository* is that of the home, which documents that name none belong to; *maker* knows the labels of runs.
     """
     known = {workflow.adw_id: workflow for workflow in salvage.workflows}
     on_disk = {_text(document.data, "adw_id") for document in documents} | set(unreadable)
     kept_for = set(unreadable) | _lost_documents(known, on_disk)
     locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=kept_for, repository=repository)
     is_new = salvage.is_missing or bool(salvage.problems)
-    made = _plan_runs(documents, salvage.runs)
+    made = _plan_runs(documents, salvage.runs, maker or RunMaker(repository=repository))
     kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, however it is spelled
 
     return RebuildPlan(
@@ -144,7 +151,7 @@ def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Even
     )
 
 
-def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run]) -> tuple[NewRun, ...]:
+def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], maker: RunMaker) -> tuple[NewRun, ...]:
     """Return a run for each workflow that is to go on and has none, in the order the workflows were created."""
     has_run = {run.adw_id for run in unfinished}
     going_on = [
@@ -160,9 +167,19 @@ def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run]) -
             kind="start" if data.get("current_state") == WorkflowState.PENDING.value else "resume",
             not_before=_retry_time(data),
             asked_by="rebuild",
+            demands=_demands(data),
+            labels=maker.labels_of(data),
         )
         for data in going_on
     )
+
+
+def _demands(data: JsonObject) -> Demands:
+    workflow = data.get("workflow")
+    try:
+        return Demands.from_json(workflow.get("demands", {})) if isinstance(workflow, dict) else Demands()
+    except UsageError:
+        return Demands()  # nothing that we wrote: whoever claims the run says what is wrong with the document
 
 
 def _retry_time(data: JsonObject) -> str:
@@ -184,6 +201,9 @@ def _again(run: Run) -> NewRun:
         not_before=run.not_before,
         payload=run.payload,
         asked_by=run.asked_by,
+        demands=run.demands,
+        labels=run.labels,
+        slot=run.slot,
     )
 
 

@@ -1,46 +1,49 @@
 """
 Finding work whose worker is gone, and making it ready to go on.
 
-Evidence is gathered from documents, leases and runs; `recovery_rules` makes the plan; each step is then applied under
-the workflow's own lease, so that a worker that came back meanwhile is left alone.
+Evidence is gathered from documents, leases and runs; `recovery_rules` makes the plan; each workflow is then settled
+under its own lease, so that a worker that came back meanwhile is left alone. Every run that is recovered leaves an
+event in the history of its workflow, a line in the log and a count.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
 
+from adws.adw_modules import ambient
 from adws.adw_modules.coordination.keeper import Keeper
-from adws.adw_modules.engine.attempt import EngineParts, WorkSession
-from adws.adw_modules.errors import AdwError, DatabaseError, StateNotFound, WorkflowBusy
-from adws.adw_modules.interfaces import (
-    Catalogue,
-    IssueLocks,
-    LeaseBook,
-    Ownership,
-    PageQuery,
-    Processes,
-    StateStore,
-    WorkflowSummary,
+from adws.adw_modules.coordination.ownership import WorkflowOwnership
+from adws.adw_modules.coordination.recovery_deeds import OWNING, DeedParts, Deeds, Group
+from adws.adw_modules.coordination.recovery_evidence import EvidenceGatherer, Looked, Owners
+from adws.adw_modules.coordination.seizing import Seizing
+from adws.adw_modules.coordination.workflow_work import Errand
+from adws.adw_modules.engine.attempt import EngineParts
+from adws.adw_modules.errors import AdwError, DatabaseError, UsageError, WorkflowBusy
+from adws.adw_modules.interfaces import Catalogue, Clock, IssueLocks, Processes, StateStore
+from adws.adw_modules.interfaces_coordination import Counters, MassLeases
+from adws.adw_modules.interfaces_engine import RunQueue
+from adws.adw_modules.process_tree import Ending
+from adws.adw_modules.recovery_facts import (
+    Action,
+    Evidence,
+    Mode,
+    Policy,
+    Recovered,
+    RecoveryResult,
+    RecoveryStep,
+    mode_of,
 )
-from adws.adw_modules.interfaces_engine import NoOrders, RunQueue
-from adws.adw_modules.json_value import JsonObject
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.recovery_rules import Action, Claim, Evidence, RecoveryStep, plan_recovery
-from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, ROLLBACK, WITHOUT_WORKFLOW, NewRun, Run, RunState
-from adws.adw_modules.state_machine import WorkflowState
-from adws.adw_modules.state_table import ACTIVE_STATES
-
-if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
+from adws.adw_modules.recovery_rules import plan_recovery
+from adws.adw_modules.run_making import RunMaker
+from adws.adw_modules.runs import FINAL_RUNS, Run, RunEnd, RunState
 
 logger = logging.getLogger("adw.recovery")
 
-_UNFINISHED = (RunState.PENDING, *LIVE_RUNS)
-_PAGE = 200
+#: What is counted, by verdict, mode and action.
+METRIC = "adw_runs_recovered_total"
 
 
 class Left(Protocol):
@@ -57,18 +60,25 @@ class Left(Protocol):
 class RecoveryParts:
     """What recovery looks at and works with."""
 
+    clock: Clock
     store: StateStore
     catalogue: Catalogue
-    leases: LeaseBook
+    leases: MassLeases
     locks: IssueLocks
     runs: RunQueue
     processes: Processes
-    ownership: Ownership
+    ownership: WorkflowOwnership
     left: Left
     engine: EngineParts
     keeper: Keeper  #: ending the processes of a dead worker may take longer than a lease
+    end_process: Callable[[Mapping[str, object]], Ending]  #: ends what a dead worker left running
     bring_up: Callable[[str], None] | None = None  #: brings the database copy of a document up; None: there is none
     free_left_behind: Callable[[], object] = lambda: None  #: frees ports and places of workflows nobody works on
+    maker: RunMaker = field(default_factory=RunMaker)  #: makes the run that goes on with a workflow that has none
+    counters: Counters | None = None
+    errands: Mapping[str, Errand] = field(default_factory=dict)  #: kind of run -> who is told that it is given up
+    mode: Mode = Mode.STALE  #: where nobody says another
+    policy: Policy = field(default_factory=Policy)
 
 
 class Recovery:
@@ -76,111 +86,120 @@ class Recovery:
 
     def __init__(self, parts: RecoveryParts) -> None:
         self._parts = parts
-        self._reported: set[RecoveryStep] = set()
-        self._doers: dict[Action, Callable[[RecoveryStep], bool]] = {
-            Action.REPORT: self._report,
-            Action.PROJECT: self._project,
-            Action.INTERRUPT: self._interrupt,
-            Action.REQUEUE: self._requeue,
-            Action.ENQUEUE: self._enqueue,
-            Action.END_RUN: self._end_run,
-            Action.FREE_ISSUE: lambda step: parts.left.release_if_finished(step.adw_id),
-            Action.FORGET: lambda step: parts.left.forget_unwritten(step.adw_id),
-        }
+        self._reported: set[tuple[str, str]] = set()
+        self._seizing = Seizing(parts.ownership, processes=parts.processes)
 
-    def plan(self, *, every_document: bool = False) -> tuple[RecoveryStep, ...]:
+    @property
+    def policy(self) -> Policy:
+        """What the settings want."""
+        return self._parts.policy
+
+    # --- planning ----------------------------------------------------------------------------------------------
+
+    def plan(
+        self, *, every_document: bool = False, mode: Mode | None = None, policy: Policy | None = None
+    ) -> tuple[RecoveryStep, ...]:
         """Return what would be done; *every_document* also compares each document with its copy."""
-        return plan_recovery(self.evidence(every_document=every_document))
-
-    def recover(self, *, every_document: bool = False) -> tuple[RecoveryStep, ...]:
-        """Do what the plan says and return the steps that were done, and those that need a person."""
-        steps = [step for step in self.plan(every_document=every_document) if step.action is not Action.LEAVE]
-        done = tuple(step for step in steps if self._apply(step))
-        self._parts.free_left_behind()  # last: what was cut off is closed by now
-
-        return done
-
-    # --- evidence ----------------------------------------------------------------------------------------------
-
-    def evidence(self, *, every_document: bool = False) -> Iterator[Evidence]:
-        """Yield what is known about every workflow that may need something."""
-        runs = {run.adw_id: run for run in self._unfinished_runs()}
-        states = (None,) if every_document else sorted(ACTIVE_STATES, key=str)
-        copied = {row.adw_id: row.revision for state in states for row in self._rows(state)}
-        holders = {lock.adw_id for lock in self._parts.locks.all()}
-        ids = dict.fromkeys([*copied, *runs, *holders])
-        if every_document:
-            ids.update(dict.fromkeys(self._parts.store.ids()))
-        for adw_id in ids:
-            revision = copied.get(adw_id, 0 if every_document else None)
-            yield self._evidence_of(adw_id, runs.get(adw_id), revision, has_issue=adw_id in holders)
-
-    def _unfinished_runs(self) -> Iterator[Run]:
-        before: int | None = None
-        while True:
-            page = self._parts.runs.page(states=_UNFINISHED, limit=_PAGE, before=before)
-            yield from page
-            if len(page) < _PAGE:
-                return
-            before = page[-1].run_id
-
-    def _rows(self, state: WorkflowState | None) -> Iterable[WorkflowSummary]:
-        cursor: str | None = None
-        while True:
-            page = self._parts.catalogue.page(
-                PageQuery(limit=_PAGE, cursor=cursor, state=state.value if state else None)
-            )
-            yield from page.rows
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-
-    def _evidence_of(self, adw_id: str, run: Run | None, copied_revision: int | None, *, has_issue: bool) -> Evidence:
-        if run is not None and run.kind in WITHOUT_WORKFLOW:
-            claim = self._claim(OwnerRecord.from_text(run.owner), run.seconds_left)
-            return Evidence(adw_id=adw_id, is_errand=True, run_id=run.run_id, run_state=run.state, run_claim=claim)
-        row = self._parts.leases.read(adw_id)
-        lease = self._claim(row.owner, row.seconds_left) if row else Claim()
-        seen = Evidence(
-            adw_id=adw_id,
-            has_issue=has_issue,
-            lease=lease,
-            run_id=run.run_id if run else None,
-            run_state=run.state if run else None,
-            run_claim=self._claim(OwnerRecord.from_text(run.owner), run.seconds_left) if run else Claim(),
-        )
-        try:
-            data = self._parts.store.peek(adw_id).data
-        except DatabaseError:
-            raise  # says nothing about the document
-        except AdwError as exc:
-            is_known = row is not None or has_issue
-            return replace(seen, problem=str(exc), is_unwritten=is_known and isinstance(exc, StateNotFound))
-        revision = data.get("revision")
-        # The copy of a workflow that is worked on is behind most of the time; its owner brings it up.
-        is_compared = self._parts.bring_up is not None and not lease.is_live
-
-        return replace(
-            seen,
-            state=str(data.get("current_state") or ""),
-            is_rolling_back=data.get("rollback") is not None or (run is not None and run.kind == ROLLBACK),
-            open_attempt=_open_attempt(data),
-            revision=revision if isinstance(revision, int) else 0,
-            copied_revision=copied_revision if is_compared else None,
+        return tuple(
+            step
+            for group in self.planned(every_document=every_document, mode=mode, policy=policy)
+            for step in group.steps
         )
 
-    def _claim(self, owner: OwnerRecord | None, seconds_left: float) -> Claim:
-        if owner is None:
-            return Claim()
+    def evidence(self, *, every_document: bool = False) -> tuple[Evidence, ...]:
+        """Return what is known about every workflow that may need something."""
+        return tuple(
+            looked.evidence for looked in self._look(Owners(self._parts.processes), every_document=every_document)
+        )
 
-        return Claim(owner=owner.describe(), verdict=self._parts.processes.verdict(owner), seconds_left=seconds_left)
+    def _look(self, owners: Owners, *, every_document: bool) -> tuple[Looked, ...]:
+        parts = self._parts
+        gatherer = EvidenceGatherer(
+            store=parts.store,
+            catalogue=parts.catalogue,
+            leases=parts.leases,
+            locks=parts.locks,
+            runs=parts.runs,
+            has_copies=parts.bring_up is not None,
+        )
+
+        return tuple(gatherer.gather(owners, every_document=every_document))
+
+    def planned(
+        self, *, every_document: bool = False, mode: Mode | None = None, policy: Policy | None = None
+    ) -> list[Group]:
+        """Return the same with what it was made from, each workflow's steps together."""
+        owners = Owners(self._parts.processes)
+        looked = self._look(owners, every_document=every_document)
+        now, mode, policy = self._parts.clock.now(), mode or self._parts.mode, policy or self._parts.policy
+
+        return [
+            Group(steps=plan_recovery([one.evidence], owners.by_record, now, mode, policy=policy), looked=one)
+            for one in looked
+        ]
 
     # --- doing it ----------------------------------------------------------------------------------------------
 
-    def _apply(self, step: RecoveryStep) -> bool:
-        """Do one step; False when it was not needed any more, or could not be done now."""
+    def recover(
+        self,
+        *,
+        every_document: bool = False,
+        mode: Mode | None = None,
+        policy: Policy | None = None,
+        is_dry_run: bool = False,
+    ) -> RecoveryResult:
+        """
+        Do what the plan says, and return the steps that were done, and those that need a person.
+
+        In mode none, and in a dry run, nothing is changed: the steps are those that would be done.
+        """
+        the_mode = mode or self._parts.mode
+        groups = [
+            _without_leaving(group) for group in self.planned(every_document=every_document, mode=mode, policy=policy)
+        ]
+        groups = [group for group in groups if group.steps]
+        if is_dry_run or the_mode is Mode.NONE:
+            steps = tuple(step for group in groups for step in group.steps)
+            return RecoveryResult(mode=the_mode, is_dry_run=is_dry_run, steps=steps)
+        done, recovered = self._do(groups, the_mode)
+        result = RecoveryResult(mode=the_mode, steps=tuple(done), runs=tuple(recovered))
+        self._count(result)
+        self._parts.free_left_behind()  # last: what was cut off is closed by now
+
+        return result
+
+    def _do(self, groups: list[Group], mode: Mode) -> tuple[list[RecoveryStep], list[Recovered]]:
+        parts = self._parts
+        owning = [group for group in groups if _needs_lease(group)]
+        deeds = Deeds(
+            DeedParts(
+                runs=parts.runs,
+                engine=parts.engine,
+                keeper=parts.keeper,
+                seizing=self._seizing,
+                end_process=parts.end_process,
+                new_run=lambda document: parts.maker.of(document, "resume", asked_by="recovery"),
+            ),
+            mode=mode,
+        )
+        done: list[RecoveryStep] = []
+        recovered: list[Recovered] = []
+        for group in groups:
+            for step in group.steps:
+                if not (_needs_lease(group) and step.action in OWNING):
+                    done.extend([step] if self._apply(step, group, recovered) else [])
+        finished, runs = deeds.do_all(owning)
+        recovered.extend(runs)
+        for group in finished:
+            done.extend(step for step in group.steps if step.action in OWNING)
+            self._tell(group.main)
+
+        return done, recovered
+
+    def _apply(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
+        """Do one step that needs no lease; False when it was not needed any more, or could not be done now."""
         try:
-            is_done = self._doers[step.action](step)
+            is_done = self._do_alone(step, group, recovered)
         except WorkflowBusy:
             return False  # its worker came back, or another recovery is at it
         except DatabaseError:
@@ -190,14 +209,62 @@ class Recovery:
             logger.warning("Could not recover", extra=said, exc_info=exc)
             return False
         if is_done and step.action is not Action.REPORT:
-            said = {"action": "recovered", "workflow": step.adw_id, "step": step.action.value, "why": step.why}
-            logger.warning("Recovered", extra=said)
+            self._tell(step)
 
         return is_done
 
+    def _do_alone(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
+        parts = self._parts
+        if step.action is Action.REPORT:
+            return self._report(step)
+        if step.action is Action.PROJECT:
+            return self._project(step)
+        if step.action is Action.FREE_ISSUE:
+            return parts.left.release_if_finished(step.adw_id)
+        if step.action is Action.FORGET:
+            return parts.left.forget_unwritten(step.adw_id)
+
+        return self._settle_alone(step, group, recovered)
+
+    def _settle_alone(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
+        """Settle a run that has no document: what a delivery asks for, or one whose document nobody can read."""
+        run = self._still(group.looked.run)
+        if run is None or step.after is None:
+            return False
+        errand = self._parts.errands.get(run.kind)
+        if step.after is RunState.FAILED and errand is not None:
+            errand.give_up(run, step.why)
+        reason = run.reason if run.state is RunState.STOPPING and run.reason else step.why
+        settled = self._parts.runs.settle_lost(run, RunEnd(state=step.after, reason=reason))
+        if settled is None:
+            return False
+        recovered.append(
+            Recovered(
+                run_id=run.run_id,
+                adw_id=run.adw_id,
+                before=run.state,
+                after=settled.state,
+                action=step.action,
+                proof=str(step.evidence.get("proof") or ""),
+            )
+        )
+
+        return True
+
+    def _still(self, planned: Run | None) -> Run | None:
+        """Return a run as it stands, None when it moved on since the plan was made."""
+        found = self._parts.runs.get(planned.run_id) if planned is not None else None
+        if planned is None or found is None or found.state in FINAL_RUNS:
+            return None
+        if (found.token, found.owner) != (planned.token, planned.owner):
+            return None
+
+        return None if planned.seconds_left <= 0.0 < found.seconds_left else found
+
     def _report(self, step: RecoveryStep) -> bool:
-        if step not in self._reported:  # recovery comes every minute, a person does not
-            self._reported.add(step)
+        key = (step.adw_id, step.why)
+        if key not in self._reported:  # recovery comes every minute, a person does not
+            self._reported.add(key)
             said = {"action": "recovery_report", "workflow": step.adw_id, "why": step.why}
             logger.error("Needs a person", extra=said)
 
@@ -210,71 +277,79 @@ class Recovery:
 
         return True
 
-    @contextmanager
-    def _session(self, adw_id: str) -> Iterator[WorkSession]:
-        parts = self._parts
-        with parts.ownership.own(adw_id) as owned, parts.engine.log_of(adw_id), parts.keeper.charge(owned):
-            yield WorkSession(parts.engine, owned, NoOrders())
+    def _tell(self, step: RecoveryStep) -> None:
+        said = {"action": "recovered", "workflow": step.adw_id, "step": step.action.value, "why": step.why}
+        logger.warning("Recovered", extra={**said, "run_id": step.run_id})
 
-    def _interrupt(self, step: RecoveryStep) -> bool:
-        with self._session(step.adw_id) as session:
-            before = session.document.revision
-            session.settle()
-            if session.document.revision == before:
-                return False  # somebody else was here between the plan and now
-            session.change(lambda draft: draft.tell("recovered", data={"why": step.why}))
-
-            return True
-
-    def _requeue(self, step: RecoveryStep) -> bool:
-        """Take a run back from a worker that is gone; the look and the change are one compare-and-set."""
-        run = self._parts.runs.get(step.run_id) if step.run_id is not None else None
-        if run is None or run.state not in LIVE_RUNS:
-            return False
-        if self._claim(OwnerRecord.from_text(run.owner), run.seconds_left).is_live:
-            return False
-
-        return self._parts.runs.take_back(run, reason=step.why) is not None
-
-    def _enqueue(self, step: RecoveryStep) -> bool:
-        # Under its lease: who resumes, pauses or ends it meanwhile is done with its run, too, before we look.
-        with self._session(step.adw_id) as session:
-            if not _is_active(session.document) or self._unfinished_run(step.adw_id) is not None:
-                return False
-            self._parts.runs.enqueue(NewRun(adw_id=step.adw_id, kind="resume", asked_by="recovery"))
-
-            return True
-
-    def _end_run(self, step: RecoveryStep) -> bool:
-        with self._session(step.adw_id) as session:
-            if _is_active(session.document):
-                return False
-            session.rest()  # whoever ended the work did not come to it
-            is_taken_back = self._requeue(step)
-            run = self._parts.runs.get(step.run_id) if step.run_id is not None else None
-            if run is None or run.state is not RunState.PENDING:
-                return is_taken_back
-            self._parts.runs.ask_to_stop(run.run_id, reason=step.why)
-
-            return True
-
-    def _unfinished_run(self, adw_id: str) -> Run | None:
-        newest = self._parts.runs.of_workflow(adw_id, limit=1)
-
-        return next((run for run in newest if run.state not in FINAL_RUNS), None)
+    def _count(self, result: RecoveryResult) -> None:
+        if self._parts.counters is None:
+            return
+        for (verdict, mode, action), amount in result.metrics().items():
+            labels = {"verdict": verdict, "mode": mode, "action": action}
+            self._parts.counters.add(METRIC, labels, float(amount))
 
 
-def _is_active(document: WorkflowDocument) -> bool:
-    return WorkflowState(document.current_state) in ACTIVE_STATES
+def _without_leaving(group: Group) -> Group:
+    return replace(group, steps=tuple(step for step in group.steps if step.action is not Action.LEAVE))
 
 
-def _open_attempt(data: JsonObject) -> str:
-    """Return the phase whose last attempt has no end, read off plain JSON."""
-    phases = data.get("phases")
-    for phase in phases if isinstance(phases, list) else []:
-        attempts = phase.get("attempts") if isinstance(phase, dict) else None
-        last = attempts[-1] if isinstance(attempts, list) and attempts else None
-        if isinstance(phase, dict) and isinstance(last, dict) and last.get("status") == "running":
-            return str(phase.get("name") or "")
+def _needs_lease(group: Group) -> bool:
+    """Say whether something is done about a workflow whose document can be read."""
+    seen = group.looked.evidence
 
-    return ""
+    return bool(seen.state) and not seen.is_errand and group.find(*OWNING) is not None
+
+
+# --- by name ---------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class RecoveringParts(Protocol):
+    """Parts of a home that has something to recover with (`adws.app.App`)."""
+
+    @property
+    def recovery(self) -> Recovery: ...
+
+
+def recovery_of(parts: object | None = None) -> Recovery:
+    """Return what recovers the home of *parts*, of the home we are in without; raise UsageError."""
+    found = ambient.parts() if parts is None else parts
+    if not isinstance(found, RecoveringParts):
+        raise UsageError("these parts have nothing to recover with: open a home, or pass one that has a recovery")
+
+    return found.recovery
+
+
+def recover_stale_runs(
+    stale_threshold_seconds: float = 300, *, fails_running: bool | None = None, parts: object | None = None
+) -> RecoveryResult:
+    """
+    Take back what is proven to be left, and what has been silent for the threshold where nothing is proven.
+
+    With *fails_running* runs that were being worked on fail; the settings decide without.
+    """
+    recovery = recovery_of(parts)
+    policy = replace(recovery.policy, threshold_seconds=stale_threshold_seconds, is_forced=False)
+    if fails_running is not None:
+        policy = replace(policy, fails_running=fails_running)
+
+    return recovery.recover(every_document=True, mode=Mode.STALE, policy=policy)
+
+
+def recover_all_active_runs(
+    *, force: bool = False, fails_running: bool | None = None, parts: object | None = None
+) -> RecoveryResult:
+    """Take back everything whose owner is not alive, whatever its age; with *force* also from those that are."""
+    recovery = recovery_of(parts)
+    policy = replace(recovery.policy, is_forced=force)
+    if fails_running is not None:
+        policy = replace(policy, fails_running=fails_running)
+
+    return recovery.recover(every_document=True, mode=Mode.ALL, policy=policy)
+
+
+def recover_by(mode: str, *, parts: object | None = None) -> RecoveryResult:
+    """Recover in the mode called *mode*; raise UsageError, which names the modes there are."""
+    the_mode = mode_of(mode)
+
+    return recovery_of(parts).recover(every_document=True, mode=the_mode)

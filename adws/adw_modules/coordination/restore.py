@@ -32,6 +32,7 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock, LocalLock, Ownership, Processes, StateStore
 from adws.adw_modules.interfaces_rebuild import NewContents, Reconstruction, Salvage
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.run_making import RunMaker
 from adws.adw_modules.state_folders import StateFolders
 from adws.adw_modules.state_reading import FILE_NAME, Kind
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration
@@ -77,6 +78,7 @@ class Home:
     clock: Clock
     ownership: Callable[[], Ownership]  #: asked for when the database is in place
     repository: str = ""  #: whose issues are meant by documents that name none
+    maker: RunMaker | None = None  #: knows the labels of runs
 
 
 def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
@@ -230,6 +232,7 @@ def _put_in_place(
             local_lock=home.local_lock,
             processes=home.processes,
             repository=home.repository,
+            maker=home.maker,
             force=True,
             replace_rows=True,  # the backup may be of a home that had its documents in the database
         ).conflicts
@@ -269,7 +272,7 @@ def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflic
     others = [store.peek(adw_id).data for adw_id in store.ids() if adw_id not in documents]
     stored = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in documents.values()]
     beside = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in others]
-    plan = plan_rebuild([*stored, *beside], home.reconstruction.salvage(), repository=home.repository)
+    plan = plan_rebuild([*stored, *beside], home.reconstruction.salvage(), repository=home.repository, maker=home.maker)
     rows = tuple(row for row in plan.contents.rows if row.adw_id in documents)
     runs = tuple(run for run in plan.contents.runs if run.adw_id in documents)
     home.reconstruction.put(NewContents(home="database", rows=rows, locks=plan.contents.locks, runs=runs))
