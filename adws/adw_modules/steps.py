@@ -9,11 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from adws.adw_modules.json_value import JsonValue
 
 #: What a step can call.
 TOOLS = ("command", "python", "http", "agent")
+#: tool -> what it gets, in the order of the documentation; texts in it are templates, but for NO_TEMPLATES.
+INPUTS_OF_TOOL: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "http": ("url", "method", "params", "headers", "headers_env", "json", "body"),
+        "command": ("command", "shell", "stdin", "env", "output"),
+        "python": ("call", "code", "args"),
+        "agent": ("prompt", "prompt_file", "agent", "model", "options"),
+    }
+)
+#: Inputs that stand for themselves: code is never made of values, and names of variables are no templates.
+NO_TEMPLATES = ("headers_env", "env", "output", "call", "code", "prompt_file", "agent")
+#: What the tool command makes of what a program printed.
+OUTPUTS = ("text", "lines", "json")
 #: The runner of phases that are made of steps.
 STEPS = "steps"
 #: The runner of phases that somebody outside does.
@@ -21,6 +35,8 @@ EXTERNAL = "external"
 
 SEQUENTIAL, ASYNC = "sequential", "async"
 LOOP_MODES = (SEQUENTIAL, ASYNC)
+#: Calls at a time of an async loop that does not say how many.
+DEFAULT_CONCURRENCY = 5
 #: What a loop does about iterations that failed for good.
 FAIL_FAST, CONTINUE, THRESHOLD = "fail_fast", "continue", "threshold"
 FAILURE_POLICIES = (FAIL_FAST, CONTINUE, THRESHOLD)
@@ -100,6 +116,7 @@ class StepSpec:
     loop: LoopSpec | None = None
     retry: tuple[RetryRule, ...] = ()
     sink: SinkSpec | None = None
+    vars: Mapping[str, JsonValue] = field(default_factory=dict)  #: set when it has ended, as templates over `result`
     timeout_seconds: float = 600.0  #: of one call
 
     @property

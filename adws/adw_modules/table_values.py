@@ -85,6 +85,14 @@ def seconds(value: object) -> float:
     return value
 
 
+def number(value: object) -> float:
+    """Return a number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise BadValue("must be a number")
+
+    return value
+
+
 def clock(value: object) -> float | None:
     """Return a number of seconds, None for false."""
     if value is False:
