@@ -151,7 +151,7 @@ class Supervisor:
         started = time.monotonic()
         kill_at = started + self._rng.uniform(0.0, 1.0) if self._rng.random() < 0.3 else None
 
-        return Slot(process=self._home.worker(), kill_at=kill_at, give_up_at=started + 5.0)
+        return Slot(process=self._home.worker(), kill_at=kill_at, give_up_at=started + 10.0)
 
     def storm(self, kills: int, *, feed: Callable[[int], None]) -> None:
         """Kill *kills* times, at random instants; *feed* is told before each how many there were."""
@@ -167,13 +167,13 @@ class Supervisor:
 
     def _is_due(self, slot: Slot) -> bool:
         now = time.monotonic()
-        if slot.kill_at is None and (children_of(slot.process.pid) or now > slot.give_up_at):
-            slot.kill_at = now + self._rng.uniform(0.0, 0.5)
+        if slot.kill_at is None and (is_at_work(slot.process.pid) or now > slot.give_up_at):
+            slot.kill_at = now + self._rng.uniform(0.0, 1.5)
 
         return slot.kill_at is not None and now >= slot.kill_at
 
     def _kill(self, slot: Slot) -> Slot:
-        self.kills_at_work += bool(children_of(slot.process.pid))
+        self.kills_at_work += is_at_work(slot.process.pid)
         slot.process.kill()
         slot.process.wait()
         self.kills += 1
@@ -229,16 +229,17 @@ class Supervisor:
             slot.process.wait()
 
 
-def children_of(pid: int) -> list[int]:
-    """Return the processes that *pid* has started, whatever thread did."""
-    found: list[int] = []
+def is_at_work(pid: int) -> bool:
+    """Say whether the process runs the command of a phase; it also asks git, while it starts."""
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += map(int, task.read_text().split())
+            children = task.read_text().split()
+            if any(b"\0ADW_PHASE=" in Path(f"/proc/{child}/environ").read_bytes() for child in children):
+                return True
         except OSError:
-            continue  # the thread has ended
+            continue  # the thread or the child has ended
 
-    return found
+    return False
 
 
 def catches_sigterm(pid: int) -> bool:
@@ -260,6 +261,7 @@ def unfinished(app: wiring.App, home: StormHome) -> list[str]:
 def problems_of(home: StormHome) -> list[str]:
     """Return everything that is wrong after the storm, when no worker is left."""
     orphans = strays(home.path)  # first: the commands below are none
+    home.adw("recover")  # the last kill may have come after the last write, and no worker has looked since
     ran: dict[str, list[str]] = {adw_id: [] for adw_id in home.ids}
     for line in (home.path / "ran.log").read_text().splitlines():
         adw_id, told = line.split(" ", 1)
