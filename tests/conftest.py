@@ -17,7 +17,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ import hypothesis
 import pytest
 
 from adws.adw_modules import ambient
+from tests import warm
 
 # Shared suites (tests/contracts) are imported by test modules: their asserts explain themselves too.
 pytest.register_assert_rewrite("tests.contracts", "tests.crash")
@@ -278,7 +278,6 @@ class AdwResult:
 @pytest.fixture
 def adw(home: Path) -> Callable[..., AdwResult]:
     """`adw("status", "1a2b3c4d")` runs the installed command in `home`, as a person would."""
-    command = Path(sysconfig.get_path("scripts")) / "adw"
 
     def run(
         *args: str,
@@ -287,15 +286,13 @@ def adw(home: Path) -> Callable[..., AdwResult]:
         stdin: str = "",
         timeout: float = 60.0,
     ) -> AdwResult:
-        done = subprocess.run(
-            [str(command), *args],
+        done = warm.run(
+            [warm.ADW, *args],
             cwd=cwd or home,
             env={**os.environ, "ADW_HOME": str(home), **(env or {})},
             input=stdin,
-            capture_output=True,
             text=True,
             timeout=timeout,
-            check=False,
         )
         return AdwResult(rc=done.returncode, stdout=done.stdout, stderr=done.stderr)
 

@@ -13,16 +13,14 @@ import json
 import os
 import pty
 import select
-import signal
 import subprocess
-import sysconfig
 import termios
 import time
 from pathlib import Path
 
-from tests import templates
+from tests import templates, warm
 
-ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
+ADW = warm.ADW
 #: Seconds after which something that should happen at once is taken as hanging.
 PATIENCE = 30.0
 
@@ -118,15 +116,14 @@ class Beside:
 
     def __init__(self, home: Path, *args: str, program: tuple[str, ...] = ()) -> None:
         """*program* runs instead of `adw --home HOME`."""
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [*(program or (ADW, "--home", str(home))), *args],
             cwd=home,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A shell may have started the tests with interrupts ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads before exec
+            preexec_fn=warm.default_interrupts,
         )
         self.stdout = self.stderr = ""
 
@@ -210,5 +207,5 @@ class Terminal:
 
 
 def _take_terminal() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    warm.default_interrupts()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

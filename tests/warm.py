@@ -1,0 +1,188 @@
+"""
+Starting `adw` without the time that loading it takes: `Popen` and `run` are those of subprocess, only faster.
+
+A command is forked from a process that has loaded adw (tests/warm_server.py). What such a fork could not show is
+started as a process of its own, without a word: any other program, a command whose environment changes the
+interpreter, one that is given a session or file descriptors, and every command in the soak and where coverage is
+measured.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests import warm_server
+
+#: The installed command.
+ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
+
+#: What an interpreter, or a library that is loaded, has looked at when it began; a fork cannot have others.
+FIXED_PREFIXES = ("PYTHON", "PYDANTIC_", "LC_", "LD_", "COVERAGE_")
+FIXED_NAMES = frozenset({"LANG", "LANGUAGE", "TZ"})
+
+#: Options that a fork can be given; with others, such as a session of its own, the command is a process of its own.
+USUAL = frozenset({"cwd", "env", "stdin", "stdout", "stderr", "text", "preexec_fn"})
+
+
+def default_interrupts() -> None:
+    """To be called in a child: a shell may have started the tests with interrupts ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Popen(subprocess.Popen):
+    """A process like any other, that begins sooner when it is `adw`."""
+
+    _status: Any = None  #: tells the exit code of a fork; None: a process of its own
+
+    def __init__(self, args: Any, **options: Any) -> None:
+        program = args if isinstance(args, str) else os.fspath(args[0])
+        is_usual = program == ADW and options.keys() <= USUAL
+        is_usual = is_usual and options.get("preexec_fn") in {None, default_interrupts}
+        self._may_be_forked = is_usual and is_warm(_or_ours(options.get("env")))
+        super().__init__(args, **options)
+
+    def _execute_child(  # noqa: PLR0917 - subprocess calls it so, to make the child
+        self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell, *rest
+    ):
+        place = os.fspath(cwd or Path.cwd())
+        if not self._may_be_forked or not Path(place).is_dir():
+            super()._execute_child(
+                args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell, *rest
+            )
+            return
+        pipes = rest[:6]  # for input, output, error output: the end to read from, and the end to write to
+        streams = [fd if fd != -1 else number for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
+        argv = [args] if isinstance(args, str) else [os.fspath(arg) for arg in args]
+        try:
+            self.pid, self._status = _server().start(argv, place, dict(_or_ours(env)), streams)
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*pipes)
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        if self._status is None:
+            return super().poll()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(timeout=0)
+
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code when there is one; raise TimeoutExpired."""
+        if self._status is None:
+            return super().wait(timeout)
+        with self._waitpid_lock:
+            if self.returncode is None:
+                if not select.select([self._status], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired(self.args, timeout)
+                self.returncode = _number(self._status)
+                self._status.close()
+
+        return self.returncode
+
+
+def run(args: Any, *, input: Any = None, timeout: float | None = None, check: bool = False, **options: Any):  # noqa: A002 - as subprocess calls it
+    """Run a command to its end, like `subprocess.run` with its output captured."""
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Popen(args, **(streams | options)) as process:
+        try:
+            stdout, stderr = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(args, process.returncode, stdout, stderr)
+    if check:
+        done.check_returncode()
+
+    return done
+
+
+def is_warm(env: Mapping[str, str]) -> bool:
+    """Say whether a command with this environment may be a fork of the server of this process."""
+    is_asked_for = os.environ.get("ADW_SOAK", "") in {"", "0"} and not any(
+        n.startswith("COVERAGE_") for n in os.environ
+    )
+
+    return is_asked_for and hasattr(os, "pidfd_open") and _fixed(env) == _server().fixed
+
+
+def _or_ours(env: Mapping[str, str] | None) -> Mapping[str, str]:
+    return os.environ if env is None else env
+
+
+def _fixed(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(FIXED_PREFIXES) or name in FIXED_NAMES}
+
+
+class Server:
+    """The process that forks, and the socket to it."""
+
+    def __init__(self) -> None:
+        self.fixed = _fixed(os.environ)
+        self._control, theirs = socket.socketpair()
+        self._lock = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, warm_server.__file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        assert self._control.recv(1), "the process that loads adw for the tests has died: its last words are above"
+
+    def start(self, argv: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> tuple[int, Any]:
+        """Start a command; return its pid, and what its exit code can be read from."""
+        request = json.dumps({"argv": argv, "cwd": cwd, "env": env, "umask": _umask()}).encode()
+        read_end, write_end = os.pipe()
+        status = os.fdopen(read_end, "rb", buffering=0)
+        try:
+            with self._lock:
+                socket.send_fds(self._control, [warm_server.HEADER.pack(len(request))], [*streams, write_end])
+                self._control.sendall(request)
+        finally:
+            os.close(write_end)
+
+        return _number(status), status
+
+    def close(self) -> None:
+        """End the server; what it started goes on."""
+        self._control.close()
+        self._process.wait()
+
+
+@functools.cache
+def _server() -> Server:
+    made = Server()
+    atexit.register(made.close)
+
+    return made
+
+
+def _number(status: Any) -> int:
+    line = status.readline()
+    assert line, "the process that starts commands for the tests is gone"
+
+    return int(line)
+
+
+def _umask() -> int:
+    # Asking the system for it means to set it, which other threads would notice.
+    words = Path("/proc/self/status").read_text().split()
+
+    return int(words[words.index("Umask:") + 1], 8)
