@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+from adws.adw_modules.coordination.loss_watch import LossWatch
 from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, WorkParts
 from adws.adw_modules.errors import AdwError, DatabaseCorrupt, DatabaseError, DatabaseUnavailable, SchemaMismatch
 from adws.adw_modules.interfaces_coordination import Dispatcher, Listener
@@ -80,6 +81,7 @@ class Worker:
         self._hints: dict[Future[WorkEnd], int] = {}  #: what led to work: the run that the listener was told of
         self._trouble_since: float | None = None
         self._recovered_at = float("-inf")
+        self._losses = LossWatch(parts.runs, parts.clock)
         self.totals = WorkerTotals()
 
     def drain(self, reason: str = "the worker was told to stop", *, is_urgent: bool = False) -> None:
@@ -142,7 +144,7 @@ class Worker:
             return self._work.give_up(run, exc)
 
     def _recover_if_due(self, listener: Listener) -> None:
-        if self._is_draining or self._parts.clock.monotonic() - self._recovered_at < self._options.recover_seconds:
+        if self._is_draining or not (self._is_time_to_recover() or self._has_lost()):
             return
         self._recovered_at = self._parts.clock.monotonic()
         try:
@@ -152,6 +154,16 @@ class Worker:
             self._note_trouble(exc)
         except (AdwError, OSError):
             logger.exception("Could not recover", extra={"action": "recovery_failed"})
+
+    def _is_time_to_recover(self) -> bool:
+        return self._parts.clock.monotonic() - self._recovered_at >= self._options.recover_seconds
+
+    def _has_lost(self) -> bool:
+        try:
+            return self._losses.has_lost()
+        except DatabaseError as exc:
+            self._note_trouble(exc)
+            return False
 
     # --- claiming ----------------------------------------------------------------------------------------------
 
@@ -239,16 +251,19 @@ class Worker:
             return True
 
     def _seconds_to_rest(self) -> float:
-        """Return how long nothing becomes due by itself: no run, and no recovery."""
+        """Return how long nothing becomes due by itself: no run, no recovery, no end of somebody's claim."""
+        due: float | None = None
+        loss: float | None = None
         try:
-            due = self._parts.runs.seconds_to_next()
+            due, loss = self._parts.runs.seconds_to_next(), self._losses.seconds_to_look()
         except DatabaseError as exc:
             self._note_trouble(exc)
             due = None
         until_recovery = self._recovered_at + self._options.recover_seconds - self._parts.clock.monotonic()
-        longest = max(self._options.poll_seconds, until_recovery)
+        # A claim that is made while we rest ends later than this.
+        ends = [until_recovery, self._options.ttl_seconds, *(one for one in (due, loss) if one is not None)]
 
-        return longest if due is None else min(longest, max(self._options.poll_seconds, due))
+        return max(self._options.poll_seconds, min(ends))
 
     # --- ends --------------------------------------------------------------------------------------------------
 
