@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.interfaces import Catalogue, Clock, Projection, StateStore
     from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.process import SystemProcesses
-    from adws.adw_modules.recovery_rules import RecoveryStep
+    from adws.adw_modules.recovery_facts import RecoveryStep
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.trigger import Deliveries
@@ -211,7 +211,7 @@ class CronRoom:
         )
 
     def _recover(self) -> tuple[RecoveryStep, ...]:
-        return self._app.work.recovery.recover()
+        return self._app.work.recovery.recover().steps
 
     def _poll_jobs(self) -> PollJobs:
         app, settings = self._app, self._app.settings

@@ -367,7 +367,6 @@ class WorkRoom:
                 clock=app.clock,
                 store=app.store,
                 catalogue=app.catalogue,
-                leases=app.leases,
                 locks=app.locks,
                 runs=app.runs,
                 processes=app.processes,

@@ -81,6 +81,8 @@ class Settings:
     recover_seconds: float
     recovery_mode: str
     recovery_threshold_seconds: float
+    recovery_running: str
+    recovery_max_losses: int
     forge: str
     local_forge_dir: Path
     forge_key: str | None
@@ -111,9 +113,9 @@ class Settings:
     git_remote: str
     git_author: str | None
     worktree_enabled: bool
+    workspace_publish_work: str
     ship_merge: str
     ship_draft: bool
-    workspace_publish_work: str
     ship_labels: tuple[str, ...] | None
     ship_allow_paths: tuple[str, ...] | None
     ship_allow_workflow_files: bool
@@ -240,12 +242,12 @@ class Settings:
         return config_runs.read_limits(self.file)
 
     @property
-    def forge_kind(self) -> str:
-    @property
     def is_shared(self) -> bool:
         """Whether several machines can work on the same workflows: a server has all that is known about them."""
         return self.database_file is None and self.store == "database"
 
+    @property
+    def forge_kind(self) -> str:
         """Where issues and pull requests are: github, local or none."""
         if self.forge != "auto":
             return self.forge
@@ -413,10 +415,10 @@ def _build(
             problems += exc.problems
     if problems:
         raise ConfigError(*problems)
-    settings = Settings(found, file=file, origins=origins, ignored=ignored)
-    if wrong := list(_wrong_together(settings)):
     if "store" not in given and not str(found["database_url"]).startswith("sqlite:"):
         found["store"], origins["store"] = "database", _always("default with PostgreSQL")
+    settings = Settings(found, file=file, origins=origins, ignored=ignored)
+    if wrong := list(_wrong_together(settings)):
         raise ConfigError(*wrong)
 
     return settings

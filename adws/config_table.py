@@ -222,8 +222,8 @@ SETTINGS: tuple[Setting, ...] = (
         "recovery_mode",
         "stale",
         config_values.choice("none", "stale", "all"),
-        "Which unfinished workflows a starting worker takes up: none, those without a sign of life, or all whose "
-        "owner is not alive.",
+        "How far recovery goes. none: it only says what it would do. stale: it takes back what has a dead owner or a "
+        "lease that is over. all: also what nothing proves anything about, without waiting for the threshold.",
         "recovery.mode",
         aliases=("RUN_RECOVERY_MODE",),
         values="none, stale, all",
@@ -232,10 +232,27 @@ SETTINGS: tuple[Setting, ...] = (
         "recovery_threshold_seconds",
         "300",
         config_values.seconds,
-        "Age of the last sign of life after which a workflow counts as stale.",
+        "Seconds without a change after which mode stale takes back what nothing proves anything about: an owner that "
+        "cannot be read, a claim without an owner, a stop that nobody can confirm.",
         "recovery.threshold_seconds",
-        aliases=("RUN_RECOVERY_THRESHOLD",),
+        aliases=("ADW_RECOVERY_THRESHOLD", "RUN_RECOVERY_THRESHOLD"),
         values="seconds",
+    ),
+    Setting(
+        "recovery_running",
+        "resume",
+        config_values.choice("resume", "fail"),
+        "What becomes of a workflow whose worker was gone in the middle of it: it goes on, or it has failed.",
+        "recovery.running",
+        values="resume, fail",
+    ),
+    Setting(
+        "recovery_max_losses",
+        "5",
+        config_values.whole(least=1),
+        "How often a worker may vanish with a run; then the run is dead and its workflow has failed.",
+        "recovery.max_losses",
+        values="a number from 1",
     ),
     Setting(
         "forge",

@@ -151,5 +151,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "breaker_waited": "A phase waits because a breaker is open; `data` has the party and until when. "
         "No attempt is used.",
         "recovered": "A workflow whose owner was gone was made ready to go on; `data` has the evidence.",
+        "run_recovered": "The run of a worker that is gone was settled; `data` has the run, `from` and `to`, what was "
+        "known about the worker, the mode and why.",
     }
 )

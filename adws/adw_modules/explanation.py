@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.adw_modules.recovery_rules import Claim
+from adws.adw_modules.recovery_facts import Claim
 from adws.adw_modules.runs import FINAL_RUNS, RunState
 
 

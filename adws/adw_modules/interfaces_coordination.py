@@ -7,7 +7,7 @@ the one compare-and-set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from adws.adw_modules.demands import Offer
+    from adws.adw_modules.interfaces import Lease, LeaseBusy, LeaseRow, LeaseTaken
     from adws.adw_modules.owner_record import OwnerRecord
+    from adws.adw_modules.runs import NewRun, Run, RunEnd
 
 # --- runners ---------------------------------------------------------------------------------------------------
 
@@ -27,7 +29,7 @@ class Runner:
     runner_id: str  #: the token of its owner record
     owner: OwnerRecord
     tags: frozenset[str]
-    concurrency: int
+    concurrency: int  #: how many places it has; 0: it has left
     busy: int  #: runs it had at its last heartbeat
     version: str  #: of adw
     is_draining: bool
@@ -46,13 +48,50 @@ class Runners(Protocol):
         """Say that it lives; False when it is not registered any more, and has to register again."""
 
     def leave(self, owner: OwnerRecord) -> None:
-        """Say that it ends. Idempotent."""
+        """Say that it ends: it is listed without a place until it is forgotten. Idempotent."""
 
     def all(self) -> tuple[Runner, ...]:
         """Return every worker, the oldest first."""
 
     def forget(self, *, silent_seconds: float) -> int:
         """Take those away that were silent for longer, and return how many."""
+
+
+# --- workflows whose owner is gone -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseWish:
+    """A workflow that somebody wants to own."""
+
+    adw_id: str
+    dead_fence: int | None = None  #: as with `LeaseBook.take`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HandBack:
+    """What becomes of a workflow that was taken from an owner that is gone."""
+
+    lease: Lease | None  #: given back; None: it is kept for now
+    run: Run | None = None  #: the run of the one that is gone, or one that waits
+    end: RunEnd | None = None  #: what becomes of that run
+    new_run: NewRun | None = None  #: what is queued instead, unless something is
+    free_issue: int | None = None
+
+
+class MassLeases(Protocol):
+    """Leases of many workflows at a time, each in one transaction: for recovery."""
+
+    def read_all(self, adw_ids: Sequence[str]) -> Mapping[str, LeaseRow]:
+        """Return the rows of those that there are."""
+
+    def take_all(
+        self, wishes: Sequence[LeaseWish], owner: OwnerRecord, *, ttl_seconds: float
+    ) -> tuple[LeaseTaken | LeaseBusy | None, ...]:
+        """Take each lease as `LeaseBook.take` does; None for a workflow that does not exist."""
+
+    def hand_back(self, ends: Sequence[HandBack]) -> tuple[Run | None, ...]:
+        """Do all of it or nothing, and return each run as it stands then; None for one that had moved on."""
 
 
 # --- agents ----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.outcome import RunReport, Suspended
     from adws.adw_modules.owner_record import OwnerRecord
-    from adws.adw_modules.runs import NewRun, Run, RunState, Terms
+    from adws.adw_modules.runs import NewRun, Run, RunEnd, RunState, Terms
     from adws.adw_modules.workflow import PhaseSpec
 
 # --- orders ----------------------------------------------------------------------------------------------------
@@ -250,6 +250,14 @@ class RunQueue(Protocol):
         End a run that too many workers vanished with: DEAD (STOPPED if it was stopping), None when it moved on.
 
         The same care as with `take_back`, and the loss counts; one that waits can be buried, too.
+        """
+
+    def settle_lost(self, run: Run, end: RunEnd) -> Run | None:
+        """
+        Do what recovery decided about a run whose worker is gone, or that waits; None when it moved on.
+
+        It waits again, or ends as FAILED, STOPPED or DEAD; one that was to stop is STOPPED whatever was decided. The
+        same care as with `take_back`, and the loss is counted as there.
         """
 
     def get(self, run_id: int) -> Run | None:

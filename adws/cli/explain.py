@@ -9,7 +9,7 @@ import click
 from adws.adw_modules.explanation import Situation
 from adws.adw_modules.explanation import explain as explained
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.recovery_rules import Claim
+from adws.adw_modules.recovery_facts import Claim
 from adws.adw_modules.timestamps import to_text
 from adws.cli import arguments, looking, main, output
 

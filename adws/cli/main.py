@@ -64,7 +64,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "replay": Entry("adws.cli.deliveries", "replay", "Carry out a delivery again."),
         "worker": Entry("adws.cli.worker", "worker", "Work on what waits."),
         "serve": Entry("adws.cli.serve", "serve", "Take webhooks and answer the API, with workers beside it."),
-        "recover": Entry("adws.cli.worker", "recover", "Find work whose worker is gone."),
+        "recover": Entry("adws.cli.recover", "recover", "Find work whose worker is gone."),
         "cron": Entry("adws.cli.cron", "cron", "Do what is due: poll, watch quotas, recover, notify, report."),
     },
     "Change": {

@@ -1,4 +1,4 @@
-"""`adw worker`, `adw recover`: carrying out what waits, and finding what was left behind."""
+"""`adw worker`: carrying out what waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import click
 
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import WorkEnd, describe
-from adws.adw_modules.recovery_rules import Action, RecoveryStep
 from adws.cli import log, main, output, progress
 
 if TYPE_CHECKING:
@@ -99,29 +98,3 @@ def _say_end(app: App, end: WorkEnd) -> None:
     app.cron.poke()
     said = describe(end.outcome) if end.outcome is not None else end.message
     output.say(f"{end.run.adw_id} {said}" if end.run is not None else f"a run was lost: {said}")
-
-
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
-@click.option("--all", "show_all", is_flag=True, help="Also show the workflows that are left alone, and why.")
-@output.json_option
-def recover(*, dry_run: bool, show_all: bool, as_json: bool) -> int:
-    """Find work whose worker is gone and make it ready to go on; runs nothing itself."""
-    with main.open_home() as app:
-        log.install_for_people(app.settings)
-        if not app.has_database():
-            output.emit({"steps": [], "dry_run": dry_run}, "there is nothing to recover", as_json=as_json)
-            return 0
-        recovery = app.work.recovery
-        steps = recovery.plan(every_document=True) if dry_run else recovery.recover(every_document=True)
-        shown = [step for step in steps if show_all or step.action is not Action.LEAVE]
-        output.emit({"steps": [step.to_json() for step in shown], "dry_run": dry_run}, _lines(shown), as_json=as_json)
-
-    return 0
-
-
-def _lines(steps: list[RecoveryStep]) -> list[str]:
-    if not steps:
-        return ["there is nothing to recover"]
-
-    return output.table(("WORKFLOW", "ACTION", "WHY"), [(step.adw_id, step.action.value, step.why) for step in steps])

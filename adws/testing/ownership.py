@@ -16,6 +16,7 @@ from adws.adw_modules.errors import IssueLocked, LeaseLost, StateExists, StateNo
 from adws.adw_modules.events import Event
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, IssueLock, Lease, LeaseBusy, LeaseRow, LeaseTaken, Request
+from adws.adw_modules.interfaces_coordination import HandBack, LeaseWish
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.adw_modules.repository_name import in_home, normalise
@@ -33,7 +34,7 @@ class _Row:
 
 
 class MemoryLeases:
-    """A `LeaseBook` in memory."""
+    """A `LeaseBook`, and `MassLeases`, in memory."""
 
     def __init__(self, clock: Clock, runs: MemoryRunQueue | None = None, locks: MemoryIssueLocks | None = None) -> None:
         """Keep leases; *runs* and *locks* are what is begun, ended and freed with them."""
@@ -110,6 +111,35 @@ class MemoryLeases:
         if free_issue is not None:
             self._locks.end(free_issue, lease.adw_id)
         return ended
+
+    def take_all(
+        self, wishes: Sequence[LeaseWish], owner: OwnerRecord, *, ttl_seconds: float
+    ) -> tuple[LeaseTaken | LeaseBusy | None, ...]:
+        """Take each lease as `take` does; None for a workflow that does not exist."""
+        return tuple(
+            self.take(wish.adw_id, owner, ttl_seconds=ttl_seconds, dead_fence=wish.dead_fence)
+            if wish.adw_id in self._rows
+            else None
+            for wish in wishes
+        )
+
+    def hand_back(self, ends: Sequence[HandBack]) -> tuple[Run | None, ...]:
+        """Give leases and runs back, and return each run as it stands then; None for one that had moved on."""
+        return tuple(self._hand_back(end) for end in ends)
+
+    def _hand_back(self, end: HandBack) -> Run | None:
+        if end.lease is not None:
+            self.release(end.lease)
+            if end.free_issue is not None:
+                self._locks.end(end.free_issue, end.lease.adw_id)
+        if end.run is not None and end.end is not None:
+            return self._runs.settle_lost(end.run, end.end)
+        return None if end.new_run is None else self._runs.enqueue(end.new_run)
+
+    def read_all(self, adw_ids: Sequence[str]) -> dict[str, LeaseRow]:
+        """Return the rows of those workflows that there are."""
+        found = {adw_id: self.read(adw_id) for adw_id in adw_ids}
+        return {adw_id: row for adw_id, row in found.items() if row is not None}
 
     def read(self, adw_id: str) -> LeaseRow | None:
         """Return the row as it stands."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from adws.adw_modules.errors import RunLost
-from adws.adw_modules.runs import NewRun, Run, RunState
+from adws.adw_modules.runs import NewRun, Run, RunEnd, RunState
 from tests.contracts.worlds import FIRST, make_owner
 
 TTL = 30.0
@@ -115,3 +115,55 @@ class LostRunContract:
             world.runs.finish(run, RunState.COMPLETED)
 
         assert world.runs.get(run.run_id).state is RunState.DEAD
+
+    @pytest.mark.parametrize("state", [RunState.PENDING, RunState.FAILED, RunState.STOPPED, RunState.DEAD])
+    @pytest.mark.parametrize("is_over", [False, True])
+    def test_what_recovery_decides_about_a_lost_run_is_done_and_counted(self, world, state, is_over):
+        enqueue(world)
+        world.runs.begin(claim(world))
+        world.let_pass(2 * TTL if is_over else 1.0)
+        (seen,) = world.runs.live()
+
+        settled = world.runs.settle_lost(seen, RunEnd(state=state, reason="gone"))
+
+        assert (settled.state, settled.reason, settled.losses) == (state, "gone", 1)
+        assert (settled.owner, settled.seconds_left) == ("", 0.0)
+        assert (settled.finished_at is None) == (state is RunState.PENDING)
+        assert world.runs.get(seen.run_id) == settled
+        assert world.runs.settle_lost(seen, RunEnd(state=state, reason="again")) is None
+
+    @pytest.mark.parametrize("state", [RunState.PENDING, RunState.FAILED, RunState.DEAD])
+    def test_a_lost_run_that_was_to_stop_is_stopped_whatever_was_decided(self, world, state):
+        run = claim(world, "one") if enqueue(world) else None
+        world.runs.ask_to_stop(run.run_id, reason="enough")
+        (seen,) = world.runs.live()
+
+        settled = world.runs.settle_lost(seen, RunEnd(state=state, reason="gone"))
+
+        assert (settled.state, settled.reason) == (RunState.STOPPED, "enough")
+
+    def test_a_stop_that_nobody_confirmed_says_so(self, world):
+        run = claim(world, "one") if enqueue(world) else None
+        world.runs.ask_to_stop(run.run_id, reason="enough")
+        (seen,) = world.runs.live()
+
+        settled = world.runs.settle_lost(seen, RunEnd(state=RunState.STOPPED, reason="stop unconfirmed: enough"))
+
+        assert settled.reason == "stop unconfirmed: enough"
+
+    def test_a_lost_run_whose_worker_came_back_is_not_settled(self, world):
+        enqueue(world)
+        run = claim(world)
+        world.let_pass(2 * TTL)
+        (seen,) = world.runs.live()
+        world.runs.renew(run, ttl_seconds=TTL)
+
+        assert world.runs.settle_lost(seen, RunEnd(state=RunState.FAILED, reason="gone")) is None
+        assert world.runs.get(run.run_id).state is RunState.CLAIMED
+
+    def test_a_run_that_waits_can_be_settled_and_nobody_was_lost_with_it(self, world):
+        run = enqueue(world)
+
+        settled = world.runs.settle_lost(run, RunEnd(state=RunState.FAILED, reason="used up"))
+
+        assert (settled.state, settled.reason, settled.losses) == (RunState.FAILED, "used up", 0)

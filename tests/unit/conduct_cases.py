@@ -23,6 +23,7 @@ from adws.adw_modules.interfaces import Owned
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.outcome import RunReport, Suspended
 from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.runs import NewRun, Run
 from adws.adw_modules.workflow import WorkflowSpec
 from adws.testing import FakeClock, MemoryOrders, MemoryParts, ScriptedRunner, memory_parts
@@ -97,9 +98,9 @@ class Home:
 
     def recovery(self, **changes) -> Recovery:
         parts = RecoveryParts(
+            clock=self.clock,
             store=self.store,
             catalogue=self.parts.catalogue,
-            leases=self.parts.leases,
             locks=self.parts.locks,
             runs=self.runs,
             processes=self.parts.processes,
@@ -108,6 +109,7 @@ class Home:
             engine=self.engine,
             keeper=self.keeper,
             bring_up=self.brought_up.append,
+            end_process=lambda process: Ending(evidence=self._end_process(process), is_certain=True),
         )
         return Recovery(replace(parts, **changes))
 

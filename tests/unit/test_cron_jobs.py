@@ -17,7 +17,7 @@ from adws.adw_modules.gc_rules import Orphan
 from adws.adw_modules.interfaces_durability import BreakerRow, Permit
 from adws.adw_modules.interfaces_resources import QuotaStatus
 from adws.adw_modules.interfaces_schedule import Tick
-from adws.adw_modules.recovery_rules import Action, RecoveryStep
+from adws.adw_modules.recovery_facts import Action, RecoveryStep
 from adws.adw_modules.runs import NewRun
 from adws.testing import FakeClock, MemoryBreakers, MemoryNotifications, memory_parts
 from adws.testing.deliveries import MemoryDeliveries

@@ -6,7 +6,7 @@ import pytest
 
 from adws.adw_modules.explanation import Explanation, Situation, explain
 from adws.adw_modules.owner_record import Verdict
-from adws.adw_modules.recovery_rules import Claim
+from adws.adw_modules.recovery_facts import Claim
 from adws.adw_modules.runs import RunState
 
 ID = "1a2b3c4d"

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
-from adws.adw_modules.recovery_rules import Action, Claim, Evidence, plan_recovery
+from adws.adw_modules.recovery_facts import Action, Claim, Evidence
+from adws.adw_modules.recovery_rules import plan_recovery
 from adws.adw_modules.runs import NewRun, RunState
 from tests.unit.conduct_cases import ADW_ID, BROKEN, OTHER, Home, always
 from tests.unit.engine_cases import document_of, phase, spec_of
@@ -24,6 +25,10 @@ def home():
 
 def done(steps):
     return [(step.adw_id, step.action.value) for step in steps]
+
+
+def steps_of(groups):
+    return [step for group in groups for step in group.steps]
 
 
 def everything(home):
@@ -44,13 +49,13 @@ def test_the_attempt_of_a_dead_worker_is_interrupted_and_its_run_goes_back(home)
     home.create()
     home.crash()
 
-    steps = home.recovery().recover()
+    steps = home.recovery().recover().steps
 
     assert done(steps) == [(ADW_ID, "interrupt"), (ADW_ID, "requeue")]
     assert (home.record("plan").status, home.record("plan").attempts_used) == ("interrupted", 1)
     assert home.run().state is RunState.PENDING
     assert "is dead" in home.run().reason
-    assert home.events("attempt_interrupted", "recovered") == ["attempt_interrupted", "recovered"]
+    assert home.events("attempt_interrupted", "run_recovered") == ["attempt_interrupted", "run_recovered"]
     home.work()
     assert home.state() == "completed"
 
@@ -61,19 +66,19 @@ def test_a_crash_a_moment_after_the_start_is_recovered_at_once(home):
     home.crash()
 
     assert home.clock.monotonic() == 1000.0
-    assert len(home.recovery().recover()) == 2
+    assert len(home.recovery().recover().steps) == 2
 
 
 def test_a_worker_on_another_machine_is_given_its_lease(home):
     home.create()
     home.crash(is_proven=False)
-    assert home.recovery().recover() == ()
+    assert home.recovery().recover().steps == ()
 
     home.clock.advance(29.9)
-    assert home.recovery().recover() == ()
+    assert home.recovery().recover().steps == ()
 
     home.clock.advance(0.2)
-    steps = home.recovery().recover()
+    steps = home.recovery().recover().steps
     assert done(steps) == [(ADW_ID, "interrupt"), (ADW_ID, "requeue")]
     assert "lease of worker" in steps[0].why or "is over since" in steps[0].why
 
@@ -87,7 +92,7 @@ def test_a_live_owner_is_left_alone_whatever_its_age(home):
             home.keeper.look()
         before = everything(home)
 
-        assert home.recovery().recover(every_document=True) == ()
+        assert home.recovery().recover(every_document=True).steps == ()
         (step,) = home.recovery().plan(every_document=True)
 
         assert (step.action, "(alive)" in step.why) == (Action.LEAVE, True)
@@ -98,11 +103,11 @@ def test_a_worker_that_died_between_claim_and_ownership_loses_its_run(home):
     home.create()
     me = home.parts.processes.me("worker")
     home.runs.claim(me, ttl_seconds=30.0)
-    assert home.recovery().recover() == ()
+    assert home.recovery().recover().steps == ()
 
     home.parts.processes.kill(me)
 
-    assert done(home.recovery().recover()) == [(ADW_ID, "requeue")]
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "requeue")]
     assert home.run().state is RunState.PENDING
 
 
@@ -111,13 +116,13 @@ def test_a_worker_that_comes_back_between_plan_and_deed_keeps_its_run(home, monk
     run = home.claim()
     home.clock.advance(31.0)
     recovery = home.recovery()
-    plan = recovery.plan()
-    assert done(plan) == [(ADW_ID, "requeue")]
+    plan = recovery.planned()
+    assert done(steps_of(plan)) == [(ADW_ID, "requeue")]
 
     home.runs.renew(run, ttl_seconds=30.0)
-    monkeypatch.setattr(recovery, "plan", lambda **_: plan)
+    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
 
-    assert recovery.recover() == ()
+    assert recovery.recover().steps == ()
     assert home.run().state is RunState.CLAIMED
 
 
@@ -128,8 +133,8 @@ def test_a_workflow_that_no_run_waits_for_is_queued_once(home):
     home.create(has_run=False)
     first, second = home.recovery(), home.recovery()
 
-    assert done(first.recover()) == [(ADW_ID, "enqueue")]
-    assert second.recover() == ()
+    assert done(first.recover().steps) == [(ADW_ID, "enqueue")]
+    assert second.recover().steps == ()
     assert [(run.kind, run.asked_by) for run in home.runs.page()] == [("resume", "recovery")]
 
 
@@ -138,9 +143,9 @@ def test_a_parked_workflow_does_not_wait_for_a_worker(home):
     home.control.pause(ADW_ID, by="kim")
     home.runs.enqueue(NewRun(adw_id=ADW_ID))
 
-    assert done(home.recovery().recover()) == [(ADW_ID, "end_run")]
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "end_run")]
     assert (home.run().state, home.state()) == (RunState.STOPPED, "paused")
-    assert home.recovery().recover() == ()
+    assert home.recovery().recover().steps == ()
 
 
 def test_the_run_of_a_worker_that_died_after_the_last_write_is_ended(home, monkeypatch):
@@ -154,7 +159,7 @@ def test_the_run_of_a_worker_that_died_after_the_last_write_is_ended(home, monke
     assert (home.state(), home.run().state) == ("completed", RunState.RUNNING)
     home.clock.advance(31.0)
 
-    assert done(home.recovery().recover()) == [(ADW_ID, "end_run")]
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "end_run")]
     assert home.run().state is RunState.STOPPED
 
 
@@ -163,22 +168,22 @@ def test_a_workflow_that_goes_on_between_plan_and_deed_keeps_its_run(home, monke
     home.control.pause(ADW_ID, by="kim")
     home.runs.enqueue(NewRun(adw_id=ADW_ID))
     recovery = home.recovery()
-    plan = recovery.plan()
+    plan = recovery.planned()
     home.control.resume(ADW_ID, by="kim")
-    monkeypatch.setattr(recovery, "plan", lambda **_: plan)
+    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
 
-    assert recovery.recover() == ()
+    assert recovery.recover().steps == ()
     assert home.run().state is RunState.PENDING
 
 
 def test_a_workflow_that_ends_between_plan_and_deed_is_not_queued(home, monkeypatch):
     home.create(has_run=False)
     recovery = home.recovery()
-    plan = recovery.plan()
+    plan = recovery.planned()
     home.control.abandon(ADW_ID, by="kim")
-    monkeypatch.setattr(recovery, "plan", lambda **_: plan)
+    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
 
-    assert recovery.recover() == ()
+    assert recovery.recover().steps == ()
     assert home.runs.page() == ()
 
 
@@ -188,30 +193,32 @@ def test_two_recoveries_at_once_do_nothing_twice(home, monkeypatch):
     home.crash()
     home.create(OTHER, issue=43, has_run=False)
     both = [home.recovery(), home.recovery()]
-    plans = [recovery.plan() for recovery in both]
+    plans = [recovery.planned() for recovery in both]
     for recovery, plan in zip(both, plans, strict=True):
-        monkeypatch.setattr(recovery, "plan", lambda plan=plan, **_: plan)
+        monkeypatch.setattr(recovery, "planned", lambda plan=plan, **_: plan)
 
-    first, second = (recovery.recover() for recovery in both)
+    first, second = (recovery.recover().steps for recovery in both)
 
     assert sorted(done(first)) == [(ADW_ID, "interrupt"), (ADW_ID, "requeue"), (OTHER, "enqueue")]
     assert second == ()
-    assert home.events("recovered") == ["recovered"]
+    assert home.events("run_recovered") == ["run_recovered"]
     assert home.record("plan").attempts_used == 1
     assert len(home.runs.page()) == 2
 
 
-def test_exhausted_but_not_over_becomes_failed_when_it_is_worked_on(home):
+@pytest.mark.parametrize("has_run", [False, True])
+def test_exhausted_but_not_over_becomes_failed(home, has_run):
     """A version that counted and failed in two writes could leave this."""
-    home.create(spec=ONE_PHASE, has_run=False)
+    home.create(spec=ONE_PHASE, has_run=has_run)
     with home.parts.ownership.own(ADW_ID) as owned:
         spent = owned.document.phases[0].model_copy(update={"attempts_used": 1, "status": "interrupted"})
         owned.save(owned.document.model_copy(update={"phases": [spent]}))
 
-    assert done(home.recovery().recover()) == [(ADW_ID, "enqueue")]
-    home.work()
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "fail")]
 
     assert (home.state(), home.document().terminal_reason) == ("failed", "MAX_ATTEMPTS_EXHAUSTED")
+    assert [run.state for run in home.runs.page()] == [RunState.FAILED] * has_run
+    assert home.recovery().recover().steps == ()
     assert home.runner.calls == []
 
 
@@ -219,10 +226,10 @@ def test_a_crash_in_the_last_attempt_fails_the_workflow(home):
     home.create(spec=ONE_PHASE)
     home.crash()
 
-    home.recovery().recover()
+    home.recovery().recover().steps
 
     assert (home.state(), home.document().terminal_reason) == ("failed", "MAX_ATTEMPTS_EXHAUSTED")
-    home.recovery().recover()
+    home.recovery().recover().steps
     assert home.run().state in {RunState.STOPPED, RunState.FAILED}
 
 
@@ -231,7 +238,7 @@ def test_what_waits_for_its_retry_waits_on(home):
     home.create()
     home.work()
 
-    assert home.recovery().recover(every_document=False) == ()
+    assert home.recovery().recover(every_document=False).steps == ()
     assert home.run().not_before
 
 
@@ -253,7 +260,7 @@ def test_a_document_that_is_newer_than_the_database_is_brought_up(home):
     home.create()
     home.work()
 
-    steps = home.recovery(catalogue=OldCopies(home.parts.catalogue)).recover(every_document=True)
+    steps = home.recovery(catalogue=OldCopies(home.parts.catalogue)).recover(every_document=True).steps
 
     assert done(steps) == [(ADW_ID, "project")]
     assert home.brought_up == [ADW_ID]
@@ -263,7 +270,7 @@ def test_the_copy_of_what_is_worked_on_is_left_to_its_owner(home):
     home.create()
     home.hold()
 
-    assert home.recovery(catalogue=OldCopies(home.parts.catalogue)).recover(every_document=True) == ()
+    assert home.recovery(catalogue=OldCopies(home.parts.catalogue)).recover(every_document=True).steps == ()
     assert home.brought_up == []
 
 
@@ -279,7 +286,7 @@ def test_a_copy_nobody_looked_at_is_not_called_old(home):
 def test_documents_in_the_database_have_no_copy(home):
     home.create()
 
-    assert done(home.recovery(bring_up=None).recover(every_document=True)) == []
+    assert done(home.recovery(bring_up=None).recover(every_document=True).steps) == []
 
 
 class Unreadable:
@@ -298,8 +305,8 @@ def test_a_document_that_cannot_be_read_is_reported_and_told_once(home, caplog):
     home.crash()
     recovery = home.recovery(store=Unreadable(home.store, StateCorrupt("adw_state.json", "it is torn")))
 
-    steps = recovery.recover()
-    again = recovery.recover()
+    steps = recovery.recover().steps
+    again = recovery.recover().steps
 
     assert done(steps) == [(ADW_ID, "report"), (ADW_ID, "requeue")]
     assert steps[0].why == "adw_state.json is corrupt: it is torn"
@@ -312,7 +319,7 @@ def test_a_database_that_is_away_says_nothing_about_documents(home):
     home.create()
 
     with pytest.raises(DatabaseUnavailable):
-        home.recovery(store=Unreadable(home.store, DatabaseUnavailable("gone"))).recover()
+        home.recovery(store=Unreadable(home.store, DatabaseUnavailable("gone"))).recover().steps
 
 
 def test_one_workflow_that_cannot_be_recovered_does_not_keep_the_others(home, monkeypatch):
@@ -326,11 +333,11 @@ def test_one_workflow_that_cannot_be_recovered_does_not_keep_the_others(home, mo
         return load(adw_id)
 
     recovery = home.recovery(catalogue=home.parts.catalogue)
-    plan = recovery.plan()
-    monkeypatch.setattr(recovery, "plan", lambda **_: plan)
+    plan = recovery.planned()
+    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
     monkeypatch.setattr(home.store, "load", torn_for_one)
 
-    assert done(recovery.recover()) == [(OTHER, "enqueue")]
+    assert done(recovery.recover().steps) == [(OTHER, "enqueue")]
 
 
 # --- what crashes leave of workflows that are over, or never were ----------------------------------------------
@@ -341,16 +348,16 @@ def test_a_workflow_whose_creator_died_before_its_first_write_is_taken_away(home
     creator = home.parts.processes.me("cli")
     document = document_of(ONE_PHASE, issue_number=issue)
     home.parts.registry.register(document, creator, ttl_seconds=30.0, run=NewRun(adw_id=ADW_ID))
-    assert home.recovery().recover() == (), "it is being created"
+    assert home.recovery().recover().steps == (), "it is being created"
 
     home.parts.processes.kill(creator)
-    steps = home.recovery().recover()
+    steps = home.recovery().recover().steps
 
     assert done(steps) == [(ADW_ID, "forget")]
     assert home.parts.locks.all() == ()
     assert home.runs.page() == ()
     assert home.parts.leases.read(ADW_ID) is None
-    assert home.recovery().recover() == ()
+    assert home.recovery().recover().steps == ()
     home.create(OTHER, issue=42)
 
 
@@ -360,17 +367,17 @@ def test_a_worker_that_finds_no_document_leaves_it_to_recovery(home):
     home.parts.processes.kill(creator)
 
     assert home.work().run.state is RunState.FAILED
-    assert home.recovery().recover() == (), "the lease of who looked is live"
+    assert home.recovery().recover().steps == (), "the lease of who looked is live"
     home.clock.advance(31.0)
 
-    assert done(home.recovery().recover()) == [(ADW_ID, "forget")]
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "forget")]
     assert home.parts.locks.all() == ()
 
 
 def test_a_lock_that_names_nothing_is_freed(home):
     home.parts.locks.acquire(42, ADW_ID)
 
-    assert done(home.recovery().recover()) == [(ADW_ID, "forget")]
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "forget")]
     assert home.parts.locks.all() == ()
 
 
@@ -379,7 +386,7 @@ def test_the_issue_of_a_finished_workflow_is_freed(home):
     home.work()
     home.parts.locks.acquire(42, ADW_ID)
 
-    assert done(home.recovery().recover()) == [(ADW_ID, "free_issue")]
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "free_issue")]
     assert home.parts.locks.all() == ()
 
 
@@ -387,7 +394,7 @@ def test_a_parked_workflow_keeps_its_issue(home):
     home.create()
     home.control.pause(ADW_ID, by="kim")
 
-    assert home.recovery().recover(every_document=True) == ()
+    assert home.recovery().recover(every_document=True).steps == ()
     assert home.parts.locks.verify(42, ADW_ID)
 
 

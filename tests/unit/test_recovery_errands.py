@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.owner_record import Verdict
-from adws.adw_modules.recovery_rules import Claim, Evidence, plan_recovery
+from adws.adw_modules.recovery_facts import Claim, Evidence
+from adws.adw_modules.recovery_rules import plan_recovery
 from adws.adw_modules.runs import CRON, DELIVERY, RUN_KINDS, WITHOUT_WORKFLOW, NewRun, RunState
 from tests.unit.conduct_cases import Home
 
@@ -43,15 +44,15 @@ def test_one_whose_worker_is_gone_goes_back():
 def test_a_document_is_neither_looked_for_nor_missed(home, kind, caplog):
     run = home.runs.enqueue(NewRun(adw_id="d0000001", kind=kind, payload={"guid": "g1"}))
     recovery = home.recovery()
-    assert recovery.recover(every_document=True) == ()
+    assert recovery.recover(every_document=True).steps == ()
     me = home.parts.processes.me("worker")
     home.runs.begin(home.runs.claim(me, ttl_seconds=30.0))
-    assert recovery.recover() == ()
+    assert recovery.recover().steps == ()
 
     home.parts.processes.kill(me)
-    steps = recovery.recover()
+    steps = recovery.recover().steps
 
     assert [(step.adw_id, step.action.value) for step in steps] == [("d0000001", "requeue")]
     assert home.runs.get(run.run_id).state is RunState.PENDING
     assert "Needs a person" not in caplog.text
-    assert recovery.recover() == ()
+    assert recovery.recover().steps == ()

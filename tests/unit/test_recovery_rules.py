@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.owner_record import Verdict
-from adws.adw_modules.recovery_rules import Action, Claim, Evidence, RecoveryStep, plan_recovery
+from adws.adw_modules.recovery_facts import Action, Claim, Evidence, RecoveryStep
+from adws.adw_modules.recovery_rules import plan_recovery
 from adws.adw_modules.runs import RunState
 from adws.adw_modules.state_table import ACTIVE_STATES
 
@@ -49,7 +50,7 @@ def test_an_attempt_whose_worker_is_gone_is_interrupted_however_young_it_is(leas
     assert found == [("interrupt", why), ("requeue", "run 1: its owner worker 7@here is dead")]
 
 
-@pytest.mark.parametrize("state", [RunState.CLAIMED, RunState.RUNNING, RunState.STOPPING])
+@pytest.mark.parametrize("state", [RunState.CLAIMED, RunState.RUNNING])
 def test_a_run_whose_worker_is_gone_goes_back_to_the_queue(state):
     assert actions(run_id=1, run_state=state, run_claim=OVER) == ["requeue"]
 
@@ -139,6 +140,9 @@ def test_rows_are_planned_in_the_order_given_and_shown_as_json():
         "action": "requeue",
         "why": "dead",
         "run_id": 3,
+        "from": None,
+        "to": None,
+        "evidence": {},
     }
 
 

@@ -18,7 +18,7 @@ from adws.adw_modules.interfaces import Catalogue, Clock, PageQuery, WorkflowSum
 from adws.adw_modules.interfaces_engine import RunQueue
 from adws.adw_modules.interfaces_schedule import Notice, NotificationBook, Tick
 from adws.adw_modules.json_value import JsonObject
-from adws.adw_modules.recovery_rules import Action, RecoveryStep
+from adws.adw_modules.recovery_facts import Action, RecoveryStep
 from adws.adw_modules.report_rules import DayCounts
 from adws.adw_modules.runs import Run, RunState
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState

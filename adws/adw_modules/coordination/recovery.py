@@ -23,7 +23,7 @@ from adws.adw_modules.coordination.workflow_work import Errand
 from adws.adw_modules.engine.attempt import EngineParts
 from adws.adw_modules.errors import AdwError, DatabaseError, UsageError, WorkflowBusy
 from adws.adw_modules.interfaces import Catalogue, Clock, IssueLocks, Processes, StateStore
-from adws.adw_modules.interfaces_coordination import Counters, MassLeases
+from adws.adw_modules.interfaces_coordination import Counters
 from adws.adw_modules.interfaces_engine import RunQueue
 from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.recovery_facts import (
@@ -63,7 +63,6 @@ class RecoveryParts:
     clock: Clock
     store: StateStore
     catalogue: Catalogue
-    leases: MassLeases
     locks: IssueLocks
     runs: RunQueue
     processes: Processes
@@ -117,7 +116,7 @@ class Recovery:
         gatherer = EvidenceGatherer(
             store=parts.store,
             catalogue=parts.catalogue,
-            leases=parts.leases,
+            leases=self._seizing.leases,
             locks=parts.locks,
             runs=parts.runs,
             has_copies=parts.bring_up is not None,

@@ -7,6 +7,9 @@ cannot both win. Renewing and releasing name owner and fence: who was taken over
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import statements
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
@@ -14,18 +17,23 @@ from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.errors import LeaseLost, StateNotFound
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, Lease, LeaseBusy, LeaseRow, LeaseTaken
+from adws.adw_modules.interfaces_coordination import HandBack, LeaseWish
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import Run, RunEnd
 
+#: Rows that are read by one query.
+_READ_AT_ONCE = 200
+
 
 class DatabaseLeases:
-    """A `LeaseBook` in the database."""
+    """A `LeaseBook`, and `MassLeases`, in the database."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
         self._runs = DatabaseRunQueue(database, clock=clock)
         self._read = database.spell(statements.LEASE_READ)
+        self._read_all = database.spell(statements.LEASES_READ)
         self._read_to_take = database.spell(statements.LEASE_READ_TO_TAKE)
         self._take = database.spell(statements.LEASE_TAKE)
         self._renew = database.spell(statements.LEASE_RENEW)
@@ -45,32 +53,62 @@ class DatabaseLeases:
         Raises StateNotFound, or RunLost, and then nothing is taken.
         """
         begin = self._runs.beginning(run) if run is not None else None
-        params = {
+        wish = LeaseWish(adw_id=adw_id, dead_fence=dead_fence)
+        params = self._wanted(wish, owner, ttl_seconds)
+
+        def work(session: Session) -> LeaseTaken | LeaseBusy:
+            answer = self._take_in(session, wish, owner, params)
+            if answer is None:
+                raise StateNotFound(adw_id)
+            if begin is None or isinstance(answer, LeaseBusy):
+                return answer
+            return replace(answer, run=begin(session))
+
+        return self._database.transact(work)
+
+    def take_all(
+        self, wishes: Sequence[LeaseWish], owner: OwnerRecord, *, ttl_seconds: float
+    ) -> tuple[LeaseTaken | LeaseBusy | None, ...]:
+        """Take each lease as `take` does, in one transaction; None for a workflow that does not exist."""
+        # In one order, so that two who take many never wait for each other.
+        asked = sorted(
+            (wish.adw_id, number, self._wanted(wish, owner, ttl_seconds)) for number, wish in enumerate(wishes)
+        )
+
+        def work(session: Session) -> dict[int, LeaseTaken | LeaseBusy | None]:
+            return {number: self._take_in(session, wishes[number], owner, params) for _, number, params in asked}
+
+        found = self._database.transact(work)
+
+        return tuple(found[number] for number in range(len(wishes)))
+
+    def _wanted(self, wish: LeaseWish, owner: OwnerRecord, ttl_seconds: float) -> Params:
+        return {
             **self._database.lease_clock(),
-            "adw_id": check_adw_id(adw_id),
+            "adw_id": check_adw_id(wish.adw_id),
             "owner": owner.to_text(),
             "ttl": ttl_seconds,
             "taken_at": timestamps.to_text(self._clock.now()),
-            "dead_fence": -1 if dead_fence is None else dead_fence,
+            "dead_fence": -1 if wish.dead_fence is None else wish.dead_fence,
         }
 
-        def work(session: Session) -> LeaseTaken | LeaseBusy:
-            before = session.one(self._read_to_take, params)
-            if before is None:
-                raise StateNotFound(adw_id)
-            taken = session.one(self._take, params)
-            if taken is None:
-                return LeaseBusy(row=_row(adw_id, before))
-            former_fence, former = before[0], before[1]
-            return LeaseTaken(
-                lease=Lease(adw_id=adw_id, owner=owner, fence=taken[0]),
-                previous=OwnerRecord.from_text(former),
-                # Set whenever somebody had it, also when the record of that somebody cannot be read.
-                previous_fence=former_fence if former else 0,
-                run=begin(session) if begin is not None else None,
-            )
+    def _take_in(
+        self, session: Session, wish: LeaseWish, owner: OwnerRecord, params: Params
+    ) -> LeaseTaken | LeaseBusy | None:
+        before = session.one(self._read_to_take, params)
+        if before is None:
+            return None
+        taken = session.one(self._take, params)
+        if taken is None:
+            return LeaseBusy(row=_row(wish.adw_id, before))
+        former_fence, former = before[0], before[1]
 
-        return self._database.transact(work)
+        return LeaseTaken(
+            lease=Lease(adw_id=wish.adw_id, owner=owner, fence=taken[0]),
+            previous=OwnerRecord.from_text(former),
+            # Set whenever somebody had it, also when the record of that somebody cannot be read.
+            previous_fence=former_fence if former else 0,
+        )
 
     def renew(self, lease: Lease, *, ttl_seconds: float) -> None:
         """Push the end out; raise LeaseLost when it is no longer ours or has ended."""
@@ -106,6 +144,41 @@ class DatabaseLeases:
             return end_it(session)
 
         return self._database.transact(work)
+
+    def hand_back(self, ends: Sequence[HandBack]) -> tuple[Run | None, ...]:
+        """Do all of it or nothing, and return each run as it stands then; None for one that had moved on."""
+        works = [self.handing_back(end) for end in ends]
+
+        return self._database.transact(lambda session: tuple(work(session) for work in works))
+
+    def handing_back(self, end: HandBack) -> Callable[[Session], Run | None]:
+        """Return what does one of them in a transaction of somebody else."""
+        settle = self._runs.settling(end.run, end.end) if end.run is not None and end.end is not None else None
+
+        def work(session: Session) -> Run | None:
+            if end.lease is not None:
+                params = {**_ours(end.lease), "issue_number": end.free_issue}
+                session.run(statements.LEASE_RELEASE, params)
+                if end.free_issue is not None:
+                    session.run(statements.LOCK_END, params)
+            if settle is not None:
+                return settle(session)
+            return None if end.new_run is None else self._runs.enqueue_in(session, end.new_run)
+
+        return work
+
+    def read_all(self, adw_ids: Sequence[str]) -> dict[str, LeaseRow]:
+        """Return the rows of those workflows that there are."""
+        found: dict[str, LeaseRow] = {}
+        clock = self._database.lease_clock()
+        with self._database.read() as session:
+            for first in range(0, len(adw_ids), _READ_AT_ONCE):
+                wanted = {f"id{number}": adw_id for number, adw_id in enumerate(adw_ids[first : first + _READ_AT_ONCE])}
+                sql = self._read_all.replace("{ids}", ", ".join(f":{name}" for name in wanted))
+                rows = session.all(sql, {**clock, **wanted})
+                found.update((row[0], _row(row[0], row[1:])) for row in rows)
+
+        return found
 
     def read(self, adw_id: str) -> LeaseRow | None:
         """Return the row as it stands."""

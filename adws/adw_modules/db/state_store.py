@@ -141,6 +141,17 @@ class DatabaseStateStore:
 
         The revision that ends a workflow also frees its issue.
         """
+        return self.save_with(document, fence=fence, events=events)
+
+    def save_with(
+        self,
+        document: WorkflowDocument,
+        *,
+        fence: int,
+        events: Sequence[Event] = (),
+        also: Callable[[Session], object] = lambda _session: None,
+    ) -> WorkflowDocument:
+        """Do the same, and *also* in the same transaction."""
         check_adw_id(document.adw_id)
         after = self._next(document, revision=document.revision + 1, fence=fence, events=events)
         # A document that was never stored follows nothing, not even a row that is only registered.
@@ -152,6 +163,7 @@ class DatabaseStateStore:
             if is_terminal(after.document.current_state):
                 _free_issue(session, after.document)
             session.run_each(statements.EVENT_INSERT, after.events)
+            also(session)
 
         return self._committed(work, after)
 

@@ -112,6 +112,12 @@ SELECT fence, owner, CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - 
 FROM workflow_states WHERE adw_id = :adw_id
 """
 
+#: `{ids}` are the names of parameters.
+LEASES_READ = """
+SELECT adw_id, fence, owner, CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}, taken_at
+FROM workflow_states WHERE adw_id IN ({ids})
+"""
+
 LEASE_READ_TO_TAKE = LEASE_READ + " {row_lock}"
 
 LEASE_TAKE = """

@@ -1,0 +1,129 @@
+"""
+How long recovery takes for many workflows whose worker died in the middle of an attempt.
+
+    python scripts/bench/recovery.py [--workflows 1000] [--store files database] [--directory DIR] [--profile]
+
+A process of its own creates the workflows, claims their runs, begins an attempt of each and is killed; then recovery is
+timed: evidence, plan, and every step made durable. The goal is 1,000 in less than 2 seconds on SQLite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import cProfile
+import os
+import pstats
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from adws import app as wiring
+from adws import config
+from adws.adw_modules.coordination.launch import Start
+from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.errors import LeaseLost
+from adws.adw_modules.interfaces_engine import NoOrders
+from adws.adw_modules.runs import RunState
+from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+from adws.testing import ScriptedRunner
+
+GOAL_SECONDS = 2.0
+#: A lease that is not over while the bench runs: what is found is found by proof of death.
+LONG_LEASE = "3600"
+SPEC = WorkflowSpec(
+    name="benched",
+    phases=tuple(
+        PhaseSpec(name=name, state=state, runner="command", shell="true")
+        for name, state in (("plan", "planning"), ("build", "building"), ("test", "testing"))
+    ),
+)
+
+
+def main() -> int:
+    """Print a line for each store; exit with 1 when one is slower than the goal."""
+    asked = _arguments()
+    if asked.populate:
+        _populate(Path(asked.directory), asked.store[0], asked.workflows)
+    slow = False
+    for store in asked.store:
+        with tempfile.TemporaryDirectory(dir=asked.directory, prefix="adw-bench-") as place:
+            seconds = _measure(Path(place), store, asked.workflows, profile=asked.profile)
+        goal = GOAL_SECONDS * asked.workflows / 1000
+        slow = slow or seconds > goal
+        each = seconds / asked.workflows * 1000
+        print(f"{store:9} {asked.workflows} workflows in {seconds:.2f} s ({each:.2f} ms each; goal {goal:.1f} s)")  # noqa: T201 - a script
+
+    return 1 if slow else 0
+
+
+def _measure(home: Path, store: str, count: int, *, profile: bool) -> float:
+    argv = [sys.executable, __file__, "--populate", "--directory", str(home), "--store", store]
+    done = subprocess.run([*argv, "--workflows", str(count)], check=False)  # noqa: S603, TID251 - ourselves, from a script
+    if done.returncode != -signal.SIGKILL:
+        raise SystemExit("the workflows could not be made")
+    with _open(home, store) as app:
+        recovery = app.work.recovery
+        seen = cProfile.Profile() if profile else contextlib.nullcontext()
+        started = time.perf_counter()  # noqa: TID251 - a script measures real time
+        with seen:
+            recovery.recover()
+        seconds = time.perf_counter() - started  # noqa: TID251 - a script measures real time
+        if isinstance(seen, cProfile.Profile):
+            pstats.Stats(seen).sort_stats("tottime").print_stats(35)
+        _check(app, count)
+
+    return seconds
+
+
+def _check(app: wiring.App, count: int) -> None:
+    """Raise SystemExit unless every workflow is ready to go on."""
+    waiting = app.runs.page(states=[RunState.PENDING], limit=count + 1)
+    closed = [app.store.load(run.adw_id).document.phases[0].attempts[-1].status for run in waiting]
+    if len(waiting) != count or set(closed) != {"interrupted"}:
+        raise SystemExit(f"{len(waiting)} of {count} runs wait again, with attempts that are {sorted(set(closed))}")
+
+
+def _populate(home: Path, store: str, count: int) -> None:
+    """Begin an attempt in each of *count* workflows, and die."""
+    with _open(home, store) as app:
+        dying = ScriptedRunner({"plan": [LeaseLost("its process died")] * count})
+        engine = replace(app.work.engine, runners={"command": dying}, prepare=lambda _session: None)
+        owned = []
+        for number in range(count):
+            app.work.launcher.start(Start(issue_number=number + 1, spec=SPEC))
+            run = app.runs.claim(app.processes.me("worker"), ttl_seconds=float(LONG_LEASE))
+            if run is None:
+                raise SystemExit("nothing is due")
+            owning = app.ownership.own(run.adw_id, run=run)
+            owned.append(owning)  # kept: a block that is collected would be left in good order
+            with contextlib.suppress(LeaseLost):
+                WorkSession(engine, owning.__enter__(), NoOrders()).attempt()
+        if store == "files":
+            app.projection.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _open(home: Path, store: str) -> wiring.App:
+    env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_LEASE_TTL_SECONDS": LONG_LEASE, "ADW_FORGE": "none"}
+
+    return wiring.open_app(config.load(env=env, cwd=home), role="worker")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workflows", type=int, default=1000)
+    parser.add_argument("--store", nargs="+", choices=["files", "database"], default=["files", "database"])
+    parser.add_argument("--directory", help="where to measure; the disk of it counts")
+    parser.add_argument("--profile", action="store_true", help="show where the time goes")
+    parser.add_argument("--populate", action="store_true", help=argparse.SUPPRESS)
+
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
