@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
-    from adws.adw_modules.interfaces_coordination import Dispatcher
+    from adws.adw_modules.interfaces_coordination import Counters, Dispatcher, Runners
     from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
@@ -290,6 +290,20 @@ class App:
         from adws.adw_modules.db.run_queue import DatabaseRunQueue
 
         return DatabaseRunQueue(self.database, clock=self.clock)
+
+    @cached_property
+    def runners(self) -> Runners:
+        """The workers there are."""
+        from adws.adw_modules.db.runners import DatabaseRunners
+
+        return DatabaseRunners(self.database, clock=self.clock)
+
+    @cached_property
+    def counters(self) -> Counters:
+        """What was counted."""
+        from adws.adw_modules.db.counters import DatabaseCounters
+
+        return DatabaseCounters(self.database)
 
     def dispatcher(self, tick: Callable[[], object] | None = None) -> Dispatcher:
         """Return what brings runs to workers; *tick* does what is due on the schedule (`app_dispatch`)."""

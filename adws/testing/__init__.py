@@ -24,6 +24,7 @@ from adws.testing.ownership import (
 from adws.testing.parts import MemoryParts, memory_parts
 from adws.testing.resources import MemoryPorts, MemoryQuotas
 from adws.testing.run_queue import MemoryRunQueue
+from adws.testing.runners import MemoryCounters, MemoryRunners
 from adws.testing.schedule import MemoryNotifications, MemorySchedule
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
 from adws.testing.work import MemoryOrders, ScriptedCall, ScriptedRunner
@@ -36,6 +37,7 @@ __all__ = [
     "MemoryBreakers",
     "MemoryCatalogue",
     "MemoryCheckpoints",
+    "MemoryCounters",
     "MemoryDeliveries",
     "MemoryEventLog",
     "MemoryForge",
@@ -50,6 +52,7 @@ __all__ = [
     "MemoryRegistry",
     "MemoryRequests",
     "MemoryRunQueue",
+    "MemoryRunners",
     "MemorySchedule",
     "MemoryStore",
     "ScriptedCall",

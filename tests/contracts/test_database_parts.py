@@ -14,6 +14,7 @@ from tests.contracts.registry_contract import RegistryContract
 from tests.contracts.request_contract import RequestContract
 from tests.contracts.run_queue_contract import RunQueueContract
 from tests.contracts.run_terms_contract import RunTermsContract
+from tests.contracts.runner_contract import RunnerContract
 from tests.contracts.worlds import World, database_world, memory_world
 
 PLACES = ("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
@@ -72,4 +73,8 @@ class TestLostRuns(LostRunContract):
 
 
 class TestRunTerms(RunTermsContract):
+    pass
+
+
+class TestRunners(RunnerContract):
     pass

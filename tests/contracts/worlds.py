@@ -13,12 +13,14 @@ from typing import Any
 from adws.adw_modules import document as documents
 from adws.adw_modules.db import rows, statements
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
+from adws.adw_modules.db.counters import DatabaseCounters
 from adws.adw_modules.db.events import DatabaseEventLog
 from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
 from adws.adw_modules.db.leases import DatabaseLeases
 from adws.adw_modules.db.registry import DatabaseRegistry
 from adws.adw_modules.db.requests import DatabaseRequests
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.db.runners import DatabaseRunners
 from adws.adw_modules.db.session import Database
 from adws.adw_modules.db.state_store import DatabaseStateStore
 from adws.adw_modules.document import WorkflowDocument
@@ -27,11 +29,13 @@ from adws.adw_modules.state_revision import summary_of
 from adws.testing import (
     FakeClock,
     MemoryCatalogue,
+    MemoryCounters,
     MemoryEventLog,
     MemoryIssueLocks,
     MemoryLeases,
     MemoryRegistry,
     MemoryRequests,
+    MemoryRunners,
     MemoryRunQueue,
     MemoryStore,
 )
@@ -79,6 +83,8 @@ class World:
     catalogue: Any
     events: Any
     runs: Any
+    runners: Any
+    counters: Any
     add_row: Callable[[str], None]  #: make the row of a workflow that nobody owns
     let_pass: Callable[[float], None]  #: let seconds pass for leases
 
@@ -99,6 +105,8 @@ def memory_world(clock: FakeClock, *, repository: str = "") -> World:
         catalogue=MemoryCatalogue(store, repository=repository),
         events=MemoryEventLog(store),
         runs=runs,
+        runners=MemoryRunners(clock),
+        counters=MemoryCounters(),
         add_row=leases.add,
         let_pass=clock.advance,
     )
@@ -119,6 +127,7 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
             with database.write() as session:
                 session.run("UPDATE workflow_states SET lease_until = lease_until - :seconds", {"seconds": seconds})
                 session.run("UPDATE runs SET claim_until = claim_until - :seconds", {"seconds": seconds})
+                session.run("UPDATE runners SET beat = beat - :seconds", {"seconds": seconds})
 
     return World(
         clock=clock,
@@ -130,6 +139,8 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
         catalogue=DatabaseCatalogue(database, repository=repository),
         events=DatabaseEventLog(database),
         runs=DatabaseRunQueue(database, clock=clock),
+        runners=DatabaseRunners(database, clock=clock),
+        counters=DatabaseCounters(database),
         add_row=add_row,
         let_pass=let_pass,
     )
