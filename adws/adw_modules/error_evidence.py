@@ -45,6 +45,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.DatabaseCorrupt, errors.MigrationError, errors.StateCorrupt, errors.UnsafePath), "state"),
     ((errors.StateNotFound, errors.StateInvalid, errors.StateUnserialisable, errors.StateExists), "state"),
     ((errors.ConfigError, errors.UsageError, errors.InvalidAdwId, errors.BadWorkflowGraph), "config"),
+    (errors.DatabaseMoved, "config"),
     ((errors.PlatformUnsupported, errors.UnknownWorkflow, errors.RunNotFound, errors.DeliveryNotFound), "config"),
     (errors.ExpressionError, "config"),
     ((errors.GateFailed, errors.PathsNotAllowed), "gate"),

@@ -489,5 +489,16 @@ class SchemaMismatch(DatabaseError):
     """The database has another schema version than this adw."""
 
 
+class DatabaseMoved(DatabaseError):
+    """What this database held is somewhere else now."""
+
+    def __init__(self, name: str, target: str) -> None:
+        super().__init__(
+            f"the database {name} has moved to {target}: set database.url (ADW_DATABASE_URL) to that one and "
+            "state.store (ADW_STORE) to database"
+        )
+        self.name, self.target = name, target
+
+
 class BackupError(AdwError):
     """A backup could not be made or restored."""

@@ -13,6 +13,7 @@ from adws.cli import output
 
 if TYPE_CHECKING:
     from adws.adw_modules.coordination.backup import BackupReport
+    from adws.adw_modules.coordination.move import MoveReport
     from adws.adw_modules.coordination.rebuild import RebuildReport
     from adws.adw_modules.coordination.rebuild_plan import LockConflict
     from adws.adw_modules.coordination.restore import RestoreReport
@@ -67,6 +68,29 @@ def restore_lines(report: RestoreReport) -> list[str]:
     lines += [f"notice: {adw_id} was not restored: {why}" for adw_id, why in report.unreadable.items()]
 
     return [*lines, *(f"notice: {adw_id} is restored; an owner took it before its event" for adw_id in report.untold)]
+
+
+def move_lines(report: MoveReport) -> list[str]:
+    """Return what was moved, and what to set from now on; a password is not shown."""
+    done, counts = report.move, report.counts
+    listed = ", ".join(f"{rows} {name}" for name, rows in counts.items() if rows) or "nothing"
+    if report.is_dry_run:
+        return [f"{done.target} is free; there is to be moved: {listed}"]
+    if done.gone_on:
+        found = f"{done.target} has all of {done.source}; {done.gone_on} workflows have gone on there since"
+    else:
+        found = f"{done.target} has all of {done.source}, read back and compared: {listed}"
+    lines = ["it had moved already; it was looked at again", found] if done.was_done else [f"moved: {found}"]
+
+    return [
+        *lines,
+        f"{done.source} is closed and stays where it is, like the files of the workflows",
+        "every adw of this home needs these settings from now on, in its environment:",
+        f"  ADW_DATABASE_URL={done.target}",
+        "  ADW_STORE=database",
+        "or in adw.toml: database.url and state.store"
+        + (" (put the password where *** stands, or into ~/.pgpass)" if "***" in done.target else ""),
+    ]
 
 
 def _conflict(conflict: LockConflict) -> str:

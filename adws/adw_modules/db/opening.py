@@ -11,7 +11,7 @@ import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from adws.adw_modules.db import schema_version
+from adws.adw_modules.db import home_facts, schema_version
 from adws.adw_modules.db.session import PATIENCE_SECONDS, Database
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseUnavailable, SchemaMismatch, UsageError
@@ -28,10 +28,15 @@ class Upgrade:
 
 
 def open_database(url: str, *, clock: Clock, boot_id: str = "", patience_seconds: float = PATIENCE_SECONDS) -> Database:
-    """Return the database at *url*, made or upgraded when it has to be; raise SchemaMismatch for a newer one."""
+    """
+    Return the database at *url*, made or upgraded when it has to be.
+
+    Raises SchemaMismatch for a newer one, and DatabaseMoved for one that is not in use any more.
+    """
     database = connect(url, clock=clock, boot_id=boot_id, patience_seconds=patience_seconds)
     try:
         upgrade(database)
+        home_facts.refuse_moved(database)
     except BaseException:
         database.close()
         raise
@@ -58,6 +63,8 @@ def upgrade(database: Database) -> Upgrade:
     if found == schema_version.HEAD:
         return Upgrade(found=found, now=found)
     refuse_unknown(database.name, found)
+    if found is not None and found >= home_facts.SINCE:
+        home_facts.refuse_moved(database)  # nothing in it is to be changed any more
     # Late: only a schema that differs needs SQLAlchemy and Alembic.
     upgrader = importlib.import_module("adws.adw_modules.db.upgrade")
     done: Upgrade = upgrader.upgrade(database)
