@@ -37,17 +37,15 @@ CLOSE_SECONDS = 20.0
 SWEEP_LOCK = 0x61647773
 
 _MAY_SWEEP = "SELECT pg_try_advisory_xact_lock(:key)"
-#: Ended ones are deleted by Procrastinate; those are left over from ends that could not be written.
-_SWEEP = f"""
-DELETE FROM procrastinate_jobs AS job
-WHERE job.queue_name IN ('{announcing.QUEUE}', '{procrastinate_service.UPKEEP}') AND job.status <> 'todo'
-  AND (job.status <> 'doing' OR NOT EXISTS (
-      SELECT 1 FROM procrastinate_workers AS worker
-      WHERE worker.id = job.worker_id AND worker.last_heartbeat >= now() - make_interval(secs => :stalled)
-  ))
-"""  # noqa: S608 - names of queues of ours
-#: A frozen worker that comes back then fails to fetch a job, and registers anew.
+#: Their jobs have no worker then; one that was only frozen fails to fetch a job and registers anew. First, because
+#: Procrastinate does the same whenever a worker starts, and takes its locks in this order.
 _FORGET_WORKERS = "DELETE FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => :stalled)"
+#: Ended ones are deleted by Procrastinate; what is left of them are ends that could not be written.
+_SWEEP = f"""
+DELETE FROM procrastinate_jobs
+WHERE queue_name IN ('{announcing.QUEUE}', '{procrastinate_service.UPKEEP}')
+  AND (status NOT IN ('todo', 'doing') OR (status = 'doing' AND worker_id IS NULL))
+"""  # noqa: S608 - names of queues of ours
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,9 +148,8 @@ class ProcrastinateListener:
     def _sweep(self, session: Session) -> int:
         if session.one(_MAY_SWEEP, {"key": SWEEP_LOCK}) != (True,):
             return 0
-        stalled = {"stalled": self._times.stalled}
-        given_up = session.run(_SWEEP, stalled)
-        session.run(_FORGET_WORKERS, stalled)
+        session.run(_FORGET_WORKERS, {"stalled": self._times.stalled})
+        given_up = session.run(_SWEEP)
         told = announcing.announce_missing(self._database, session)
         if given_up or told:
             extra = {"action": "dispatch_swept", "given_up": given_up, "told_again": told}

@@ -38,7 +38,7 @@ LONGEST_PAUSE = 5.0
 #: Workers that lived this long had a database: what comes now is new trouble.
 WELL_SECONDS = 10.0
 #: Seconds to wait for a connection.
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 2.0
 #: Connections for fetching and ending jobs; one more listens.
 CONNECTIONS = 4
 

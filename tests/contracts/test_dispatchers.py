@@ -1,0 +1,88 @@
+"""Dispatchers keep their contract: the embedded one in memory and on SQLite, and Procrastinate on PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.coordination.dispatch import WatchDispatcher
+from adws.adw_modules.db.procrastinate_dispatch import ProcrastinateDispatcher
+from adws.adw_modules.db.queue_watch import SqliteWatch
+from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.testing import FakeClock, MemoryRunQueue
+from tests.contracts.dispatch_contract import DispatchContract, DispatchWorld, TransactionContract
+
+
+@pytest.fixture
+def clock(seed):
+    """A clock that shows the server's time at first: jobs are scheduled by the server's."""
+    return FakeClock(datetime.now(UTC), seed=seed)
+
+
+@pytest.fixture
+def due_in(clock):
+    return lambda seconds: timestamps.to_text(clock.now() + timedelta(seconds=seconds))
+
+
+class TestMemory(DispatchContract):
+    @pytest.fixture
+    def world(self, clock, due_in):
+        runs = MemoryRunQueue(clock)
+        return DispatchWorld(
+            runs=runs,
+            dispatcher=WatchDispatcher(runs.watch, clock=clock),
+            due_in=due_in,
+            let_pass=clock.advance,
+            lose_workers=lambda: None,
+            tells_which=False,
+        )
+
+
+class TestSqlite(DispatchContract, TransactionContract):
+    @pytest.fixture
+    def database(self, sqlite_url, open_db):
+        return open_db(sqlite_url)
+
+    @pytest.fixture
+    def world(self, database, clock, due_in):
+        return DispatchWorld(
+            runs=DatabaseRunQueue(database, clock=clock),
+            dispatcher=WatchDispatcher(partial(SqliteWatch, database), clock=clock),
+            due_in=due_in,
+            let_pass=clock.advance,
+            lose_workers=lambda: None,
+            tells_which=False,
+        )
+
+
+@pytest.mark.postgres
+class TestProcrastinate(DispatchContract, TransactionContract):
+    @pytest.fixture
+    def database(self, pg_url, open_db):
+        return open_db(pg_url)
+
+    @pytest.fixture
+    def world(self, database, clock, due_in):
+        def let_pass(seconds: float) -> None:
+            clock.advance(seconds)
+            with database.write() as session:
+                session.run(
+                    "UPDATE procrastinate_jobs SET scheduled_at = scheduled_at - make_interval(secs => :seconds)",
+                    {"seconds": seconds},
+                )
+
+        def lose_workers() -> None:
+            with database.write() as session:
+                session.run("UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - interval '1 hour'")
+
+        return DispatchWorld(
+            runs=DatabaseRunQueue(database, clock=clock),
+            dispatcher=ProcrastinateDispatcher(database, clock=clock),
+            due_in=due_in,
+            let_pass=let_pass,
+            lose_workers=lose_workers,
+            tells_which=True,
+        )

@@ -1,0 +1,369 @@
+"""Procrastinate as the dispatcher: its jobs, dead and frozen workers, a server that restarts, and lost wake-ups."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.db import announcing
+from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.procrastinate_dispatch import (
+    POLL_SECONDS,
+    SWEEP_LOCK,
+    ProcrastinateDispatcher,
+    ProcrastinateTimes,
+)
+from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.errors import SchemaMismatch
+from adws.adw_modules.runs import NewRun, RunState
+from adws.testing import FakeClock
+from tests.contracts.dispatch_contract import PATIENCE_SECONDS, be_quiet, is_heard
+from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
+from tests.crash.storm_postgres import running_server
+from tests.integration import dispatch_worker
+
+pytestmark = pytest.mark.postgres
+
+TTL = 30.0
+
+
+@pytest.fixture
+def clock(seed):
+    """A clock that stands still: a listener says yes only when it was told of a run."""
+    return FakeClock(datetime.now(UTC), seed=seed)
+
+
+@pytest.fixture
+def database(pg_url, open_db):
+    return open_db(pg_url)
+
+
+@pytest.fixture
+def queue(database, clock):
+    return DatabaseRunQueue(database, clock=clock)
+
+
+@pytest.fixture
+def listen(database, clock):
+    def make(name: str = "one", *, places: int = 1, tick=None, **times: float):
+        dispatcher = ProcrastinateDispatcher(database, clock=clock, times=ProcrastinateTimes(**times), tick=tick)
+        return dispatcher.listen(make_owner(name), places=places)
+
+    return make
+
+
+def jobs(database, columns: str = "args, status", *, queue: str = announcing.QUEUE) -> list[tuple]:
+    with database.read() as session:
+        return session.all(
+            f"SELECT {columns} FROM procrastinate_jobs WHERE queue_name = :queue ORDER BY id", {"queue": queue}
+        )
+
+
+def until(condition: Callable[[], object]) -> object:
+    """Wait until the condition holds, and return what it said."""
+    deadline, tick = time.monotonic() + PATIENCE_SECONDS, threading.Event()
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        tick.wait(0.01)
+
+    raise AssertionError("what was waited for did not come")
+
+
+def hint(listener) -> int:
+    """Wait for the run that the listener is told of."""
+    return until(lambda: listener.heard() if listener.hear(0.01) else None)
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_carries_the_id_of_a_run_and_no_lock(database, queue, clock):
+    due = timestamps.to_text(clock.now() + timedelta(hours=1))
+    now = queue.enqueue(NewRun(adw_id=FIRST, priority=7, payload={"secret": "s"}, asked_by="ada"))
+    later = queue.enqueue(NewRun(adw_id=SECOND, not_before=due))
+
+    found = jobs(database, "task_name, args, priority, lock, queueing_lock, scheduled_at")
+
+    assert found == [
+        ("adw.run", {"run_id": now.run_id}, 7, None, None, None),
+        ("adw.run", {"run_id": later.run_id}, 0, None, None, timestamps.parse(due)),
+    ]
+
+
+def test_only_a_run_that_begins_to_wait_is_told_of(database, queue):
+    run = queue.enqueue(NewRun(adw_id=FIRST))
+    assert queue.enqueue(NewRun(adw_id=FIRST)).run_id == run.run_id
+    assert len(jobs(database)) == 1, "it waited already"
+    run = queue.begin(queue.claim(make_owner(), ttl_seconds=TTL))
+    queue.renew(run, ttl_seconds=TTL)
+    assert len(jobs(database)) == 1
+
+    queue.requeue(run)
+    assert len(jobs(database)) == 2
+    run = queue.claim(make_owner(), ttl_seconds=TTL)
+    queue.take_back(run, reason="gone")
+    assert len(jobs(database)) == 3
+    run = queue.claim(make_owner(), ttl_seconds=TTL)
+    queue.ask_to_stop(run.run_id)
+    queue.requeue(run)
+    assert len(jobs(database)) == 3, "it is stopped, and does not wait"
+
+
+def test_a_job_lasts_as_long_as_the_work_and_is_deleted_then(database, queue, listen):
+    run = queue.enqueue(NewRun(adw_id=FIRST))
+    with listen() as listener:
+        assert hint(listener) == run.run_id
+        assert jobs(database) == [({"run_id": run.run_id}, "doing")]
+        listener.done(run.run_id)
+        until(lambda: not jobs(database))
+
+
+def test_a_worker_is_told_of_no_more_runs_than_it_has_places(database, queue, listen):
+    for adw_id in (FIRST, SECOND, THIRD):
+        queue.enqueue(NewRun(adw_id=adw_id))
+    with listen(places=2) as listener:
+        first, second = hint(listener), hint(listener)
+        assert listener.heard() is None
+        assert [status for _, status in jobs(database)] == ["doing", "doing", "todo"]
+        listener.done(first)
+        assert hint(listener) not in {first, second}
+
+
+def test_the_same_run_can_be_told_of_twice(database, queue, listen):
+    run = queue.enqueue(NewRun(adw_id=FIRST))
+    queue.requeue(queue.claim(make_owner(), ttl_seconds=TTL))
+    with listen(places=2) as listener:
+        assert [hint(listener), hint(listener)] == [run.run_id, run.run_id]
+        listener.done(run.run_id)
+        until(lambda: len(jobs(database)) == 1)
+        listener.done(run.run_id)
+        until(lambda: not jobs(database))
+
+
+def test_what_was_not_taken_up_goes_back_and_what_was_is_ended(database, queue, listen):
+    for adw_id in (FIRST, SECOND):
+        queue.enqueue(NewRun(adw_id=adw_id))
+    with listen(places=2) as listener:
+        taken = hint(listener)
+        until(lambda: [status for _, status in jobs(database)] == ["doing", "doing"])
+        assert is_heard(listener)
+
+    left = jobs(database)
+    assert [status for _, status in left] == ["todo"]
+    assert left[0][0] != {"run_id": taken}
+    with database.read() as session:
+        assert session.all("SELECT id FROM procrastinate_workers") == []
+
+
+# --- the net ---------------------------------------------------------------------------------------------------
+
+
+def test_without_being_told_a_listener_says_yes_every_quarter_of_a_second(listen, clock):
+    with listen() as listener:
+        assert [listener.hear(0.0), listener.hear(0.0)] == [True, False]
+        clock.advance(POLL_SECONDS - 0.01)
+        assert listener.hear(0.0) is False
+        clock.advance(0.02)
+        assert [listener.hear(0.0), listener.hear(0.0)] == [True, False]
+
+
+def test_no_wake_up_is_lost_for_long(queue, listen):
+    """
+    Each of forty runs is stored as soon as the one before was heard of, and there are places to spare.
+
+    So a notification can come while a job is fetched, and is dropped. Nothing but Procrastinate tells of them here.
+    """
+    with listen(places=4) as listener:
+        be_quiet(listener)
+        for number in range(40):
+            run = queue.enqueue(NewRun(adw_id=f"{number:08x}"))
+            assert hint(listener) == run.run_id
+            queue.finish(queue.claim(make_owner(), ttl_seconds=TTL), RunState.COMPLETED)
+            listener.done(run.run_id)
+
+
+# --- sweeping --------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_gives_up_the_jobs_of_the_dead_only_and_tells_of_their_runs_anew(database, queue, listen):
+    with listen() as dead:
+        run = queue.enqueue(NewRun(adw_id=FIRST))
+        assert hint(dead) == run.run_id
+        with database.write() as session:
+            session.run("UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - interval '1 hour'")
+        old = jobs(database, "id")
+        with listen("two") as other:
+            second = queue.enqueue(NewRun(adw_id=SECOND))
+            assert hint(other) == second.run_id
+
+            other.sweep()
+            assert other.sweep() == 0
+
+            assert {args["run_id"]: status for args, status in jobs(database)} == {
+                run.run_id: "todo",
+                second.run_id: "doing",
+            }
+            assert old[0] not in jobs(database, "id"), "a job is never handed on: its former worker could end it"
+            other.done(second.run_id)
+            assert hint(other) == run.run_id
+
+
+def test_a_waiting_run_that_nobody_was_told_of_is_told_of(database, queue, listen):
+    """
+    After a copy of the runs alone, or when a worker could not claim what it was told of.
+    """
+    for adw_id in (FIRST, SECOND, THIRD):
+        queue.enqueue(NewRun(adw_id=adw_id))
+    queue.finish(queue.claim(make_owner(), ttl_seconds=TTL), RunState.COMPLETED)
+    with database.write() as session:
+        session.run("DELETE FROM procrastinate_jobs WHERE CAST(args ->> 'run_id' AS bigint) < 3")
+    with listen() as listener:
+        assert hint(listener) == 3
+        listener.sweep()
+        listener.sweep()
+        assert [args["run_id"] for args, _ in jobs(database)] == [3, 2]
+        listener.done(3)
+        assert hint(listener) == 2
+
+
+def test_only_one_sweeps_at_a_time(database, queue, listen):
+    queue.enqueue(NewRun(adw_id=FIRST))
+    with database.write() as session:
+        session.run("DELETE FROM procrastinate_jobs")
+    with listen() as listener, database.write() as session:
+        session.one("SELECT pg_advisory_xact_lock(:key)", {"key": SWEEP_LOCK})
+        assert listener.sweep() == 0
+        assert jobs(database) == []
+
+
+def test_ends_that_were_left_over_are_pruned(database, queue, listen):
+    queue.claim(make_owner(), ttl_seconds=TTL, run_id=queue.enqueue(NewRun(adw_id=FIRST)).run_id)
+    with database.write() as session:
+        session.run("UPDATE procrastinate_jobs SET status = 'failed'")
+    with listen() as listener:
+        listener.sweep()
+
+    assert jobs(database) == []
+
+
+def test_the_schedule_is_looked_at_by_a_worker_whose_places_are_taken(queue, listen):
+    run = queue.enqueue(NewRun(adw_id=FIRST))
+    ticked = threading.Event()
+    with listen(tick=ticked.set) as listener:
+        assert hint(listener) == run.run_id
+        assert ticked.wait(PATIENCE_SECONDS)
+
+
+def test_a_schedule_that_breaks_leaves_the_listener_as_it_is(queue, listen):
+    broken = threading.Event()
+
+    def tick() -> None:
+        broken.set()
+        raise ZeroDivisionError
+
+    with listen(tick=tick) as listener:
+        assert broken.wait(PATIENCE_SECONDS)
+        run = queue.enqueue(NewRun(adw_id=FIRST))
+        assert hint(listener) == run.run_id
+
+
+# --- trouble ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process(pg_url):
+    """A worker of another process, whose heartbeat is missed after a second."""
+    with subprocess.Popen(
+        [sys.executable, dispatch_worker.__file__, pg_url, "1.0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    ) as made:
+        yield made
+        made.kill()
+
+
+def test_a_frozen_worker_is_replaced_and_changes_nothing_when_it_comes_back(process, database, queue, listen):
+    assert process.stdout.readline() == "ready\n"
+    run = queue.enqueue(NewRun(adw_id=FIRST))
+    assert process.stdout.readline() == f"claimed {run.run_id} 1\n"
+    process.send_signal(signal.SIGSTOP)
+    with listen("two", stalled=1.0) as other:
+        until(lambda: other.sweep() or not jobs(database))
+        (lost,) = queue.live()
+        queue.take_back(lost, reason="its worker is frozen")
+        assert hint(other) == run.run_id
+        mine = queue.begin(queue.claim(make_owner("two"), ttl_seconds=TTL))
+        before = queue.get(run.run_id)
+
+        process.send_signal(signal.SIGCONT)
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+        assert process.stdout.readline().startswith("lost ")
+        assert (queue.get(run.run_id).state, queue.get(run.run_id).token) == (RunState.RUNNING, 2)
+        assert before.updated_at == queue.get(run.run_id).updated_at
+        assert jobs(database) == [({"run_id": run.run_id}, "doing")], "it did not end the job of the other"
+        queue.finish(mine, RunState.COMPLETED)
+        other.done(run.run_id)
+    second = queue.enqueue(NewRun(adw_id=SECOND))
+    assert process.stdout.readline() == f"claimed {second.run_id} 1\n", "it hears again"
+
+
+def test_a_listener_goes_on_when_its_server_restarts(clock):
+    with running_server() as server:
+        database = open_database(server.url, clock=clock)
+        queue = DatabaseRunQueue(database, clock=clock)
+        with ProcrastinateDispatcher(database, clock=clock).listen(make_owner(), places=2) as listener:
+            run = queue.enqueue(NewRun(adw_id=FIRST))
+            assert hint(listener) == run.run_id
+            for mode, adw_id in (("immediate", SECOND), ("fast", THIRD)):
+                server.restart(mode)
+                later = queue.enqueue(NewRun(adw_id=adw_id))
+                assert hint(listener) == later.run_id, "the work on the first one goes on meanwhile"
+                listener.done(later.run_id)
+            listener.done(run.run_id)
+            until(lambda: listener.sweep() == 0 and len(jobs(database)) <= 3)
+        database.close()
+
+
+def test_a_listener_ends_while_its_server_is_away(clock):
+    with running_server() as server:
+        database = open_database(server.url, clock=clock)
+        with ProcrastinateDispatcher(database, clock=clock).listen(make_owner(), places=1) as listener:
+            DatabaseRunQueue(database, clock=clock).enqueue(NewRun(adw_id=FIRST))
+            hint(listener)
+            server.stop()
+        database.close()
+        server.restart("immediate")
+
+    assert "adw-dispatch" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_jobs_of_a_newer_procrastinate_end_the_worker_with_a_sentence(empty_pg_url, open_db, clock):
+    database = open_db(empty_pg_url)
+    with database.write() as session:
+        session.run("COMMENT ON TABLE procrastinate_jobs IS 'made by adw, up to 99.00.00_01_later'")
+    dispatcher = ProcrastinateDispatcher(database, clock=clock)
+
+    def hear(listener) -> None:
+        until(lambda: listener.hear(0.01) and False)
+
+    with (
+        dispatcher.listen(make_owner(), places=1) as listener,
+        pytest.raises(SchemaMismatch, match=r"newer Procrastinate .*pip install"),
+    ):
+        hear(listener)

@@ -1,0 +1,145 @@
+"""The tables of Procrastinate are made with ours, upgraded when it is, and left alone when they are not ours."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+from adws.adw_modules.db import opening, procrastinate_schema, upgrade
+from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.errors import DatabaseUnavailable, SchemaMismatch
+from adws.adw_modules.runs import NewRun
+from tests import forked
+from tests.contracts.worlds import FIRST
+
+pytestmark = pytest.mark.postgres
+
+LAST = max(path.stem for path in (procrastinate_schema.sql_files() / "migrations").glob("*.sql"))
+
+#: What there is, as text: columns, functions with their bodies, triggers and indexes.
+EVERYTHING = """
+SELECT 'column', table_name, column_name || ' ' || data_type FROM information_schema.columns
+WHERE table_name LIKE 'procrastinate%'
+UNION ALL SELECT 'function', proname, regexp_replace(pg_get_functiondef(oid), '\\s+', ' ', 'g') FROM pg_proc
+WHERE proname LIKE 'procrastinate%'
+UNION ALL SELECT 'trigger', tgname, tgrelid::regclass::text FROM pg_trigger WHERE tgname LIKE 'procrastinate%'
+UNION ALL SELECT 'index', indexname, tablename FROM pg_indexes WHERE tablename LIKE 'procrastinate%'
+UNION ALL SELECT 'comment', 'procrastinate_jobs', obj_description('procrastinate_jobs'::regclass)
+ORDER BY 1, 2, 3
+"""
+
+
+@pytest.fixture
+def connection(empty_pg_url):
+    with psycopg.connect(empty_pg_url) as made:
+        yield made
+
+
+def everything(connection) -> list[tuple]:
+    return connection.execute(EVERYTHING).fetchall()
+
+
+def names(connection) -> set[tuple[str, str]]:
+    return {(kind, name) for kind, name, _ in everything(connection)}
+
+
+def test_they_are_made_with_our_own(empty_pg_url, open_db, clock):
+    database = open_db(empty_pg_url)
+
+    DatabaseRunQueue(database, clock=clock).enqueue(NewRun(adw_id=FIRST))
+
+    with psycopg.connect(empty_pg_url) as connection:
+        assert procrastinate_schema.found_step(connection, "x") == LAST
+        assert connection.execute("SELECT count(*) FROM procrastinate_jobs").fetchone() == (1,)
+
+
+def test_a_database_of_an_older_adw_gets_them_with_its_upgrade(empty_pg_url, open_db, clock):
+    older = opening.connect(empty_pg_url, clock=clock)
+    with upgrade.engine(older).connect() as connection, connection.begin():
+        upgrade.run_steps(connection, older.name, target="0007")
+    older.close()
+
+    open_db(empty_pg_url)
+
+    with psycopg.connect(empty_pg_url) as connection:
+        assert procrastinate_schema.found_step(connection, "x") == LAST
+
+
+def test_to_bring_up_what_is_up_changes_nothing(connection):
+    procrastinate_schema.bring_up(connection, "x")
+    before = everything(connection)
+
+    procrastinate_schema.bring_up(connection, "x")
+
+    assert everything(connection) == before
+
+
+@pytest.mark.parametrize("last", ["03.01.00_50_post_add_heartbeat", "03.03.00_01_pre_priority_lock_fetch_job"])
+def test_what_an_older_procrastinate_made_is_upgraded_to_the_same(connection, new_pg_url, tmp_path, last):
+    older = tmp_path / "sql"
+    shutil.copytree(procrastinate_schema.sql_files(), older)
+    steps = sorted((older / "migrations").glob("*.sql"))
+    with connection.transaction():
+        for step in steps:
+            if step.stem <= last:
+                connection.execute(step.read_bytes())
+        procrastinate_schema.mark(connection, last)
+        connection.execute("INSERT INTO procrastinate_jobs (queue_name, task_name) VALUES ('q', 'kept')")
+
+    with connection.transaction():
+        procrastinate_schema.bring_up(connection, "x")
+
+    with psycopg.connect(new_pg_url()) as fresh:
+        assert names(connection) == names(fresh)
+    assert procrastinate_schema.found_step(connection, "x") == LAST
+    assert connection.execute("SELECT task_name FROM procrastinate_jobs").fetchall() == [("kept",)]
+
+
+def test_tables_of_somebody_else_are_left_alone(connection):
+    with connection.transaction():
+        connection.execute((procrastinate_schema.sql_files() / "schema.sql").read_bytes())
+
+    with pytest.raises(SchemaMismatch, match="adw did not make: use another database"):
+        procrastinate_schema.bring_up(connection, "x")
+
+
+def test_those_of_a_newer_one_are_refused(connection):
+    procrastinate_schema.bring_up(connection, "x")
+    procrastinate_schema.mark(connection, "99.00.00_01_later")
+
+    with pytest.raises(SchemaMismatch, match=r"newer Procrastinate \(99.00.00_01_later, installed is 0"):
+        procrastinate_schema.bring_up(connection, "x")
+
+
+def test_two_that_begin_at_once_make_them_once(empty_pg_url, open_db):
+    def make() -> None:
+        open_db(empty_pg_url).close()
+
+    children = [forked.start(make) for _ in range(3)]
+
+    assert [forked.is_well(child) for child in children] == [True, True, True]
+
+
+def test_a_missing_procrastinate_is_named(monkeypatch):
+    monkeypatch.setattr(procrastinate_schema.importlib.util, "find_spec", lambda _name: None)
+
+    with pytest.raises(DatabaseUnavailable, match=r"pip install 'adw\[postgres\]'"):
+        procrastinate_schema.sql_files()
+
+
+def test_storing_a_run_does_not_import_procrastinate(pg_url):
+    script = f"""
+import sys
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.db import opening, run_queue
+from adws.adw_modules.runs import NewRun
+clock = SystemClock()
+database = opening.open_database({pg_url!r}, clock=clock)
+run_queue.DatabaseRunQueue(database, clock=clock).enqueue(NewRun(adw_id="{FIRST}"))
+sys.exit(any(name.split(".")[0] in {{"procrastinate", "psycopg_pool", "sqlalchemy"}} for name in sys.modules))
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
