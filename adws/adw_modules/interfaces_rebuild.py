@@ -6,9 +6,9 @@ Apart from `interfaces` because only backup, restore and rebuild need it, and ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from adws.adw_modules.interfaces import IssueLock, ProjectedWrite, Request
 from adws.adw_modules.owner_record import OwnerRecord
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from adws.adw_modules.interfaces_durability import BreakerRow, CheckpointRow
     from adws.adw_modules.runs import NewRun, Run
     from adws.adw_modules.trigger import KeptDelivery
+
+
+#: A row of a table that only the database has, by column.
+KeptRow: TypeAlias = Mapping[str, object]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +51,7 @@ class Salvage:
     checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; read like events
     breakers: tuple[BreakerRow, ...] = ()  #: read like events
     deliveries: tuple[KeptDelivery, ...] = ()  #: in their order; read like events
+    kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; read like events
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +67,7 @@ class NewContents:
     checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; those that are there stay
     breakers: tuple[BreakerRow, ...] = ()  #: those that are there stay
     deliveries: tuple[KeptDelivery, ...] = ()  #: in their order; those that are there stay
+    kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; those that are there stay
     forget: tuple[str, ...] = ()  #: workflows that were registered and never written
 
 

@@ -12,22 +12,26 @@ from adws.adw_modules import document as documents
 from adws.adw_modules.coordination.ownership import WorkflowOwnership
 from adws.adw_modules.coordination.rebuild import RebuildReport, rebuild
 from adws.adw_modules.coordination.rebuild_plan import StoredDocument, plan_rebuild
+from adws.adw_modules.db import kept_tables, models
 from adws.adw_modules.db.breakers import DatabaseBreakers
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
 from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
 from adws.adw_modules.db.events import DatabaseEventLog
 from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
 from adws.adw_modules.db.leases import DatabaseLeases
+from adws.adw_modules.db.notifications import DatabaseNotifications
 from adws.adw_modules.db.opening import open_database
 from adws.adw_modules.db.projection import DatabaseProjection
 from adws.adw_modules.db.reconstruction import DatabaseReconstruction
 from adws.adw_modules.db.registry import DatabaseRegistry
 from adws.adw_modules.db.requests import DatabaseRequests
+from adws.adw_modules.db.schedule import DatabaseSchedule
 from adws.adw_modules.db.state_store import DatabaseStateStore
 from adws.adw_modules.errors import Fenced, OwnershipError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, PageQuery
 from adws.adw_modules.interfaces_rebuild import Salvage
+from adws.adw_modules.interfaces_schedule import Notice
 from adws.adw_modules.local_lock import FileLocalLock
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.state_files import FileStateStore
@@ -452,6 +456,58 @@ def test_what_can_still_be_read_of_a_damaged_database_is_kept(home, opened, monk
         replace(row, sequence=0) for row in kept
     ], "in their order"
     assert DatabaseBreakers(after.database).all() == (breaker,)
+
+
+def test_a_damaged_database_that_can_be_read_keeps_its_schedule_notifications_sessions_and_counts(
+    home, opened, monkeypatch
+):
+    home.made(A)
+    before = opened()
+    book = DatabaseSchedule(before.database, clock=home.clock)
+    owner = home.processes.me("cron")
+    due = "2026-01-01T00:00:00.000000Z"
+    done = book.claim("gc", spec="x", due=due, seen="", owner=owner, ttl_seconds=60.0)
+    book.finish(done, status="done", outcome="fine", memo={"kept": 1})
+    book.claim("report", spec="x", due=due, seen="", owner=owner, ttl_seconds=3600.0)
+    notices = DatabaseNotifications(before.database, clock=home.clock)
+    notices.add([Notice(key=key, kind="failed", title=key, text="", channels=("command",)) for key in ("k1", "k2")])
+    notices.take(ttl_seconds=3600.0)
+    with before.database.write() as session:
+        session.run("INSERT INTO counters VALUES ('recovered', '{}', 7)")
+        session.run("INSERT INTO home_facts VALUES ('home_id', 'me', '')")
+        for name, status, ended in (("old", "finished", due), ("open", "running", None)):
+            session.run(
+                "INSERT INTO sessions VALUES (:name, 'aaaaaaaa', 1, 'plan', 1, 'claude', 'h', :status, '', '', '', "
+                ":ended)",
+                {"name": name, "status": status, "ended": ended},
+            )
+    before.close()
+    monkeypatch.setattr(
+        "adws.adw_modules.db.sqlite.SqliteDatabase.integrity_problems", lambda self: ["row 1 missing from index"]
+    )
+    home.rebuilt()
+    monkeypatch.undo()
+
+    database = opened().database
+    rows = {row.name: row for row in DatabaseSchedule(database, clock=home.clock).rows()}
+    assert (rows["gc"].last_due, rows["gc"].outcome, rows["gc"].memo) == (due, "fine", {"kept": 1})
+    assert rows["report"].seconds_left < 0.0, "its claim is over"
+    again = DatabaseNotifications(database, clock=home.clock)
+    assert again.add([Notice(key="k1", kind="failed", title="k1", text="", channels=("command",))]) == 0
+    assert [again.take(ttl_seconds=60.0).key for _ in range(2)] == ["k1", "k2"]
+    with database.read() as session:
+        assert session.all("SELECT name, value FROM counters") == [("recovered", 7.0)]
+        assert session.all("SELECT name, value FROM home_facts") == [("home_id", "me")]
+        assert session.all("SELECT session_id, status, run_id, reason FROM sessions ORDER BY session_id") == [
+            ("old", "finished", None, ""),
+            ("open", "failed", None, "the database was made again"),
+        ]
+
+
+def test_tables_that_are_kept_are_named_with_all_their_columns():
+    for table, names in kept_tables.COLUMNS.items():
+        columns = models.metadata.tables[table].columns
+        assert names == tuple(column.name for column in columns if column.identity is None)
 
 
 # --- live owners -----------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ class RebuildReport:
             "checkpoints that could not be read from the old database (their phases begin at the beginning)",
             "breakers that could not be read from the old database (who fails again opens them again)",
             "deliveries that could not be read from the old database (one that is sent again counts as new)",
+            "entries of the schedule, notifications and counters that could not be read from the old database",
         )
 
     def to_json(self) -> JsonObject:

@@ -94,6 +94,7 @@ def plan_rebuild(
             checkpoints=salvage.checkpoints,
             breakers=salvage.breakers,
             deliveries=salvage.deliveries,
+            kept=salvage.kept,
             requests=salvage.requests if is_new else (),
             # Those of before come first: they waited longer.
             runs=(*map(_again, salvage.runs if is_new else ()), *made),

@@ -28,7 +28,8 @@ from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.state_schema import CURRENT_VERSION
 
 _RUNNERS_HEARD = """
-SELECT owner FROM runners WHERE beat_boot = :boot AND beat + :silent > {now} ORDER BY started_at
+SELECT owner FROM runners
+WHERE concurrency > 0 AND beat_boot = :boot AND beat + :silent > {now} ORDER BY started_at
 """
 _SEQUENCES = "SELECT name, seq FROM sqlite_sequence"
 

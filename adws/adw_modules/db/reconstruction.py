@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from adws.adw_modules import durable_file
+from adws.adw_modules import durable_file, timestamps
 from adws.adw_modules.db import (
     breaker_statements,
     checkpoint_statements,
     delivery_statements,
+    kept_tables,
     opening,
     rows,
     run_rows,
@@ -32,7 +33,7 @@ from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnav
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock, ProjectedWrite, Request
 from adws.adw_modules.interfaces_durability import BreakerRow, CheckpointRow
-from adws.adw_modules.interfaces_rebuild import KnownWorkflow, NewContents, Salvage
+from adws.adw_modules.interfaces_rebuild import KeptRow, KnownWorkflow, NewContents, Salvage
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import DELIVERY, Run
 from adws.adw_modules.state_schema import CURRENT_VERSION
@@ -80,6 +81,7 @@ class DatabaseReconstruction:
             checkpoints=self._part("checkpoints", self._checkpoints, problems) if problems else (),
             breakers=self._part("breakers", self._breakers, problems) if problems else (),
             deliveries=self._part("deliveries", self._deliveries, problems) if problems else (),
+            kept=self._kept(problems) if problems else {},
             problems=tuple(problems),
         )
 
@@ -117,6 +119,16 @@ class DatabaseReconstruction:
             problems.append(f"{name} can be read only in part: {exc}")
 
         return tuple(found)
+
+    def _kept(self, problems: list[str]) -> dict[str, tuple[KeptRow, ...]]:
+        def read(table: str) -> tuple[KeptRow, ...]:
+            with self._open().read() as session:
+                return kept_tables.read(session, table)
+
+        return {
+            table: self._part(table.replace("_", " "), lambda table=table: read(table), problems)  # type: ignore[misc]  # mypy cannot tell the kind of a lambda with a default
+            for table in kept_tables.COLUMNS
+        }
 
     def _workflows(self) -> Iterator[KnownWorkflow]:
         database = self._open()
@@ -253,6 +265,8 @@ class DatabaseReconstruction:
             session.run_each(
                 checkpoint_statements.CHECKPOINT_BRING, list(map(_checkpoint_params, contents.checkpoints))
             )
+            for table, kept in contents.kept.items():
+                kept_tables.bring(session, table, kept, moment=timestamps.to_text(self._clock.now()))
             after = session.one(statements.EVENTS_COUNT) or (0,)
 
             return int(after[0]) - int(before[0])
