@@ -13,16 +13,20 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import adws
 from adws import config
 from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.coordination.control import Control
 from adws.adw_modules.coordination.keeper import Keeper, KeeperTimes
 from adws.adw_modules.coordination.launch import Launcher
 from adws.adw_modules.coordination.left_behind import SweepParts, sweep
+from adws.adw_modules.coordination.presence import Presence
 from adws.adw_modules.coordination.recovery import Recovery, RecoveryParts
 from adws.adw_modules.coordination.recovery_deeds import said
+from adws.adw_modules.coordination.unmatched import UnmatchedRuns
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import Errand, RunWork, WorkEnd, WorkParts
+from adws.adw_modules.demands import Offer
 from adws.adw_modules.engine.attempt import EngineParts
 from adws.adw_modules.engine.gates import check_gates
 from adws.adw_modules.engine.judgement import judge
@@ -32,6 +36,7 @@ from adws.adw_modules.errors import WorkflowBusy
 from adws.adw_modules.phase_choice import running_attempt
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.recovery_facts import Policy, mode_of
+from adws.adw_modules.run_waiting import Patience
 from adws.adw_modules.runs import DELIVERY, ROLLBACK
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
@@ -56,9 +61,10 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
-    from adws.adw_modules.interfaces_coordination import Dispatcher
+    from adws.adw_modules.interfaces_coordination import Dispatcher, Runners
     from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import PhaseContext, RunQueue
+    from adws.adw_modules.owner_record import OwnerRecord
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
@@ -110,6 +116,8 @@ class HomeParts(HomeSpace, Protocol):
     def breakers(self) -> CircuitBreakerRegistry: ...
     @property
     def runs(self) -> RunQueue: ...
+    @property
+    def runners(self) -> Runners: ...
     @property
     def run_maker(self) -> RunMaker: ...
     @property
@@ -353,9 +361,7 @@ class WorkRoom:
         """What starts workflows."""
         app = self._app
 
-        return Launcher(
-            ownership=app.ownership, clock=app.clock, check=app.workflows.check_ready, runs=app.run_maker
-        )
+        return Launcher(ownership=app.ownership, clock=app.clock, check=app.workflows.check_ready, runs=app.run_maker)
 
     @cached_property
     def recovery(self) -> Recovery:
@@ -413,19 +419,46 @@ class WorkRoom:
     ) -> Worker:
         """Return a worker of this home; *tick* is for a dispatcher that can keep time (`App.dispatcher`)."""
         is_compared = False
+        app, me = self._app, self._app.processes.me("worker")
+        unmatched = self._unmatched(me)
 
         def recover() -> None:
             nonlocal is_compared
             self.recovery.recover(every_document=not is_compared)
             is_compared = True
+            unmatched.give_up()
+            # Those that left count for as long as a run may wait for them.
+            app.runners.forget(silent_seconds=max(app.settings.runners_forget_seconds, unmatched.patience.no_match))
 
         return Worker(
             self.parts,
-            dispatcher=self._app.dispatcher(tick),
-            me=self._app.processes.me("worker"),
+            dispatcher=app.dispatcher(tick),
+            me=me,
             options=options,
             recover=recover,
             on_end=on_end,
+            presence=Presence(
+                app.runners,
+                me=me,
+                offer=options.terms.offer or Offer(host=me.host),
+                places=options.concurrency,
+                version=adws.__version__,
+                clock=app.clock,
+                every_seconds=app.settings.lease_renew_seconds,
+            ),
+        )
+
+    def _unmatched(self, me: OwnerRecord) -> UnmatchedRuns:
+        app = self._app
+
+        return UnmatchedRuns(
+            runs=app.runs,
+            runners=app.runners,
+            work=self.run_work,
+            clock=app.clock,
+            me=me,
+            patience=Patience(no_match=app.settings.runs_no_match_seconds, lease=app.settings.lease_ttl_seconds),
+            ttl_seconds=app.settings.lease_ttl_seconds,
         )
 
 

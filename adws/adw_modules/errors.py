@@ -254,6 +254,10 @@ class RunLost(OwnershipError):
         self.run_id = run_id
 
 
+class DemandsUnmet(AdwError):
+    """A run demands what no worker has."""
+
+
 class RunNotFound(AdwError):
     """There is no such run."""
 

@@ -272,6 +272,9 @@ class RunQueue(Protocol):
     def live(self) -> tuple[Run, ...]:
         """Return every run that a worker has, or had when it died."""
 
+    def demanding(self) -> tuple[Run, ...]:
+        """Return every waiting run that demands something, the oldest first."""
+
     def seconds_to_next(self) -> float | None:
         """Return in how many seconds the next waiting run is due (0 when one is), None when none waits."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -11,10 +13,12 @@ import click
 
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import WorkEnd, describe
+from adws.adw_modules.demands import checked_tags
 from adws.cli import log, main, output, progress
 
 if TYPE_CHECKING:
     from adws.adw_modules.json_value import JsonObject
+    from adws.adw_modules.runs import Terms
     from adws.app import App
 
 EXIT_FAILED = 1
@@ -33,6 +37,13 @@ EXIT_FAILED = 1
     metavar="S",
     help="Seconds between two looks at the queue.",
 )
+@click.option(
+    "--tag",
+    "tags",
+    metavar="TAG",
+    multiple=True,
+    help="What it offers besides worker.tags, for runs that demand it; may be given several times.",
+)
 @output.json_option
 def worker(
     *,
@@ -41,11 +52,13 @@ def worker(
     max_runs: int | None,
     stop_on_first_failure: bool,
     poll_interval: float,
+    tags: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Work on runs as they come, until SIGTERM or Ctrl-C: then what is under way is suspended and goes back."""
     with main.open_home(role="worker") as app:
         _show_work(app)
+        asked: list[int] = []
         made = app.work.worker(
             WorkerOptions(
                 concurrency=concurrency,
@@ -55,10 +68,12 @@ def worker(
                 poll_seconds=poll_interval,
                 recover_seconds=app.settings.recover_seconds,
                 ttl_seconds=app.settings.lease_ttl_seconds,
+                terms=_offering(app.terms, tags),
             ),
             on_end=lambda end: _say_end(app, end),
+            tick=_tick_of(app, asked) if not once and max_runs is None else None,
         )
-        asked = _listen(made)
+        _listen(made, asked)
         if not once:
             output.say("worker is ready; Ctrl-C suspends what is under way and ends it")
         totals = made.run()
@@ -70,6 +85,14 @@ def worker(
     return EXIT_FAILED if stop_on_first_failure and totals.failed else 0
 
 
+def _offering(terms: Terms, tags: tuple[str, ...]) -> Terms:
+    """Return *terms* that offer *tags*, too."""
+    if terms.offer is None or not tags:
+        return terms
+
+    return replace(terms, offer=replace(terms.offer, tags=terms.offer.tags | checked_tags(tags)))
+
+
 def _show_work(app: App) -> None:
     """Show what happens as plain lines, or leave that to the log where it is to be JSON."""
     if app.settings.log_format == "json":
@@ -79,9 +102,17 @@ def _show_work(app: App) -> None:
     app.say, app.tell = lines.say, lines.tell
 
 
-def _listen(made: Worker) -> list[int]:
-    """Drain on a signal, and without mercy on a second one; return where the signals are noted."""
-    asked: list[int] = []
+def _tick_of(app: App, asked: list[int]) -> Callable[[], None] | None:
+    """Return what keeps the schedule beside the work, for workers on a server; on one machine adw cron does."""
+    if app.settings.database_file is not None:
+        return None
+    from adws.cli import home_schedule  # noqa: PLC0415 - only workers on a server need it
+
+    return home_schedule.tick_of(app, lambda: asked)
+
+
+def _listen(made: Worker, asked: list[int]) -> None:
+    """Drain on a signal, and without mercy on a second one; signals are noted in *asked*."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del frame
@@ -90,8 +121,6 @@ def _listen(made: Worker) -> list[int]:
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
-
-    return asked
 
 
 def _say_end(app: App, end: WorkEnd) -> None:

@@ -45,6 +45,7 @@ class MemoryRunQueue:
         self._ends: dict[int, float] = {}  #: of claims, by Clock.boottime
         self._last_id = 0
         self._changes = 0
+        self.followers: list[Callable[[Run], None]] = []  #: told of every change, such as the sessions of agents
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
@@ -250,6 +251,11 @@ class MemoryRunQueue:
         """Return every run that a worker has, or had when it died."""
         return tuple(run for run in reversed(self._newest_first()) if run.state in LIVE_RUNS)
 
+    def demanding(self) -> tuple[Run, ...]:
+        """Return every waiting run that demands something, the oldest first."""
+        waiting = (run for run in reversed(self._newest_first()) if run.state is RunState.PENDING)
+        return tuple(run for run in waiting if run.demands.to_text())
+
     def remove(self, adw_id: str) -> None:
         """Take the runs of a workflow away; for `MemoryRegistry`, whose workflow was never written."""
         with self._guard:
@@ -300,6 +306,8 @@ class MemoryRunQueue:
     def _put(self, run: Run, **changes: object) -> Run:
         self._changes += 1
         self._runs[run.run_id] = replace(run, **{"updated_at": self._moment(), **changes})  # type: ignore[arg-type]  # mypy does not know which field is which
+        for follow in self.followers:
+            follow(self._runs[run.run_id])
         return self._shown(self._runs[run.run_id])
 
     def _newest_first(self) -> list[Run]:

@@ -242,3 +242,12 @@ class RunTermsContract:
             thread.join()
 
         assert len(claimed) == len(set(claimed)) == 3
+
+    def test_what_demands_something_and_waits_is_listed_the_oldest_first(self, world):
+        first = enqueue(world, demands=GPU)
+        enqueue(world, SECOND)
+        third = enqueue(world, THIRD, demands=HERE, priority=9)
+
+        assert [run.run_id for run in world.runs.demanding()] == [first.run_id, third.run_id]
+        claim(world)
+        assert [run.run_id for run in world.runs.demanding()] == [first.run_id]

@@ -144,6 +144,7 @@ OWN = [
     (errors.WorkflowInvalid("x"), "config"),
     (errors.UnknownWorkflow("x", ["y"]), "config"),
     (errors.RunNotFound(7), "config"),
+    (errors.DemandsUnmet("it demands tag gpu"), "config"),
     (errors.DeliveryNotFound("72d3162e"), "config"),
     (errors.DeliveryConflict("72d3162e"), "conflict"),
     (errors.ExpressionError("there is no rate_limit", expression="rate_limit > 0"), "config"),

@@ -11,16 +11,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from adws.adw_modules.coordination.loss_watch import LossWatch
+from adws.adw_modules.coordination.presence import Presence
 from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, WorkParts
 from adws.adw_modules.errors import AdwError, DatabaseCorrupt, DatabaseError, DatabaseUnavailable, SchemaMismatch
 from adws.adw_modules.interfaces_coordination import Dispatcher, Listener
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Failed
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import DELIVERY, Run, RunState
+from adws.adw_modules.runs import DELIVERY, NO_TERMS, Run, RunState, Terms
 
 logger = logging.getLogger("adw.worker")
 
@@ -28,6 +30,8 @@ logger = logging.getLogger("adw.worker")
 TROUBLE_SECONDS = 1.0
 #: Seconds between two looks for a delivery that was put off, while every place for workflows is taken.
 DELIVERY_SECONDS = 5.0
+#: Seconds between two claims while something is due that is not for us: another's demands, a limit that is reached.
+HELD_SECONDS = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +46,7 @@ class WorkerOptions:
     recover_seconds: float = 60.0  #: between two recoveries; the first is at the start
     patience_seconds: float = 60.0  #: without the database, then it gives up
     ttl_seconds: float = 30.0  #: of a claim
+    terms: Terms = NO_TERMS  #: what it offers, and how many runs of a kind go on at a time
 
 
 @dataclass(kw_only=True, slots=True)
@@ -68,8 +73,11 @@ class Worker:
         options: WorkerOptions | None = None,
         recover: Callable[[], object] = lambda: None,
         on_end: Callable[[WorkEnd], None] = lambda _end: None,
+        presence: Presence | None = None,
     ) -> None:
+        """*presence* tells all others that it is there."""
         self._parts = parts
+        self._presence = presence
         self._dispatcher = dispatcher
         self._me = me
         self._options = options or WorkerOptions()
@@ -91,6 +99,8 @@ class Worker:
         Signal handlers call this: it takes no lock.
         """
         self._is_draining = True
+        if self._presence is not None:
+            self._presence.is_draining = True
         self._parts.keeper.order_all(Order(kind="drain", reason=reason, is_urgent=is_urgent))
 
     def run(self) -> WorkerTotals:
@@ -100,6 +110,7 @@ class Worker:
         Raises DatabaseError when the database is gone for good; what is under way is suspended first.
         """
         with (
+            self._presence or nullcontext(),
             self._dispatcher.listen(self._me, places=self._options.concurrency) as listener,
             ThreadPoolExecutor(self._places, thread_name_prefix="adw-run") as pool,
         ):
@@ -117,6 +128,7 @@ class Worker:
         running: set[Future[WorkEnd]] = set()
         while not self._is_draining:
             running = self._collect(running, listener)
+            self._tell_busy(len(running))
             self._recover_if_due(listener)
             hint = listener.heard() if self._has_place(len(running)) else None
             run = self._next(len(running))
@@ -134,6 +146,10 @@ class Worker:
                 self._rest(running, listener)
 
         return running
+
+    def _tell_busy(self, busy: int) -> None:
+        if self._presence is not None:
+            self._presence.busy = busy
 
     def _work_on(self, run: Run) -> WorkEnd:
         try:
@@ -182,7 +198,12 @@ class Worker:
             return None
         is_full = busy >= self._options.concurrency
         try:
-            run = self._parts.runs.claim(self._me, ttl_seconds=self._options.ttl_seconds, only_deliveries=is_full)
+            run = self._parts.runs.claim(
+                self._me,
+                ttl_seconds=self._options.ttl_seconds,
+                only_deliveries=is_full,
+                terms=self._options.terms,
+            )
         except DatabaseError as exc:
             self._note_trouble(exc)
             return None
@@ -258,7 +279,8 @@ class Worker:
             due, loss = self._parts.runs.seconds_to_next(), self._losses.seconds_to_look()
         except DatabaseError as exc:
             self._note_trouble(exc)
-            due = None
+        if due == 0.0:
+            due = HELD_SECONDS
         until_recovery = self._recovered_at + self._options.recover_seconds - self._parts.clock.monotonic()
         # A claim that is made while we rest ends later than this.
         ends = [until_recovery, self._options.ttl_seconds, *(one for one in (due, loss) if one is not None)]

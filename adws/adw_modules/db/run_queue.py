@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import announcing, rows, run_rows, run_statements
+from adws.adw_modules.db import announcing, rows, run_rows, run_statements, session_statements
 from adws.adw_modules.db.run_claims import LAST_ID, Claimer, RunClaims
-from adws.adw_modules.db.session import Database, Session
+from adws.adw_modules.db.session import Database, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import DatabaseError, RunLost, RunNotFound, UsageError
@@ -167,7 +167,11 @@ class DatabaseRunQueue:
 
         def work(session: Session) -> Run | None:
             row = session.one(sql, params)
-            return None if row is None else self._told(session, run_rows.changed(run, row))
+            return (
+                None
+                if row is None
+                else self._told(session, run_rows.changed(run, row), has_agent=run_rows.has_agent(row))
+            )
 
         return work
 
@@ -176,7 +180,11 @@ class DatabaseRunQueue:
 
         def work(session: Session) -> Run | None:
             row = session.one(sql, params)
-            return None if row is None else self._told(session, run_rows.changed(run, row))
+            return (
+                None
+                if row is None
+                else self._told(session, run_rows.changed(run, row), has_agent=run_rows.has_agent(row))
+            )
 
         return self._database.transact(work)
 
@@ -226,6 +234,10 @@ class DatabaseRunQueue:
         """Return every run that a worker has, or had when it died."""
         return self._all(self._sql.live, {})
 
+    def demanding(self) -> tuple[Run, ...]:
+        """Return every waiting run that demands something, the oldest first."""
+        return self._all(self._sql.demanding, {})
+
     # --- how -----------------------------------------------------------------------------------------------------
 
     def _changing(self, sql: str, run: Run, **more: object) -> Callable[[Session], Run]:
@@ -236,18 +248,25 @@ class DatabaseRunQueue:
             row = session.one(sql, params)
             if row is None:
                 raise RunLost(run.run_id)
-            return self._told(session, run_rows.changed(run, row))
+            return self._changed(session, run, row)
 
         return work
 
     def _change(self, sql: str, params: Mapping[str, object]) -> Run | None:
-        row = self._database.transact(lambda session: session.one(sql, params))
+        def work(session: Session) -> Run | None:
+            row = session.one(sql, params)
+            return None if row is None else self._told(session, run_rows.to_run(row), has_agent=bool(row[-1]))
 
-        return None if row is None else run_rows.to_run(row)
+        return self._database.transact(work)
 
-    def _told(self, session: Session, run: Run) -> Run:
-        """Have workers told of *run* at the commit, if it waits; SQLite shows every commit by itself."""
+    def _changed(self, session: Session, run: Run, row: Row) -> Run:
+        return self._told(session, run_rows.changed(run, row), has_agent=run_rows.has_agent(row))
+
+    def _told(self, session: Session, run: Run, *, has_agent: bool = False) -> Run:
+        """Have workers told of *run* at the commit, if it waits, and its agents follow it, if it has any."""
         announcing.announce(self._database, session, run)
+        if has_agent:
+            session_statements.follow(session, run, self._moment())
 
         return run
 
@@ -296,6 +315,7 @@ class _Texts:
     page: str
     page_of_pending: str
     live: str
+    demanding: str
     shown: str
 
     def page_of(self, state: str) -> str:
@@ -332,6 +352,7 @@ class _Texts:
             page=spell(run_statements.RUNS_PAGE),
             page_of_pending=spell(run_statements.PAGE_OF_PENDING),
             live=spell(run_statements.RUNS_LIVE),
+            demanding=spell(run_statements.RUNS_DEMANDING),
             shown=spell(run_statements.RUNS_SHOWN),
         )
 

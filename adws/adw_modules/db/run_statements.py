@@ -70,8 +70,13 @@ state, not_before, owner, CASE WHEN owner = '' THEN 0 WHEN claim_boot = :boot TH
 reason, updated_at, started_at, finished_at, losses
 """
 
+#: Whether an agent of the run has not ended, looked up by an index that has only such: nearly free where none has.
+_HAS_SESSION = "EXISTS (SELECT 1 FROM sessions WHERE sessions.run_id = runs.run_id AND sessions.ended_at IS NULL)"
+
 _RETURNING = f" RETURNING {SHOWN}"
 _RETURNING_CHANGED = f" RETURNING {CHANGED}"
+#: Of what the sessions of agents have to follow.
+_RETURNING_END = f"{_RETURNING_CHANGED}, {_HAS_SESSION}"
 RUNS_SHOWN = f"SELECT {SHOWN} FROM runs "
 
 #: A worker has it.
@@ -174,12 +179,12 @@ SET state = CASE state WHEN 'stopping' THEN 'stopped' ELSE 'pending' END,
     finished_at = CASE state WHEN 'stopping' THEN :moment END,
     reason = CASE WHEN state = 'stopping' AND reason <> '' THEN reason ELSE :reason END, {_NOBODY}
 """
-RUN_REQUEUE = f"{_GIVE_BACK}, not_before = :not_before, demands = :demands {_IS_OURS} {_RETURNING_CHANGED}"
+RUN_REQUEUE = f"{_GIVE_BACK}, not_before = :not_before, demands = :demands {_IS_OURS} {_RETURNING_END}"
 #: For a claim that was found over: its worker may have renewed it since.
 _IS_OVER = "AND (claim_boot <> :boot OR claim_until <= {now})"
 _TAKE_BACK = f"{_GIVE_BACK}, losses = losses + 1 {_IS_OURS}"
-RUN_TAKE_BACK = f"{_TAKE_BACK} {_RETURNING_CHANGED}"
-RUN_TAKE_BACK_IF_OVER = f"{_TAKE_BACK} {_IS_OVER} {_RETURNING_CHANGED}"
+RUN_TAKE_BACK = f"{_TAKE_BACK} {_RETURNING_END}"
+RUN_TAKE_BACK_IF_OVER = f"{_TAKE_BACK} {_IS_OVER} {_RETURNING_END}"
 
 #: Nobody has one that waits, so its claim is over.
 _BURY = f"""
@@ -189,8 +194,8 @@ SET state = CASE state WHEN 'stopping' THEN 'stopped' ELSE 'dead' END, finished_
     reason = CASE WHEN state = 'stopping' AND reason <> '' THEN reason ELSE :reason END, {_NOBODY}
 WHERE run_id = :run_id AND token = :token AND owner = :owner AND finished_at IS NULL
 """
-RUN_BURY = f"{_BURY} {_RETURNING_CHANGED}"
-RUN_BURY_IF_OVER = f"{_BURY} {_IS_OVER} {_RETURNING_CHANGED}"
+RUN_BURY = f"{_BURY} {_RETURNING_END}"
+RUN_BURY_IF_OVER = f"{_BURY} {_IS_OVER} {_RETURNING_END}"
 
 #: What recovery decided about a run whose worker is gone, or that waits; one that was to stop is stopped all the same.
 _SETTLE = f"""
@@ -202,14 +207,14 @@ SET state = CASE WHEN state = 'stopping' THEN 'stopped' ELSE :state END,
     {_NOBODY}
 WHERE run_id = :run_id AND token = :token AND owner = :owner AND finished_at IS NULL
 """
-RUN_SETTLE = f"{_SETTLE} {_RETURNING_CHANGED}"
-RUN_SETTLE_IF_OVER = f"{_SETTLE} {_IS_OVER} {_RETURNING_CHANGED}"
+RUN_SETTLE = f"{_SETTLE} {_RETURNING_END}"
+RUN_SETTLE_IF_OVER = f"{_SETTLE} {_IS_OVER} {_RETURNING_END}"
 
 RUN_FINISH = f"""
 UPDATE runs
 SET state = :state, finished_at = :moment,
     reason = CASE WHEN :state = 'stopped' AND :reason = '' THEN reason ELSE :reason END, {_NOBODY}
-{_IS_OURS} {_RETURNING_CHANGED}
+{_IS_OURS} {_RETURNING_END}
 """
 
 # --- for everybody ---------------------------------------------------------------------------------------------
@@ -218,11 +223,12 @@ RUN_STOP = f"""
 UPDATE runs
 SET state = CASE state WHEN 'pending' THEN 'stopped' ELSE 'stopping' END,
     finished_at = CASE state WHEN 'pending' THEN :moment END, reason = :reason, updated_at = :moment
-WHERE run_id = :run_id AND state IN ('pending', 'claimed', 'running') {_RETURNING}
+WHERE run_id = :run_id AND state IN ('pending', 'claimed', 'running') {_RETURNING}, {_HAS_SESSION}
 """
 RUN_GET = RUNS_SHOWN + "WHERE run_id = :run_id"
 RUNS_OF_WORKFLOW = RUNS_SHOWN + "WHERE adw_id = :adw_id ORDER BY run_id DESC LIMIT :limit"
 RUNS_LIVE = RUNS_SHOWN + f"WHERE {_IS_LIVE} AND {_IS_INDEXED} ORDER BY run_id"
+RUNS_DEMANDING = f"SELECT {SHOWN} FROM {_DEMANDING} ORDER BY run_id"
 RUNS_PAGE = RUNS_SHOWN + "WHERE run_id < :before ORDER BY run_id DESC LIMIT :limit"
 _PAGE_END = "AND run_id < :before ORDER BY run_id DESC LIMIT :limit"
 #: The ids on a page of one state, by the index that has it. Those that went well are found among all there are.
