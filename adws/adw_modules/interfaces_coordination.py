@@ -107,6 +107,10 @@ class SessionStatus(Enum):
     FAILED = "failed"  #: its attempt failed or was cut off
 
 
+#: Sessions that have not ended.
+LIVE_SESSIONS = frozenset({SessionStatus.RUNNING, SessionStatus.STOPPING})
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentSession:
     """An agent at work on one attempt of a phase."""

@@ -26,6 +26,7 @@ from adws.testing.resources import MemoryPorts, MemoryQuotas
 from adws.testing.run_queue import MemoryRunQueue
 from adws.testing.runners import MemoryCounters, MemoryRunners
 from adws.testing.schedule import MemoryNotifications, MemorySchedule
+from adws.testing.sessions import MemorySessions
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
 from adws.testing.work import MemoryOrders, ScriptedCall, ScriptedRunner
 
@@ -54,6 +55,7 @@ __all__ = [
     "MemoryRunQueue",
     "MemoryRunners",
     "MemorySchedule",
+    "MemorySessions",
     "MemoryStore",
     "ScriptedCall",
     "ScriptedRunner",

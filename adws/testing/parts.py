@@ -21,6 +21,7 @@ from adws.testing.ownership import (
 )
 from adws.testing.resources import MemoryQuotas
 from adws.testing.run_queue import MemoryRunQueue
+from adws.testing.sessions import MemorySessions
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
 
 
@@ -43,6 +44,7 @@ class MemoryParts:
     forge: MemoryForge
     quotas: MemoryQuotas
     checkpoints: MemoryCheckpoints
+    sessions: MemorySessions
 
 
 def memory_parts(
@@ -96,4 +98,5 @@ def memory_parts(
         forge=MemoryForge(repository or "acme/widget", clock=the_clock),
         quotas=MemoryQuotas(),
         checkpoints=MemoryCheckpoints(the_clock, leases),
+        sessions=MemorySessions(the_clock, runs),
     )

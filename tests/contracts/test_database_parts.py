@@ -15,6 +15,7 @@ from tests.contracts.request_contract import RequestContract
 from tests.contracts.run_queue_contract import RunQueueContract
 from tests.contracts.run_terms_contract import RunTermsContract
 from tests.contracts.runner_contract import RunnerContract
+from tests.contracts.session_contract import SessionContract
 from tests.contracts.worlds import World, database_world, memory_world
 
 PLACES = ("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
@@ -77,4 +78,8 @@ class TestRunTerms(RunTermsContract):
 
 
 class TestRunners(RunnerContract):
+    pass
+
+
+class TestSessions(SessionContract):
     pass

@@ -22,6 +22,7 @@ from adws.adw_modules.db.requests import DatabaseRequests
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.runners import DatabaseRunners
 from adws.adw_modules.db.session import Database
+from adws.adw_modules.db.sessions import DatabaseSessions
 from adws.adw_modules.db.state_store import DatabaseStateStore
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.owner_record import OwnerRecord
@@ -37,6 +38,7 @@ from adws.testing import (
     MemoryRequests,
     MemoryRunners,
     MemoryRunQueue,
+    MemorySessions,
     MemoryStore,
 )
 
@@ -85,6 +87,7 @@ class World:
     runs: Any
     runners: Any
     counters: Any
+    sessions: Any
     add_row: Callable[[str], None]  #: make the row of a workflow that nobody owns
     let_pass: Callable[[float], None]  #: let seconds pass for leases
 
@@ -107,6 +110,7 @@ def memory_world(clock: FakeClock, *, repository: str = "") -> World:
         runs=runs,
         runners=MemoryRunners(clock),
         counters=MemoryCounters(),
+        sessions=MemorySessions(clock, runs),
         add_row=leases.add,
         let_pass=clock.advance,
     )
@@ -141,6 +145,7 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
         runs=DatabaseRunQueue(database, clock=clock),
         runners=DatabaseRunners(database, clock=clock),
         counters=DatabaseCounters(database),
+        sessions=DatabaseSessions(database, clock=clock),
         add_row=add_row,
         let_pass=let_pass,
     )

@@ -17,6 +17,10 @@ from adws.adw_modules.runs import NO_DEMANDS, NewRun, Run, RunState, check_new_r
 NO_LABELS: frozenset[str] = frozenset()
 
 
+#: Columns of `run_statements.CHANGED`.
+_CHANGED = 9
+
+
 def to_run(row: Row) -> Run:
     """Return the run in a row of `run_statements.SHOWN`."""
     payload = row[11]
@@ -49,7 +53,7 @@ def to_run(row: Row) -> Run:
 
 def changed(run: Run, row: Row) -> Run:
     """Return *run* as it stands in a row of `run_statements.CHANGED`."""
-    state, not_before, owner, seconds_left, reason, updated_at, started_at, finished_at, losses = row
+    state, not_before, owner, seconds_left, reason, updated_at, started_at, finished_at, losses = row[:_CHANGED]
 
     return replace(
         run,
@@ -63,6 +67,11 @@ def changed(run: Run, row: Row) -> Run:
         finished_at=finished_at,
         losses=losses,
     )
+
+
+def has_agent(row: Row) -> bool:
+    """Say whether an agent of the run has not ended; only the ends of runs ask."""
+    return len(row) > _CHANGED and bool(row[_CHANGED])
 
 
 def new_run_params(run: NewRun, moment: str) -> dict[str, object]:

@@ -1,0 +1,61 @@
+"""
+Every query about the sessions of agents, by name; and how sessions follow their run.
+
+Whatever ends, takes back or stops a run calls `follow` in the same transaction, and only when the run has an agent that
+has not ended.
+"""
+
+from __future__ import annotations
+
+from adws.adw_modules.db.session import Session
+from adws.adw_modules.interfaces_coordination import SessionStatus
+from adws.adw_modules.runs import Run, RunState
+
+COLUMNS = """
+session_id, adw_id, run_id, phase, attempt_number, agent, host, status, executor_session_id, reason, started_at,
+ended_at
+"""
+
+#: Without a run of its own it belongs to the one that the workflow has now.
+SESSION_OPEN = """
+INSERT INTO sessions (session_id, adw_id, run_id, phase, attempt_number, agent, host, status, executor_session_id,
+    reason, started_at, ended_at)
+VALUES (:session_id, :adw_id,
+    coalesce(CAST(:run_id AS BIGINT),
+        (SELECT run_id FROM runs WHERE runs.adw_id = :adw_id AND slot = '' AND finished_at IS NULL)),
+    :phase, :attempt_number, :agent, :host, :status, :executor_session_id, :reason, :started_at, NULL)
+ON CONFLICT (session_id) DO UPDATE SET executor_session_id = excluded.executor_session_id
+"""
+SESSION_CLOSE = """
+UPDATE sessions SET status = :status, reason = :reason, ended_at = :moment
+WHERE session_id = :session_id AND ended_at IS NULL
+"""
+SESSIONS_FOLLOW = """
+UPDATE sessions SET status = :status, reason = :reason, ended_at = :ended_at
+WHERE run_id = :run_id AND ended_at IS NULL
+"""
+SESSIONS_OF_WORKFLOW = f"SELECT {COLUMNS} FROM sessions WHERE adw_id = :adw_id ORDER BY started_at, session_id"  # noqa: S608 - a text of this module
+SESSIONS_LIVE = f"SELECT {COLUMNS} FROM sessions WHERE ended_at IS NULL ORDER BY started_at, session_id"  # noqa: S608 - a text of this module
+
+#: What a session is when its run is something; every other end is a failure.
+_FOLLOWS = {
+    RunState.STOPPING: SessionStatus.STOPPING,
+    RunState.STOPPED: SessionStatus.STOPPED,
+    RunState.COMPLETED: SessionStatus.FINISHED,
+}
+_WORKED_ON = frozenset({RunState.CLAIMED, RunState.RUNNING})
+
+
+def status_with(state: RunState) -> SessionStatus | None:
+    """Return what the open sessions of a run become that is in *state*; None: they stay as they are."""
+    return None if state in _WORKED_ON else _FOLLOWS.get(state, SessionStatus.FAILED)
+
+
+def follow(session: Session, run: Run, moment: str) -> None:
+    """Have the open sessions of *run* follow it, inside the transaction *session*."""
+    status = status_with(run.state)
+    if status is None:
+        return
+    ended_at = None if status is SessionStatus.STOPPING else moment
+    params = {"run_id": run.run_id, "status": status.value, "reason": run.reason, "ended_at": ended_at}
+    session.run(SESSIONS_FOLLOW, params)
