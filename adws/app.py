@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
+    from adws.adw_modules.coordination.recovery import Recovery
     from adws.adw_modules.db.cost_book import DatabaseCostBook
     from adws.adw_modules.db.reconstruction import DatabaseReconstruction
     from adws.adw_modules.db.session import Database
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
-    from adws.adw_modules.interfaces_coordination import Counters, Dispatcher, Runners
+    from adws.adw_modules.interfaces_coordination import AgentSessions, Counters, Dispatcher, Runners
     from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
@@ -299,6 +300,18 @@ class App:
         return DatabaseRunners(self.database, clock=self.clock)
 
     @cached_property
+    def sessions(self) -> AgentSessions:
+        """Whose agents are at work."""
+        from adws.adw_modules.db.sessions import DatabaseSessions
+
+        return DatabaseSessions(self.database, clock=self.clock)
+
+    @property
+    def recovery(self) -> Recovery:
+        """What finds work whose worker is gone, for library calls."""
+        return self.work.recovery
+
+    @cached_property
     def counters(self) -> Counters:
         """What was counted."""
         from adws.adw_modules.db.counters import DatabaseCounters
@@ -373,6 +386,7 @@ class App:
             definitions=self.settings.section("workflows"),
             phases=self.settings.section("phases"),
             max_attempts=self.settings.max_attempts,
+            connections={name: one.type for name, one in self.settings.connections.items()},
         )
 
     @cached_property

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from adws import config_home, config_runs, config_values
+from adws import config_connections, config_home, config_runs, config_values
 from adws.adw_modules.errors import ConfigError, PlatformUnsupported
 from adws.adw_modules.spelling import meant
 from adws.config_file import ConfigSection, SettingsFile
@@ -30,6 +30,7 @@ from adws.config_table import (
 )
 
 if TYPE_CHECKING:
+    from adws.adw_modules.connections import Connection
     from adws.adw_modules.run_limits import RunLimits
 
 __all__ = [
@@ -237,6 +238,11 @@ class Settings:
         return Path(path) if path != self.database_url else None
 
     @property
+    def connections(self) -> Mapping[str, Connection]:
+        """Where sinks of steps save to, by name."""
+        return config_connections.read_connections(self.file)
+
+    @property
     def run_limits(self) -> RunLimits:
         """How many runs may go on at a time."""
         return config_runs.read_limits(self.file)
@@ -303,7 +309,7 @@ def load(
         file = SettingsFile.read(home.path / "adw.toml")
     except ConfigError as exc:
         raise ConfigError(*problems, *exc.problems) from exc
-    problems += [*_problems_of(file), *config_runs.wrong_limits(file)]
+    problems += [*_problems_of(file), *config_runs.wrong_limits(file), *config_connections.wrong_connections(file)]
 
     return _build({**dict(_from_file(file)), **given}, home, file, problems, _ignored(env))
 

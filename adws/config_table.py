@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adws import config_values
+from adws.config_connections import CONNECTION_SECTION
 from adws.config_cron import CRON_SETTINGS
 from adws.config_runs import LIMIT_SECTIONS, RUN_SETTINGS
 from adws.config_setting import Section, Setting
@@ -470,5 +471,6 @@ SECTIONS: tuple[Section, ...] = (
     Section("workflows", "Workflows of your own, each a table `[workflows.NAME]`."),
     Section("phases", "What the phases of built-in workflows run, each a table `[phases.NAME]`."),
     *LIMIT_SECTIONS,
+    CONNECTION_SECTION,
     Section("prices", "Prices of models, each a table `[prices.MODEL]`: US dollars for a million tokens."),
 )

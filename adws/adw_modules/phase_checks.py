@@ -16,6 +16,7 @@ from adws.adw_modules import agent_options
 from adws.adw_modules.error_classes import RETRYABLE
 from adws.adw_modules.retry_policy import MAX_SECONDS, BackoffStrategy
 from adws.adw_modules.spelling import hint
+from adws.adw_modules.steps import EXTERNAL, STEPS, StepSpec
 from adws.adw_modules.workflow import (
     CLEAN,
     COMMAND,
@@ -42,11 +43,20 @@ RETRY_STRATEGIES = tuple(strategy.value for strategy in BackoffStrategy)
 #: Lists and tables inside each other in `options`.
 MAX_DEPTH = 20
 
-_CALL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: A function, as `call` names it.
+CALL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+#: The name of an environment variable.
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: What a phase can run -> whose business that is.
 _RUNNER_KEYS: Mapping[str, str] = MappingProxyType(
-    {"command": "the runner command", "shell": "the runner command", "call": "the runner python", "prompt": "agents"}
+    {
+        "command": "the runner command",
+        "shell": "the runner command",
+        "call": "the runner python",
+        "prompt": "agents",
+        "steps": "the runner steps",
+        "deadline_seconds": "the runner external",
+    }
 )
 #: What a gate can hold -> the kind of gate it belongs to.
 _GATE_KEYS: Mapping[str, str] = MappingProxyType({"command": "command", "shell": "command", "artifact": "artifact"})
@@ -68,7 +78,7 @@ def check_phase(phase: PhaseSpec, *, runners: Collection[str], has_file: Callabl
 def shape_problems(phase: PhaseSpec) -> list[Problem]:
     """Return a problem for each field of another type than it is declared with, as a definition in Python may have."""
     return [
-        _problem((name,), f"{name} must be {rule}, not {_shown(getattr(phase, name))}")
+        _problem((name,), f"{name} must be {rule}, not {shown(getattr(phase, name))}")
         for rule, (names, is_right) in _TYPES.items()
         for name in names
         if not is_right(getattr(phase, name))
@@ -79,7 +89,8 @@ def _problem(path: KeyPath, message: str) -> Problem:
     return Problem(path=path, message=message)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Return *value* as a sentence shows it."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -99,7 +110,8 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_seconds(value: object) -> bool:
+def is_seconds(value: object) -> bool:
+    """Whether *value* is a number of seconds that a clock can be set to."""
     # Compared, not converted: a whole number may be larger than any float. NaN is not less than anything.
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_SECONDS
 
@@ -117,6 +129,10 @@ _TYPES: Mapping[str, tuple[tuple[str, ...], Callable[[object], bool]]] = Mapping
             ("gates",),
             lambda value: isinstance(value, tuple) and all(isinstance(gate, Gate) for gate in value),
         ),
+        "a tuple of StepSpecs": (
+            ("steps",),
+            lambda value: isinstance(value, tuple) and all(isinstance(step, StepSpec) for step in value),
+        ),
         "a mapping": (("options",), lambda value: isinstance(value, Mapping)),
     }
 )
@@ -127,7 +143,7 @@ _TYPES: Mapping[str, tuple[tuple[str, ...], Callable[[object], bool]]] = Mapping
 
 def _name_problems(phase: PhaseSpec) -> Iterator[Problem]:
     if not NAME.fullmatch(phase.name):
-        yield _problem(("name",), f"{_shown(phase.name)} cannot be the name of a phase: {NAME_RULE}")
+        yield _problem(("name",), f"{shown(phase.name)} cannot be the name of a phase: {NAME_RULE}")
 
 
 def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Callable[[str], bool]) -> Iterator[Problem]:
@@ -140,14 +156,18 @@ def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Calla
         yield from _command_problems(phase.command, phase.shell, "the runner command needs")
     elif phase.runner == PYTHON:
         yield from _call_problems(phase.call)
-    elif phase.runner not in (SHIP, CLEAN):
+    elif phase.runner == STEPS:
+        if not phase.steps:
+            yield _problem((), "the runner steps needs steps: write at least one [[...phases.steps]]")
+    elif phase.runner not in (SHIP, CLEAN, EXTERNAL):
         yield from _prompt_problems(phase, has_file)
         yield from (_problem(("options",), words) for words in agent_options.problems_of(phase))
 
 
 def _foreign_keys(phase: PhaseSpec) -> Iterator[Problem]:
     """Yield a problem for each thing to run that this runner would not look at."""
-    own = {COMMAND: "the runner command", PYTHON: "the runner python", SHIP: "", CLEAN: ""}
+    named = {one: f"the runner {one}" for one in (COMMAND, PYTHON, STEPS, EXTERNAL)}
+    own = {**named, SHIP: "", CLEAN: ""}
     mine = own.get(phase.runner, "agents")
     for key, whose in _RUNNER_KEYS.items():
         if whose != mine and getattr(phase, key):
@@ -171,8 +191,8 @@ def _command_problems(command: Sequence[str], shell: str, who_needs: str) -> Ite
 def _call_problems(call: str) -> Iterator[Problem]:
     if not call:
         yield _problem((), "the runner python needs call, such as package.module:function")
-    elif not _CALL.fullmatch(call):
-        yield _problem(("call",), f"call is {_shown(call)} and must be of the form package.module:function")
+    elif not CALL.fullmatch(call):
+        yield _problem(("call",), f"call is {shown(call)} and must be of the form package.module:function")
 
 
 def _prompt_problems(phase: PhaseSpec, has_file: Callable[[str], bool]) -> Iterator[Problem]:
@@ -190,12 +210,18 @@ def _number_problems(phase: PhaseSpec) -> Iterator[Problem]:
         yield _problem(("tier",), f"tier is {phase.tier} and must be from 0 to {MAX_TIER}")
     if not 1 <= phase.max_attempts <= MAX_ATTEMPTS:
         yield _problem(("max_attempts",), f"max_attempts is {phase.max_attempts} and must be from 1 to {MAX_ATTEMPTS}")
+    if phase.deadline_seconds is not None and not (is_seconds(phase.deadline_seconds) and phase.deadline_seconds > 0):
+        said = shown(phase.deadline_seconds)
+        yield _problem(
+            ("deadline_seconds",),
+            f"deadline_seconds is {said} and must be more than 0 seconds, at most {MAX_SECONDS:g}",
+        )
     for name in Timeouts.__slots__:
         value = getattr(phase.timeouts, name)
-        if value is not None and not (_is_seconds(value) and value > 0):
+        if value is not None and not (is_seconds(value) and value > 0):
             yield _problem(
                 ("timeouts", name),
-                f"the timeout {name} is {_shown(value)} and must be more than 0 seconds, at most {MAX_SECONDS:g}",
+                f"the timeout {name} is {shown(value)} and must be more than 0 seconds, at most {MAX_SECONDS:g}",
             )
 
 
@@ -205,11 +231,11 @@ def _retry_problems(retry: RetrySpec) -> Iterator[Problem]:
     wrong = [
         name
         for name in ("base_seconds", "max_seconds")
-        if (value := getattr(retry, name)) is not None and not (_is_seconds(value) and value >= 0)
+        if (value := getattr(retry, name)) is not None and not (is_seconds(value) and value >= 0)
     ]
     for name in wrong:
         yield _problem(
-            ("retry", name), f"{name} is {_shown(getattr(retry, name))} and must be from 0 to {MAX_SECONDS:g} seconds"
+            ("retry", name), f"{name} is {shown(getattr(retry, name))} and must be from 0 to {MAX_SECONDS:g} seconds"
         )
     if not wrong and retry.base_seconds is not None and retry.max_seconds is not None:
         yield from _retry_bounds(retry.base_seconds, retry.max_seconds)
@@ -225,7 +251,7 @@ def _category_problems(categories: object) -> Iterator[Problem]:
     if categories is None:
         return
     if not isinstance(categories, tuple):
-        yield _problem(("retry", "categories"), f"categories must be a tuple of texts, not {_shown(categories)}")
+        yield _problem(("retry", "categories"), f"categories must be a tuple of texts, not {shown(categories)}")
         return
     known = sorted(category.value for category in RETRYABLE)
     for index, name in enumerate(categories):
@@ -242,14 +268,14 @@ def _unknown(path: KeyPath, what: str, found: object, known: Sequence[str]) -> P
 
 def _list_problems(phase: PhaseSpec) -> Iterator[Problem]:
     for index, pattern in enumerate(phase.allowed_paths):
-        if why := _why_outside(pattern):
-            yield _problem(("allowed_paths", index), f"the allowed path {_shown(pattern)} {why}")
+        if why := why_outside(pattern):
+            yield _problem(("allowed_paths", index), f"the allowed path {shown(pattern)} {why}")
     for index, name in enumerate(phase.env):
-        if not _VARIABLE.fullmatch(name):
-            yield _problem(("env", index), f"{_shown(name)} cannot be the name of an environment variable")
+        if not VARIABLE.fullmatch(name):
+            yield _problem(("env", index), f"{shown(name)} cannot be the name of an environment variable")
 
 
-def _why_outside(path: str) -> str:
+def why_outside(path: str) -> str:
     """Return why *path* cannot be one below the working directory, "" when it is."""
     if not path.strip() or "\0" in path:
         return "is no path"
@@ -279,12 +305,12 @@ def _problems_of_gate(gate: Gate) -> Iterator[Problem]:
             yield _problem((key,), f"a gate is one thing: this one is of the kind {gate.kind}, and has {key} too")
     if gate.kind == "command":
         yield from _command_problems(gate.command, gate.shell, "a gate of the kind command needs")
-    if gate.kind == "artifact" and (why := _why_outside(gate.artifact)):
-        yield _problem(("artifact",), f"the artifact {_shown(gate.artifact)} {why}")
-    if not (_is_seconds(gate.timeout_seconds) and gate.timeout_seconds > 0):
-        shown = _shown(gate.timeout_seconds)
+    if gate.kind == "artifact" and (why := why_outside(gate.artifact)):
+        yield _problem(("artifact",), f"the artifact {shown(gate.artifact)} {why}")
+    if not (is_seconds(gate.timeout_seconds) and gate.timeout_seconds > 0):
+        said = shown(gate.timeout_seconds)
         yield _problem(
-            ("timeout_seconds",), f"timeout_seconds is {shown} and must be more than 0 seconds, at most {MAX_SECONDS:g}"
+            ("timeout_seconds",), f"timeout_seconds is {said} and must be more than 0 seconds, at most {MAX_SECONDS:g}"
         )
 
 
@@ -295,12 +321,13 @@ def _option_problems(options: Mapping[str, object]) -> Iterator[Problem]:
     """Yield a problem for each value that a document could not keep: JSON has no dates and no infinities."""
     for key, value in options.items():
         if not _is_text(key):
-            yield _problem(("options",), f"{_shown(key)} in options is no text, and keys must be texts")
-        elif not _is_json(value, MAX_DEPTH):
+            yield _problem(("options",), f"{shown(key)} in options is no text, and keys must be texts")
+        elif not is_json(value, MAX_DEPTH):
             yield _problem(("options", key), f"the option {key} cannot be kept as JSON: write it as a text or a number")
 
 
-def _is_json(value: object, depth: int) -> bool:
+def is_json(value: object, depth: int) -> bool:
+    """Whether *value* can be kept as JSON, with lists and tables at most *depth* deep."""
     if isinstance(value, float):
         return math.isfinite(value)
     if value is None or isinstance(value, str | int):
@@ -308,8 +335,8 @@ def _is_json(value: object, depth: int) -> bool:
     if depth == 0:
         return False
     if isinstance(value, list):
-        return all(_is_json(item, depth - 1) for item in value)
+        return all(is_json(item, depth - 1) for item in value)
 
     return isinstance(value, dict) and all(
-        isinstance(key, str) and _is_json(item, depth - 1) for key, item in value.items()
+        isinstance(key, str) and is_json(item, depth - 1) for key, item in value.items()
     )

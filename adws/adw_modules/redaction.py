@@ -42,17 +42,20 @@ _TRIVIAL = EMPTY_VALUES.union(_WELL_KNOWN_WORDS.split())
 #: What documents are made of: a password that somebody set to one of these words, or a part of one, must not make all
 #: documents unreadable. Without those that are a part of another.
 _WORDS_OF_DOCUMENTS = (
-    "abandoned adopted adw_id after_result all_adws allowed_paths artifact attempts_used author backend_port "
-    "base_seconds blocked_by branch_name building by_phase by_provider categories cleaning command completed "
-    "continues created_at current_state deadline_at deliveries description doctor_calls documenting duration ended_at "
-    "failed_phase followups from_state frontend_port furthest_failed history_dropped intended interrupted "
-    "is_estimated is_required issue_class issue_number labels last_attempt_timestamp last_failure_reason linting "
-    "max_attempts max_cost_usd max_minutes max_retries max_reworks max_seconds max_total_attempts message metadata "
-    "model_set on_rework opencode options outbox outcome pause_reason paused pending phases plan_file planning "
-    "pr_merged pr_number process prompt python queued report repository resources resume_state retries_granted "
-    "retry_at retry_count retry_marks retry_wait reviewing revision rollback rolled_back runner running shipping "
-    "skipped started_at state_history state_version status strategy suspended terminal_reason testing timeout_seconds "
-    "timeouts to_state token_counts total_usd updated_at wait_reason waiting warned_at warnings workflow "
+    "abandoned adopted adw_id after_result all_adws allowed_paths append artifact attempts_used author backend_port "
+    "base_seconds blocked_by branch_name building by_phase by_provider categories chunk_size cleaning collect "
+    "collection command completed concurrency connection continue continues created_at current_state deadline_at "
+    "deadline_seconds deliveries demands description doctor_calls documenting duration element ended_at exponential "
+    "external fail_fast failed_phase followups from_state frontend_port furthest_failed headers headers_env "
+    "history_dropped inputs intended interrupted is_estimated is_required issue_class issue_number labels "
+    "last_attempt_timestamp last_failure_reason linear linting max_attempts max_cost_usd max_minutes max_retries "
+    "max_reworks max_same_failures max_seconds max_total_attempts merge_path message metadata method model_set "
+    "next_call on_error on_failure on_rework on_success opencode options order_by outbox outcome output params "
+    "pause_reason paused pending phases plan_file planning postgres pr_merged pr_number process prompt prompt_file "
+    "python queued replace report repository resources resume_state retries_granted retry_at retry_count retry_marks "
+    "retry_wait reviewing revision rollback rolled_back runner running sequential shipping skipped sqlite started_at "
+    "state_history state_version status strategy suspended terminal_reason testing threshold timeout_seconds timeouts "
+    "to_state token_counts total_usd updated_at upsert wait_reason waiting warned_at warnings workflow workload "
     "worktree_path"
 )
 _SHORTEST_FROM_ENVIRONMENT = 6

@@ -12,9 +12,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from adws.adw_modules.errors import BadWorkflowGraph, UsageError
-from adws.adw_modules.phase_checks import NAME, NAME_RULE, check_phase, shape_problems
+from adws.adw_modules.phase_checks import MAX_DEPTH, NAME, NAME_RULE, check_phase, is_json, shape_problems
 from adws.adw_modules.spelling import hint
 from adws.adw_modules.state_table import PIPELINE, REWORKABLE_STATES, WorkflowState, derive_table, state_named
+from adws.adw_modules.step_checks import check_steps
+from adws.adw_modules.step_templates import Surroundings
 from adws.adw_modules.workflow import PhaseSpec, Problem, WorkflowSpec
 
 __all__ = ["Problem", "check_workflow"]
@@ -22,8 +24,18 @@ __all__ = ["Problem", "check_workflow"]
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
-def check_workflow(spec: WorkflowSpec, *, runners: Collection[str], has_file: Callable[[str], bool]) -> list[Problem]:
-    """Return all that is wrong with *spec*; a definition without a problem can be started."""
+def check_workflow(
+    spec: WorkflowSpec,
+    *,
+    runners: Collection[str],
+    has_file: Callable[[str], bool],
+    connections: Mapping[str, str] | None = None,
+) -> list[Problem]:
+    """
+    Return all that is wrong with *spec*; a definition without a problem can be started.
+
+    *connections* has the type of each named connection; None: which there are is not known here.
+    """
     problems = list(_own_problems(spec))
     for index, phase in enumerate(spec.phases):
         for found in check_phase(phase, runners=runners, has_file=has_file):
@@ -31,12 +43,30 @@ def check_workflow(spec: WorkflowSpec, *, runners: Collection[str], has_file: Ca
             problems.append(named.below("phases", index))
     if any(shape_problems(phase) for phase in spec.phases):
         return problems  # a need that is a number, a name that is none: how they hang together cannot be asked
+    problems += _steps(spec, has_file, connections)
 
     return problems + [
         problem.below("phases")
         for check in (_names, _states, _tiers, _needs, _reworks)
         for problem in check(spec.phases)
     ]
+
+
+def _steps(
+    spec: WorkflowSpec, has_file: Callable[[str], bool], connections: Mapping[str, str] | None
+) -> Iterator[Problem]:
+    """Yield what is wrong with the steps of phases: they know the workload, and what phases before them have done."""
+    for index, phase in enumerate(spec.phases):
+        earlier = spec.phases[:index]
+        around = Surroundings(
+            workload=frozenset(spec.workload),
+            phases=frozenset(one.name for one in earlier),
+            vars=frozenset(name for one in earlier for step in one.steps for name in step.vars),
+            connections=connections,
+        )
+        for found in check_steps(phase.steps, has_file=has_file, around=around):
+            named = Problem(path=found.path, message=f"phase {phase.name!r}: {found.message}")
+            yield named.below("phases", index)
 
 
 def _at(index: int, key: str, message: str) -> Problem:
@@ -54,6 +84,8 @@ def _own_problems(spec: WorkflowSpec) -> Iterator[Problem]:
             path=("version",),
             message=f"{spec.version!r} cannot be a version: use letters, digits, '.', '_', '+' and '-' (at most 64)",
         )
+    if not is_json(spec.workload, MAX_DEPTH):
+        yield Problem(path=("workload",), message="workload cannot be kept as JSON: write texts and numbers")
     if not spec.phases:
         yield Problem(path=("phases",), message=_graph_problem([]))
 

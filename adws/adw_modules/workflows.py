@@ -16,6 +16,8 @@ from adws.adw_modules.errors import UnknownWorkflow, WorkflowInvalid
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.phase_checks import check_phase
 from adws.adw_modules.spelling import hint, nearest
+from adws.adw_modules.step_checks import check_steps
+from adws.adw_modules.step_templates import Surroundings
 from adws.adw_modules.workflow import (
     AGENT,
     DEFAULT_MAX_ATTEMPTS,
@@ -52,15 +54,17 @@ class Workflows:
         phases: RawTable = _NO_TABLE,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         why_idle: Callable[[PhaseSpec], str] = lambda _phase: "",
+        connections: Mapping[str, str] | None = None,
     ) -> None:
         """
         Take in the tables `[workflows]` and `[phases]` of the file; raise WorkflowInvalid with all that is wrong.
 
         *max_attempts* is for phases that do not say how many they have. *has_file* says whether a prompt is there.
         *why_idle* says why a phase cannot be run on this machine, "" when it can: such a phase is no mistake in the
-        file, and is told about when its workflow is started.
+        file, and is told about when its workflow is started. *connections* has the type of each named connection.
         """
         self._why_idle = why_idle
+        self._connections = connections
         self._runners = tuple(runners)
         self._found_sound: WorkflowSpec | None = None  #: the last definition that was ready to be started
         self._has_file = has_file
@@ -144,9 +148,12 @@ class Workflows:
     # --- what is wrong -----------------------------------------------------------------------------------------
 
     def _refuse(self, spec: WorkflowSpec) -> None:
-        problems = check_workflow(spec, runners=self._runners, has_file=self._has_file)
+        problems = self._check(spec)
         if problems:
             raise WorkflowInvalid(*(f"workflow {spec.name}: {problem.message}" for problem in problems))
+
+    def _check(self, spec: WorkflowSpec) -> list[Problem]:
+        return check_workflow(spec, runners=self._runners, has_file=self._has_file, connections=self._connections)
 
     def _why_taken(self, name: str) -> str:
         if name in self._own:
@@ -168,7 +175,9 @@ class Workflows:
         runners = (*self._runners, AGENT) if is_left else self._runners
         has_file = (lambda _name: True) if is_left else self._has_file
 
-        return tuple(check_phase(phase, runners=runners, has_file=has_file))
+        steps = check_steps(phase.steps, has_file=has_file, around=Surroundings(connections=self._connections))
+
+        return (*check_phase(phase, runners=runners, has_file=has_file), *steps)
 
     def _take_in(self, table: RawTable) -> Iterator[str]:
         """Add the sound definitions of *table*, and yield what is wrong with the others."""
@@ -185,7 +194,7 @@ class Workflows:
         unread = {problem.path[:2] for problem in definition.problems}
         if unread & {(), ("phases",)}:
             return
-        for problem in check_workflow(definition.spec, runners=self._runners, has_file=self._has_file):
+        for problem in self._check(definition.spec):
             if problem.path[:2] not in unread:
                 yield problem
 

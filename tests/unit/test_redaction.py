@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adws.adw_modules import document, redaction, redaction_patterns
+from adws.adw_modules import document, redaction, redaction_patterns, steps
 from adws.adw_modules.redaction import MASK, Redactor, StreamRedactor
 from adws.adw_modules.redaction_keys import is_secret_name
 from adws.adw_modules.redaction_values import parts_of
 from adws.adw_modules.state_machine import WorkflowState
+from adws.adw_modules.steps import LoopSpec, NextRule, RetryRule, SinkSpec, StepSpec
 from adws.adw_modules.workflow import RUNNERS, Gate, PhaseSpec, RetrySpec, Timeouts
 
 SECRET = "Zk3!vQ9x/Lm2+Tt7pR5w=Yb8"
@@ -620,7 +621,16 @@ def test_a_password_that_is_a_word_of_documents_does_not_make_them_unreadable():
     """
     words = {name for part in _parts_of_documents() for name in part.model_fields}
     words |= {field.alias for part in _parts_of_documents() for field in part.model_fields.values() if field.alias}
-    words |= {item.name for noun in (PhaseSpec, Gate, Timeouts, RetrySpec) for item in dataclasses.fields(noun)}
+    nouns = (PhaseSpec, Gate, Timeouts, RetrySpec, StepSpec, LoopSpec, RetryRule, SinkSpec, NextRule)
+    words |= {item.name for noun in nouns for item in dataclasses.fields(noun)}
+    words |= {
+        *steps.FAILURE_POLICIES,
+        *steps.LOOP_MODES,
+        *steps.SINK_TOOLS,
+        *steps.SINK_MODES,
+        *steps.COLLECT_STRATEGIES,
+    }
+    words |= {key for keys in steps.INPUTS_OF_TOOL.values() for key in keys} | {steps.ON_ERROR, steps.ON_SUCCESS}
     words |= {state.value for state in WorkflowState} | set(RUNNERS)
     words |= {"queued", "running", "retry_wait", "waiting", "complete", "failed", "skipped", "interrupted", "suspended"}
     env = {f"SECRET_{number}": word for number, word in enumerate(sorted(words))}
