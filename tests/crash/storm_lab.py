@@ -132,7 +132,7 @@ class Slot:
 
     process: subprocess.Popen[bytes]
     kill_at: float | None = None  #: Clock.monotonic; None: not before it is at work
-    give_up_at: float = 0.0  #: then it is killed although it has nothing to do
+    give_up_at: float | None = None  #: then it is killed although it has nothing to do; None: it is not ready yet
 
 
 class Supervisor:
@@ -151,7 +151,7 @@ class Supervisor:
         started = time.monotonic()
         kill_at = started + self._rng.uniform(0.0, 1.0) if self._rng.random() < 0.3 else None
 
-        return Slot(process=self._home.worker(), kill_at=kill_at, give_up_at=started + 10.0)
+        return Slot(process=self._home.worker(), kill_at=kill_at)
 
     def storm(self, kills: int, *, feed: Callable[[int], None]) -> None:
         """Kill *kills* times, at random instants; *feed* is told before each how many there were."""
@@ -166,11 +166,15 @@ class Supervisor:
             self._wait(LOOK)
 
     def _is_due(self, slot: Slot) -> bool:
-        now = time.monotonic()
-        if slot.kill_at is None and (is_at_work(slot.process.pid) or now > slot.give_up_at):
-            slot.kill_at = now + self._rng.uniform(0.0, 1.5)
+        now, pid = time.monotonic(), slot.process.pid
+        if slot.kill_at is not None:
+            return now >= slot.kill_at
+        if slot.give_up_at is None and catches_sigterm(pid):
+            slot.give_up_at = now + 2.0
+        if is_at_work(pid) or (slot.give_up_at is not None and now > slot.give_up_at):
+            slot.kill_at = now + self._rng.uniform(0.0, 0.25)  # in its first phase, or right after it
 
-        return slot.kill_at is not None and now >= slot.kill_at
+        return False
 
     def _kill(self, slot: Slot) -> Slot:
         self.kills_at_work += is_at_work(slot.process.pid)
