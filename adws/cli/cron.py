@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws import app_cron
 from adws.adw_modules import timestamps
 from adws.adw_triggers import schedule
 from adws.adw_triggers.schedule import Entry
-from adws.adw_triggers.trigger_cron import Cron, Ran, check_entries
-from adws.cli import log, main, output
-from adws.config import BY_NAME
+from adws.adw_triggers.trigger_cron import Cron, Ran
+from adws.cli import home_schedule, log, main, output
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,23 +36,12 @@ def cron(*, once: bool, only_list: bool, as_json: bool) -> int:
     Several may run at a time, also on several machines: each tick is done by one of them. Times are UTC.
     """
     with main.open_home(role="cron") as app:
-        entries = [
-            Entry(name=name, expression=getattr(app.settings, f"cron_{name}"), what=_what(name))
-            for name in app_cron.ENTRIES
-        ]
-        check_entries(entries, lambda name: app.settings.origin(f"cron_{name}"))
+        entries = home_schedule.checked_entries(app)
         log.install_for_people(app.settings)
         if only_list:
             _list(app, entries, as_json=as_json)
             return 0
-        made = Cron(
-            entries,
-            app.cron.jobs,
-            book=app.cron.book,
-            clock=app.clock,
-            me=app.processes.me("cron"),
-            processes=app.processes,
-        )
+        made = home_schedule.cron_of(app, entries)
         return _once(made, as_json=as_json) if once else _forever(made)
 
 
@@ -121,7 +108,3 @@ def _times(entry: JsonObject, now: datetime) -> list[str]:
     ages = [output.age((now - moment).total_seconds()) if moment else "-" for moment in moments]
 
     return [*ages, *(str(entry[key] or "-") for key in ("status", "outcome"))]
-
-
-def _what(name: str) -> str:
-    return BY_NAME[f"cron_{name}"].help
