@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import adws
 from adws import config
 from adws.adw_modules.checkpoint import CheckpointManager
+from adws.adw_modules.coordination.agent_desk import AgentDesk
 from adws.adw_modules.coordination.control import Control
 from adws.adw_modules.coordination.keeper import Keeper, KeeperTimes
 from adws.adw_modules.coordination.launch import Launcher
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
         Requests,
         StateStore,
     )
-    from adws.adw_modules.interfaces_coordination import Dispatcher, Runners
+    from adws.adw_modules.interfaces_coordination import AgentSessions, Counters, Dispatcher, Runners
     from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import PhaseContext, RunQueue
     from adws.adw_modules.owner_record import OwnerRecord
@@ -114,6 +115,10 @@ class HomeParts(HomeSpace, Protocol):
     def checkpoints(self) -> CheckpointStore: ...
     @property
     def breakers(self) -> CircuitBreakerRegistry: ...
+    @property
+    def sessions(self) -> AgentSessions: ...
+    @property
+    def counters(self) -> Counters: ...
     @property
     def runs(self) -> RunQueue: ...
     @property
@@ -239,6 +244,8 @@ class WorkRoom:
             doctor=self.doctor,
             model_for=app.agents.model_for,
             harvest=app.agents.runner.harvest,
+            agent_begun=self.agent_desk.begin,
+            agent_ended=self.agent_desk.end,
             may_begin=self.parties.may_begin,
             answered=self.parties.answered,
             mended=self.parties.mended,
@@ -246,6 +253,11 @@ class WorkRoom:
             let_go=self.parties.let_go,
             max_cost_usd=app.settings.quota_max_cost,
         )
+
+    @cached_property
+    def agent_desk(self) -> AgentDesk:
+        """What writes down whose agents are at work."""
+        return AgentDesk(lambda: self._app.sessions, host=self._app.processes.me("worker").host)
 
     def _clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
         """Run the home's clean-up command before a phase is tried again that something was short for."""
@@ -384,6 +396,7 @@ class WorkRoom:
                 end_process=self._end_in_time,
                 bring_up=app.bring_up if app.settings.store == "files" else None,
                 free_left_behind=self._free_left_behind,
+                counters=app.counters,
                 errands=self.parts.errands,
                 mode=mode_of(app.settings.recovery_mode),
                 policy=Policy(

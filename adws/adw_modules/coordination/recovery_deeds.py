@@ -183,7 +183,10 @@ class Settlement:
             return None
         ended = self._end_processes()
         self._seized.join_next_write(self._joined)
+        index = self._open_attempt()
         self._session.change(lambda draft: self._decide(draft, ended))
+        if index is not None and self._run is None:  # else the session followed its run
+            self._session.tell_agent_ended(index, self._seized.document.phases[index].attempts[-1].number)
         if not self._is_active():
             self._session.rest()  # whoever worked on it did not come to it
         back, settled = self._seized.hand_over(), self._seized.settled

@@ -128,8 +128,17 @@ class WorkSession:
         draft = self._draft()
         outcome = stopping_rules.interrupt(draft, self.spec, index, why, harvest)
         self._save(draft)
+        if attempt is not None:
+            self.tell_agent_ended(index, attempt.number)
 
         return outcome if isinstance(outcome, Done | Failed | Paused) else None
+
+    def tell_agent_ended(self, index: int, number: int) -> None:
+        """Tell that attempt *number* of a phase is over, if an agent worked on it."""
+        record = self.document.phases[index]
+        attempt = next((one for one in reversed(record.attempts) if one.number == number), None)
+        if attempt is not None and attempt.agent and attempt.ended_at is not None:
+            self._parts.agent_ended(self.document, record.name, attempt)
 
     def _open_attempt(self) -> int | None:
         phases = self.document.phases
@@ -229,6 +238,7 @@ class WorkSession:
                 outcome = found
         self._save(draft)
         self._ready = self._as_stored(begun) if begun else None
+        self.tell_agent_ended(chosen.index, chosen.record.attempts[-1].number)
 
         return outcome
 

@@ -113,4 +113,7 @@ class Parts(Generic[SessionT]):
     harvest: Callable[[WorkflowDocument, PhaseSpec, AttemptRecord], Harvest | None] = (
         lambda _document, _phase, _attempt: None
     )
+    #: Told that facts about the agent of an attempt are stored, and that such an attempt is over. Neither raises.
+    agent_begun: Callable[[WorkflowDocument, str, AttemptRecord], None] = lambda _document, _phase, _attempt: None
+    agent_ended: Callable[[WorkflowDocument, str, AttemptRecord], None] = lambda _document, _phase, _attempt: None
     doctor: Doctor | None = None  #: asked about failed attempts; None: what was judged is done

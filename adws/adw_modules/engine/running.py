@@ -188,6 +188,9 @@ class PhaseRuns(Generic[_S]):
             draft.mark_attempt(index, agent={**known, **facts})
 
         self._session.change(merge)
+        document = self._session.document
+        record = document.phases[index]
+        self._parts.agent_begun(document, record.name, record.attempts[-1])
 
 
 def is_well(report: RunReport) -> bool:
