@@ -44,6 +44,7 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
         if settings.log_format != "json":  # then all of it goes to the log, where it is to be
             log.install_for_people(settings, least=logging.WARNING)
         app.runs.seconds_to_next()  # a database that cannot be used is told now, not to the first delivery
+        app.work.recovery.recover()  # what a server or a worker before this one left
         count = settings.web_workers if workers is None else workers
         supervisor = Supervisor(partial(_start_worker, settings), count=count, clock=app.clock, say=output.say)
         door = create_app(app, workers=supervisor.counts)

@@ -14,8 +14,8 @@ from fastapi.openapi.utils import get_openapi
 
 import adws
 from adws.adw_triggers.trigger_webhook import PATHS, WebhookDoor
-from adws.web import api_control, api_health, api_views, api_workflows, errors
-from adws.web.gate import Gate, GateRules
+from adws.web import api_admin, api_control, api_health, api_views, api_workflows, errors
+from adws.web.gate import CLOSED, Gate, GateRules
 from adws.web.home import Home
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def create_api(home: Home) -> FastAPI:
     )
     api.state.home = home
     errors.install(api, redact=home.part(lambda app: app.redactor).redact_text)
-    for part in (api_health, api_workflows, api_control, api_views):
+    for part in (api_health, api_workflows, api_control, api_views, api_admin):
         api.include_router(part.router)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI documents this way of extending it
 
@@ -65,7 +65,7 @@ def _openapi(api: FastAPI) -> dict[str, object]:
         schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in schema["paths"].items():
             for operation in operations.values():
-                operation["security"] = [{"token": []}] if path.startswith("/api/") else []
+                operation["security"] = [{"token": []}] if path.startswith(CLOSED) else []
         api.openapi_schema = schema
 
     return api.openapi_schema

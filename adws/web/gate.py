@@ -31,7 +31,7 @@ from adws.web import auth
 logger = logging.getLogger("adw.web")
 
 #: Everything below needs a token.
-API_PREFIX = "/api/"
+CLOSED = ("/api/", "/admin/")
 #: Requests of the largest size that may be in memory at a time.
 _LARGEST_AT_A_TIME = 32
 
@@ -82,7 +82,7 @@ class Gate:
             await door(scope, receive, send)
             return
         head = head_of(scope)
-        if scope["path"].startswith(API_PREFIX):
+        if scope["path"].startswith(CLOSED):
             problem = auth.why_not(head, self._rules.tokens)
             if problem is not None:
                 await send_problem(send, problem, {"WWW-Authenticate": "Bearer", "Connection": "close"})

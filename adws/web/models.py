@@ -6,7 +6,7 @@ Answers are built from the nouns of the house; a field that is not known is null
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -226,6 +226,10 @@ class RunLine(BaseModel):
     updated_at: str
     started_at: str | None
     finished_at: str | None
+    demands: dict[str, JsonValue] = Field(description="host and tags that its worker must have")
+    labels: list[str] = Field(description="what limits count it under")
+    losses: int = Field(description="how often a worker vanished with it")
+    parent_run_id: int | None
 
 
 class RunPage(BaseModel):
@@ -233,6 +237,28 @@ class RunPage(BaseModel):
 
     runs: list[RunLine]
     next_cursor: str | None
+
+
+class RunnerLine(BaseModel):
+    """A worker, as it said it is."""
+
+    runner_id: str
+    host: str
+    pid: int
+    tags: list[str]
+    state: str = Field(description="online, draining, silent or gone")
+    busy: int
+    places: int
+    version: str
+    started_at: str
+    heartbeat_at: str
+    silent_seconds: float
+
+
+class RunnerList(BaseModel):
+    """Workers, the oldest first."""
+
+    runners: list[RunnerLine]
 
 
 class EventPage(BaseModel):
@@ -319,6 +345,73 @@ class DeliveryPage(BaseModel):
 
     deliveries: list[DeliveryLine]
     next_cursor: str | None
+
+
+class RecoverOrder(_Asked):
+    """A recovery that is asked for."""
+
+    mode: Literal["none", "stale", "all"] | None = Field(default=None, description="null: that of the settings")
+    threshold: Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)] | None = Field(
+        default=None, description="seconds; null: that of the settings"
+    )
+    force: bool | None = Field(default=None, description="with mode all: take work also from owners that live")
+    dry_run: bool = Field(default=False, description="change nothing, and show what would be done")
+    by: Annotated[str, Field(max_length=100)] = Field(default="", description="who asks, for the log")
+
+
+class RecoveredRuns(BaseModel):
+    """Which runs were recovered."""
+
+    reset_to_pending: list[int]
+    marked_failed: list[int]
+    marked_stopped: list[int]
+
+
+class RecoveryLine(BaseModel):
+    """One thing that was done, or would be."""
+
+    adw_id: str
+    action: str
+    why: str
+    run_id: int | None
+    from_state: str | None = Field(alias="from")
+    to_state: str | None = Field(alias="to")
+    evidence: dict[str, JsonValue]
+
+
+class Recovered(BaseModel):
+    """What a recovery did; the same fields in every mode."""
+
+    mode: str
+    dry_run: bool
+    reset_to_pending: int
+    marked_failed: int
+    marked_stopped: int
+    run_ids: RecoveredRuns
+    steps: list[RecoveryLine]
+
+
+class SessionLine(BaseModel):
+    """An agent at work on one attempt, or one that was."""
+
+    session_id: str
+    adw_id: str
+    run_id: int | None
+    phase: str
+    attempt_number: int
+    agent: str
+    host: str
+    status: str
+    executor_session_id: str | None = Field(description="what the agent itself calls it")
+    reason: str
+    started_at: str
+    ended_at: str | None
+
+
+class SessionList(BaseModel):
+    """Sessions of agents, oldest first."""
+
+    sessions: list[SessionLine]
 
 
 class Health(BaseModel):
