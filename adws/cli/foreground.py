@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Self
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.coordination.workflow_work import BUSY_SECONDS, describe
+from adws.adw_modules.demands import meets
 from adws.adw_modules.errors import AdwError, WorkflowBusy
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import RetryAt, Stopped
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, Run, RunState
-from adws.cli import log, looking, progress
+from adws.cli import log, looking, progress, runner_text
 from adws.cli.ending_text import EXIT_INTERRUPTED, EXIT_TERMINATED, Ending
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Foreground:
         app.say, app.tell = self._progress.say, self._progress.tell
         self._signal: int | None = None  #: the last one that came
         self._interrupts = 0
+        self._held_by = ""  #: why the run waits, as it was said last
         self._seen: str | None = None  #: the last event of somebody else's work that was shown
 
     def __enter__(self) -> Self:
@@ -71,11 +73,12 @@ class Foreground:
         """Return the run as it stands in the end, and what is to be said about it."""
         me, ttl_seconds = self._app.processes.me("cli"), self._app.settings.lease_ttl_seconds
         while True:
-            claimed = self._app.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run.run_id)
+            claimed = self._app.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=self._app.terms)
             if claimed is None:
                 found = self._follow(run)
                 if found is None or found.state in FINAL_RUNS or self._interrupts:
                     return self._left(found, run)
+                self._wait_for_place(found)
                 continue
             end = self._app.work.run_work.work(claimed)
             due = self._is_tried_again_at(end)
@@ -114,6 +117,18 @@ class Foreground:
             return found, str(exc)
 
         return self._app.runs.get(run.run_id), ""
+
+    def _wait_for_place(self, run: Run) -> None:
+        """Wait a moment with a run that is due and that we may not claim, and say why, once."""
+        offer = self._app.terms.offer
+        if offer is not None and not meets(offer, run.demands):
+            why = f"it demands {run.demands.describe()}, so it is left to a worker that has that"
+        else:
+            why = runner_text.why_waiting(self._app, [run]).get(run.run_id, "")
+        if why and why != self._held_by:
+            self._progress.interject(f"adw: waiting: {why}")
+        self._held_by = why
+        self._app.clock.sleep(_LOOK_SECONDS)
 
     # --- somebody else's work ----------------------------------------------------------------------------------
 

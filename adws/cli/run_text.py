@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.adw_modules.runs import Run, RunState
@@ -19,8 +20,8 @@ from adws.cli import output
 REASON_WIDTH = 60
 
 
-def run_data(run: Run, *, verdict: Verdict, now: datetime) -> JsonObject:
-    """Return one run with its age and the liveness of its worker."""
+def run_data(run: Run, *, verdict: Verdict, now: datetime, held: str = "") -> JsonObject:
+    """Return one run with its age, the liveness of its worker, and why it waits though it is due."""
     owner = OwnerRecord.from_text(run.owner)
 
     return {
@@ -36,6 +37,11 @@ def run_data(run: Run, *, verdict: Verdict, now: datetime) -> JsonObject:
         "liveness": verdict.value if run.owner else "none",
         "claim_seconds_left": round(run.seconds_left, 1) if run.owner else None,
         "reason": run.reason,
+        "demands": run.demands.to_json(),
+        "labels": sorted(run.labels),  # type: ignore[dict-item]  # texts are JSON
+        "held_by": held or None,
+        "losses": run.losses,
+        "parent_run_id": run.parent_run_id,
         "payload": run.payload,
         "asked_by": run.asked_by,
         "age_seconds": round((now - timestamps.parse(run.created_at)).total_seconds(), 1),
@@ -59,15 +65,35 @@ def run_lines(rows: Sequence[JsonObject], *, next_page: int | None) -> list[str]
             output.age(_seconds(row["age_seconds"])),
             _worker(row),
             _due(row),
-            output.shorten(str(row["reason"]), REASON_WIDTH),
+            output.shorten(_why(row), REASON_WIDTH),
         )
         for row in rows
     ]
     lines = output.table(("RUN", "WORKFLOW", "KIND", "STATE", "ASKED", "WORKER", "DUE", "REASON"), cells)
+    lines += _advice(rows)
     if next_page is not None:
         lines.append(f"older ones: adw runs --before {next_page}")
 
     return lines
+
+
+def _why(row: JsonObject) -> str:
+    """Return why a run is where it is: what holds it, else what was said, and what it demands."""
+    demands = Demands.from_json(row["demands"])
+    said = str(row["held_by"] or row["reason"])
+    wanted = f"demands {demands.describe()}" if demands.to_text() and not row["held_by"] else ""
+
+    return "; ".join(filter(None, [said, wanted]))
+
+
+def _advice(rows: Sequence[JsonObject]) -> list[str]:
+    """Return what to do about runs that were given up."""
+    dead = dict.fromkeys(str(row["adw_id"]) for row in rows if row["state"] == RunState.DEAD.value)
+
+    return [
+        f"dead: too many workers vanished with {adw_id}: look into adw logs {adw_id}, then adw retry {adw_id} --grant 1"
+        for adw_id in dead
+    ]
 
 
 def _name_of(run: Run, owner: OwnerRecord | None) -> str | None:

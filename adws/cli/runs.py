@@ -13,7 +13,7 @@ import click
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.adw_modules.runs import Run, RunState
-from adws.cli import main, output, run_text
+from adws.cli import main, output, run_text, runner_text
 
 if TYPE_CHECKING:
     from adws.app import App
@@ -36,7 +36,11 @@ def runs(*, states: tuple[RunState, ...], limit: int, before: int | None, as_jso
     with main.open_home() as app:
         found = app.runs.page(states=states, limit=limit + 1, before=before) if app.has_database() else ()
         now = app.clock.now()
-        rows = [run_text.run_data(run, verdict=_verdict(app, run), now=now) for run in found[:limit]]
+        held = runner_text.why_waiting(app, found[:limit]) if found else {}
+        rows = [
+            run_text.run_data(run, verdict=_verdict(app, run), now=now, held=held.get(run.run_id, ""))
+            for run in found[:limit]
+        ]
         next_page = found[limit - 1].run_id if len(found) > limit else None
         lines = run_text.run_lines(rows, next_page=next_page)
 

@@ -1,5 +1,5 @@
 """
-`/api/v1/runs`, `/events`, `/locks`, `/quota`, `/breakers`, `/deliveries`: looking, without changing anything.
+`/api/v1/runs`, `/runners`, `/events`, `/locks`, `/quota`, `/breakers`, `/deliveries`: looking, changing nothing.
 """
 
 from __future__ import annotations
@@ -51,6 +51,20 @@ def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.Run
     return models.RunPage(
         runs=[facts.run_of(run) for run in shown],
         next_cursor=str(shown[-1].run_id) if len(found) > wanted.limit else None,
+    )
+
+
+@router.get("/runners", operation_id="list_runners")
+def list_runners(home: HomeOf) -> models.RunnerList:
+    """List the workers there are, on every machine, the oldest first."""
+    processes, lease_seconds = home.part(lambda app: app.processes), home.settings.lease_ttl_seconds
+    found = home.part(lambda app: app.runners).all()
+
+    return models.RunnerList(
+        runners=[
+            facts.runner_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
+            for runner in found
+        ]
     )
 
 

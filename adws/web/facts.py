@@ -13,9 +13,11 @@ from adws.adw_modules import delivery_rows, resume_rules, timestamps
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.interfaces import LeaseRow, LoadNotice, WorkflowSummary
+from adws.adw_modules.interfaces_coordination import Runner
 from adws.adw_modules.interfaces_durability import BreakerRow
 from adws.adw_modules.interfaces_resources import QuotaStatus
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.run_waiting import state_of
 from adws.adw_modules.runs import Run
 from adws.adw_modules.trigger import DeliveryRow
 from adws.web import models
@@ -147,6 +149,27 @@ def run_of(run: Run) -> models.RunLine:
         updated_at=run.updated_at,
         started_at=run.started_at,
         finished_at=run.finished_at,
+        demands=run.demands.to_json(),
+        labels=sorted(run.labels),
+        losses=run.losses,
+        parent_run_id=run.parent_run_id,
+    )
+
+
+def runner_of(runner: Runner, *, verdict: Verdict, lease_seconds: float) -> models.RunnerLine:
+    """Return a worker; *verdict* is about its process."""
+    return models.RunnerLine(
+        runner_id=runner.runner_id,
+        host=runner.owner.host,
+        pid=runner.owner.pid,
+        tags=sorted(runner.tags),
+        state=state_of(runner, verdict=verdict, lease_seconds=lease_seconds).value,
+        busy=runner.busy,
+        places=runner.concurrency,
+        version=runner.version,
+        started_at=runner.started_at,
+        heartbeat_at=runner.heartbeat_at,
+        silent_seconds=round(max(0.0, runner.silent_seconds), 1),
     )
 
 

@@ -11,7 +11,7 @@ from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from tests.integration.web_lab import TOKEN, WebLab
 
 ORDERS = ("pause", "resume", "retry", "stop", "abandon", "approve", "reject", "rollback")
-VIEWS = ("workflows", "runs", "locks", "quota", "breakers", "deliveries", "openapi.json")
+VIEWS = ("workflows", "runs", "runners", "locks", "quota", "breakers", "deliveries", "openapi.json")
 
 
 @pytest.fixture
@@ -153,6 +153,30 @@ def test_runs_are_listed_a_page_at_a_time_each_once(lab):
 
     assert seen == sorted(seen, reverse=True)
     assert len(seen) == 5
+
+
+def test_workers_are_listed_with_what_they_offer(lab):
+    lab.start()
+    lab.work()
+
+    (runner,) = lab.get("/api/v1/runners")["runners"]
+
+    assert (runner["state"], runner["busy"], runner["places"]) == ("gone", 0, 0)
+    assert runner["host"]
+    (run,) = lab.get("/api/v1/runs")["runs"]
+    assert (run["demands"], run["losses"]) == ({}, 0)
+    assert "workflow:short" in run["labels"]
+
+
+def test_stopping_twice_is_stopping_once(lab):
+    adw_id = lab.start()
+
+    first = lab.post(f"/api/v1/workflows/{adw_id}/stop", {"reason": "wrong issue"})
+    second = lab.post(f"/api/v1/workflows/{adw_id}/stop", {"reason": "again"})
+
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert lab.get(f"/api/v1/workflows/{adw_id}")["pause_reason"] == "wrong issue"
+    assert [run["state"] for run in lab.get("/api/v1/runs")["runs"]] == ["stopped"]
 
 
 def test_events_go_on_behind_the_last_that_was_seen(lab):

@@ -32,6 +32,7 @@ def test_every_error_of_adw_has_a_status_and_its_sentence(kind):
     [
         (errors.StateNotFound("1a2b3c4d"), 404, "state_not_found"),
         (errors.RunNotFound(5), 404, "run_not_found"),
+        (errors.RunLost(5), 409, "run_lost"),
         (errors.WorkflowBusy("1a2b3c4d", "a worker"), 409, "workflow_busy"),
         (errors.IssueLocked(5, "1a2b3c4d"), 409, "issue_locked"),
         (errors.IllegalTransition("a", "b", ()), 409, "illegal_transition"),
@@ -66,3 +67,9 @@ def test_an_error_has_one_shape():
 def test_nothing_is_told_of_a_bug():
     assert bug().status == 500
     assert set(bug().to_json()["error"]) == {"code", "message", "advice"}
+
+
+def test_a_late_report_of_a_former_owner_is_told_that_the_run_is_not_his_any_more():
+    problem = problem_of(errors.RunLost(7))
+
+    assert (problem.status, problem.message) == (409, "run 7 is not yours any more: adw runs shows who has it")

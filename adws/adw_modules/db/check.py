@@ -14,6 +14,7 @@ from adws.adw_modules.db import (
     delivery_statements,
     run_rows,
     run_statements,
+    runner_statements,
     schema_version,
     statements,
 )
@@ -86,6 +87,7 @@ def find_problems(
         *_lock_problems(database, known, found_documents, repository),
         *_owner_problems(known),
         *_run_problems(database, verdict),
+        *_runner_problems(database),
         *_loose_ends(database),
     )
 
@@ -238,6 +240,16 @@ def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Problem]:
                 text=f"its owner {row.owner.describe()} is dead and did not give it back",
                 hint="the next command that works on it takes it over",
             )
+
+
+def _runner_problems(database: Database) -> Iterator[Problem]:
+    """Yield workers that no list shows, because nobody can say who they are; the silent are forgotten by themselves."""
+    with database.read() as session:
+        found = session.all(runner_statements.CHECK_RUNNERS)
+    for runner_id, owner_text in found:
+        if OwnerRecord.from_text(owner_text) is None:
+            text = f"runner {runner_id}: its record cannot be read"
+            yield Problem(kind="runner", text=text, hint="delete its row: a worker that lives registers again")
 
 
 def _run_problems(database: Database, verdict: Callable[[OwnerRecord | None], Verdict]) -> Iterator[Problem]:

@@ -34,6 +34,8 @@ FROM runners ORDER BY started_at, runner_id
 """
 RUNNER_FORGET = "DELETE FROM runners WHERE runner_id = :runner_id AND heartbeat_at = :heartbeat_at"
 
+CHECK_RUNNERS = "SELECT runner_id, owner FROM runners ORDER BY runner_id"
+
 COUNTER_ADD = """
 INSERT INTO counters (name, labels, value) VALUES (:name, :labels, :amount)
 ON CONFLICT (name, labels) DO UPDATE SET value = counters.value + excluded.value
