@@ -118,13 +118,6 @@ def left_on(document: WorkflowDocument, host: str) -> tuple[Effect, ...]:
     )
 
 
-def hosts_left(document: WorkflowDocument) -> tuple[str, ...]:
-    """Return the hosts that have something of a workflow which it will not use again."""
-    hosts = sorted({one.host for one in effect_rules.effects(document) if one.host})
-
-    return tuple(host for host in hosts if left_on(document, host))
-
-
 def move(draft: Draft, *, here: str) -> None:
     """Leave what is on another host to that host, so that *here* can have a worktree and a branch of its own."""
     document = draft.document

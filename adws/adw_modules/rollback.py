@@ -360,9 +360,15 @@ def _settle_effects(draft: Draft, step: Step) -> None:
     outcome = rollback_rules.outcome_of(step)
     for key in step.effects:
         if key in known:
-            is_told = outcome in {"kept", FORGOTTEN}
-            facts: JsonObject = {"reason": step.detail, "settled_at": draft.text} if is_told else {}
-            effect_rules.settle(draft, key, outcome, facts)
+            effect_rules.settle(draft, key, outcome, _why(step, outcome, draft.text))
+
+
+def _why(step: Step, outcome: str, at: str) -> JsonObject | None:
+    """Return what the ledger says of an effect that is not undone; its own facts stay, for whoever finds it."""
+    if outcome == FORGOTTEN:
+        return {"forgotten": step.detail, "forgotten_at": at}
+
+    return {"reason": step.detail} if outcome == "kept" else None
 
 
 def payload_of(wishes: Wishes) -> JsonObject:

@@ -40,7 +40,6 @@ ORDER: tuple[str, ...] = (
 #: kind -> kinds that have to be over first; else it waits, because undoing it could lose or touch something.
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "remote_branch": ("pull_request",),
-    WIP_KIND: ("salvage",),
     "worktree": ("process", "salvage"),
     "branch": ("salvage", "worktree"),
     "directory": ("process",),
@@ -224,7 +223,7 @@ def _host_steps(document: WorkflowDocument) -> list[Step]:
                 kind="process",
                 what=_on("end the processes it started", host if number else ""),
                 host=host,
-                effects=_keys(document, "process", host=host if number else None),
+                effects=_keys(document, "process", but=frozenset(hosts) - {host} if number else frozenset(hosts[1:])),
             ),
             Step(
                 key=left_key("salvage", host) if number else "salvage",
@@ -303,10 +302,11 @@ _VERBS: Mapping[str, str] = {
 }
 
 
-def _keys(document: WorkflowDocument, kind: str, *, host: str | None = None) -> tuple[str, ...]:
+def _keys(document: WorkflowDocument, kind: str, *, but: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Return the keys of the open effects of a kind, those of some machines left out."""
     found = (effect for effect in reversed(open_effects(document)) if effect.kind == kind)
 
-    return tuple(effect.key for effect in found if host is None or effect.host == host)
+    return tuple(effect.key for effect in found if effect.host not in but)
 
 
 def _ports(document: WorkflowDocument) -> tuple[int, ...]:

@@ -527,3 +527,14 @@ def test_the_environment_of_the_process_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("ADW_HOME", str(tmp_path))
 
     assert config.from_environment().home == tmp_path
+
+
+def test_documents_are_in_the_database_where_machines_share_one_unless_somebody_says_otherwise(tmp_path):
+    shared = load(tmp_path, ADW_DATABASE_URL="postgresql+psycopg://me@db/x")
+    alone = load(tmp_path, ADW_DATABASE_URL="postgresql://me@db/x", ADW_STORE="files")
+    embedded = load(tmp_path, ADW_STORE="database")
+
+    assert (shared.database_url, shared.store) == ("postgresql://me@db/x", "database")
+    assert shared.origin("store") == "default with PostgreSQL"
+    assert (alone.store, alone.origin("store")) == ("files", "env ADW_STORE")
+    assert [found.is_shared for found in (shared, alone, embedded)] == [True, False, False]

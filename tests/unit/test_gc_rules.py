@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -126,3 +127,28 @@ def test_work_goes_on_in_phases_only():
     assert gc_rules.is_active("pending")
     assert gc_rules.is_active("building")
     assert not gc_rules.is_active("paused")
+
+
+def test_on_machines_that_share_documents_each_looks_after_its_own():
+    def entry(host, outcome, path):
+        return {"key": "x", "kind": "worktree", "host": host, "outcome": outcome, "undo": {"path": path}}
+
+    data = {
+        "adw_id": "1a2b3c4d",
+        "current_state": "completed",
+        "resources": [entry("far", "kept", "/a"), entry("here", "kept", "/b"), entry("far", "made", "/c")],
+    }
+
+    found = gc_rules.known_from(data, is_live=False, host="here")
+
+    assert (found.kept, found.elsewhere) == ({"/b"}, {"far"})
+    assert gc_rules.known_from(data, is_live=False).elsewhere == frozenset()
+    said = "workflow 1a2b3c4d is completed and has something on far: only a worker there can look after it"
+    assert gc_rules.why_not_here(found) == said
+    assert gc_rules.why_not_here(replace(found, state="abandoned")).endswith("only adw gc there can look after it")
+    for other in (
+        replace(found, is_live=True),
+        replace(found, state="building"),
+        replace(found, elsewhere=frozenset()),
+    ):
+        assert gc_rules.why_not_here(other) == ""

@@ -10,8 +10,9 @@ import pytest
 from adws.adw_modules import rollback_rules
 from adws.adw_modules.document import RollbackRecord
 from adws.adw_modules.interfaces_resources import Effect
+from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.rollback_rules import ORDER, Step, Wishes, plan_rollback
-from tests.unit.engine_cases import ADW_ID, document_of, spec_of
+from tests.unit.engine_cases import ADW_ID, attempt, document_of, spec_of
 from tests.unit.rollback_cases import BRANCH, WISHES, effect, ledger
 
 ROOT = Path("/repo")
@@ -266,3 +267,104 @@ def test_the_summary_tells_reason_what_was_undone_and_what_is_left():
 
 def test_a_pull_request_is_closed_with_the_reason():
     assert rollback_rules.closing_text(ADW_ID, "why") == f"Closed because workflow {ADW_ID} was rolled back: why"
+
+
+# --- several machines ------------------------------------------------------------------------------------------
+
+
+def moved():
+    """A workflow that moved from far to here, where an attempt was cut off on far."""
+    made = [
+        *ledger(ROOT),
+        effect("worktree on far", "worktree", host="far", path="/far/trees/x"),
+        effect(f"branch:{BRANCH} on far", "branch", host="far", branch=BRANCH),
+        effect("wip", "wip_ref", host="", ref=f"refs/adw/wip/{ADW_ID}", sha="c" * 40),
+    ]
+    return document(made)
+
+
+def test_each_machine_ends_its_processes_and_keeps_its_work_itself():
+    steps = plan_rollback(moved(), wishes=WISHES, host="here")
+
+    assert [(found.key, found.host) for found in steps if found.kind in {"process", "salvage"}] == [
+        ("processes", "here"),
+        ("processes on far", "far"),
+        ("salvage", "here"),
+        ("salvage on far", "far"),
+    ]
+    assert [found.host for found in steps if found.kind == "worktree"] == ["far", "here"]
+    assert [found.what for found in steps if found.kind == "wip_ref"] == [
+        f"delete the ref refs/adw/wip/{ADW_ID} of the remote"
+    ]
+
+
+def test_an_attempt_that_was_cut_off_on_another_machine_is_ended_there():
+    gone = OwnerRecord(
+        token="t", host="gone", machine="m", boot_id="b", pid_namespace="n", pid=1, start_ticks=1, role="worker"
+    )
+    made = document()
+    made.phases[0].attempts = [
+        attempt(1, "interrupted", process={"token": "t", "identity": gone.to_text()}),
+        attempt(2, "interrupted", process={"token": "u", "identity": "not a record"}),
+        attempt(3, "interrupted", process={"token": "u"}),
+        attempt(4, "succeeded", process={"token": "v", "identity": gone.to_text().replace("gone", "well")}),
+    ]
+
+    steps = plan_rollback(made, wishes=WISHES, host="here")
+
+    assert [found.host for found in steps if found.kind == "process"] == ["here", "gone"]
+
+
+def test_a_process_in_the_ledger_is_ended_where_it_is():
+    far = OwnerRecord(
+        token="t", host="far", machine="m", boot_id="b", pid_namespace="n", pid=1, start_ticks=1, role="worker"
+    )
+    started = effect("process:t", "process", host="far", token="t", identity=far.to_text())
+
+    steps = plan_rollback(document([*ledger(ROOT), started]), wishes=WISHES, host="here")
+
+    assert {found.key: found.effects for found in steps if found.kind == "process"} == {
+        "processes": (),
+        "processes on far": ("process:t",),
+    }
+
+
+def test_one_machine_does_not_wait_for_another():
+    steps = plan_rollback(moved(), wishes=WISHES, host="here")
+    here, far = (found for found in steps if found.kind == "worktree" and found.host in {"here", "far"})
+    done = [replace(found, status="done") if found.host == "here" else found for found in steps]
+
+    waits = {found.host: rollback_rules.waits_for(found, done) for found in (here, far)}
+
+    assert waits["here"] == ""
+    assert waits["far"].startswith("end the processes it started on far, keep its commits")
+    assert rollback_rules.hosts_waited_for(done, host="here") == ("far",)
+    assert rollback_rules.hosts_waited_for(done, host="far") == ()
+
+
+def test_what_is_on_a_machine_that_is_given_up_is_over_and_listed():
+    wishes = replace(WISHES, forget_hosts=("far",), by="ada")
+
+    steps = plan_rollback(moved(), wishes=wishes, host="here")
+
+    given_up = [found for found in steps if found.host == "far"]
+    assert {found.status for found in given_up} == {"forgotten"}
+    assert all(found.is_over and rollback_rules.outcome_of(found) == "forgotten" for found in given_up)
+    assert "left on far: remove the worktree /far/trees/x: far was given up by ada: the plan was wrong" in (
+        rollback_rules.kept(steps)
+    )
+    assert rollback_rules.hosts_waited_for(steps, host="here") == ()
+    nobody = plan_rollback(moved(), wishes=replace(wishes, by=""), host="here")
+    assert "given up by a person" in next(found.detail for found in nobody if found.host == "far")
+
+
+def test_what_lies_beside_the_files_of_another_machine_stays_on_the_list():
+    there = step(key="external:/far/x", kind="directory", what="remove the directory /far/x", host="far")
+    here = step(key="external:/repo/x", kind="directory", what="remove the directory /repo/x", host="here")
+    begun = document(rollback=RollbackRecord(steps=[there.to_json(), here.to_json()]))
+
+    steps = plan_rollback(begun, wishes=WISHES, host="here")
+
+    assert [found.key for found in steps if found.kind == "directory"] == ["external:/far/x"]
+    given_up = plan_rollback(begun, wishes=replace(WISHES, forget_hosts=("far",)), host="here")
+    assert [found.status for found in given_up if found.kind == "directory"] == ["forgotten"]

@@ -92,7 +92,7 @@ class LeftBehind:
             outcome, said = self._removed(session.document, effect)
         except NotOurs as exc:
             outcome, said = "kept", str(exc)
-        facts: JsonObject | None = {"reason": said} if said else None
+        facts: JsonObject | None = {"detail": said} if said else None
         session.change(lambda draft: effect_rules.settle(draft, effect.key, outcome, facts))
         what = {"action": "left_behind", "workflow": session.document.adw_id, "effect": effect.key, "outcome": outcome}
         logger.info("Looked after what a workflow left here", extra={**what, "detail": said})
