@@ -169,13 +169,14 @@ class FrozenWorkflow(Protocol):
 
 
 def freeze(spec: WorkflowSpec) -> JsonObject:
-    """Return *spec* as a document keeps it."""
+    """Return *spec* as a document keeps it, without what is as usual."""
+    rest: JsonObject = {"demands": spec.demands.to_json(), "workload": dict(spec.workload)}
+
     return {
         "name": spec.name,
         "version": spec.version,
         "phases": [phase_to_json(phase) for phase in spec.phases],
-        "demands": spec.demands.to_json(),
-        "workload": dict(spec.workload),
+        **{name: value for name, value in rest.items() if value},
     }
 
 

@@ -96,5 +96,7 @@ class Presence:
                 if busy or is_draining:
                     self._runners.beat(self._me, busy=busy, is_draining=is_draining)
         except (AdwError, OSError) as exc:
-            logger.warning("Could not tell that the worker lives", extra={"action": "presence_trouble"}, exc_info=exc)
+            # The worker itself says when its database is gone; this is for who wonders why it is listed as silent.
+            said = {"action": "presence_trouble", "why": str(exc)}
+            logger.info("Could not tell that the worker lives", extra=said)
         self._told = (self._clock.monotonic(), is_draining)

@@ -228,9 +228,11 @@ class Worker:
         if isinstance(cause, DatabaseCorrupt | SchemaMismatch):
             raise cause
         now = self._parts.clock.monotonic()
-        self._trouble_since = self._trouble_since if self._trouble_since is not None else now
+        if self._trouble_since is None:
+            # Once: it is tried again every second, and says the same each time.
+            logger.warning("The database does not answer", extra={"action": "database_trouble"}, exc_info=cause)
+            self._trouble_since = now
         silent = now - self._trouble_since
-        logger.warning("The database does not answer", extra={"action": "database_trouble"}, exc_info=cause)
         if silent >= self._options.patience_seconds:
             raise DatabaseUnavailable(
                 f"the database has not answered for {silent:.0f} s, so this worker stops: {cause}"
