@@ -2,6 +2,7 @@
 The benchmark of the run queue, which is in run_queue.py.
 
     python scripts/bench/queue.py [--rounds 1000] [--latency-rounds 200] [--idle-seconds 60] [--directory DIR]
+                                  [--only sqlite|postgresql]
 
 A script's own directory is searched first for modules, so whoever asks for the standard module `queue` from a script in
 this directory gets this file: then it stands aside for that module.

@@ -3,9 +3,11 @@ What the run queue costs: claim and finish, the way from enqueue to start, and w
 
 Claim and finish stand beside a queue written by hand with the same durability (SQLite, WAL, synchronous=FULL, one
 commit for the claim and one for the end), in one interleaved run. The way from enqueue to start stands beside Huey's,
-which is installed into an environment that is thrown away; without a package index that part is left out.
+which is installed into an environment that is thrown away; without a package index that part is left out. On
+PostgreSQL both stand beside bare Procrastinate (postgres_queue.py).
 
     python scripts/bench/queue.py [--rounds 1000] [--latency-rounds 200] [--idle-seconds 60] [--directory DIR]
+                                  [--only sqlite|postgresql]
 
 Exit code 1: a limit was not met.
 """
@@ -27,7 +29,8 @@ from pathlib import Path
 
 from adws import app as wiring
 from adws import config
-from adws.adw_modules.interfaces_engine import QueueWatch, RunQueue
+from adws.adw_modules.interfaces_coordination import Listener
+from adws.adw_modules.interfaces_engine import RunQueue
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import NewRun, RunState
 
@@ -153,32 +156,39 @@ def interleaved(rounds: int, actions: dict[str, Callable[[], None]]) -> dict[str
 
 
 class Claimer(threading.Thread):
-    """Claims what is there when the watch says that there may be something, and notes when."""
+    """Claims what is there when the listener says that there may be something, and notes when."""
 
-    def __init__(self, queue: RunQueue, watch: QueueWatch, me: OwnerRecord) -> None:
+    def __init__(self, queue: RunQueue, listener: Listener, me: OwnerRecord) -> None:
         super().__init__(daemon=True)
-        self.queue, self.watch, self.me = queue, watch, me
+        self.queue, self.listener, self.me = queue, listener, me
         self.started: dict[str, float] = {}
         self.looks = 0
         self.ending = threading.Event()
 
     def run(self) -> None:
         """Look every 25 ms, as a worker does."""
-        while not self.ending.is_set():
-            self.looks += 1
-            if self.watch.has_changed():
+        with self.listener:
+            while not self.ending.is_set():
+                self.looks += 1
+                if not self.listener.hear(LOOK_SECONDS):
+                    continue
                 while (run := self.queue.claim(self.me, ttl_seconds=TTL)) is not None:
                     self.started[run.adw_id] = time.perf_counter()
                     self.queue.finish(run, RunState.COMPLETED)
-            self.ending.wait(LOOK_SECONDS)
-        self.watch.close()
+
+
+def claimer_of(app: wiring.App) -> Claimer:
+    """Return a claimer that hears as a worker of this home does."""
+    me = app.processes.me("worker")
+
+    return Claimer(app.runs, app.dispatcher().listen(me, places=1), me)
 
 
 def bench_latency(rounds: int, root: Path) -> bool:
     """Print how long a run takes from before its enqueue to after its claim, ours and Huey's."""
     moments = random.Random(1)  # the moments fall anywhere between two looks, and the same ones each time
     with open_home(root, "latency") as app:
-        claimer = Claimer(app.runs, app.runs.watch(), app.processes.me("worker"))
+        claimer = claimer_of(app)
         claimer.start()
         asked = {}
         for number in range(rounds):
@@ -284,7 +294,7 @@ def bench_idle(seconds: float, root: Path) -> bool:
     """Print what a worker without work costs; say whether that is next to nothing."""
     with open_home(root, "idle") as app:
         queries = count_queries(app)
-        claimer = Claimer(app.runs, app.runs.watch(), app.processes.me("worker"))
+        claimer = claimer_of(app)
         before = time.process_time()
         claimer.start()
         time.sleep(seconds)
@@ -324,20 +334,36 @@ def verdict(ok: bool) -> str:
     return "met" if ok else "NOT MET"
 
 
+def on_postgres(rounds: int, latency_rounds: int, root: Path) -> bool:
+    """Run the part on PostgreSQL, where there is a server to be had."""
+    try:
+        from postgres_queue import bench_postgres  # noqa: PLC0415 - its libraries are extras
+    except ImportError as exc:
+        print(f"PostgreSQL is left out: {exc}; pip install -e '.[dev]' brings what it needs")
+        return True
+
+    return bench_postgres(rounds, latency_rounds, root)
+
+
 def main() -> int:
-    """Run all three."""
+    """Run all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--latency-rounds", type=int, default=200)
     parser.add_argument("--idle-seconds", type=float, default=60.0)
     parser.add_argument("--directory", type=Path, default=None, help="where to write (default: a temporary directory)")
+    parser.add_argument("--only", choices=["sqlite", "postgresql"], default=None)
     given = parser.parse_args()
+    results = []
     with tempfile.TemporaryDirectory(dir=given.directory) as root:
-        results = [
-            bench_rate(given.rounds, Path(root)),
-            bench_latency(given.latency_rounds, Path(root)),
-            bench_idle(given.idle_seconds, Path(root)),
-        ]
+        if given.only != "postgresql":
+            results += [
+                bench_rate(given.rounds, Path(root)),
+                bench_latency(given.latency_rounds, Path(root)),
+                bench_idle(given.idle_seconds, Path(root)),
+            ]
+        if given.only != "sqlite":
+            results.append(on_postgres(given.rounds, given.latency_rounds, Path(root)))
 
     return 0 if all(results) else 1
 

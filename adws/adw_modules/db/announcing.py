@@ -26,6 +26,11 @@ _JOB = (
     " CAST(nullif({not_before}, '') AS timestamptz)"
 )
 
+#: The same as a part of a statement that stores runs.
+_JOBS_OF_STORED = (
+    _INSERT + "SELECT " + _JOB.format(rank="rank", run_id="run_id", not_before="not_before") + " FROM stored"
+)
+
 JOB_OF_RUN = _INSERT + "SELECT " + _JOB.format(rank=":rank", run_id=":run_id", not_before=":not_before")
 
 #: Most recently stored runs are told of by those who store them; this is for what a crash, a copy or a look that could
@@ -42,6 +47,15 @@ WHERE run.state = 'pending' AND NOT EXISTS (
 )
 ORDER BY run.rank, run.run_id LIMIT :most"""
 )
+
+
+def telling(database: Database, insert: str) -> str:
+    """Return *insert*, which stores a run that waits and returns what it stored, so that it also tells of it."""
+    if database.dialect == "sqlite":
+        return insert
+    stored, shown = insert.split(" RETURNING ")
+
+    return f"WITH stored AS ({stored} RETURNING *), told AS ({_JOBS_OF_STORED}) SELECT {shown} FROM stored"
 
 
 def announce(database: Database, session: Session, run: Run) -> None:

@@ -58,7 +58,7 @@ class DatabaseRunQueue:
         for _ in range(_LOOKS):
             row = session.one(self._sql.enqueue, params)
             if row is not None:
-                return self._told(session, run_rows.to_run(row))
+                return run_rows.to_run(row)  # workers are told by the same statement
             row = session.one(self._sql.unfinished, params)
             if row is not None:
                 return run_rows.to_run(row)
@@ -333,7 +333,7 @@ class _Texts:
             return run_statements.spelled(database, sql)
 
         return cls(
-            enqueue=spell(run_statements.RUN_ENQUEUE),
+            enqueue=spell(announcing.telling(database, run_statements.RUN_ENQUEUE)),
             unfinished=spell(run_statements.RUN_UNFINISHED),
             next_due=spell(run_statements.RUN_NEXT_DUE),
             begin=spell(run_statements.RUN_BEGIN),
