@@ -34,6 +34,8 @@ ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
 PATIENCE = 300.0
 #: More than any sequence of kills can use up: a storm is no reason to give up.
 MAX_ATTEMPTS = 100
+#: Workers that end by themselves: after so many something is wrong with all of them.
+MANY = 20
 #: Seconds between two looks.
 LOOK = 0.02
 
@@ -113,6 +115,7 @@ def make_home(path: Path, *, url: str = "") -> StormHome:
     (path / "adw.toml").write_text("[worktree]\nenabled = false\n")
     env = {
         "ADW_RECOVER_SECONDS": "1",
+        "ADW_RECOVERY_MAX_LOSSES": "100",  # a storm is no reason to think that a run is poison
         "ADW_GRACE_SECONDS": "0.5",
         "ADW_LEASE_TTL_SECONDS": "6",
         "ADW_LEASE_STOP_SECONDS": "4",
@@ -190,6 +193,7 @@ class Supervisor:
             code = slot.process.poll()
             if code is not None:
                 self.ends.append(code)
+                assert len(self.ends) < MANY, f"workers end by themselves again and again: {self._home.said()}"
                 self._slots[number] = self._slot()
 
     def is_ready(self) -> bool:
