@@ -143,6 +143,7 @@ class Service:
             name=self._name,
             concurrency=places,
             fetch_job_polling_interval=poll_seconds,
+            listen_notify=queue == announcing.QUEUE,  # a minute's tick can wait for the poll
             shutdown_graceful_timeout=0.0,  # the work goes on without its job: its claim is in our own table
             delete_jobs="always",
             install_signal_handlers=False,  # signals are the worker's, which drains
