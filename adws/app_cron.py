@@ -198,7 +198,6 @@ class CronRoom:
                 quotas=app.quotas,
                 breakers=DatabaseBreakers(app.database),
                 notifications=self.notifications,
-                deliveries=app.deliveries,
                 notifier=self.notifier,
                 recover=self._recover,
                 collector=lambda: app.tidy.collector,
@@ -206,7 +205,7 @@ class CronRoom:
                 free_places=app.quotas.free_left_behind,
                 gc_execute=settings.cron_gc_execute,
                 stuck_after=timedelta(minutes=minutes) if minutes else None,
-                keep_deliveries=timedelta(days=settings.webhook_keep_days),
+                retention=lambda: app.tidy.retention,
             )
         )
 

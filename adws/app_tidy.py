@@ -13,18 +13,23 @@ from typing import TYPE_CHECKING, Protocol
 from adws import app_forge
 from adws.adw_modules.coordination.adoption import Adoption
 from adws.adw_modules.coordination.gc import GarbageCollector, GcParts
+from adws.adw_modules.coordination.retention import Retention, RetentionParts
 from adws.adw_modules.coordination.rollback_runs import RollbackRuns
 from adws.adw_modules.coordination.rolling_back import RollingBack
-from adws.adw_modules.coordination.survey import SurveyParts
+from adws.adw_modules.coordination.survey import Survey, SurveyParts
 from adws.adw_modules.coordination.verify import Verifier, VerifyParts
 from adws.adw_modules.db.quota_book import DatabaseQuotaBook
+from adws.adw_modules.db.retention import DatabaseRetention
 from adws.adw_modules.errors import ConfigError, GitError
 from adws.adw_modules.interfaces import PageQuery
+from adws.adw_modules.old_files import StateDirectory
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.resources import ports as port_probe
+from adws.adw_modules.retention_rules import Days
 from adws.adw_modules.rollback import RollbackParts, RollbackReport, Rollbacks
 from adws.adw_modules.rollback_hands import Hands
 from adws.adw_modules.rollback_rules import Wishes
+from adws.app_work import LOG_NAME
 
 if TYPE_CHECKING:
     from adws import config
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.resources.repository import RepositoryGit
     from adws.adw_modules.tampering import Marks
+    from adws.adw_modules.trigger import Deliveries
     from adws.app_resources import GitRoom
     from adws.app_work import WorkRoom
 
@@ -78,6 +84,8 @@ class HomeParts(Protocol):
     def checkpoints(self) -> CheckpointStore: ...
     @property
     def runs(self) -> RunQueue: ...
+    @property
+    def deliveries(self) -> Deliveries: ...
     @property
     def database(self) -> Database: ...
     @property
@@ -241,6 +249,30 @@ class TidyRoom:
                 workplace=app.workplace if self.git is not None else None,
                 forge=self.forge,
                 forge_key=self._forge_key,
+                retention=self.retention,
+            )
+        )
+
+    @property
+    def retention(self) -> Retention:
+        """Forgets what is older than the settings say."""
+        app, settings = self._app, self._app.settings
+
+        return Retention(
+            RetentionParts(
+                clock=app.clock,
+                days=Days(
+                    events=settings.retention_events_days,
+                    logs=settings.retention_logs_days,
+                    deliveries=settings.retention_deliveries_days,
+                    workflows=settings.retention_workflows_days,
+                ),
+                rows=DatabaseRetention(app.database),
+                files=StateDirectory(settings.state_dir, log_name=LOG_NAME),
+                store=app.store,
+                ownership=lambda: app.ownership,
+                deliveries=app.deliveries,
+                is_live=Survey(self._survey).is_live,
             )
         )
 

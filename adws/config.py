@@ -161,7 +161,10 @@ class Settings:
     webhook_events: tuple[str, ...]
     webhook_followups: bool
     webhook_max_followups: int
-    webhook_keep_days: int
+    retention_events_days: int  #: 0: for ever, as all of these
+    retention_logs_days: int
+    retention_deliveries_days: int
+    retention_workflows_days: int
     cron_notify: str  #: "": off, as all entries of the schedule
     cron_recover: str
     cron_quota: str

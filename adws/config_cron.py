@@ -58,7 +58,7 @@ CRON_SETTINGS: tuple[Setting, ...] = (
     _entry("poll_comments", "off", "open issues without a comment, or whose latest comment is `adw`, are started"),
     _entry("redeliver", "*/10 * * * *", "GitHub is asked to bring deliveries again that failed"),
     _entry("gc", "30 3 * * *", "left-overs are looked for; cron.gc_execute removes them"),
-    _entry("retention", "45 3 * * *", "old deliveries and notifications are forgotten"),
+    _entry("retention", "45 3 * * *", "what is older than the settings of retention say is forgotten"),
     _entry("report", "0 6 * * *", "the report of the day is made"),
     Setting(
         "cron_gc_execute",

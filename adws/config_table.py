@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from adws import config_values
 from adws.config_connections import CONNECTION_SECTION
 from adws.config_cron import CRON_SETTINGS
+from adws.config_retention import RETENTION_SETTINGS
 from adws.config_runs import LIMIT_SECTIONS, RUN_SETTINGS
 from adws.config_setting import Section, Setting
 from adws.config_web import WEB_SETTINGS
@@ -463,6 +464,7 @@ SETTINGS: tuple[Setting, ...] = (
     *WEB_SETTINGS,
     *WEBHOOK_SETTINGS,
     *CRON_SETTINGS,
+    *RETENTION_SETTINGS,
     *RUN_SETTINGS,
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}

@@ -103,12 +103,4 @@ WEBHOOK_SETTINGS: tuple[Setting, ...] = (
         "webhook.max_followups",
         values="0 or more",
     ),
-    Setting(
-        "webhook_keep_days",
-        "14",
-        config_values.whole_between(3, 3650),
-        "Days that deliveries are kept: as long, one that comes again starts nothing.",
-        "webhook.keep_days",
-        values="3 to 3650",
-    ),
 )

@@ -36,6 +36,8 @@ NOT_IN: dict[str, frozenset[str]] = {
     "lock": _TERMINAL,
     "checkpoint": _TERMINAL,
 }
+#: What is older than the settings say; see `retention_rules`.
+OLD_KINDS = ("workflow_old", "events_old", "logs_old", "deliveries_old")
 #: The order in which orphans are removed: a workflow as a whole first, then what would hold on to the next.
 ORDER = (
     "workflow",
@@ -50,6 +52,7 @@ ORDER = (
     "lock",
     "checkpoint",
     "temp",
+    *OLD_KINDS,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from adws.adw_modules.coordination.gc import Removal
+from adws.adw_modules.errors import UsageError
 from adws.adw_modules.gc_rules import Orphan
 from adws.cli import arguments, log, main, output
 
@@ -13,14 +14,18 @@ EXIT_LEFT = 1
 
 @click.command()
 @click.option("--execute", is_flag=True, help="Remove what was found; without it nothing is changed.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, which is what happens without --execute, too.")
 @click.option("--older-than", metavar="SPAN", default="", help="Only what is known to be that old: 30m, 12h, 7d, 2w.")
 @output.json_option
-def gc(*, execute: bool, older_than: str, as_json: bool) -> int:
+def gc(*, execute: bool, dry_run: bool, older_than: str, as_json: bool) -> int:
     """
     Find what nobody needs any more, and say what each is: worktrees, branches, ports, processes, pull requests, locks.
 
-    An abandoned workflow is rolled back as a whole. Commits and uncommitted work are salvaged first.
+    An abandoned workflow is rolled back as a whole. Commits and uncommitted work are salvaged first. What is older
+    than the settings of retention say is forgotten: events, logs, deliveries, finished workflows.
     """
+    if execute and dry_run:
+        raise UsageError("--execute and --dry-run exclude each other: leave one of them out")
     span = arguments.parse_span(older_than) if older_than else None
     with main.open_home() as app:
         if not app.has_database():

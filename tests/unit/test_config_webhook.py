@@ -19,7 +19,7 @@ def test_the_defaults(tmp_path):
 
     assert (settings.webhook_label, settings.webhook_followups, settings.webhook_max_followups) == ("adw", False, 3)
     assert frozenset(settings.webhook_events) == USUAL
-    assert (settings.webhook_keep_days, settings.webhook_max_body_bytes) == (14, 25 * 2**20)
+    assert settings.webhook_max_body_bytes == 25 * 2**20
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,6 @@ def test_the_defaults(tmp_path):
         ("events", "label, none", "or none"),
         ("followups", "perhaps", "true or false"),
         ("max_followups", "-1", "0 or more"),
-        ("keep_days", "2", "from 3 to 3650"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, name, value, said):
@@ -53,7 +52,6 @@ def test_what_cannot_be_is_refused(tmp_path, name, value, said):
         ("bots", "a[bot], b", ("a[bot]", "b")),
         ("events", "Comment,label", ("comment", "label")),
         ("events", "none", ()),
-        ("keep_days", "3", 3),
     ],
 )
 def test_what_can_be_is_taken(tmp_path, name, value, meant):
@@ -71,8 +69,8 @@ def test_the_second_secret_is_a_secret_and_stands_in_no_file(tmp_path):
 
 
 def test_the_file_sets_them_too(tmp_path):
-    (tmp_path / "adw.toml").write_text('[webhook]\nlabel = "go"\nevents = "label"\nfollowups = true\nkeep_days = 30\n')
+    (tmp_path / "adw.toml").write_text('[webhook]\nlabel = "go"\nevents = "label"\nfollowups = true\n')
     settings = load(tmp_path)
 
     assert (settings.webhook_label, settings.webhook_events) == ("go", ("label",))
-    assert (settings.webhook_followups, settings.webhook_keep_days) == (True, 30)
+    assert settings.webhook_followups is True

@@ -20,7 +20,6 @@ from adws.adw_modules.interfaces_schedule import Tick
 from adws.adw_modules.recovery_facts import Action, RecoveryStep
 from adws.adw_modules.runs import NewRun
 from adws.testing import FakeClock, MemoryBreakers, MemoryNotifications, memory_parts
-from adws.testing.deliveries import MemoryDeliveries
 from tests.contracts.worlds import make_document
 
 DUE, LATER = "2026-01-31T09:00:00.000000Z", "2026-01-31T09:05:00.000000Z"
@@ -63,7 +62,6 @@ class Lab:
         self.steps: tuple[RecoveryStep, ...] = ()
         self.collector = Collector()
         self.costs: list[CostEntry] = []
-        self.deliveries = MemoryDeliveries(self.clock, self.parts.runs)
         self.changes = changes
 
     def send(self, row) -> None:
@@ -86,7 +84,6 @@ class Lab:
             "quotas": self.meter,
             "breakers": self.breakers,
             "notifications": self.notifications,
-            "deliveries": self.deliveries,
             "notifier": notifier,
             "recover": lambda: self.steps,
             "collector": lambda: self.collector,
@@ -254,7 +251,21 @@ def test_old_notifications_are_forgotten(lab):
     lab.jobs().notify(tick("notify"))
     lab.clock.advance(31 * 86400.0)
 
-    assert lab.jobs().retention(tick("retention")).outcome == "0 deliveries and 1 notifications forgotten"
+    assert lab.jobs().retention(tick("retention")).outcome == "0 workflows and 1 notifications forgotten"
+
+
+def test_what_is_older_than_the_settings_say_is_forgotten_and_told(lab):
+    class Forgetting:
+        def forget_all(self):
+            return 3, ("9 events of 2 finished workflows: 9 forgotten", "1a2b3c4d stays: it has its issue")
+
+    end = lab.jobs(retention=Forgetting).retention(tick("retention"))
+
+    assert end.outcome == (
+        "3 workflows and 0 notifications forgotten; 9 events of 2 finished workflows: 9 forgotten; "
+        "1a2b3c4d stays: it has its issue"
+    )
+    assert len(end.details) == 2
 
 
 # --- telling people --------------------------------------------------------------------------------------------

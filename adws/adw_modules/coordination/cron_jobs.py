@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -26,10 +26,10 @@ from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
 if TYPE_CHECKING:
     from adws.adw_modules.coordination.gc import GarbageCollector
     from adws.adw_modules.coordination.notifying import Notifier
+    from adws.adw_modules.coordination.retention import Retention
     from adws.adw_modules.cost_entries import CostEntry
     from adws.adw_modules.interfaces_durability import BreakerRow, BreakerStore
     from adws.adw_modules.interfaces_resources import Quotas, QuotaStatus
-    from adws.adw_modules.trigger import Deliveries
 
 #: Quotas of one machine; the others are those of everybody who shares the database.
 OF_MACHINE = frozenset({"disk", "memory", "worktrees", "worktree_size"})
@@ -66,7 +66,6 @@ class CronParts:
     quotas: Quotas
     breakers: BreakerStore
     notifications: NotificationBook
-    deliveries: Deliveries
     notifier: Notifier
     recover: Callable[[], tuple[RecoveryStep, ...]]
     collector: Callable[[], GarbageCollector]  #: built late: it looks at the repository
@@ -74,7 +73,7 @@ class CronParts:
     free_places: Callable[[], object] = lambda: None  #: frees the places of workflows nobody works on
     gc_execute: bool = False
     stuck_after: timedelta | None = None  #: None: nothing is called stuck
-    keep_deliveries: timedelta = field(default=timedelta(days=30))
+    retention: Callable[[], Retention] | None = None  #: built late; None: nothing is ever too old
 
 
 class CronJobs:
@@ -228,13 +227,14 @@ class CronJobs:
         return JobEnd(outcome=outcome, details=(*details, *(f"{name} may be tried" for name in ready)))
 
     def retention(self, tick: Tick) -> JobEnd:
-        """Forget old deliveries and notifications."""
+        """Forget what is older than the settings say, and old notifications."""
         del tick
         now = self._parts.clock.now()
-        deliveries = self._parts.deliveries.forget_before(timestamps.to_text(now - self._parts.keep_deliveries))
+        workflows, details = self._parts.retention().forget_all() if self._parts.retention else (0, ())
         notices = self._parts.notifications.forget_before(timestamps.to_text(now - KEEP_NOTIFICATIONS))
+        told = "; ".join((f"{workflows} workflows and {notices} notifications forgotten", *details[:MOST_NAMED]))
 
-        return JobEnd(outcome=f"{deliveries} deliveries and {notices} notifications forgotten")
+        return JobEnd(outcome=told, details=details)
 
     # --- telling people ----------------------------------------------------------------------------------------
 

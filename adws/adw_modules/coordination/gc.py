@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from adws.adw_modules import forge_texts, gc_rules, leftovers, moving_rules, rollback_rules, salvage, timestamps
+from adws.adw_modules.coordination.retention import Old, Retention
 from adws.adw_modules.coordination.survey import Branch, Seen, Survey, SurveyParts, workflow_of
 from adws.adw_modules.errors import AdwError, GitError, NotOurs, RollbackBlocked
 from adws.adw_modules.fenced_write import TEMP_PREFIX
@@ -58,6 +59,7 @@ class GcParts:
     workplace: Workplace | None = None
     forge: Forge | None = None
     forge_key: bytes = b""
+    retention: Retention | None = None  #: None: nothing is ever too old
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +94,7 @@ class GarbageCollector:
             "lock": self._release_lock,
             "checkpoint": lambda orphan: f"{self._parts.forget_checkpoints(orphan.adw_id)} deleted",
             "temp": lambda orphan: str(self._parts.sweep(orphan.adw_id) or ""),
+            **dict.fromkeys(gc_rules.OLD_KINDS, self._forget),
         }
         self.problems: list[str] = []  #: what could not be looked at, or not be decided, for the person
 
@@ -109,6 +112,7 @@ class GarbageCollector:
             *self._remote(seen, there),
             *self._unshipped(seen, wip),
             *self._temps(seen),
+            *self._old(),
         ]
 
         return gc_rules.chosen(found, older_than=older_than, now=self._parts.clock.now())
@@ -242,6 +246,10 @@ class GarbageCollector:
                     since=_modified(path),
                 )
 
+    def _old(self) -> Iterator[Orphan]:
+        for old in self._parts.retention.find() if self._parts.retention else ():
+            yield Orphan(kind=old.kind, name=old.name, adw_id=old.adw_id, why=old.why, since=old.before)
+
     # --- removing ----------------------------------------------------------------------------------------------
 
     def _roll_back(self, orphan: Orphan) -> str:
@@ -337,6 +345,12 @@ class GarbageCollector:
             raise RollbackBlocked("it is still held")
 
         return ""
+
+    def _forget(self, orphan: Orphan) -> str:
+        if self._parts.retention is None:
+            raise RollbackBlocked("nothing says how long it is kept")
+
+        return self._parts.retention.forget(Old(kind=orphan.kind, name=orphan.name, adw_id=orphan.adw_id))
 
     def _repository(self) -> SharedRepository:
         if self._parts.git is None:

@@ -32,6 +32,9 @@ from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.runs import Run
 from adws.adw_modules.trigger import Accepted, DeliveryRow, KeptDelivery, NewDelivery, Offer
 
+#: Deliveries that are deleted in one transaction.
+FORGOTTEN_AT_ONCE = 200
+
 
 class DatabaseDeliveries:
     """`Deliveries` in the table deliveries."""
@@ -171,7 +174,11 @@ class DatabaseDeliveries:
 
     def forget_before(self, moment: str) -> int:
         """Delete those older than *moment*, but for those whose run is not over, and return how many."""
-        return self._database.transact(lambda session: session.run(sql.DELIVERIES_FORGET, {"moment": moment}))
+        deleted, params = 0, {"moment": moment, "limit": FORGOTTEN_AT_ONCE}
+        while some := self._database.transact(lambda session: session.run(sql.DELIVERIES_FORGET, params)):
+            deleted += some
+
+        return deleted
 
     # --- how -----------------------------------------------------------------------------------------------------
 

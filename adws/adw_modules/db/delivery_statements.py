@@ -62,9 +62,14 @@ OF_SENDER = "AND sender = :sender"
 OF_REPOSITORY = "AND repository = :repository"
 OF_NUMBER = "AND number = :number"
 #: What is still to be done stays, however old.
-DELIVERIES_FORGET = """
-DELETE FROM deliveries WHERE received_at < :moment AND NOT EXISTS (
+_IS_OLD = """
+received_at < :moment AND NOT EXISTS (
   SELECT 1 FROM runs WHERE runs.run_id = deliveries.run_id AND runs.finished_at IS NULL)
+"""
+DELIVERIES_OLD = f"SELECT count(*) FROM deliveries WHERE {_IS_OLD}"
+#: Some at a time: their bodies are long, and others wait meanwhile.
+DELIVERIES_FORGET = f"""
+DELETE FROM deliveries WHERE seq IN (SELECT seq FROM deliveries WHERE {_IS_OLD} ORDER BY seq LIMIT :limit)
 """
 
 # --- making a database again -----------------------------------------------------------------------------------
