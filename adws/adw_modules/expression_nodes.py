@@ -141,17 +141,15 @@ class _Compiler:
 
     def part(self, node: object) -> Compute:
         """Return the function that computes *node*."""
-        make = getattr(self, f"_make_{type(node).__name__.lower()}", None)
+        kind = type(node).__name__
+        make = self._operation if kind in OPERATORS else getattr(self, f"_make_{kind.lower()}", None)
         if make is None:
-            kind = type(node).__name__
-            if kind in OPERATORS:
-                return self._operation(node, kind)
             raise Trouble(f"{kind} is not possible in an expression")
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise Trouble("it is nested too deeply")
         try:
-            return make(node)  # type: ignore[no-any-return]  # one of the methods below
+            return make(node)  # type: ignore[arg-type]  # the method is the one for this kind of node
         finally:
             self._depth -= 1
 
@@ -240,13 +238,9 @@ class _Compiler:
 
     # --- operators
 
-    def _operation(self, node: object, kind: str) -> Compute:
-        operate = OPERATORS[kind]
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise Trouble("it is nested too deeply")
-        left, right = self._parts((node.left, node.right))  # type: ignore[attr-defined]  # a BinExpr
-        self._depth -= 1
+    def _operation(self, node: nodes.BinExpr) -> Compute:
+        operate = OPERATORS[type(node).__name__]
+        left, right = self._parts((node.left, node.right))
 
         return lambda scope: operate(scope.budget, left(scope), right(scope))
 

@@ -17,8 +17,8 @@ from typing import Protocol, TypeAlias
 
 from adws.adw_modules.json_value import JsonValue
 
-#: Units of work of one evaluation; a unit is about a microsecond at most.
-MAX_WORK = 1_000_000
+#: Units of work of one evaluation; together they take a second at most, on a slow machine.
+MAX_WORK = 300_000
 #: Characters of a text that is worked on or made.
 MAX_TEXT = 1_000_000
 #: Elements of a list that is worked on or made.
