@@ -8,7 +8,7 @@ the database schema. Tests and embedders build the same thing from other parts (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from operator import methodcaller
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 from adws import config
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import AdwError, DatabaseUnavailable
+from adws.app_shared import SharedParts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
     from adws.adw_modules.coordination.recovery import Recovery
-    from adws.adw_modules.db.cost_book import DatabaseCostBook
     from adws.adw_modules.db.reconstruction import DatabaseReconstruction
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.document import WorkflowDocument
@@ -32,20 +32,13 @@ if TYPE_CHECKING:
     from adws.adw_modules.forge import Forge
     from adws.adw_modules.forge_effects import ForgeEffects
     from adws.adw_modules.interfaces import (
-        Catalogue,
         Clock,
-        EventLog,
-        IssueLocks,
-        LeaseBook,
         LocalLock,
         Projection,
         Registry,
-        Requests,
         StateStore,
     )
-    from adws.adw_modules.interfaces_coordination import AgentSessions, Counters, Dispatcher, Runners
     from adws.adw_modules.interfaces_durability import CheckpointStore
-    from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
     from adws.adw_modules.json_value import JsonValue
     from adws.adw_modules.process import SystemProcesses
@@ -53,8 +46,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.rollback import RollbackParts
-    from adws.adw_modules.run_making import RunMaker
-    from adws.adw_modules.runs import Terms
     from adws.adw_modules.state_folders import StateFolders
     from adws.adw_modules.trigger import Deliveries
     from adws.adw_modules.workflows import Workflows
@@ -86,7 +77,7 @@ def open_default() -> App:
     return open_app(config.from_environment(), role="library")
 
 
-class App:
+class App(SharedParts):
     """Everything there is, built when it is asked for."""
 
     def __init__(self, settings: config.Settings, *, clock: Clock, role: str) -> None:
@@ -230,48 +221,6 @@ class App:
         )
 
     @cached_property
-    def catalogue(self) -> Catalogue:
-        """Lists and look-ups."""
-        from adws.adw_modules.db.catalogue import DatabaseCatalogue
-
-        return DatabaseCatalogue(self.database, repository=self.settings.repository or "")
-
-    @cached_property
-    def events(self) -> EventLog:
-        """What happened."""
-        from adws.adw_modules.db.events import DatabaseEventLog
-
-        return DatabaseEventLog(self.database)
-
-    @cached_property
-    def costs(self) -> DatabaseCostBook:
-        """What was spent."""
-        from adws.adw_modules.db.cost_book import DatabaseCostBook
-
-        return DatabaseCostBook(self.database)
-
-    @cached_property
-    def leases(self) -> LeaseBook:
-        """Who works on what."""
-        from adws.adw_modules.db.leases import DatabaseLeases
-
-        return DatabaseLeases(self.database, clock=self.clock)
-
-    @cached_property
-    def locks(self) -> IssueLocks:
-        """Which workflow has which issue."""
-        from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
-
-        return DatabaseIssueLocks(self.database, clock=self.clock, repository=self.settings.repository or "")
-
-    @cached_property
-    def requests(self) -> Requests:
-        """Messages to live owners."""
-        from adws.adw_modules.db.requests import DatabaseRequests
-
-        return DatabaseRequests(self.database, clock=self.clock)
-
-    @cached_property
     def checkpoints(self) -> CheckpointStore:
         """What tasks keep, to go on from there."""
         from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
@@ -285,65 +234,10 @@ class App:
 
         return DatabaseDeliveries(self.database, clock=self.clock, scrub=self._scrub)
 
-    @cached_property
-    def runs(self) -> RunQueue:
-        """What waits for a worker, and what is with one."""
-        from adws.adw_modules.db.run_queue import DatabaseRunQueue
-
-        return DatabaseRunQueue(self.database, clock=self.clock)
-
-    @cached_property
-    def runners(self) -> Runners:
-        """The workers there are."""
-        from adws.adw_modules.db.runners import DatabaseRunners
-
-        return DatabaseRunners(self.database, clock=self.clock)
-
-    @cached_property
-    def sessions(self) -> AgentSessions:
-        """Whose agents are at work."""
-        from adws.adw_modules.db.sessions import DatabaseSessions
-
-        return DatabaseSessions(self.database, clock=self.clock)
-
     @property
     def recovery(self) -> Recovery:
         """What finds work whose worker is gone, for library calls."""
         return self.work.recovery
-
-    @cached_property
-    def counters(self) -> Counters:
-        """What was counted."""
-        from adws.adw_modules.db.counters import DatabaseCounters
-
-        return DatabaseCounters(self.database)
-
-    def dispatcher(self, tick: Callable[[], object] | None = None) -> Dispatcher:
-        """Return what brings runs to workers; *tick* does what is due on the schedule (`app_dispatch`)."""
-        from adws.app_dispatch import open_dispatcher
-
-        return open_dispatcher(self.database, self.settings, clock=self.clock, tick=tick)
-
-    @cached_property
-    def run_maker(self) -> RunMaker:
-        """What makes the runs of workflows."""
-        from adws.adw_modules.run_making import RunMaker
-        from adws.app_parties import provider_of_runner
-
-        return RunMaker(
-            repository=self.settings.repository or "",
-            provider_of=partial(provider_of_runner, usual=self.settings.agent_name),
-        )
-
-    @cached_property
-    def terms(self) -> Terms:
-        """On which terms runs are claimed here: what this machine offers, and how many runs go on at a time."""
-        from adws.adw_modules.demands import Offer
-        from adws.adw_modules.runs import Terms
-
-        tags = frozenset(self.settings.worker_tags or ())
-
-        return Terms(offer=Offer(host=self.processes.me(self._role).host, tags=tags), limits=self.settings.run_limits)
 
     @cached_property
     def registry(self) -> Registry:

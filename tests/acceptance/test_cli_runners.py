@@ -175,3 +175,13 @@ def test_looking_at_runners_loads_nothing_heavy(home):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env, cwd=home)
 
     assert done.stdout.splitlines()[-1] == "0 []", done.stdout
+
+
+def test_stopping_twice_is_stopping_once(adw, home):
+    adw_id = leave(adw)
+
+    first, second = adw("stop", adw_id, "--json"), adw("stop", adw_id, "--json")
+
+    assert (first.rc, second.rc) == (0, 0)
+    assert runs(adw)[adw_id]["state"] == "stopped"
+    assert [event["event_type"] for event in adw("events", adw_id, "--json").json()["events"]].count("paused") <= 1

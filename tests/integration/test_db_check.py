@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db import check, opening
+from adws.adw_modules.db import check, home_facts, opening
 from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
 from adws.adw_modules.db.projection import DatabaseProjection
 from adws.adw_modules.db.registry import DatabaseRegistry
+from adws.adw_modules.demands import Offer
 from adws.adw_modules.interfaces import LoadNotice, PeekedState
+from adws.adw_modules.runs import NewRun
 from adws.testing import FakeProcesses
 from tests.contracts.projection_contract import projected
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
@@ -250,3 +252,33 @@ def test_a_finished_workflow_needs_no_lock(look, copies):
     copies.flush()
 
     assert look({FIRST: PeekedState(data={"revision": 3, "issue_number": 12, "current_state": "completed"})}) == []
+
+
+def test_a_session_of_an_agent_whose_run_is_over_is_named(look, world, database):
+    run = world.runs.enqueue(NewRun(adw_id=FIRST, kind="cron"))
+    for name, run_id in (("open", run.run_id), ("left", run.run_id + 1), ("no-run", None)):
+        with database.write() as session:
+            session.run(
+                "INSERT INTO sessions VALUES (:name, :adw_id, :run_id, 'plan', 1, 'claude', 'h', 'running', '', '', '',"
+                " NULL)",
+                {"name": name, "adw_id": FIRST, "run_id": run_id},
+            )
+
+    assert look() == [("session", FIRST, "session left of an agent has not ended, and its run is over")]
+
+
+def test_a_database_that_has_moved_says_only_that(look, world, database):
+    world.requests.ask(FIRST, "pause")
+    with database.write() as session:
+        home_facts.write(session, home_facts.MOVED_TO, '{"target": "postgresql://there/adw"}', moment="")
+
+    assert look() == [("moved", "", "all of it has moved to postgresql://there/adw")]
+
+
+def test_a_worker_whose_record_cannot_be_read_is_named(world, database, look):
+    world.runners.register(make_owner("one"), Offer(host="testhost"), concurrency=1, version="1")
+    assert look() == []
+    with database.write() as session:
+        session.run("UPDATE runners SET owner = 'nobody'")
+
+    assert look() == [("runner", "", f"runner {make_owner('one').token}: its record cannot be read")]

@@ -29,7 +29,7 @@ def test_every_state_is_waiting_with_a_worker_or_final():
 @pytest.mark.parametrize("kind", RUN_KINDS)
 @pytest.mark.parametrize("priority", [-MAX_PRIORITY, 0, MAX_PRIORITY])
 def test_a_sound_run_is_returned_as_it_is(kind, priority):
-    run = NewRun(adw_id="1a2b3c4d", kind=kind, priority=priority)
+    run = NewRun(adw_id="1a2b3c4d", kind=kind, priority=priority, labels=frozenset({"workflow:sdlc", "provider:x"}))
 
     assert check_new_run(run) is run
 

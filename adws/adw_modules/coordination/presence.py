@@ -76,10 +76,7 @@ class Presence:
 
     def _keep(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
-            try:
-                self.look()
-            except Exception:
-                logger.exception("The heartbeat failed", extra={"action": "presence_trouble"})
+            self.look()
 
     def look(self) -> None:
         """Tell what is due, or what changed and does not wait: that it takes nothing more."""
