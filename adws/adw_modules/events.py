@@ -102,6 +102,8 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "work_asked_for": "A delivery asked for this workflow; `data` has its guid, what caused it and who asked.",
         "command_obeyed": "What a delivery asked for was done; `data` has its guid.",
         "followup_begun": "A review or red checks sent the work on; `data` has which follow-up it is and who asked.",
+        "attempt_waits": "An attempt waits for work that others do; `data` says for what, and until when at most.",
+        "attempt_went_on": "What an attempt waited for is over, and it goes on.",
         "state_changed": "The workflow moved along an edge of its state table; `data` has `from` and `to`.",
         "state_migrated": "An older document was brought to the current schema version; `data` has the versions.",
         "state_set": "A person changed fields of the document with `adw state set`; `data` has the old values.",

@@ -19,7 +19,7 @@ from adws.adw_modules.json_value import JsonObject, JsonValue
 if TYPE_CHECKING:
     from adws.adw_modules.demands import Demands
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.outcome import RunReport, Suspended
+    from adws.adw_modules.outcome import Forked, RunReport, Suspended
     from adws.adw_modules.owner_record import OwnerRecord
     from adws.adw_modules.runs import NewRun, Run, RunEnd, RunState, Terms
     from adws.adw_modules.workflow import PhaseSpec
@@ -167,7 +167,7 @@ class Runner(Protocol):
     def check(self, phase: PhaseSpec) -> str:
         """Return what is wrong with *phase* for this runner, "" when nothing is; starts nothing."""
 
-    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended | Forked:
         """Run *phase* once. What it raises counts as a failed attempt, but for Fenced and LeaseLost."""
 
 

@@ -41,6 +41,15 @@ class Suspended:
     usage: Usage | None = None  #: what an agent used until then
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forked:
+    """The attempt waits for work that others do, and goes on when that is over; it is the same attempt then."""
+
+    reason: str  #: what it waits for, for people
+    until: datetime  #: when to look again at the latest
+    facts: JsonObject = field(default_factory=dict)  #: what it waits for, for the event
+
+
 # --- what the engine answers -----------------------------------------------------------------------------------
 
 

@@ -23,6 +23,8 @@ MAX_SUSPENSIONS = 20
 
 #: How attempts end that do not count against any limit.
 NOT_COUNTED = frozenset({"suspended", "parked"})
+#: The status of an attempt that waits for work that others do, and goes on.
+WAITING = "waiting"
 
 _PASSED = frozenset({"complete", "skipped"})
 _name_of = attrgetter("name")
@@ -94,8 +96,8 @@ def limit(record: PhaseRecord) -> int:
 
 
 def is_exhausted(record: PhaseRecord) -> bool:
-    """Say whether the round has no attempt left."""
-    return record.attempts_used >= limit(record)
+    """Say whether the round has no attempt left, nor one that waits for others and goes on."""
+    return record.attempts_used >= limit(record) and waiting_attempt(record) is None
 
 
 def last_attempt(record: PhaseRecord) -> AttemptRecord | None:
@@ -107,6 +109,12 @@ def running_attempt(record: PhaseRecord) -> AttemptRecord | None:
     """Return the attempt that is recorded as running, if its end is not."""
     last = last_attempt(record)
     return last if last is not None and last.status == "running" else None
+
+
+def waiting_attempt(record: PhaseRecord) -> AttemptRecord | None:
+    """Return the attempt of this round that waits for work that others do."""
+    last = last_attempt(record)
+    return last if last is not None and last.status == WAITING and last.round == record.round else None
 
 
 def suspensions(record: PhaseRecord) -> int:

@@ -1,7 +1,7 @@
 """
-Waiting for others: for an outside party that is out of order, and for a quota that is used up.
+Waiting for others: for an outside party that is out of order, for a quota that is used up, and for work that others do.
 
-Pure. Neither uses an attempt. How often in a row a quota is waited for is limited by `retry_decision.MAX_PARKS`.
+Pure. None of them uses an attempt. How often in a row a quota is waited for is limited by `retry_decision.MAX_PARKS`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.attempt_report import add_cost, said_by, without_traceback
 from adws.adw_modules.attempt_rules import Trouble, duration
 from adws.adw_modules.interfaces_engine import Wait
-from adws.adw_modules.outcome import Outcome, RetryAt, RunReport
+from adws.adw_modules.outcome import Forked, Outcome, RetryAt, RunReport
+from adws.adw_modules.phase_choice import WAITING
+from adws.adw_modules.state_table import WorkflowState
 
 if TYPE_CHECKING:
     from adws.adw_modules.document_draft import Draft
@@ -34,6 +36,24 @@ def wait_for(draft: Draft, chosen: Chosen, wait: Wait) -> Outcome:
     draft.tell("breaker_waited", chosen.index, data=told)
 
     return RetryAt(phase=record.name, at=at, reason=wait.reason)
+
+
+def fork(draft: Draft, chosen: Chosen, forked: Forked) -> Outcome:
+    """Let the attempt wait for work that others do; it is not over, and not counted again when it goes on."""
+    draft.mark_attempt(chosen.index, status=WAITING)
+    record = draft.change_phase(chosen.index, status="retry_wait", retry_at=None, wait_reason=forked.reason)
+    told: JsonObject = {"until": timestamps.to_text(forked.until), "why": forked.reason, **forked.facts}
+    draft.tell("attempt_waits", chosen.index, status=WAITING, data=told)
+
+    return RetryAt(phase=record.name, at=forked.until, reason=forked.reason)
+
+
+def go_on(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
+    """Go on with the attempt that waited."""
+    draft.move_on(WorkflowState(chosen.spec.state))
+    draft.mark_attempt(chosen.index, status="running", owner=owner, fence=fence)
+    draft.change_phase(chosen.index, status="running", wait_reason=None)
+    draft.tell("attempt_went_on", chosen.index)
 
 
 def park(draft: Draft, chosen: Chosen, trouble: Trouble, at: datetime, report: RunReport) -> Outcome:

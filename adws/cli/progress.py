@@ -33,6 +33,8 @@ _SENTENCES = {
     "attempt_interrupted": "{phase}: attempt {used}/{limit} was cut off",
     "attempt_suspended": "{phase}: suspended, the attempt does not count",
     "attempt_parked": "{phase}: {why}; goes on {wait}, the attempt does not count",
+    "attempt_waits": "{phase}: {why}",
+    "attempt_went_on": "{phase}: goes on",
     "breaker_waited": "{phase}: waits, {why}; goes on {wait}",
     "doctor_decided": "{phase}: the doctor says {decision}{with_model}: {why}",
     "phase_completed": "{phase}: complete{took}",

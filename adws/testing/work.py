@@ -12,11 +12,13 @@ from typing import TypeAlias
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.interfaces_engine import Order, PhaseContext
-from adws.adw_modules.outcome import RunReport, Suspended
+from adws.adw_modules.outcome import Forked, RunReport, Suspended
 from adws.adw_modules.workflow import PhaseSpec
 
 #: One attempt of a script: a report, an error to raise, or a function that is called with the context and gives either.
-ScriptEntry: TypeAlias = "RunReport | Suspended | BaseException | Callable[[PhaseContext], RunReport | Suspended]"
+ScriptEntry: TypeAlias = (
+    "RunReport | Suspended | Forked | BaseException | Callable[[PhaseContext], RunReport | Suspended | Forked]"
+)
 
 #: What a phase without a script, or at the end of one, reports.
 WELL = RunReport(ok=True, summary="as scripted")
@@ -53,7 +55,7 @@ class ScriptedRunner:
 
         return ""
 
-    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended | Forked:
         """Play the next entry of the phase's script; raise UsageError when a strict script is over."""
         self.calls.append(ScriptedCall(phase=phase.name, context=context))
         left = self._left.get(phase.name)
@@ -62,7 +64,7 @@ class ScriptedRunner:
         entry = left.pop(0) if left else WELL
         if isinstance(entry, BaseException):
             raise entry
-        if isinstance(entry, RunReport | Suspended):
+        if isinstance(entry, RunReport | Suspended | Forked):
             return entry
 
         return entry(context)

@@ -21,8 +21,8 @@ from adws.adw_modules.engine.telling import tell_log
 from adws.adw_modules.errors import AdwError, StateUnserialisable
 from adws.adw_modules.interfaces import Owned
 from adws.adw_modules.interfaces_engine import Harvest, Orders, PhaseContext
-from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RunReport, Suspended
-from adws.adw_modules.phase_choice import AllPassed, Chosen, choose, running_attempt
+from adws.adw_modules.outcome import Done, Failed, Forked, Next, Outcome, Paused, RunReport, Suspended
+from adws.adw_modules.phase_choice import AllPassed, Chosen, choose, running_attempt, waiting_attempt
 from adws.adw_modules.resume_rules import ResumePlan, definition_of, plan_resume
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
@@ -182,6 +182,9 @@ class WorkSession:
         if wait is not None:
             return waiting_rules.wait_for(draft, found, wait)
         lease = self._owned.lease
+        if waiting_attempt(found.record) is not None:
+            waiting_rules.go_on(draft, found, owner=lease.owner.describe(), fence=lease.fence)
+            return found
         model = self._parts.model_for(draft.document, found.spec, found.record)
         attempt_rules.begin(draft, found, owner=lease.owner.describe(), fence=lease.fence, model=model)
 
@@ -193,7 +196,9 @@ class WorkSession:
 
     # --- the end of an attempt ---------------------------------------------------------------------------------
 
-    def _close(self, chosen: Chosen, report: RunReport | Suspended, may_go_on: Callable[[], bool]) -> Outcome:
+    def _close(self, chosen: Chosen, report: RunReport | Suspended | Forked, may_go_on: Callable[[], bool]) -> Outcome:
+        if isinstance(report, Forked):
+            return self._wait(chosen, report)
         verdict = self._runs.verdict(chosen, report)
         if verdict is not None and verdict.is_suspended:
             report = Suspended(reason=verdict.reason)
@@ -202,6 +207,11 @@ class WorkSession:
         except StateUnserialisable as exc:
             # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
             return self._finish(chosen, RunReport(ok=False, error=exc), None, may_go_on)
+
+    def _wait(self, chosen: Chosen, report: Forked) -> Outcome:
+        self._parts.let_go(self.document)
+
+        return self.change(lambda draft: waiting_rules.fork(draft, chosen, report))
 
     def _suspend(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
         """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
@@ -323,7 +333,8 @@ class WorkSession:
     def _save(self, draft: Draft) -> None:
         self._owned.save(draft.finished(), events=draft.events)
         self._machine = draft.machine
-        tell_log(self.document, draft.events, self._parts.redactor)
+        if self._parts.has_log:
+            tell_log(self.document, draft.events, self._parts.redactor)
         self._parts.tell(self.document, draft.events)
 
     def _as_stored(self, chosen: Chosen) -> Chosen:

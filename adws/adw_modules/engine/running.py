@@ -26,7 +26,7 @@ from adws.adw_modules.errors import (
     UsageError,
 )
 from adws.adw_modules.interfaces_engine import Orders, PhaseContext, ProcessRecord, Runner
-from adws.adw_modules.outcome import RunReport, Suspended
+from adws.adw_modules.outcome import Forked, RunReport, Suspended
 from adws.adw_modules.phase_choice import Chosen
 from adws.adw_modules.resume_rules import hints_for
 
@@ -69,18 +69,20 @@ class PhaseRuns(Generic[_S]):
         self._chosen: Chosen | None = None  #: whose attempt was run last
         self._context_made: tuple[Chosen, PhaseContext] | None = None  #: of the attempt that runs
 
-    def run(self, chosen: Chosen) -> RunReport | Suspended:
+    def run(self, chosen: Chosen) -> RunReport | Suspended | Forked:
         """Run the attempt once, and secure what it did."""
         order = self._orders.current()
         if order is not None:
             return Suspended(reason=order.reason)
         report = self.guard(chosen, lambda: self._work(chosen), lambda exc: RunReport(ok=False, error=exc))
-        if isinstance(report, Suspended) or (isinstance(report, RunReport) and not is_well(report)):
+        if isinstance(report, Suspended | Forked) or (isinstance(report, RunReport) and not is_well(report)):
             return report
         if isinstance(report, RunReport):
             return self._conclude(chosen, report)
         runner = chosen.spec.runner
-        wrong = f"the runner {runner!r} answered with {type(report).__name__}, not with a RunReport or Suspended"
+        wrong = (
+            f"the runner {runner!r} answered with {type(report).__name__}, not with a RunReport, Suspended or Forked"
+        )
 
         return RunReport(ok=False, error=TypeError(wrong))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from adws.adw_modules import tampering
 from adws.adw_modules.errors import RepositoryTampered
 from adws.adw_modules.interfaces_engine import PhaseContext, Runner
-from adws.adw_modules.outcome import RunReport, Suspended
+from adws.adw_modules.outcome import Forked, RunReport, Suspended
 from adws.adw_modules.tampering import BEFORE, CHANGED, Marks
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class GuardedRunner:
         """Return what is wrong with *phase* for this runner, "" when nothing is; starts nothing."""
         return self._runner.check(phase)
 
-    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended | Forked:
         """Run *phase* once; an attempt that changed what is shared has failed, whatever it says."""
         self._guard.begin(context)
         try:
@@ -96,6 +96,8 @@ class GuardedRunner:
         error = self._guard.end(context)
         if error is None or isinstance(report, Suspended):
             return report
+        if isinstance(report, Forked):
+            raise error
 
         return replace(report, ok=False, error=error, wants_rework=False, summary=str(error))
 
