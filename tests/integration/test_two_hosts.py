@@ -192,6 +192,20 @@ def test_a_machine_that_is_gone_for_good_is_given_up_by_a_person_and_what_is_the
     assert two.alpha.is_sound()
 
 
+def test_a_worker_gives_a_machine_up_when_somebody_asked_for_that_later(two):
+    adw_id = moved_to_beta(two)
+    two.beta.adw("rollback", adw_id)
+    [waiting] = [run for run in two.beta.runs(adw_id) if run.state is RunState.PENDING]
+
+    code, said = two.beta.adw("rollback", adw_id, "--forget-host", "alpha", "--detach")
+    two.beta.work()
+
+    assert code == 0, said
+    runs = {run.run_id: run.state for run in two.beta.runs(adw_id)}
+    assert runs[waiting.run_id] is RunState.STOPPED
+    assert two.beta.document(adw_id).current_state == "rolled_back"
+
+
 def test_only_another_machine_that_has_something_of_the_workflow_can_be_given_up(two):
     adw_id = moved_to_beta(two)
 

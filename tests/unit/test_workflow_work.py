@@ -9,12 +9,14 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, busy_seconds, describe, final_state
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import (
     DatabaseUnavailable,
     DurabilityUnknown,
     StateCorrupt,
     StateWriteFailed,
     UsageError,
+    WorkElsewhere,
 )
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Done, Failed, Next, Paused, RetryAt, RunReport, Stopped
@@ -44,6 +46,20 @@ def asks(home, kind, then=obedient, **payload):
         return then
 
     return attempt
+
+
+def test_work_that_only_another_machine_has_is_given_back_for_that_machine(home):
+    home.create()
+
+    def refuse(session):
+        raise WorkElsewhere(session.document.adw_id, "far")
+
+    end = RunWork(replace(home.work_parts, admit=refuse)).work(home.claim())
+
+    assert (end.run.state, end.run.demands, end.outcome) == (RunState.PENDING, Demands(host="far"), None)
+    assert "only a worker there can go on with it" in end.message
+    assert home.state() == "pending"
+    assert home.runner.calls == []
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------
