@@ -30,7 +30,11 @@ def db() -> None:
 @db.command()
 @output.json_option
 def upgrade(*, as_json: bool) -> None:
-    """Bring the schema up. A SQLite database that has one is copied first."""
+    """
+    Bring the schema up. A SQLite database that has one is copied first.
+
+    On PostgreSQL all steps are one transaction, and no copy is made: make one with pg_dump before, if you want one.
+    """
     with main.open_home() as app:
         app.refuse_lost_database()
         database = _connect(app)

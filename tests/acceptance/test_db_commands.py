@@ -272,6 +272,42 @@ def test_a_damaged_database_is_said_to_be_damaged(adw, home):
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize("store", ["files", "database"])
+def test_a_home_is_moved_to_postgresql(adw, home, empty_pg_url, store):
+    create_workflow(home, store)
+    url = empty_pg_url.replace("postgres:@", "postgres:hush@")
+    old = {"ADW_STORE": store}
+
+    planned = adw("db", "move-to", url, "--dry-run", env=old)
+    assert (planned.rc, "1 workflow_states" in planned.stdout) == (0, True), planned.stderr
+    moved = adw("db", "move-to", url, env=old)
+    assert moved.rc == 0, moved.stderr
+    assert "ADW_STORE=database" in moved.stdout
+    assert "ADW_DATABASE_URL=postgresql://postgres:***@" in moved.stdout
+    again = adw("db", "move-to", url, "--json", env=old)
+    assert (again.json()["was_done"], again.json()["tables"]["workflow_states"]) == (True, 1)
+    for said in (planned, moved, again):
+        assert "hush" not in said.stdout + said.stderr
+
+    for command in (["list"], ["db", "upgrade"], ["db", "rebuild"], ["backup"]):
+        refused = adw(*command, env=old)
+        assert (refused.rc, refused.stderr.count("\n")) == (1, 1)
+        assert "has moved to postgresql://postgres:***@" in refused.stderr
+    assert "all of it has moved to" in adw("db", "check", env=old).stdout
+    new = {"ADW_DATABASE_URL": url, "ADW_STORE": "database"}
+    assert FIRST in adw("list", env=new).stdout
+    assert adw("db", "check", env=new).stdout == "no problems found\n"
+
+
+def test_a_home_without_a_database_has_nothing_to_move(adw, home):
+    done = adw("db", "move-to", "postgresql://nobody:hush@localhost/none")
+
+    assert done.rc == 2
+    assert "there is nothing to move" in done.stderr
+    assert "hush" not in done.stderr
+
+
+@pytest.mark.postgres
 def test_the_same_works_on_postgresql(adw, empty_pg_url):
     env = {"ADW_DATABASE_URL": empty_pg_url}
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from adws.adw_modules.db import (
     checkpoint_statements,
     delivery_statements,
+    home_facts,
     run_rows,
     run_statements,
     runner_statements,
     schema_version,
+    session_statements,
     statements,
 )
 from adws.adw_modules.db.session import Database, Row
@@ -30,7 +32,8 @@ from adws.adw_modules.state_table import is_terminal
 class Problem:
     """Something that does not fit, and what helps."""
 
-    kind: str  #: storage | schema | document | copy | lock | request | owner | run | checkpoint | delivery
+    #: storage | schema | moved | document | copy | lock | request | owner | run | session | checkpoint | delivery
+    kind: str
     text: str
     hint: str
     adw_id: str = ""  #: the workflow it is about, "" when it is about the database
@@ -78,6 +81,10 @@ def find_problems(
         return ()  # nothing was ever made here
     if found != schema_version.HEAD:
         return (_schema_problem(found),)
+    moved_to = home_facts.moved_to(database)
+    if moved_to:
+        hint = "set database.url to that one, and state.store to database"
+        return (Problem(kind="moved", text=f"all of it has moved to {moved_to}", hint=hint),)
     known = {row.adw_id: row for row in _rows(database, verdict)}
     found_documents = documents()
 
@@ -280,6 +287,7 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
     with database.read() as session:
         locks = session.all(statements.CHECK_LOCKS)
         requests = session.all(statements.CHECK_REQUESTS)
+        sessions = session.all(session_statements.CHECK_SESSIONS)
         checkpoints = session.all(checkpoint_statements.CHECK_CHECKPOINTS)
         deliveries = session.all(delivery_statements.CHECK_DELIVERIES)
     for repository, issue_number, adw_id in locks:
@@ -296,6 +304,13 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
             adw_id=adw_id,
             text=f"request {request_id} waits for a workflow that is gone",
             hint="adw db rebuild",
+        )
+    for session_id, adw_id in sessions:
+        yield Problem(
+            kind="session",
+            adw_id=adw_id,
+            text=f"session {session_id} of an agent has not ended, and its run is over",
+            hint=f"it hinders nothing; adw events {adw_id} shows how its attempt ended",
         )
     for adw_id, count in checkpoints:
         yield Problem(

@@ -36,7 +36,6 @@ def open_database(url: str, *, clock: Clock, boot_id: str = "", patience_seconds
     database = connect(url, clock=clock, boot_id=boot_id, patience_seconds=patience_seconds)
     try:
         upgrade(database)
-        home_facts.refuse_moved(database)
     except BaseException:
         database.close()
         raise
@@ -58,13 +57,18 @@ def connect(url: str, *, clock: Clock, boot_id: str = "", patience_seconds: floa
 
 
 def upgrade(database: Database) -> Upgrade:
-    """Bring the schema to this adw's revision; raise SchemaMismatch when it is not one that adw knows."""
+    """
+    Bring the schema to this adw's revision.
+
+    Raises SchemaMismatch when it is not one that adw knows, and DatabaseMoved when nothing in it is to be changed any
+    more.
+    """
     found = database.schema_version()
-    if found == schema_version.HEAD:
-        return Upgrade(found=found, now=found)
     refuse_unknown(database.name, found)
     if found is not None and found >= home_facts.SINCE:
-        home_facts.refuse_moved(database)  # nothing in it is to be changed any more
+        home_facts.refuse_moved(database)
+    if found == schema_version.HEAD:
+        return Upgrade(found=found, now=found)
     # Late: only a schema that differs needs SQLAlchemy and Alembic.
     upgrader = importlib.import_module("adws.adw_modules.db.upgrade")
     done: Upgrade = upgrader.upgrade(database)

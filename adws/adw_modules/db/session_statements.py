@@ -37,6 +37,14 @@ WHERE run_id = :run_id AND ended_at IS NULL
 SESSIONS_OF_WORKFLOW = f"SELECT {COLUMNS} FROM sessions WHERE adw_id = :adw_id ORDER BY started_at, session_id"  # noqa: S608 - a text of this module
 SESSIONS_LIVE = f"SELECT {COLUMNS} FROM sessions WHERE ended_at IS NULL ORDER BY started_at, session_id"  # noqa: S608 - a text of this module
 
+#: For `adw db check`: whatever ends a run ends its sessions with it.
+CHECK_SESSIONS = """
+SELECT session_id, adw_id FROM sessions AS agent
+WHERE ended_at IS NULL AND run_id IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = agent.run_id AND runs.finished_at IS NULL)
+ORDER BY started_at, session_id
+"""
+
 #: What a session is when its run is something; every other end is a failure.
 _FOLLOWS = {
     RunState.STOPPING: SessionStatus.STOPPING,
