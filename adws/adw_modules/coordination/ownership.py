@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from adws.adw_modules.coordination.issue_claims import IssueClaims
@@ -413,7 +413,7 @@ def _created(document: WorkflowDocument) -> Event:
 
 def _facts(owner: OwnerRecord) -> JsonObject:
     # Without its token: that is what an owner proves itself by.
-    return {name: value for name, value in asdict(owner).items() if name != "token"}
+    return {name: getattr(owner, name) for name in owner.__slots__ if name != "token"}
 
 
 def _is_takeover(taken: LeaseTaken) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -44,6 +45,8 @@ logger = logging.getLogger("adw.recovery")
 
 #: What is counted, by verdict, mode and action.
 METRIC = "adw_runs_recovered_total"
+#: Workflows recovered at a time up to which each has it in its own log, too; the log of adw has all of them.
+MOST_LOGGED = 100
 
 
 class Left(Protocol):
@@ -170,10 +173,12 @@ class Recovery:
     def _do(self, groups: list[Group], mode: Mode) -> tuple[list[RecoveryStep], list[Recovered]]:
         parts = self._parts
         owning = [group for group in groups if _needs_lease(group)]
+        # Opening the log of each is a third of the work; the history of each tells the same.
+        is_quiet = len(owning) > MOST_LOGGED
         deeds = Deeds(
             DeedParts(
                 runs=parts.runs,
-                engine=parts.engine,
+                engine=replace(parts.engine, log_of=nullcontext, has_log=False) if is_quiet else parts.engine,
                 keeper=parts.keeper,
                 seizing=self._seizing,
                 end_process=parts.end_process,

@@ -208,6 +208,8 @@ class Settlement:
         planned, step = self._group.looked.run, self._group.main
         if planned is None or step.after is None:
             return None
+        if self._seized.is_certain:
+            return planned  # whoever changes it later is found out when it is settled
         found = self._parts.runs.get(planned.run_id)
         is_same = found is not None and (found.token, found.owner) == (planned.token, planned.owner)
         if found is None or not is_same or found.state in FINAL_RUNS:

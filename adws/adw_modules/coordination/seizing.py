@@ -76,6 +76,15 @@ class SeizedWorkflow(OwnedWorkflow):
         return self.taken.previous is not None or self.taken.previous_fence > 0
 
     @property
+    def is_certain(self) -> bool:
+        """Whether it was taken from an owner that is proven dead: nobody has changed it since that one did."""
+        return self.is_takeover and self.verdict is Verdict.DEAD
+
+    def hold_local_lock(self) -> bool:
+        """Take the file lock, unless the one who had it is dead: then there is nobody on this machine to keep out."""
+        return False if self.is_certain else super().hold_local_lock()
+
+    @property
     def can_join(self) -> bool:
         """Whether the document and its run can be changed together."""
         return isinstance(self._parts.store, JoiningStore) and isinstance(self._parts.leases, JoiningLeases)
@@ -178,9 +187,10 @@ class Seizing:
         has_lock = seized.hold_local_lock()
         if has_lock and isinstance(store, SweepingStore):
             store.sweep(adw_id)
-        # As in `ownership`: who is not proven dead has to be shut out before the document is read.
-        may_live = seized.is_takeover and seized.verdict is not Verdict.DEAD
-        if may_live or not has_lock:
+        # As in `ownership`: who is not proven dead has to be shut out before the document is read. What one left who is
+        # dead is swept away by the next who has the lock.
+        may_live = seized.is_takeover and not seized.is_certain
+        if may_live or not (has_lock or seized.is_certain):
             store.fence_out(adw_id, fence=seized.lease.fence - 1)
         seized.document = store.load(adw_id).document
         if seized.is_takeover:

@@ -81,6 +81,7 @@ class Parts(Generic[SessionT]):
     say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: shows a line of a phase's output
     tell: Callable[[WorkflowDocument, Sequence[Event]], None] = lambda _document, _events: None  #: shows what is stored
     log_of: Callable[[str], AbstractContextManager[object]] = nullcontext  #: opens the log of a workflow
+    has_log: bool = True  #: whether the log is told of what is stored
     redactor: Redactor | None = None  #: keeps secrets out of the log
     clean_up: Callable[[PhaseSpec, PhaseContext], None] = lambda _phase, _context: None  #: frees what was short
     prepare: Callable[[SessionT], None] = lambda _session: None  #: makes the place an attempt works in
