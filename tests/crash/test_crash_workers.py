@@ -34,7 +34,7 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(storm_home, s
         def feed(killed: int) -> None:
             """Accept workflows as the storm goes on, so that there is work to its end."""
             due = min(workflows, workflows * (killed + 1) // kills + WORKERS)
-            storm_home.start(app, due - len(storm_home.ids), seconds=0.3)
+            storm_home.start(app, due - len(storm_home.ids), seconds=0.1)
 
         try:
             made.storm(kills, feed=feed)
