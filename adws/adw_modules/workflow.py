@@ -192,7 +192,14 @@ def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
     except (TypeError, UsageError) as exc:
         raise StateInvalid(f"the definition of {frozen.name} in the document is not whole: {exc}") from exc
 
-    return WorkflowSpec(name=frozen.name, version=frozen.version, phases=phases, source="the document", demands=demands)
+    return WorkflowSpec(
+        name=frozen.name,
+        version=frozen.version,
+        phases=phases,
+        source="the document",
+        demands=demands,
+        workload=dict(frozen.workload),
+    )
 
 
 _Part = TypeVar("_Part", Timeouts, RetrySpec, Gate)

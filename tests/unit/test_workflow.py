@@ -5,6 +5,7 @@ A workflow as data, and what a document keeps of it.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from adws.adw_modules import document
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import StateInvalid
+from adws.adw_modules.steps import LoopSpec, RetryRule, StepSpec
 from adws.adw_modules.workflow import (
     Gate,
     PhaseSpec,
@@ -78,7 +80,9 @@ def test_a_phase_comes_back_from_json_as_it_was(phase):
 
 @given(st.lists(phases, min_size=1, max_size=3))
 def test_a_definition_comes_back_from_a_document_as_it_was(found):
-    spec = WorkflowSpec(name="mine", version="7", phases=tuple(found), source="the document")
+    spec = WorkflowSpec(
+        name="mine", version="7", phases=tuple(found), source="the document", workload={"users": [{"a": 1}]}
+    )
     kept = document.WorkflowRef.model_validate(json.loads(json.dumps(freeze(spec))))
 
     assert thaw(kept) == spec
@@ -108,11 +112,25 @@ def test_every_field_of_a_phase_is_kept():
         env=("A",),
         on_rework="build",
         options={"a": 1},
+        steps=(StepSpec(name="s", tool="http", inputs={"url": "x"}, retry=(RetryRule(kind="on_error"),)),),
+        deadline_seconds=5.0,
     )
     for name in PhaseSpec.__slots__:
         assert getattr(changed, name) != getattr(plain, name), f"the test lacks a value of its own for {name}"
 
     assert phase_from_json(phase_to_json(changed)) == changed
+
+
+def test_steps_that_are_no_list_are_none():
+    assert phase_from_json({"name": "a", "state": "building", "runner": "steps", "steps": {}}).steps == ()
+
+
+def test_a_step_that_loops_or_retries_is_queued():
+    step = StepSpec(name="s", tool="http")
+
+    assert not step.is_queued
+    assert replace(step, loop=LoopSpec(collection=[])).is_queued
+    assert replace(step, retry=(RetryRule(kind="on_error"),)).is_queued
 
 
 def test_what_is_as_usual_is_not_written():
