@@ -179,6 +179,20 @@ def test_without_being_told_a_listener_says_yes_every_quarter_of_a_second(listen
         assert [listener.hear(0.0), listener.hear(0.0)] == [True, False]
 
 
+def test_a_run_whose_notification_never_came_is_heard_of(database, queue, listen):
+    """
+    As behind a pooler that swallows notifications.
+    """
+    with listen(places=2) as listener:
+        for number in range(5):
+            with database.write() as session:
+                session.run("SET LOCAL session_replication_role = replica")  # no trigger notifies
+                run = queue.enqueue_in(session, NewRun(adw_id=f"{number:08x}"))
+            assert hint(listener) == run.run_id
+            queue.finish(queue.claim(make_owner(), ttl_seconds=TTL), RunState.COMPLETED)
+            listener.done(run.run_id)
+
+
 def test_no_wake_up_is_lost_for_long(queue, listen):
     """
     Each of forty runs is stored as soon as the one before was heard of, and there are places to spare.
