@@ -115,3 +115,14 @@ def test_an_example_with_a_mistake_is_refused_with_its_line(tmp_path):
     with pytest.raises(ValueError, match=rf"adw.toml:{line}: .*step 'list_users': url names workload.api_uri") as info:
         load(text, tmp_path)
     assert "did you mean api_url?" in str(info.value)
+
+
+def test_the_steps_of_a_built_in_phase_are_checked_too(tmp_path):
+    (tmp_path / "adw.toml").write_text(
+        '[[phases.test.steps]]\nname = "a"\ntool = "http"\nurl = "{{ workload.any }}{{ vars.none }}"\n'
+    )
+    table = config.load(env={}, cwd=tmp_path).section("phases")
+
+    with pytest.raises(ValueError, match=r"adw.toml:4: \[phases.test\] step 'a': url names vars.none") as info:
+        Workflows(runners=RUNNERS, has_file=lambda _name: True, phases=table)
+    assert "workload" not in str(info.value), "which workload there will be is not known"
