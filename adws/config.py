@@ -161,10 +161,6 @@ class Settings:
     webhook_events: tuple[str, ...]
     webhook_followups: bool
     webhook_max_followups: int
-    retention_events_days: int  #: 0: for ever, as all of these
-    retention_logs_days: int
-    retention_deliveries_days: int
-    retention_workflows_days: int
     cron_notify: str  #: "": off, as all entries of the schedule
     cron_recover: str
     cron_quota: str
@@ -183,6 +179,10 @@ class Settings:
     notify_events: tuple[str, ...]
     notify_timeout_seconds: float
     notify_attempts: int
+    retention_events_days: int  #: 0: for ever, as all of these
+    retention_logs_days: int
+    retention_deliveries_days: int
+    retention_workflows_days: int
     worker_host: str | None  #: None: the machine's own name
     worker_tags: tuple[str, ...] | None
     runs_no_match_seconds: float

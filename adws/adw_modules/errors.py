@@ -297,8 +297,7 @@ class LockUnavailable(OwnershipError, OSError):
         super().__init__(
             f"cannot lock {path}: {cause.strerror or cause}; adw needs a writable local disk with working flock"
         )
-        self.path = path
-        self.errno = cause.errno
+        self.path, self.errno = path, cause.errno
 
 
 # --- failed runs -----------------------------------------------------------------------------------------------
@@ -330,8 +329,8 @@ class ExpressionError(AdwError, ValueError):
     """A template or a condition cannot be read, or has no value."""
 
     def __init__(self, why: str, *, expression: str = "", name: str = "") -> None:
-        shown = expression if len(expression) <= 120 else f"{expression[:117]}..."
-        super().__init__(f"in the expression {shown!r}: {why}" if expression else why)
+        shown = repr(expression if len(expression) <= 120 else f"{expression[:117]}...")
+        super().__init__(f"in the expression {shown}: {why}" if expression else why)
         self.why, self.expression, self.name = why, expression, name  #: *name*: the one that is not there
 
 
@@ -495,13 +494,6 @@ class SchemaMismatch(DatabaseError):
 
 class DatabaseMoved(DatabaseError):
     """What this database held is somewhere else now."""
-
-    def __init__(self, name: str, target: str) -> None:
-        super().__init__(
-            f"the database {name} has moved to {target}: set database.url (ADW_DATABASE_URL) to that one and "
-            "state.store (ADW_STORE) to database"
-        )
-        self.name, self.target = name, target
 
 
 class BackupError(AdwError):

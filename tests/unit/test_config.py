@@ -184,7 +184,7 @@ def test_variables_of_the_test_suite_are_left_alone(tmp_path):
         ("\n[state]\nstroe = 'files'\n", 3, "did you mean state.store?"),
         ("[workflow.mine]\nphases = []\n", 2, "workflow.mine.phases is not a setting"),
         ("workflows = 3\n", 1, "workflows must be a table, such as [workflows.NAME]"),
-        ("[retention]\n", 1, "retention is not a setting"),
+        ("[retentions]\n", 1, "retentions is not a setting"),
         ("'state.store' = 'files'\n", 1, "'state.store' is not a setting"),
         ("[state]\nstore = {}\n", 2, "must be a text or a number"),
         ("# store\n[state]\ndir = 'x'\nstore = 'cloud'\n", 4, "must be one of files, database"),

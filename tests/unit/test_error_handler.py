@@ -140,7 +140,7 @@ OWN = [
     (errors.DatabaseCorrupt("x", "y"), "state"),
     (errors.CommitUnknown("x", "y"), "commit_unknown"),
     (errors.SchemaMismatch("x"), "version"),
-    (errors.DatabaseMoved("x", "y"), "config"),
+    (errors.DatabaseMoved("x"), "config"),
     (errors.WorkflowInvalid("x"), "config"),
     (errors.UnknownWorkflow("x", ["y"]), "config"),
     (errors.RunNotFound(7), "config"),

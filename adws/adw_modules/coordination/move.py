@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from adws.adw_modules.errors import AdwError, DatabaseMoved, OwnershipError, StateInvalid
+from adws.adw_modules.errors import AdwError, OwnershipError, StateInvalid
 from adws.adw_modules.interfaces import LocalLock, Processes, StateStore
-from adws.adw_modules.interfaces_move import DatabaseMove, Holder, Move, MovedDocument
+from adws.adw_modules.interfaces_move import DatabaseMove, Holder, Move, MovedDocument, moved
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import Verdict
 
@@ -62,7 +62,7 @@ def move(parts: MoveParts, *, dry_run: bool = False) -> MoveReport:
     """Move the home, or say how much there is to move; raise OwnershipError while somebody works."""
     moved_to = parts.databases.moved_to()
     if moved_to and moved_to != parts.target:
-        raise DatabaseMoved(parts.source, moved_to)
+        raise moved(parts.source, moved_to)
     if moved_to:
         return _report(parts.databases.verify())
     counts = dict(parts.databases.counts())

@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from adws.adw_modules.db.session import Database, Session
-from adws.adw_modules.errors import DatabaseMoved
+from adws.adw_modules.interfaces_move import moved
 
 #: Names of facts. Both are JSON: where to or from, when, and the sums of all tables.
 MOVED_TO, MOVED_FROM = "moved_to", "moved_from"
@@ -60,4 +60,4 @@ def refuse_moved(database: Database) -> None:
         return
     target = moved_to(database)
     if target:
-        raise DatabaseMoved(database.name, target)
+        raise moved(database.name, target)
