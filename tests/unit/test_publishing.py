@@ -281,11 +281,14 @@ def test_without_commits_another_machine_begins_from_the_base_as_it_is_now():
     assert world.effect(f"branch:{BRANCH}").undo["start"] == tip
 
 
-def test_a_commit_that_is_not_on_the_remote_any_more_is_missed_in_one_sentence():
+@pytest.mark.parametrize("there", [None, "c0"], ids=["gone", "of-somebody-else"])
+def test_a_commit_that_is_not_on_the_remote_any_more_is_missed_in_one_sentence(there):
     world = building()
     world.attempt()
     world.go_to("another")
     del world.refs.refs[REF]
+    if there:
+        world.refs.refs[REF] = there
 
     failed = world.attempt()
 
