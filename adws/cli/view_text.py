@@ -14,6 +14,7 @@ from datetime import datetime
 from adws.adw_modules import timestamps
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LeaseRow, Page, PeekedState
+from adws.adw_modules.interfaces_coordination import AgentSession
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.cli import looking, output, phase_text
@@ -46,7 +47,12 @@ _TITLE_WIDTH = 60
 
 
 def status_data(
-    peeked: PeekedState, lease: LeaseRow | None, verdict: Verdict | None, *, database_problem: str | None = None
+    peeked: PeekedState,
+    lease: LeaseRow | None,
+    verdict: Verdict | None,
+    *,
+    session: AgentSession | None = None,
+    database_problem: str | None = None,
 ) -> JsonObject:
     """Return the facts about one workflow that a person asks for; with a *database_problem* its owner is not known."""
     document = peeked.data
@@ -61,10 +67,38 @@ def status_data(
     data["hints"] = [phase_text.hint_data(_object(hint)) for hint in _list(document.get("hints"))]
     data["rollback"] = _rollback(document.get("rollback"))
     data["owner"] = _owner(lease, verdict)
+    data["agent_session"] = _session(session)
     data["database_problem"] = database_problem
     data["notices"] = [{"kind": n.kind, "path": n.path, "reason": n.reason} for n in peeked.notices]
 
     return data
+
+
+def _session(session: AgentSession | None) -> JsonObject | None:
+    if session is None:
+        return None
+
+    return {
+        "session_id": session.session_id,
+        "phase": session.phase,
+        "attempt_number": session.attempt_number,
+        "agent": session.agent,
+        "host": session.host,
+        "status": session.status.value,
+        "executor_session_id": session.executor_session_id or None,
+        "reason": session.reason,
+        "started_at": session.started_at,
+        "ended_at": session.ended_at,
+    }
+
+
+def _session_line(session: Mapping[str, JsonValue]) -> str:
+    if not session:
+        return ""
+    called = f", its session {_said(session['executor_session_id'])}" if session["executor_session_id"] else ""
+    where = f"attempt {_said(session['attempt_number'])} of {_said(session['phase'])} on {_said(session['host'])}"
+
+    return f"{_said(session['agent'])} {_said(session['status'])}: {where}{called}"
 
 
 def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
@@ -86,6 +120,7 @@ def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
             ("retries", _used(data["retry_count"], data["max_retries"])),
             ("reworks", _used(data["reworks"], data["max_reworks"]) if data["reworks"] else ""),
             ("owner", _owner_line(data)),
+            ("agent", _session_line(_object(data.get("agent_session")))),
             ("branch", _said(data["branch_name"])),
             ("worktree", _said(data["worktree_path"])),
             ("pull request", f"#{_said(data['pr_number'])}" if data["pr_number"] else ""),

@@ -16,6 +16,7 @@ from adws.adw_modules.interfaces import LeaseRow, Page, PageQuery
 from adws.cli import arguments, looking, main, output, view_text
 
 if TYPE_CHECKING:
+    from adws.adw_modules.interfaces_coordination import AgentSession
     from adws.app import App
 
 #: Seconds between two looks for more events.
@@ -31,7 +32,8 @@ def status(*, adw_id: str, as_json: bool) -> None:
         peeked = looking.peek(app, adw_id)
         lease, problem = _lease_of(app, adw_id)
         verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
-        data = view_text.status_data(peeked, lease, verdict, database_problem=problem)
+        session = _session_of(app, adw_id) if problem is None else None
+        data = view_text.status_data(peeked, lease, verdict, session=session, database_problem=problem)
 
         output.emit(data, view_text.status_lines(data, app.clock.now()), as_json=as_json)
 
@@ -102,6 +104,16 @@ def _lease_of(app: App, adw_id: str) -> tuple[LeaseRow | None, str | None]:
         return (app.leases.read(adw_id) if app.has_database() else None), None
     except DatabaseError as exc:
         return None, str(exc)
+
+
+def _session_of(app: App, adw_id: str) -> AgentSession | None:
+    """Return the newest session of an agent, None when there was none, or when that cannot be told."""
+    try:
+        found = app.sessions.of_workflow(adw_id) if app.has_database() else ()
+    except DatabaseError:
+        return None
+
+    return found[-1] if found else None
 
 
 def _known_state(text: str | None) -> str | None:

@@ -1,5 +1,5 @@
 """
-Make the pages that say what the code says: settings, commands, events, the state diagram.
+Make the pages that say what the code says: settings, commands, events, the state diagram, the table of recovery.
 
 Each page is a pure function of a table in the code, so `--check` can tell whether somebody forgot to make them again.
 """
@@ -15,13 +15,14 @@ from pathlib import Path
 
 import click
 
-from adws.adw_modules import events, state_diagram, state_machine
+from adws.adw_modules import events, recovery_table, state_diagram, state_machine
 from adws.cli import main as frame
 from adws.config import IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTE = "<!-- Made by scripts/docs from the code: change the code, then run scripts/docs. -->"
 DIAGRAM = re.compile(r"(<!-- generated: state-diagram -->\n).*?(<!-- /generated -->)", re.DOTALL)
+RECOVERY = re.compile(r"(<!-- generated: recovery-table -->\n).*?(<!-- /generated -->)", re.DOTALL)
 #: A field of a dataclass as it stands in the source: name, type, what it means.
 FIELD = re.compile(r"^    (\w+): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  #: (.*))?$", re.MULTILINE)
 
@@ -33,9 +34,12 @@ def make_pages(docs: Path) -> dict[Path, str]:
         "cli.md": cli_page,
         "events.md": events_page,
     }
-    machine = docs / "state-machine.md"
+    machine, recovery = docs / "state-machine.md", docs / "recovery.md"
 
-    return {docs / name: make() for name, make in makers.items()} | {machine: with_diagram(machine)}
+    return {docs / name: make() for name, make in makers.items()} | {
+        machine: with_diagram(machine),
+        recovery: with_recovery_table(recovery),
+    }
 
 
 # --- settings --------------------------------------------------------------------------------------------------
@@ -222,6 +226,21 @@ def with_diagram(page: Path) -> str:
     block = state_diagram.block(state_machine.StateTransition.TRANSITIONS)
 
     return DIAGRAM.sub(lambda marks: f"{marks[1]}{block}{marks[2]}", text)
+
+
+# --- recovery --------------------------------------------------------------------------------------------------
+
+
+def with_recovery_table(page: Path) -> str:
+    """Return docs/recovery.md with what the rule says between its marks."""
+    text = page.read_text(encoding="utf-8")
+    if RECOVERY.search(text) is None:
+        raise SystemExit(
+            f"{page} has no marks for the table: <!-- generated: recovery-table --> ... <!-- /generated -->"
+        )
+    block = f"\n{_table(recovery_table.HEADER, recovery_table.rows())}\n\n"
+
+    return RECOVERY.sub(lambda marks: f"{marks[1]}{block}{marks[2]}", text)
 
 
 # --- text ------------------------------------------------------------------------------------------------------

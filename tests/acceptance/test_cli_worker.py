@@ -188,8 +188,51 @@ def test_recover_shows_its_plan_makes_it_true_and_finds_nothing_more(adw, home):
 def test_nothing_is_recovered_and_no_database_made_where_nobody_worked(adw, home):
     done = adw("recover", "--json")
 
-    assert (done.rc, done.json()) == (0, {"dry_run": False, "steps": []})
+    assert (done.rc, done.json()) == (
+        0,
+        {
+            "mode": "stale",
+            "dry_run": False,
+            "reset_to_pending": 0,
+            "marked_failed": 0,
+            "marked_stopped": 0,
+            "run_ids": {"reset_to_pending": [], "marked_failed": [], "marked_stopped": []},
+            "steps": [],
+        },
+    )
     assert not (home / "state").exists()
+
+
+def test_recover_in_mode_none_says_what_it_would_do_and_changes_nothing(adw, home):
+    adw_id = leave(adw, "long")
+    with Beside(home, "worker") as worker:
+        cli_lab.has_begun(home)
+        worker.process.kill()
+        worker.end()
+    before = cli_lab.document(home, adw_id)
+
+    done = adw("recover", "--mode", "none")
+
+    assert done.stdout.splitlines()[-1] == "nothing was changed: recovery is off (mode none)"
+    assert f"{adw_id}  requeue" in " ".join(done.stdout.split(" ")).replace("   ", "  ")
+    assert cli_lab.document(home, adw_id) == before
+    failed = adw("recover", "--mode", "all", "--json", env={"ADW_RECOVERY_RUNNING": "fail"}).json()
+    assert (failed["mode"], failed["marked_failed"], len(failed["run_ids"]["marked_failed"])) == ("all", 1, 1)
+    assert cli_lab.document(home, adw_id)["current_state"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--mode", "some"], "'some' is no mode of recovery; use one of none, stale, all"),
+        (["--force"], "--force takes work from owners that live: use it with --mode all, or leave it out"),
+    ],
+)
+def test_a_recovery_that_makes_no_sense_is_refused_in_one_sentence(adw, args, said):
+    done = adw("recover", *args)
+
+    assert (done.rc, done.stdout) == (2, "")
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize("args", [["--concurrency", "0"], ["--poll-interval", "0"], ["--max-runs", "x"]])

@@ -27,7 +27,7 @@ def load_script():
 make_docs = load_script()
 
 
-@pytest.mark.parametrize("name", ["settings.md", "cli.md", "events.md", "state-machine.md"])
+@pytest.mark.parametrize("name", ["settings.md", "cli.md", "events.md", "state-machine.md", "recovery.md"])
 def test_a_generated_page_is_what_the_code_says(name):
     assert (DOCS / name).read_text() == make_docs.make_pages(DOCS)[DOCS / name], "run scripts/docs"
 
@@ -55,6 +55,13 @@ def test_a_page_without_marks_for_the_diagram_is_refused(tmp_path):
 
     with pytest.raises(SystemExit, match="has no marks for the diagram"):
         make_docs.make_pages(tmp_path)
+
+
+def test_a_page_without_marks_for_the_table_is_refused(tmp_path):
+    (tmp_path / "recovery.md").write_text("# Recovery\n")
+
+    with pytest.raises(SystemExit, match="has no marks for the table"):
+        make_docs.with_recovery_table(tmp_path / "recovery.md")
 
 
 def test_every_command_setting_and_event_is_documented():
