@@ -10,6 +10,7 @@ from tests.contracts.event_log_contract import EventLogContract
 from tests.contracts.lease_contract import LeaseContract
 from tests.contracts.lock_contract import LockContract
 from tests.contracts.lost_run_contract import LostRunContract
+from tests.contracts.mass_lease_contract import MassLeaseContract
 from tests.contracts.registry_contract import RegistryContract
 from tests.contracts.request_contract import RequestContract
 from tests.contracts.run_queue_contract import RunQueueContract
@@ -82,4 +83,8 @@ class TestRunners(RunnerContract):
 
 
 class TestSessions(SessionContract):
+    pass
+
+
+class TestMassLeases(MassLeaseContract):
     pass

@@ -1,0 +1,247 @@
+"""Recovery that is killed anywhere and done again comes to the same end, and what it cannot do it leaves alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from adws.adw_modules.coordination.recovery import METRIC
+from adws.adw_modules.errors import DatabaseUnavailable
+from adws.adw_modules.interfaces_engine import ProcessRecord
+from adws.adw_modules.process_tree import Ending
+from adws.adw_modules.recovery_facts import Mode, Policy
+from adws.adw_modules.runs import DELIVERY, NewRun, RunState
+from adws.testing import MemoryCounters
+from tests.unit.conduct_cases import ADW_ID, OTHER, Home, always
+
+
+@pytest.fixture
+def home():
+    made = Home()
+    yield made
+    made.keeper.close()
+
+
+def outcome(home) -> tuple[object, ...]:
+    """What a recovery of one crash is to come to."""
+    plan = home.record("plan")
+    return home.run().state, home.state(), plan.status, plan.attempts_used, home.runs.page()[0].losses
+
+
+# --- killed and done again -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["take_all", "hand_back"])
+def test_a_recovery_that_dies_at_the_database_is_done_again(home, monkeypatch, call):
+    home.create()
+    home.crash()
+    with monkeypatch.context() as patch:
+        patch.setattr(home.parts.leases, call, always(DatabaseUnavailable("gone")))
+        with pytest.raises(DatabaseUnavailable):
+            home.recovery().recover()
+    home.clock.advance(31.0)  # the lease of the one that died here is over
+
+    home.recovery().recover()
+
+    assert outcome(home) == (RunState.PENDING, "planning", "interrupted", 1, 1)
+    assert Counter(home.events("attempt_interrupted")) == {"attempt_interrupted": 1}
+
+
+def test_a_recovery_that_dies_before_the_document_is_written_is_done_again(home, monkeypatch):
+    home.create()
+    home.crash()
+    with monkeypatch.context() as patch:
+        patch.setattr(home.store, "save", always(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            home.recovery().recover()
+    assert home.run().state is RunState.RUNNING
+    home.clock.advance(31.0)
+
+    home.recovery().recover()
+
+    assert outcome(home) == (RunState.PENDING, "planning", "interrupted", 1, 1)
+
+
+def test_a_takeover_that_was_not_written_keeps_its_lease(home, monkeypatch):
+    """Whoever comes after has to know that there is something to take over."""
+    home.create()
+    home.crash()
+    with monkeypatch.context() as patch:
+        patch.setattr(home.store, "load", always(DatabaseUnavailable("gone")))
+        with pytest.raises(DatabaseUnavailable):
+            home.recovery().recover()
+
+    assert home.parts.leases.read(ADW_ID).owner is not None
+
+
+# --- policies, done --------------------------------------------------------------------------------------------
+
+
+def test_work_that_fails_by_policy_says_so_in_run_and_document(home):
+    home.create()
+    home.crash()
+
+    result = home.recovery(policy=Policy(fails_running=True)).recover()
+
+    assert (result.marked_failed, home.run().state, home.state()) == (1, RunState.FAILED, "failed")
+    assert home.document().terminal_reason == "INTERRUPTED"
+    assert home.run().reason == home.record("plan").last_failure_reason == "Coordinator restarted during execution"
+    assert home.record("plan").attempts[-1].status == "interrupted"
+
+
+def test_work_that_died_between_two_phases_fails_at_the_next_one(home):
+    home.create()
+    run = home.runs.begin(home.claim())
+    home.parts.processes.kill(home.parts.processes.me("worker"))
+    home.clock.advance(31.0)
+
+    home.recovery(policy=Policy(fails_running=True)).recover()
+
+    assert (home.runs.get(run.run_id).state, home.state(), home.record("plan").status) == (
+        RunState.FAILED,
+        "failed",
+        "failed",
+    )
+
+
+def test_a_poison_run_is_dead_and_a_person_may_try_again(home):
+    home.create()
+    home.crash()
+
+    result = home.recovery(policy=Policy(max_losses=1)).recover()
+
+    assert (result.marked_failed, home.run().state, home.state()) == (1, RunState.DEAD, "failed")
+    assert home.document().terminal_reason == "POISON_RUN"
+    home.control.resume(ADW_ID, by="kim", grant=1)
+    assert (home.run().state, home.run().losses) == (RunState.PENDING, 0)
+
+
+def test_a_delivery_that_every_worker_dies_of_has_failed_and_whoever_asked_is_told(home):
+    told: list[tuple[int, str]] = []
+
+    class Errand:
+        def give_up(self, run, why):
+            told.append((run.run_id, why))
+
+    run = home.runs.enqueue(NewRun(adw_id="d0000001", kind=DELIVERY))
+    me = home.parts.processes.me("worker")
+    home.runs.claim(me, ttl_seconds=30.0)
+    home.parts.processes.kill(me)
+
+    home.recovery(policy=Policy(max_losses=1), errands={DELIVERY: Errand()}).recover()
+
+    assert home.runs.get(run.run_id).state is RunState.FAILED
+    assert [run_id for run_id, _ in told] == [run.run_id]
+
+
+# --- stops -----------------------------------------------------------------------------------------------------
+
+
+def stopping(home) -> None:
+    home.create()
+    home.crash()
+    home.runs.ask_to_stop(home.run().run_id, reason="enough")
+
+
+def with_process(home) -> None:
+    """Write down that the attempt which was cut off had a process."""
+    record = ProcessRecord(
+        token="t" * 32, identity=home.parts.processes.me("worker"), argv=("agent",), started_at="2026-01-31T09:00:00Z"
+    )
+    document = home.document()
+    attempt = document.phases[0].attempts[-1].changed(process=record.to_json())
+    phase = document.phases[0].changed(attempts=[attempt])
+    fence = home.parts.leases.read(ADW_ID).fence
+    home.store.save(document.changed(phases=[phase, *document.phases[1:]]), fence=fence)
+    home.parts.processes.kill(record.identity)
+
+
+def test_a_stop_parks_the_workflow_once_its_processes_are_gone(home):
+    stopping(home)
+    with_process(home)
+
+    result = home.recovery().recover()
+
+    assert (result.marked_stopped, home.run().state, home.run().reason) == (1, RunState.STOPPED, "enough")
+    assert (home.state(), home.document().pause_reason) == ("paused", "enough")
+    assert len(home.ended) == 1
+    assert home.recovery().recover().steps == (), "nobody goes on with it"
+
+
+def test_a_stop_waits_for_processes_that_cannot_be_ended(home):
+    stopping(home)
+    with_process(home)
+    stubborn = Ending(evidence="pid 7 runs", left=("7 (agent)",))
+
+    assert home.recovery(end_process=lambda _process: stubborn).recover().runs == ()
+    assert home.run().state is RunState.STOPPING
+
+
+def test_a_stop_whose_processes_nobody_can_vouch_for_says_so(home):
+    stopping(home)
+    with_process(home)
+    doubtful = Ending(evidence="it was started on far-away, which is not this machine: nothing was signalled")
+
+    home.recovery(end_process=lambda _process: doubtful).recover()
+
+    assert home.run().reason == (
+        "stop unconfirmed: what it had started could not be confirmed dead: it was started on far-away, which is not "
+        "this machine: nothing was signalled (enough)"
+    )
+
+
+# --- modes, done -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [{"mode": Mode.NONE}, {"is_dry_run": True}])
+def test_what_only_says_what_it_would_do_changes_nothing(home, how):
+    home.create()
+    home.crash()
+    revision = home.document().revision
+
+    result = home.recovery().recover(**how)
+
+    assert [step.action.value for step in result.steps] == ["interrupt", "requeue"]
+    assert (result.runs, home.document().revision, home.run().state) == ((), revision, RunState.RUNNING)
+
+
+def test_force_takes_a_workflow_from_an_owner_that_lives(home):
+    home.create()
+    home.crash(is_proven=False)
+    assert home.recovery().recover(mode=Mode.ALL).runs == ()
+
+    result = home.recovery().recover(mode=Mode.ALL, policy=Policy(is_forced=True))
+
+    assert (result.reset_to_pending, home.run().state) == (1, RunState.PENDING)
+
+
+def test_runs_that_are_recovered_are_counted_by_verdict_mode_and_action(home):
+    counters = MemoryCounters()
+    home.create()
+    home.crash()
+    home.create(OTHER, issue=43)
+    home.crash(OTHER)
+
+    home.recovery(counters=counters).recover()
+
+    assert counters.all() == ((METRIC, {"action": "requeue", "mode": "stale", "verdict": "dead"}, 2.0),)
+
+
+def test_the_event_of_a_recovered_run_says_all_there_is_to_know(home):
+    home.create()
+    home.crash()
+
+    home.recovery().recover()
+
+    (told,) = [event for event in home.store.events_of(ADW_ID) if event.event_type == "run_recovered"]
+    assert told.data == {
+        "run_id": home.run().run_id,
+        "parent_run_id": None,
+        "from": "running",
+        "to": "pending",
+        "verdict": "dead",
+        "mode": "stale",
+        "why": home.run().reason,
+        "losses": 0,
+    }
