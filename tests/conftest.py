@@ -276,7 +276,13 @@ class AdwResult:
 
 
 @pytest.fixture
-def adw(home: Path) -> Callable[..., AdwResult]:
+def run_command() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """What runs a program to its end; acceptance tests have a faster one."""
+    return subprocess.run
+
+
+@pytest.fixture
+def adw(home: Path, run_command: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., AdwResult]:
     """`adw("status", "1a2b3c4d")` runs the installed command in `home`, as a person would."""
 
     def run(
@@ -286,13 +292,15 @@ def adw(home: Path) -> Callable[..., AdwResult]:
         stdin: str = "",
         timeout: float = 60.0,
     ) -> AdwResult:
-        done = warm.run(
+        done = run_command(
             [warm.ADW, *args],
             cwd=cwd or home,
             env={**os.environ, "ADW_HOME": str(home), **(env or {})},
             input=stdin,
+            capture_output=True,
             text=True,
             timeout=timeout,
+            check=False,
         )
         return AdwResult(rc=done.returncode, stdout=done.stdout, stderr=done.stderr)
 

@@ -1,10 +1,11 @@
 """
 Starting `adw` without the time that loading it takes: `Popen` and `run` are those of subprocess, only faster.
 
-A command is forked from a process that has loaded adw (tests/warm_server.py). What such a fork could not show is
-started as a process of its own, without a word: any other program, a command whose environment changes the
-interpreter, one that is given a session or file descriptors, and every command in the soak and where coverage is
-measured.
+A command, or a helper of the tests that is written in Python, is forked from a process that has loaded adw
+(tests/warm_server.py). What such a fork could not show is started as a process of its own, without a word: any other
+program, a command whose environment changes the interpreter, one that is given a session or file descriptors, and
+every command in the soak and where coverage is measured. A test that looks at how a program starts, or that is to be
+its parent, uses subprocess.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from tests import warm_server
+
+ROOT = str(Path(__file__).parents[1])
 
 #: The installed command.
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
@@ -49,8 +52,8 @@ class Popen(subprocess.Popen):
     _status: Any = None  #: tells the exit code of a fork; None: a process of its own
 
     def __init__(self, args: Any, **options: Any) -> None:
-        program = args if isinstance(args, str) else os.fspath(args[0])
-        is_usual = program == ADW and options.keys() <= USUAL
+        self._script = _script_of(args)
+        is_usual = bool(self._script) and options.keys() <= USUAL
         is_usual = is_usual and options.get("preexec_fn") in {None, default_interrupts}
         self._may_be_forked = is_usual and is_warm(_or_ours(options.get("env")))
         super().__init__(args, **options)
@@ -66,9 +69,8 @@ class Popen(subprocess.Popen):
             return
         pipes = rest[:6]  # for input, output, error output: the end to read from, and the end to write to
         streams = [fd if fd != -1 else number for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
-        argv = [args] if isinstance(args, str) else [os.fspath(arg) for arg in args]
         try:
-            self.pid, self._status = _server().start(argv, place, dict(_or_ours(env)), streams)
+            self.pid, self._status = _server().start(self._script, place, dict(_or_ours(env)), streams)
             self._child_created = True
         finally:
             self._close_pipe_fds(*pipes)
@@ -96,9 +98,11 @@ class Popen(subprocess.Popen):
         return self.returncode
 
 
-def run(args: Any, *, input: Any = None, timeout: float | None = None, check: bool = False, **options: Any):  # noqa: A002 - as subprocess calls it
-    """Run a command to its end, like `subprocess.run` with its output captured."""
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+def run(args: Any, *, input: Any = None, capture_output: bool = False, **options: Any):  # noqa: A002 - as there
+    """Run a command to its end, as `subprocess.run` does."""
+    timeout, check = options.pop("timeout", None), options.pop("check", False)
+    streams = {} if input is None else {"stdin": subprocess.PIPE}
+    streams |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
     with Popen(args, **(streams | options)) as process:
         try:
             stdout, stderr = process.communicate(input, timeout=timeout)
@@ -121,12 +125,24 @@ def is_warm(env: Mapping[str, str]) -> bool:
     return is_asked_for and hasattr(os, "pidfd_open") and _fixed(env) == _server().fixed
 
 
+def _script_of(args: Any) -> list[str]:
+    """Return what Python is to run and its arguments; nothing for another program."""
+    argv = [args] if isinstance(args, str) else [os.fspath(arg) for arg in args]
+    if argv[0] == ADW:
+        return argv
+    is_python = len(argv) > 1 and argv[0] == sys.executable
+
+    return argv[1:] if is_python and (argv[1].endswith(".py") or (argv[1] == "-c" and len(argv) > 2)) else []
+
+
 def _or_ours(env: Mapping[str, str] | None) -> Mapping[str, str]:
     return os.environ if env is None else env
 
 
 def _fixed(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(FIXED_PREFIXES) or name in FIXED_NAMES}
+    looked_at = {name: value for name, value in env.items() if name.startswith(FIXED_PREFIXES) or name in FIXED_NAMES}
+    # The server finds what is in this checkout anyhow.
+    return {name: value for name, value in looked_at.items() if (name, value) != ("PYTHONPATH", ROOT)}
 
 
 class Server:
@@ -141,6 +157,7 @@ class Server:
                 [sys.executable, warm_server.__file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 cwd="/",
+                env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", ROOT)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )

@@ -1,10 +1,10 @@
 """
-A process that has loaded adw, and forks for each `adw` command that the tests start.
+A process that has loaded adw, and forks for each `adw` command, and each helper in Python, that the tests start.
 
 Loading is most of the time of a command. A fork is a fresh process all the same: nothing of any home is open here, no
 thread runs, and the child gets the streams, environment, directory and signals of the command before it begins. It
-then runs the script that is installed as `adw`, and ends as an interpreter does: threads are joined, what is
-registered for the end is called, streams are flushed. Only the taking apart of modules is left out.
+then runs the script, which may be the one that is installed as `adw`, and ends as an interpreter does: threads are
+joined, what is registered for the end is called, streams are flushed. Only the taking apart of modules is left out.
 
 Run by tests/warm.py; talks over the socket whose number is its argument, and ends when the other side closes it.
 """
@@ -26,6 +26,7 @@ import socket
 import struct
 import sys
 import threading
+import types
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ FDS = 4
 class Command:
     """What a child is to become."""
 
-    argv: list[str]
+    argv: list[str]  #: a script and its arguments, or "-c", a program and its arguments
     cwd: str
     env: dict[str, str]
     umask: int
@@ -135,14 +136,13 @@ def become(command: Command) -> None:
     os.umask(command.umask)
     os.environ.clear()
     os.environ.update(command.env)
-    sys.argv = command.argv
-    sys.path[0] = str(Path(command.argv[0]).parent)
+    sys.path[0] = "" if command.argv[0] == "-c" else str(Path(command.argv[0]).parent)
     sys.stdin = sys.__stdin__ = _stream(0, sys.stdin)
     sys.stdout = sys.__stdout__ = _stream(1, sys.stdout)
     sys.stderr = sys.__stderr__ = _stream(2, sys.stderr)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _run(command.argv[0])
+    _run(command.argv)
 
 
 def _stream(fd: int, like: io.TextIOWrapper) -> io.TextIOWrapper:
@@ -165,7 +165,7 @@ def _stream(fd: int, like: io.TextIOWrapper) -> io.TextIOWrapper:
     return made
 
 
-def _run(script: str) -> None:
+def _run(argv: list[str]) -> None:
     code: int | None = None
 
     def end_at_once() -> None:
@@ -175,11 +175,21 @@ def _run(script: str) -> None:
 
     atexit.register(end_at_once)
     try:
-        runpy.run_path(script, run_name="__main__")
+        if argv[0] == "-c":
+            _run_text(argv)
+        else:
+            sys.argv = argv
+            runpy.run_path(argv[0], run_name="__main__")
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else None
         raise
+
+
+def _run_text(argv: list[str]) -> None:
+    sys.argv = ["-c", *argv[2:]]
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    exec(compile(argv[1], "<string>", "exec"), module.__dict__)
 
 
 def _is_flushed() -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -106,7 +108,9 @@ def test_a_command_says_the_same_both_ways(home, go_this_way, args, code):
     said = {}
     for way in WAYS:
         go_this_way(way)
-        done = warm.run([warm.ADW, *args], cwd=home, env={**os.environ, "ADW_HOME": str(home)}, text=True)
+        done = warm.run(
+            [warm.ADW, *args], cwd=home, env={**os.environ, "ADW_HOME": str(home)}, text=True, capture_output=True
+        )
         said[way] = (done.returncode, done.stdout, done.stderr)
 
     assert said["forked"] == said["started"]
@@ -121,17 +125,52 @@ def test_environment_directory_and_umask_reach_what_a_command_starts(home, way):
     try:
         env = {name: value for name, value in os.environ.items() if name != "HOME"}
         env |= {"ADW_HOME": str(home), "USER": "a value\udcff"}
-        done = warm.run([warm.ADW, "run", "7", "--workflow", "tell"], cwd=home, env=env)
+        done = warm.run([warm.ADW, "run", "7", "--workflow", "tell"], cwd=home, env=env, capture_output=True)
     finally:
         os.umask(before)
 
     assert done.returncode == 0, done.stderr
-    said = warm.run([warm.ADW, "logs", cli_lab.newest(home)], cwd=home, env={**os.environ, "ADW_HOME": str(home)})
+    said = warm.run([warm.ADW, "--home", str(home), "logs", cli_lab.newest(home)], capture_output=True)
     assert [
         "a value\N{REPLACEMENT CHARACTER} homeless".encode(),
         str(home).encode(),
         b"0027",
     ] == said.stdout.splitlines()[-3:]
+
+
+@pytest.mark.parametrize("is_file", [True, False], ids=["file", "text"])
+def test_a_helper_sees_its_arguments_its_place_and_itself(way, tmp_path, is_file):
+    (tmp_path / "beside.py").write_text("NAME = 'beside'")
+    program = """
+import json, os, sys
+import __main__
+sys.path.insert(0, os.getcwd()) if sys.path[0] == "" else None
+import beside
+from tests import delivery_cases
+print(json.dumps([sys.argv, __name__, __main__.__dict__ is globals(), sys.stdin.read(), beside.NAME]))
+sys.exit(7)
+"""
+    (tmp_path / "helper.py").write_text(program)
+    script = [str(tmp_path / "helper.py")] if is_file else ["-c", program]
+
+    done = warm.run(
+        [sys.executable, *script, "a", "b"],
+        input="said",
+        text=True,
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": warm.ROOT},
+    )
+
+    assert done.returncode == 7, done.stderr
+    assert json.loads(done.stdout) == [[script[0], "a", "b"], "__main__", True, "said", "beside"]
+
+
+def test_a_helper_that_breaks_tells_how(way):
+    done = warm.run([sys.executable, "-c", "raise RuntimeError('broken')"], text=True, capture_output=True)
+
+    assert done.returncode == 1
+    assert done.stderr.endswith("RuntimeError: broken\n")
 
 
 def test_output_goes_where_it_is_sent(home, way, tmp_path):
@@ -144,7 +183,7 @@ def test_output_goes_where_it_is_sent(home, way, tmp_path):
 
 def test_output_on_a_full_disk_is_an_error(home, way):
     with Path("/dev/full").open("wb") as full:
-        done = warm.run([warm.ADW, "--home", str(home), "list"], stdout=full, text=True)
+        done = warm.run([warm.ADW, "--home", str(home), "list"], stdout=full, stderr=subprocess.PIPE, text=True)
 
     assert (done.returncode, done.stderr) == (
         1,
@@ -171,7 +210,7 @@ def test_commands_of_several_threads_keep_apart(home, way):
     answers: dict[str, str] = {}
 
     def ask(name: str) -> None:
-        answers[name] = warm.run([warm.ADW, "--home", str(home), "status", name], text=True).stderr
+        answers[name] = warm.run([warm.ADW, "--home", str(home), "status", name], text=True, capture_output=True).stderr
 
     threads = [threading.Thread(target=ask, args=(f"0000000{number}",)) for number in range(4)]
     for thread in threads:
