@@ -31,7 +31,7 @@ from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
 ROOT = Path(__file__).parents[2]
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
 #: Far more than anything here takes; nobody waits for it unless something is broken.
-PATIENCE = 300.0
+PATIENCE = 120.0
 #: More than any sequence of kills can use up: a storm is no reason to give up.
 MAX_ATTEMPTS = 100
 #: Workers that end by themselves: after so many something is wrong with all of them.
@@ -100,11 +100,11 @@ class StormHome:
             [ADW, *args], cwd=self.path, env=self.full_env, capture_output=True, text=True, check=False
         )
 
-    def has_run(self, lines: int) -> bool:
-        """Say whether commands have written down *lines* beginnings and ends."""
+    def lines(self) -> int:
+        """Return how many beginnings and ends the commands have written down."""
         ran = self.path / "ran.log"
 
-        return ran.exists() and ran.read_text().count("\n") >= lines
+        return ran.read_text().count("\n") if ran.exists() else 0
 
     def said(self) -> str:
         """Return the last words of the workers."""
@@ -116,7 +116,7 @@ def make_home(path: Path, *, url: str = "") -> StormHome:
     (path / "adw.toml").write_text("[worktree]\nenabled = false\n")
     env = {
         "ADW_RECOVER_SECONDS": "1",
-        "ADW_RECOVERY_MAX_LOSSES": "100",  # a storm is no reason to think that a run is poison
+        "ADW_RECOVERY_MAX_LOSSES": "1000",  # a storm is no reason to think that a run is poison
         "ADW_GRACE_SECONDS": "0.5",
         "ADW_LEASE_TTL_SECONDS": "6",
         "ADW_LEASE_STOP_SECONDS": "4",
@@ -176,7 +176,7 @@ class Supervisor:
         if slot.give_up_at is None and catches_sigterm(pid):
             slot.give_up_at = now + 8.0
         if is_at_work(pid) or (slot.give_up_at is not None and now > slot.give_up_at):
-            slot.kill_at = now + self._rng.uniform(0.0, 0.25)  # in its first phase, or right after it
+            slot.kill_at = now + self._rng.uniform(0.0, 0.75)  # in its first phases, or between two
 
         return False
 
@@ -202,9 +202,11 @@ class Supervisor:
         return all(slot.process.poll() is None and catches_sigterm(slot.process.pid) for slot in self._slots)
 
     def until(self, what: Callable[[], bool], why: Callable[[], str]) -> None:
-        """Keep the workers running until something is so."""
-        end = time.monotonic() + PATIENCE
+        """Keep the workers running until something is so; fail when for long no command began or ended meanwhile."""
+        end, seen = time.monotonic() + PATIENCE, -1
         while not what():
+            if (lines := self._home.lines()) != seen:
+                end, seen = time.monotonic() + PATIENCE, lines
             assert time.monotonic() < end, f"{why()}\n{self._home.said()}"
             self.look_after()
             self._wait(0.1)
@@ -260,11 +262,9 @@ def catches_sigterm(pid: int) -> bool:
 # --- what must be true -----------------------------------------------------------------------------------------
 
 
-def unfinished(app: wiring.App, home: StormHome) -> list[str]:
-    """Return the workflows that are not completed, with their state."""
-    found = [(adw_id, app.store.peek(adw_id).data["current_state"]) for adw_id in home.ids]
-
-    return [f"{adw_id} is {state}" for adw_id, state in found if state != "completed"]
+def is_completed(app: wiring.App, adw_id: str) -> bool:
+    """Say whether a workflow has come to its end."""
+    return app.store.peek(adw_id).data["current_state"] == "completed"
 
 
 def problems_of(home: StormHome) -> list[str]:
