@@ -158,6 +158,7 @@ class WorkRoom:
         """*env* is where the variables of processes come from."""
         self._app = app
         self._env = config.process_environment() if env is None else env
+        self._swept_at = float("-inf")  #: when what workflows left here was last looked for
 
     def close(self) -> None:
         """End the keeper's thread."""
@@ -411,16 +412,21 @@ class WorkRoom:
         """Free ports of dead workers here, places of workflows that nobody works on, and what those left that moved."""
         self._app.ports.free_left_behind(self._app.processes.verdict)
         self._app.quotas.free_left_behind()
-        left = self.space.left_behind
-        if left is not None:
-            sweep(
-                SweepParts(
-                    left=left,
-                    load=lambda adw_id: self._app.store.load(adw_id).document,
-                    ownership=self._app.ownership,
-                    engine=self.engine,
-                    keep=self.keeper.charge,
-                )
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Take away what workflows left here; not with a recovery between two others, for which somebody waits."""
+        left, now = self.space.left_behind, self._app.clock.monotonic()
+        if left is None or now - self._swept_at < self._app.settings.recover_seconds:
+            return
+        self._swept_at = now
+        sweep(
+            SweepParts(
+                left=left,
+                load=lambda adw_id: self._app.store.load(adw_id).document,
+                ownership=self._app.ownership,
+                engine=self.engine,
+                keep=self.keeper.charge,
             )
 
     def worker(

@@ -81,6 +81,7 @@ def test_when_a_machine_is_killed_another_goes_on_from_its_commits_within_a_seco
         assert plan is not None
         assert plan == git(two.alpha.home / "trees" / adw_id, "rev-parse", "HEAD")
         other = two.beta.worker()
+        until(lambda: "beta" in two.at_work(), "the other worker is there")
         killed.send_signal(signal.SIGKILL)
         killed.wait(PATIENCE)
         (two.place / "go").touch()

@@ -20,6 +20,7 @@ from adws import config
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.coordination.worker import WorkerOptions
 from adws.adw_modules.forge_effects import frozen_issue
+from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 from tests import warm
 from tests.integration.work_lab import git
@@ -132,6 +133,12 @@ class TwoHosts:
 
     def wip(self, adw_id: str) -> str | None:
         return self.refs().get(f"refs/adw/wip/{adw_id}")
+
+    def at_work(self) -> set[str]:
+        """The machines whose workers said that they are there."""
+        with self.alpha.open() as app, app.database.read() as session:
+            owners = [OwnerRecord.from_text(row[0]) for row in session.all("SELECT owner FROM runners")]
+        return {owner.host for owner in owners if owner is not None}
 
     def has_begun(self) -> None:
         """Return when a phase has said through the pipe that it has begun."""
