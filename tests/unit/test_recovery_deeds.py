@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from adws.adw_modules.coordination.recovery import METRIC
-from adws.adw_modules.errors import DatabaseUnavailable
+from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
 from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.recovery_facts import Mode, Policy
@@ -66,13 +66,49 @@ def test_a_recovery_that_dies_before_the_document_is_written_is_done_again(home,
 def test_a_takeover_that_was_not_written_keeps_its_lease(home, monkeypatch):
     """Whoever comes after has to know that there is something to take over."""
     home.create()
-    home.crash()
+    dead = home.crash()
+    recovery = home.recovery()
+    plan = recovery.planned()
     with monkeypatch.context() as patch:
-        patch.setattr(home.store, "load", always(DatabaseUnavailable("gone")))
-        with pytest.raises(DatabaseUnavailable):
-            home.recovery().recover()
+        patch.setattr(recovery, "planned", lambda **_: plan)
+        patch.setattr(home.store, "load", always(StateCorrupt("adw_state.json", "it is torn")))
+        assert recovery.recover().steps == ()
 
-    assert home.parts.leases.read(ADW_ID).owner is not None
+    kept = home.parts.leases.read(ADW_ID)
+    assert (kept.owner is not None, kept.owner != dead) == (True, True)
+    home.clock.advance(31.0)
+    home.recovery().recover()
+    assert home.events("lease_taken_over") == ["lease_taken_over"]
+    assert home.parts.leases.read(ADW_ID).owner is None
+
+
+def test_a_workflow_that_was_taken_over_says_from_whom(home):
+    home.create()
+    home.crash()
+
+    home.recovery().recover()
+
+    (told,) = [event for event in home.store.events_of(ADW_ID) if event.event_type == "lease_taken_over"]
+    assert (told.data["verdict"], told.data["why"]) == ("dead", "its process is dead")
+
+
+def test_proof_of_death_is_about_the_owner_it_was_found_for(home, monkeypatch):
+    """Somebody else took it over since the plan, and was silent for too long: nobody has proven that one dead."""
+    home.create()
+    home.crash()
+    recovery = home.recovery()
+    plan = recovery.planned()
+    home.hold()
+    home.clock.advance(31.0)
+    shut: list[int] = []
+    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
+    monkeypatch.setattr(home.store, "fence_out", lambda _adw_id, *, fence: shut.append(fence))
+
+    recovery.recover()
+
+    (fence,) = shut
+    taken = [event for event in home.store.events_of(ADW_ID) if event.event_type == "lease_taken_over"]
+    assert (fence, taken[-1].data["verdict"]) == (home.parts.leases.read(ADW_ID).fence - 1, "unknown")
 
 
 # --- policies, done --------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class SeizedWorkflow(OwnedWorkflow):
         self.taken = taken
         self.verdict = verdict
         self.settled: Run | None = None  #: its run, as the last write left it
-        self._untold: tuple[Event, ...] = ()
+        self._is_told = not self.is_takeover  #: whether a document says that it was taken over
         self._last: Callable[[WorkflowDocument], HandBack | None] | None = None
 
     @property
@@ -89,16 +89,15 @@ class SeizedWorkflow(OwnedWorkflow):
         """Whether the document and its run can be changed together."""
         return isinstance(self._parts.store, JoiningStore) and isinstance(self._parts.leases, JoiningLeases)
 
-    def tell_takeover(self) -> None:
-        """Have the next write tell of the takeover."""
-        self._untold = (
-            Takeover(
-                document=self.document,
-                former=self.taken.previous,
-                former_fence=self.taken.previous_fence,
-                verdict=self.verdict,
-            ).event(),
+    def _takeover(self) -> Event:
+        takeover = Takeover(
+            document=self.document,
+            former=self.taken.previous,
+            former_fence=self.taken.previous_fence,
+            verdict=self.verdict,
         )
+
+        return takeover.event()
 
     def join_next_write(self, last: Callable[[WorkflowDocument], HandBack | None]) -> None:
         """Have the next write do what *last* says of the document that it stores, if they can be joined."""
@@ -106,10 +105,10 @@ class SeizedWorkflow(OwnedWorkflow):
 
     def save(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
         """Store the next revision, with what was not told yet, and what was joined to it."""
-        events = (*self._untold, *events)
+        events = tuple(events) if self._is_told else (self._takeover(), *events)
         end = self._last(document) if self._last is not None else None
         stored = super().save(document, events=events) if end is None else self._save_with(document, events, end)
-        self._untold, self._last = (), None
+        self._is_told, self._last = True, None
 
         return stored
 
@@ -136,14 +135,14 @@ class SeizedWorkflow(OwnedWorkflow):
         self._stop_writing()
         is_over = is_terminal(self.document.current_state)
         issue = self.document.issue_number if is_over and self._parts.has_issues else None
-        lease = self.lease if self._has_lease and not self._untold else None
+        lease = self.lease if self._has_lease and self._is_told else None
         self._has_lease = False
 
         return HandBack(lease=lease, free_issue=issue)
 
     def leave(self) -> None:
         """Give back what is still held; a takeover that was not written keeps its lease."""
-        self.give_back(keep_lease=bool(self._untold))
+        self.give_back(keep_lease=not self._is_told)
 
 
 class Seizing:
@@ -167,7 +166,7 @@ class Seizing:
         answers = self.leases.take_all(asked, me, ttl_seconds=self._ownership.ttl_seconds)
 
         return [
-            SeizedWorkflow(self._ownership, answer, wish.verdict, renewed_at=asked_at)
+            SeizedWorkflow(self._ownership, answer, _known_of(wish, answer), renewed_at=asked_at)
             if isinstance(answer, LeaseTaken)
             else None
             for wish, answer in zip(wishes, answers, strict=True)
@@ -193,8 +192,6 @@ class Seizing:
         if may_live or not (has_lock or seized.is_certain):
             store.fence_out(adw_id, fence=seized.lease.fence - 1)
         seized.document = store.load(adw_id).document
-        if seized.is_takeover:
-            seized.tell_takeover()
 
     def let_go(self, seized: Sequence[SeizedWorkflow | None]) -> None:
         """Give back what nobody came to; trouble does not matter, for leases end by themselves."""
@@ -202,3 +199,8 @@ class Seizing:
             if one is not None:
                 with suppress(AdwError):
                     one.give_back(keep_lease=one.is_takeover)
+
+
+def _known_of(wish: Wish, taken: LeaseTaken) -> Verdict:
+    """Return what is known about the owner that it was taken from; what was known of another says nothing."""
+    return wish.verdict if wish.fence == taken.previous_fence else Verdict.UNKNOWN
