@@ -198,6 +198,8 @@ def _kind_meant(when: str, then: Mapping[str, object]) -> str:
 def _made(kind: str, fields: dict[str, object]) -> RetryRule:
     if kind == ON_SUCCESS:
         fields.setdefault("max_attempts", DEFAULT_PAGES)
+        if fields.get("next_call"):
+            fields.setdefault("base_seconds", 0.0)  # one page after the other; only who polls waits
     fields.pop("jitter", None)  # waits always vary a little
     stop = str(fields.pop("stop_when", ""))
     if stop:

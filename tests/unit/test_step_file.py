@@ -149,6 +149,7 @@ SUCCESS = {"kind": "on_success", "when": "response.more", "max_attempts": 100}
                     "collect": "append",
                     "merge_path": "data",
                     "next_call": {"params": {"page": "{{ page + 1 }}"}},
+                    "base_seconds": 0.0,
                 }
             ],
         ),
@@ -164,7 +165,7 @@ SUCCESS = {"kind": "on_success", "when": "response.more", "max_attempts": 100}
             [
                 {**ERROR, "when": "error.status == 429", "max_attempts": 9},
                 {**ERROR},
-                {**SUCCESS, "next_call": {"params": {"a": 1}}},
+                {**SUCCESS, "next_call": {"params": {"a": 1}}, "base_seconds": 0.0},
             ],
         ),
         ("retry = [{when = 'response.more', then = {max_attempts = 100}}]", [SUCCESS]),
