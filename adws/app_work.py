@@ -428,6 +428,7 @@ class WorkRoom:
                 engine=self.engine,
                 keep=self.keeper.charge,
             )
+        )
 
     def worker(
         self,
