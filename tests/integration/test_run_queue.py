@@ -330,8 +330,6 @@ def test_queries_name_every_column_of_the_table():
 
 
 WALKS = {
-    "claim_next": "ix_runs_waiting",
-    "is_due": "ix_runs_waiting",
     "next_due": "ix_runs_waiting",
     "live": "ix_runs_state",
     "page": "PRIMARY KEY",
@@ -356,10 +354,33 @@ def test_a_page_of_one_state_walks_its_index(sqlite_url, open_db):
     assert "PRIMARY KEY (rowid<?)" in plan(database, run_statements.PAGE_OF_COMPLETED)
 
 
-def test_the_order_of_the_queue_is_not_sorted_but_walked(sqlite_url, open_db, clock):
+#: What claims, and what looks before it does: for nobody's demands, for two that are met, and under a limit reached.
+CLAIMS = {
+    "usual": run_statements.claim_undemanding(run_statements.IS_DUE),
+    "look": run_statements.is_any_due(run_statements.IS_DUE),
+    "usual delivery": run_statements.claim_undemanding(run_statements.IS_DUE_DELIVERY),
+    "look for a delivery": run_statements.is_any_due(run_statements.IS_DUE_DELIVERY),
+    "demands": run_statements.claim_first(run_statements.IS_DUE, 2, 0),
+    "limits": run_statements.claim_first(run_statements.IS_DUE, 0, 2),
+    "demands and limits": run_statements.claim_first(run_statements.IS_DUE, 2, 2),
+    "look by demands and limits": run_statements.is_due(run_statements.IS_DUE, 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_walks_the_queue_in_its_order_and_sorts_nothing(sqlite_url, open_db, name):
     database = open_db(sqlite_url)
 
-    assert "TEMP B-TREE" not in plan(database, queue_on(database, clock)._sql.claim_next)
+    walked = plan(database, run_statements.spelled(database, CLAIMS[name]))
+
+    assert "ix_runs_waiting" in walked
+    assert "TEMP B-TREE" not in walked
+
+
+def test_what_waits_and_demands_something_is_found_by_its_own_index(sqlite_url, open_db):
+    database = open_db(sqlite_url)
+
+    assert "ix_runs_demanding" in plan(database, run_statements.spelled(database, run_statements.DEMANDS_WAITING))
 
 
 def plan(database, sql: str) -> str:
