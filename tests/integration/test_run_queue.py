@@ -324,7 +324,7 @@ def test_a_run_of_a_workflow_that_is_being_created_waits_for_its_creator(databas
 
 
 def test_queries_name_every_column_of_the_table():
-    assert tuple(column.name for column in models.runs.columns) == run_statements.RUN_COLUMNS
+    assert tuple(column.name for column in models.runs.columns) == (*run_statements.RUN_COLUMNS, "woken")
     for name in run_statements.RUN_COLUMNS:
         assert name in run_statements.SHOWN
 

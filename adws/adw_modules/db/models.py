@@ -14,25 +14,16 @@ from sqlalchemy import (
     Double,
     Identity,
     Index,
-    Integer,
     LargeBinary,
-    MetaData,
     Table,
     Text,
     text,
 )
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+from adws.adw_modules.db.model_base import Number, metadata
+from adws.adw_modules.db.model_external import external_tasks
 
-#: A number the database gives; SQLite only does that for its own INTEGER.
-_Number = BigInteger().with_variant(Integer, "sqlite")
+__all__ = ["external_tasks", "metadata"]
 
 workflow_states = Table(
     "workflow_states",
@@ -69,7 +60,7 @@ workflow_states = Table(
 events = Table(
     "events",
     metadata,
-    Column("seq", _Number, Identity(), primary_key=True),
+    Column("seq", Number, Identity(), primary_key=True),
     Column("event_id", Text, nullable=False, unique=True),
     Column("adw_id", Text, nullable=False),
     Column("revision", BigInteger, nullable=False),
@@ -108,7 +99,7 @@ adw_locks = Table(
 requests = Table(
     "requests",
     metadata,
-    Column("request_id", _Number, Identity(), primary_key=True),
+    Column("request_id", Number, Identity(), primary_key=True),
     Column("adw_id", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("payload", Text, nullable=False),
@@ -123,7 +114,7 @@ requests = Table(
 runs = Table(
     "runs",
     metadata,
-    Column("run_id", _Number, Identity(), primary_key=True),  # the place in the queue, kept for life
+    Column("run_id", Number, Identity(), primary_key=True),  # the place in the queue, kept for life
     Column("adw_id", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -147,6 +138,7 @@ runs = Table(
     Column("losses", BigInteger, nullable=False),  # how often a worker vanished with it
     Column("slot", Text, nullable=False),  # "": goes on with its workflow
     Column("parent_run_id", BigInteger),
+    Column("woken", BigInteger),  # number of the claim under which what it waits for ended
     CheckConstraint(
         "state IN ('pending', 'claimed', 'running', 'stopping', 'completed', 'failed', 'stopped', 'dead')",
         name="state",
@@ -278,7 +270,7 @@ breakers = Table(
 task_checkpoints = Table(
     "task_checkpoints",
     metadata,
-    Column("sequence", _Number, Identity(), primary_key=True),
+    Column("sequence", Number, Identity(), primary_key=True),
     Column("id", Text, nullable=False, unique=True),
     Column("task_id", Text, nullable=False),
     Column("adw_id", Text, nullable=False),  # "": a task of a library user, which no workflow takes with it
@@ -294,7 +286,7 @@ task_checkpoints = Table(
 deliveries = Table(
     "deliveries",
     metadata,
-    Column("seq", _Number, Identity(), primary_key=True),  # the order in which they came
+    Column("seq", Number, Identity(), primary_key=True),  # the order in which they came
     Column("guid", Text, nullable=False, unique=True),
     Column("event", Text, nullable=False),
     Column("action", Text, nullable=False),
@@ -363,7 +355,7 @@ schedule = Table(
 notifications = Table(
     "notifications",
     metadata,
-    Column("notice_id", _Number, Identity(), primary_key=True),
+    Column("notice_id", Number, Identity(), primary_key=True),
     Column("notice_key", Text, nullable=False),  # the transition it tells of
     Column("channel", Text, nullable=False),
     Column("kind", Text, nullable=False),
@@ -431,6 +423,7 @@ executions = Table(
     Column("first_event_id", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("ended_at", Text),
+    Column("taken_at", Text),  # when the phase took its result; until then somebody has to be woken for it
     Column("labels", Text, nullable=False),  # of its runs
     Column("demands", Text, nullable=False),
     Column("spec", Text, nullable=False),  # the step, as JSON
@@ -440,8 +433,8 @@ executions = Table(
     Index(
         "ix_executions_open",
         "adw_id",
-        sqlite_where=text("ended_at IS NULL"),
-        postgresql_where=text("ended_at IS NULL"),
+        sqlite_where=text("taken_at IS NULL"),
+        postgresql_where=text("taken_at IS NULL"),
     ),
 )
 

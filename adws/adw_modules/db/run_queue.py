@@ -188,6 +188,16 @@ class DatabaseRunQueue:
 
         return self._database.transact(work)
 
+    def wake_in(self, session: Session, adw_id: str) -> Run | None:
+        """
+        Make the run that goes on with a workflow due, inside the transaction that ends what it waits for.
+
+        One that a worker has this moment is due again when it is given back. None when there is none to wake.
+        """
+        row = session.one(self._sql.wake, {**self._now(), "adw_id": adw_id, "moment": self._moment()})
+
+        return None if row is None else self._told(session, run_rows.to_run(row))
+
     def ask_to_stop(self, run_id: int, *, reason: str = "") -> Run:
         """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
         if not 0 < run_id <= LAST_ID:
@@ -310,6 +320,7 @@ class _Texts:
     settle: str
     settle_if_over: str
     stop: str
+    wake: str
     get: str
     of_workflow: str
     page: str
@@ -347,6 +358,7 @@ class _Texts:
             settle=spell(run_statements.RUN_SETTLE),
             settle_if_over=spell(run_statements.RUN_SETTLE_IF_OVER),
             stop=spell(run_statements.RUN_STOP),
+            wake=spell(run_statements.RUN_WAKE),
             get=spell(run_statements.RUN_GET),
             of_workflow=spell(run_statements.RUNS_OF_WORKFLOW),
             page=spell(run_statements.RUNS_PAGE),

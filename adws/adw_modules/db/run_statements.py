@@ -30,6 +30,7 @@ def spelled(database: Database, sql: str) -> str:
     return database.spell(sql)
 
 
+#: All but `woken`, which only these statements look at.
 RUN_COLUMNS = (
     "run_id",
     "adw_id",
@@ -179,7 +180,9 @@ SET state = CASE state WHEN 'stopping' THEN 'stopped' ELSE 'pending' END,
     finished_at = CASE state WHEN 'stopping' THEN :moment END,
     reason = CASE WHEN state = 'stopping' AND reason <> '' THEN reason ELSE :reason END, {_NOBODY}
 """
-RUN_REQUEUE = f"{_GIVE_BACK}, not_before = :not_before, demands = :demands {_IS_OURS} {_RETURNING_END}"
+#: What it is to wait for may have ended while its worker was writing that it waits.
+_NOT_BEFORE = "not_before = CASE WHEN woken = token THEN '' ELSE :not_before END"
+RUN_REQUEUE = f"{_GIVE_BACK}, {_NOT_BEFORE}, demands = :demands {_IS_OURS} {_RETURNING_END}"
 #: For a claim that was found over: its worker may have renewed it since.
 _IS_OVER = "AND (claim_boot <> :boot OR claim_until <= {now})"
 _TAKE_BACK = f"{_GIVE_BACK}, losses = losses + 1 {_IS_OURS}"
@@ -224,6 +227,12 @@ UPDATE runs
 SET state = CASE state WHEN 'pending' THEN 'stopped' ELSE 'stopping' END,
     finished_at = CASE state WHEN 'pending' THEN :moment END, reason = :reason, updated_at = :moment
 WHERE run_id = :run_id AND state IN ('pending', 'claimed', 'running') {_RETURNING}, {_HAS_SESSION}
+"""
+#: What the run that goes on with a workflow waits for has ended; one that a worker has is due again when given back.
+RUN_WAKE = f"""
+UPDATE runs
+SET not_before = CASE state WHEN 'pending' THEN '' ELSE not_before END, woken = token, updated_at = :moment
+WHERE adw_id = :adw_id AND slot = '' AND finished_at IS NULL {_RETURNING}
 """
 RUN_GET = RUNS_SHOWN + "WHERE run_id = :run_id"
 RUNS_OF_WORKFLOW = RUNS_SHOWN + "WHERE adw_id = :adw_id ORDER BY run_id DESC LIMIT :limit"
