@@ -39,6 +39,9 @@ OPERATIONS = (
     "list_quotas",
     "list_breakers",
     "list_deliveries",
+    "list_runners",
+    "list_sessions",
+    "recover_runs",
 )
 
 

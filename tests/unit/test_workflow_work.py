@@ -514,7 +514,7 @@ def test_a_workflow_without_a_definition_is_parked_and_not_queued_for_ever(home)
     assert end.run.state is RunState.FAILED
     assert home.state() == "paused"
     assert "--workflow NAME gives it one" in home.document().pause_reason
-    assert home.recovery().recover() == ()
+    assert home.recovery().recover().steps == ()
 
 
 def test_a_write_that_may_not_be_durable_parks_the_workflow(home, monkeypatch):
