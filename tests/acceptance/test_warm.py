@@ -67,7 +67,8 @@ def facts_in_the_middle(home: Path, way: str) -> dict[str, object]:
     reader, writer = os.pipe()
     size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     env = {**os.environ, "ADW_CLAUDE_PATH": "x" * size}
-    process = warm.Popen([warm.ADW, "--home", str(home), "config"], stdout=writer, cwd=home, env=env)
+    command = [warm.ADW, "--home", str(home), "config"]
+    process = warm.Popen(command, stdout=writer, cwd=home, env=env, preexec_fn=warm.default_interrupts)
     os.close(writer)
     with os.fdopen(reader, "rb") as output:
         assert output.read(1)
