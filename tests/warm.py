@@ -4,8 +4,8 @@ Starting `adw` without the time that loading it takes: `Popen` and `run` are tho
 A command, or a helper of the tests that is written in Python, is forked from a process that has loaded adw
 (tests/warm_server.py). What such a fork could not show is started as a process of its own, without a word: any other
 program, a command whose environment changes the interpreter, one that is given a session or file descriptors, and
-every command in the soak and where coverage is measured. A test that looks at how a program starts, or that is to be
-its parent, uses subprocess.
+every command in the soak and where coverage is measured. A test that looks at how a program starts, at its command line
+in /proc, or that is to be its parent, uses subprocess.
 """
 
 from __future__ import annotations
