@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from adws.adw_modules.demands import Demands
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.runs import NO_DEMANDS
 
 if TYPE_CHECKING:
     from adws.adw_modules.events import Event
+    from adws.adw_modules.interfaces_engine import ProcessRecord
     from adws.adw_modules.runs import Run
     from adws.adw_modules.steps import StepSpec
 
@@ -57,6 +60,7 @@ class NewExecution:
     step: StepSpec
     context: JsonObject  #: what templates may know: issue, workload, vars, results of steps and phases before
     labels: frozenset[str] = frozenset()  #: of its runs
+    demands: Demands = NO_DEMANDS  #: of the workers that make its calls
     parent_run_id: int | None = None
 
 
@@ -199,6 +203,9 @@ class Executions(Protocol):
     def get(self, execution_id: str) -> Execution | None:
         """Return an execution as it stands."""
 
+    def plan(self, execution_id: str) -> NewExecution | None:
+        """Return what was asked for."""
+
     def take(self, run: Run, *, most: int) -> Taken:
         """Give *run* up to *most* iterations that are due; raise RunLost when it is not its run any more."""
 
@@ -210,14 +217,45 @@ class Executions(Protocol):
         and then nothing is stored.
         """
 
+    def record_process(self, run: Run, assignment: Assignment, process: ProcessRecord) -> None:
+        """Write down which process makes a call, durable on return; raise RunLost when the call is not ours."""
+
+    def left_processes(self, run: Run) -> tuple[JsonObject, ...]:
+        """Return the processes of calls that an earlier owner of *run* left: they are ended before it takes."""
+
+    def give_up(self, run: Run, *, reason: str) -> None:
+        """Fail the calls of a lane that too many workers vanished with; another run takes its place."""
+
+    def is_wanted(self, adw_id: str) -> bool:
+        """Say whether the workflow is to go on: it has a run that is not over and does not undo it."""
+
+    def mark_taken(self, execution_id: str) -> None:
+        """Say that the phase has taken the result of an execution that has ended: nobody is woken for it any more."""
+
+    def wake(self, adw_id: str = "") -> int:
+        """
+        Make runs due whose workflow waits for executions that have ended, and return how many.
+
+        The end of an execution does that; this is for a run that began to wait at that same moment.
+        """
+
+    def cancel_left(self) -> int:
+        """Cancel executions of workflows that are over, and return how many there were."""
+
+    def cancel_all(self, adw_id: str, *, reason: str) -> int:
+        """Cancel what has not ended of a workflow's executions, and return how many that were."""
+
     def cancel(self, execution_id: str, *, reason: str, index: int | None = None) -> bool:
         """End an execution, or the call of one iteration that waits for its time; False when there is none."""
 
     def retries(self, *, adw_id: str = "", limit: int = 1000) -> tuple[ScheduledRetry, ...]:
         """Return the calls that wait for their time, the next one first."""
 
-    def results(self, execution_id: str) -> Iterator[tuple[int, IterationState, JsonValue]]:
+    def results(self, execution_id: str, *, first: int = 0) -> Iterator[tuple[int, IterationState, JsonValue]]:
         """Yield index, state and result of each iteration in the order of the collection, few at a time in memory."""
+
+    def results_size(self, execution_id: str) -> int:
+        """Return about how many characters all results have as JSON."""
 
     def facts(self, execution_id: str) -> Mapping[str, JsonValue]:
         """Return counts for people: total, done, failed, running, waiting, next retry."""

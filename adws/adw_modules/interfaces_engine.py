@@ -264,7 +264,7 @@ class RunQueue(Protocol):
         """Return a run."""
 
     def of_workflow(self, adw_id: str, *, limit: int = 50) -> tuple[Run, ...]:
-        """Return the runs of a workflow, newest first."""
+        """Return the runs of a workflow, newest first, without the lanes of its steps."""
 
     def page(self, *, states: Sequence[RunState] = (), limit: int = 50, before: int | None = None) -> tuple[Run, ...]:
         """Return runs, newest first, those with a lower id than *before*."""

@@ -45,10 +45,12 @@ ROLLBACK = "rollback"
 DELIVERY = "delivery"
 #: A run that does what the schedule says.
 CRON = "cron"
+#: A run that makes calls of a step which are spread over workers: one of its lanes.
+ITERATION = "iteration"
 #: Runs that are of no workflow: their id is their own, and no document has it.
 WITHOUT_WORKFLOW = frozenset({DELIVERY, CRON})
 #: What a run may be for.
-RUN_KINDS = ("start", "resume", "retry", ROLLBACK, "iteration", CRON, DELIVERY)
+RUN_KINDS = ("start", "resume", "retry", ROLLBACK, ITERATION, CRON, DELIVERY)
 
 #: What deliveries ask for is done before workflows go on: it is short, and a stop is not to wait for what it stops.
 DELIVERY_PRIORITY = 100

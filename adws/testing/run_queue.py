@@ -22,6 +22,7 @@ from adws.adw_modules.run_limits import full_labels
 from adws.adw_modules.runs import (
     DELIVERY,
     FINAL_RUNS,
+    ITERATION,
     LIVE_RUNS,
     NO_TERMS,
     NewRun,
@@ -234,9 +235,10 @@ class MemoryRunQueue:
             return None if run is None else self._shown(run)
 
     def of_workflow(self, adw_id: str, *, limit: int = 50) -> tuple[Run, ...]:
-        """Return the runs of a workflow, newest first."""
+        """Return the runs of a workflow, newest first, without the lanes of its steps."""
         check_adw_id(adw_id)
-        return tuple(run for run in self._newest_first() if run.adw_id == adw_id)[: _checked(limit)]
+        found = (run for run in self._newest_first() if run.adw_id == adw_id and run.kind != ITERATION)
+        return tuple(found)[: _checked(limit)]
 
     def page(self, *, states: Sequence[RunState] = (), limit: int = 50, before: int | None = None) -> tuple[Run, ...]:
         """Return runs, newest first, those with a lower id than *before*."""

@@ -221,7 +221,7 @@ class DatabaseRunQueue:
         return found[0] if found else None
 
     def of_workflow(self, adw_id: str, *, limit: int = 50) -> tuple[Run, ...]:
-        """Return the runs of a workflow, newest first."""
+        """Return the runs of a workflow, newest first, without the lanes of its steps."""
         return self._all(self._sql.of_workflow, {"adw_id": check_adw_id(adw_id), "limit": _checked(limit)})
 
     def page(self, *, states: Sequence[RunState] = (), limit: int = 50, before: int | None = None) -> tuple[Run, ...]:

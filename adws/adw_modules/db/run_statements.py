@@ -235,7 +235,8 @@ SET not_before = CASE state WHEN 'pending' THEN '' ELSE not_before END, woken = 
 WHERE adw_id = :adw_id AND slot = '' AND finished_at IS NULL {_RETURNING}
 """
 RUN_GET = RUNS_SHOWN + "WHERE run_id = :run_id"
-RUNS_OF_WORKFLOW = RUNS_SHOWN + "WHERE adw_id = :adw_id ORDER BY run_id DESC LIMIT :limit"
+#: Those that go on with it or undo it; the lanes of its steps are not asked for by it.
+RUNS_OF_WORKFLOW = RUNS_SHOWN + "WHERE adw_id = :adw_id AND kind <> 'iteration' ORDER BY run_id DESC LIMIT :limit"
 RUNS_LIVE = RUNS_SHOWN + f"WHERE {_IS_LIVE} AND {_IS_INDEXED} ORDER BY run_id"
 RUNS_DEMANDING = f"SELECT {SHOWN} FROM {_DEMANDING} ORDER BY run_id"
 RUNS_PAGE = RUNS_SHOWN + "WHERE run_id < :before ORDER BY run_id DESC LIMIT :limit"

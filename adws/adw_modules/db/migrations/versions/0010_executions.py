@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.Column("first_event_id", sa.Text, nullable=False),
         sa.Column("created_at", sa.Text, nullable=False),
         sa.Column("ended_at", sa.Text),
+        sa.Column("taken_at", sa.Text),
         sa.Column("labels", sa.Text, nullable=False),
         sa.Column("demands", sa.Text, nullable=False),
         sa.Column("spec", sa.Text, nullable=False),
@@ -45,7 +46,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("execution_id", name="pk_executions"),
     )
     op.create_index("ix_executions_workflow", "executions", ["adw_id", "created_at"])
-    _partial_index("ix_executions_open", "executions", ["adw_id"], "ended_at IS NULL")
+    _partial_index("ix_executions_open", "executions", ["adw_id"], "taken_at IS NULL")
     op.create_table(
         "iterations",
         sa.Column("execution_id", sa.Text, nullable=False),

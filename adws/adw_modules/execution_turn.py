@@ -1,0 +1,577 @@
+"""
+One turn at an execution: what reports, interruptions and cancellations make of its rows, and the events that tell it.
+
+Pure: whoever stores executions reads rows, lets a turn change them, and writes rows and events in one transaction. The
+orchestrator (`fanout.planner`) decides on each event; here its commands are carried out on the rows. Folding the events
+from the beginning gives what the rows say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from adws.adw_modules import call_rules, timestamps
+from adws.adw_modules.call_rules import CallFacts, Judgement
+from adws.adw_modules.events import Event
+from adws.adw_modules.executions import (
+    Assignment,
+    CallAgain,
+    CallReport,
+    CancelRest,
+    Command,
+    Decide,
+    EndExecution,
+    EndIteration,
+    Execution,
+    ExecutionState,
+    IterationState,
+    NewExecution,
+)
+from adws.adw_modules.expressions import Value
+from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.page_results import REPLACE, collected
+
+PENDING, RUNNING, RETRY_WAIT = (
+    IterationState.PENDING.value,
+    IterationState.RUNNING.value,
+    IterationState.RETRY_WAIT.value,
+)
+#: Larger values are left out of events, which say how large they were; the rows have them.
+MAX_IN_EVENT = 10_000
+
+#: Counts an event into an execution; `planner.fold`.
+Fold = Callable[[Execution, Event], Execution]
+
+_encode = json.JSONEncoder(allow_nan=False).encode
+_USUAL: Mapping[str, Any] = Event(event_type="").__dict__
+_NULL = "null"
+
+
+@dataclass(kw_only=True, slots=True)
+class Iteration:
+    """The row of an iteration, while a turn may change it; values of JSON are texts."""
+
+    index: int
+    state: str = PENDING
+    attempts: int = 0
+    page: int = 1
+    same_call: int = 0
+    interruptions: int = 0
+    next_at: str = ""
+    why: str = ""
+    run_id: int | None = None
+    token: int = 0
+    last_event_id: str = ""
+    sequence_id: str = ""
+    fingerprint: str = ""
+    same_failures: int = 0
+    marks: str = ""
+    error: str = ""
+    process: str = ""
+    started_at: str | None = None
+    ended_at: str | None = None
+    call: str = "{}"
+    element: str = _NULL
+    result: str = _NULL
+
+
+@dataclass(kw_only=True, slots=True)
+class Head:
+    """The row of an execution, while a turn may change it."""
+
+    execution: Execution
+    next_index: int = 0  #: the first iteration that nobody has begun
+    cancel_reason: str = ""  #: why nothing more is begun
+    last_event: int = 0
+    lanes: int = 1
+    stored: int = 0
+    ended_at: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What of an execution never changes."""
+
+    new: NewExecution
+    event_context: JsonObject = field(default_factory=dict)  #: sanitised, for its first and last event
+    small_context: JsonObject = field(default_factory=dict)  #: the same for all others, of which there are many
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """Who makes the turn: the run that has a lane, None for a person or the phase itself."""
+
+    run_id: int
+    token: int
+    worker_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """What a turn is made by."""
+
+    decide: Decide
+    fold: Fold
+    scrub: Callable[[JsonValue], JsonValue] = lambda value: value  #: takes secrets out of what events show
+    #: Makes what templates know of the stored context; long results are read when they are asked for.
+    resolve: Callable[[JsonObject], Mapping[str, Value]] = lambda context: context
+
+
+def values_of(
+    new: NewExecution, known: Mapping[str, Value], *, index: int, element: JsonValue, attempt: int, page: int
+) -> dict[str, Value]:
+    """Return what the templates of one call know."""
+    values = {**known, "attempt": attempt, "page": page}
+    if new.step.loop is not None:
+        values["index"] = index
+        values[new.step.loop.element] = element
+
+    return values
+
+
+class ExecutionTurn:
+    """Changes the rows of one execution, and collects the events of that."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        head: Head,
+        rules: Rules,
+        *,
+        now: datetime,
+        random: Callable[[], float],
+        lane: Lane | None = None,
+        parts_of: Callable[[int], Iterable[JsonValue]] = lambda _index: (),
+    ) -> None:
+        """*parts_of* reads what was kept of the earlier pages of an iteration."""
+        self.plan = plan
+        self._step = plan.new.step
+        self.head = head
+        self._rules = rules
+        self._now = now
+        self._moment = timestamps.to_text(now)
+        self._random = random
+        self._lane = lane
+        self._parts_of = parts_of
+        self.events: list[Event] = []
+        self.changed: dict[int, Iteration] = {}
+        self.pages: list[tuple[int, int, str]] = []  #: index, page and part of what is kept
+        self._by_index: dict[int, Iteration] = {}
+        self._base = self._usual_fields()
+
+    @property
+    def execution(self) -> Execution:
+        """The execution as it stands."""
+        return self.head.execution
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.head.execution.state is not ExecutionState.RUNNING
+
+    # --- what happens ------------------------------------------------------------------------------------------
+
+    def start(self, total: int) -> None:
+        """Say that everything is stored and calls can begin."""
+        loop = self._step.loop
+        data: JsonObject = {"collection_size": total, "retry": bool(self._step.retry)}
+        if loop is not None:
+            data.update(
+                iterator_name=loop.element,
+                mode=loop.mode,
+                concurrency=loop.concurrency,
+                chunk_size=loop.chunk_size,
+                on_failure=loop.on_failure,
+            )
+        self._base["total_iterations"] = total
+        self._tell("iterator_started", status="running", data=data, context=self.plan.event_context)
+
+    def begin(self, rows: Sequence[Iteration]) -> tuple[Assignment, ...]:
+        """Give *rows* to the lane, and return the calls to make."""
+        return tuple(self._begun(row) for row in rows)
+
+    def report(self, rows: Sequence[Iteration], reports: Sequence[CallReport]) -> None:
+        """Take in what came of calls; rows without a report were not begun, and go back."""
+        known = {report.index: report for report in reports}
+        for row in rows:
+            report = known.get(row.index)
+            if report is None or report.attempt_number != row.attempts or report.is_suspended:
+                self._suspend(row, report)
+            else:
+                self._called(row, report)
+
+    def interrupt(self, rows: Sequence[Iteration]) -> None:
+        """Count calls as failed whose worker is gone."""
+        for row in rows:
+            self._judged(row, None, self._judge(row, None), _NULL)
+
+    def give_up(self, rows: Sequence[Iteration], reason: str) -> None:
+        """Fail iterations that take every worker with them."""
+        for row in rows:
+            facts: JsonObject = {"again": False, "sequence": call_rules.FAILED, "reason": reason}
+            self._judged(row, None, Judgement(facts=facts, marks=row.marks), _NULL)
+
+    def ask_to_cancel(self, reason: str) -> None:
+        """Say that nothing more is begun."""
+        if not self.head.cancel_reason and not self.is_over:
+            self._tell("iterator_cancel_requested", status="cancelling", data={"reason": reason})
+
+    def cancel(self, rows: Iterable[Iteration], reason: str) -> None:
+        """End iterations that wait."""
+        for row in rows:
+            self._touch(row)
+            self._end_sequence(row, call_rules.FAILED if row.attempts else "", reason)
+            self._over(row, IterationState.CANCELLED, reason)
+
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    def _begun(self, row: Iteration) -> Assignment:
+        lane = self._lane
+        self._touch(row)
+        was_interrupted = row.why == "interrupted"
+        element = json.loads(row.element) if row.element != _NULL else None
+        if not row.last_event_id:
+            data: JsonObject = {"element": self._shown(element, row.element)}
+            started = self._write("iteration_started", row, status=RUNNING, data=data)
+            row.last_event_id = started.event_id
+            row.started_at = self._moment
+        row.state, row.next_at, row.why = RUNNING, "", ""
+        row.attempts += 1
+        row.same_call += 1
+        row.run_id, row.token = (lane.run_id, lane.token) if lane is not None else (None, 0)
+        event = self._write(
+            "action_started",
+            row,
+            status=RUNNING,
+            parent_event_id=row.last_event_id,
+            data={"page": row.page} if self._step.retry else {},
+        )
+        row.last_event_id = event.event_id
+        row.sequence_id = row.sequence_id or event.event_id
+
+        return Assignment(
+            execution_id=self.plan.new.execution_id,
+            index=row.index,
+            element=element,
+            attempt_number=row.attempts,
+            page=row.page,
+            same_call=row.same_call,
+            call={} if row.call == "{}" else json.loads(row.call),
+            event_id=event.event_id,
+            sequence_id=row.sequence_id,
+            was_interrupted=was_interrupted,
+        )
+
+    def _suspend(self, row: Iteration, report: CallReport | None) -> None:
+        """Put a call back that was ended on order; it does not count."""
+        self._touch(row)
+        data: JsonObject = {"was_begun": report is not None}
+        event = self._write("action_suspended", row, status=RETRY_WAIT, parent_event_id=row.last_event_id, data=data)
+        row.last_event_id = event.event_id
+        row.attempts -= 1
+        row.same_call -= 1
+        row.state, row.next_at, row.why = RETRY_WAIT, "", "suspended"
+        row.run_id, row.token, row.process = None, 0, ""
+
+    def _called(self, row: Iteration, report: CallReport) -> None:
+        text = _NULL
+        if report.ok and report.result is not None:
+            try:
+                text = _encode(report.result)
+            except (TypeError, ValueError) as exc:
+                report = _not_json(report, exc)
+        self._judged(row, report, self._judge(row, report), text)
+
+    def _judge(self, row: Iteration, report: CallReport | None) -> Judgement:
+        if report is not None and report.ok and not self._step.retry:
+            return _WELL
+        facts = CallFacts(
+            attempts=row.attempts,
+            page=row.page,
+            same_call=row.same_call,
+            interruptions=row.interruptions,
+            fingerprint=row.fingerprint,
+            same_failures=row.same_failures,
+            marks=row.marks,
+            call=json.loads(row.call),
+        )
+
+        return call_rules.judge(
+            self._step, facts, report, lambda: self._values(row), now=self._now, random=self._random()
+        )
+
+    def _values(self, row: Iteration) -> Mapping[str, Value]:
+        return values_of(
+            self.plan.new,
+            self._rules.resolve(self.plan.new.context),
+            index=row.index,
+            element=json.loads(row.element),
+            attempt=row.attempts,
+            page=row.page,
+        )
+
+    def _judged(self, row: Iteration, report: CallReport | None, found: Judgement, text: str) -> None:
+        """Tell of a call, and do what follows from it."""
+        self._touch(row)
+        is_well = report is not None and report.ok
+        row.fingerprint, row.same_failures, row.marks = found.fingerprint, found.same_failures, found.marks
+        row.process = ""
+        if report is None:
+            row.interruptions += 1
+        if is_well:
+            row.result = text
+            row.error = ""
+            if found.keeps_part:
+                self._keep(row, found)
+            event = self._tell_success(row, report, found, text)  # type: ignore[arg-type]  # it is well, so it is there
+        else:
+            event = self._tell_failure(row, report, found)
+        row.last_event_id = event.event_id
+        self._obey(event, row)
+
+    def _keep(self, row: Iteration, found: Judgement) -> None:
+        rule = call_rules.collecting(self._step)
+        if rule is not None and rule.collect != REPLACE:
+            self.pages.append((row.index, row.page, _encode(found.part)))
+        elif rule is not None and rule.merge_path:
+            row.result = _encode(found.part)
+
+    def _tell_success(self, row: Iteration, report: CallReport, found: Judgement, text: str) -> Event:
+        return self._write(
+            "action_completed",
+            row,
+            status="completed",
+            parent_event_id=row.last_event_id,
+            duration=report.duration,
+            result=self._shown(report.result, text),
+            data={"retry": found.facts, "page": row.page} if found.facts else {},
+            context=report.context or self.plan.small_context,
+            meta=self._meta(row, report, found),
+        )
+
+    def _tell_failure(self, row: Iteration, report: CallReport | None, found: Judgement) -> Event:
+        error = dict(call_rules.INTERRUPTED) if report is None else dict(report.error or {})
+        row.error = str(error.get("message") or "")[:500]
+        if not found.facts.get("reason") and found.facts.get("again") is not True:
+            found.facts["reason"] = row.error
+
+        return self._write(
+            "action_failed",
+            row,
+            status="failed",
+            parent_event_id=row.last_event_id,
+            duration=report.duration if report is not None else None,
+            data={"retry": found.facts, "page": row.page, "error": self._rules.scrub(_said(error))},
+            context=(report.context if report is not None else None) or self.plan.small_context,
+            meta=self._meta(row, report, found, error),
+        )
+
+    def _meta(
+        self, row: Iteration, report: CallReport | None, found: Judgement, error: JsonObject | None = None
+    ) -> JsonObject:
+        meta: JsonObject = {**self._base["meta"], **(report.meta if report is not None else {})}
+        if self._step.retry:
+            meta["retry"] = {
+                "has_config": True,
+                "attempt_number": row.attempts,
+                "max_attempts": found.facts.get("max_attempts") or self._step.retry[0].max_attempts,
+                "retry_type": str(found.facts.get("rule") or self._step.retry[0].kind),
+            }
+        if report is not None:
+            meta["execution"] = {"duration_seconds": report.duration, "completed_at": self._moment}
+        if error is not None:
+            meta["error"] = {
+                "message": self._rules.scrub(str(error.get("message") or "")[:500]),
+                "has_stack_trace": bool(error.get("has_stack_trace") or error.get("traceback")),
+                "failed_at": error.get("failed_at") or self._moment,
+            }
+
+        return meta
+
+    # --- what the orchestrator says ----------------------------------------------------------------------------
+
+    def _obey(self, event: Event, row: Iteration | None = None) -> None:
+        """Count an event, and carry out what is decided on it."""
+        head = self.head
+        head.execution = self._rules.fold(head.execution, event)
+        for command in self._rules.decide(head.execution, event):
+            self._do(command, row)
+
+    def _do(self, command: Command, row: Iteration | None) -> None:
+        if isinstance(command, EndIteration):
+            if row is not None:
+                self._end_sequence(row, command.sequence, command.reason)
+                self._over(row, command.state, command.reason)
+        elif isinstance(command, CallAgain):
+            if row is not None:
+                self._again(row, command)
+        elif isinstance(command, CancelRest):
+            self.head.cancel_reason = self.head.cancel_reason or command.reason or "cancelled"
+        else:
+            self._end(command)
+
+    def _again(self, row: Iteration, command: CallAgain) -> None:
+        if command.page != row.page:
+            row.same_call = row.interruptions = row.same_failures = 0
+            row.fingerprint = ""
+        row.state, row.why, row.page = RETRY_WAIT, command.why, command.page
+        row.call = _encode(command.call)
+        row.run_id, row.token = None, 0
+        row.next_at = (
+            timestamps.to_text(self._now + timedelta(seconds=command.after_seconds)) if command.after_seconds else ""
+        )
+
+    def _end_sequence(self, row: Iteration, sequence: str, reason: str) -> None:
+        if not sequence or not self._step.retry:
+            return
+        event = self._write(
+            f"retry_sequence_{sequence}",
+            row,
+            status=sequence,
+            parent_event_id=row.last_event_id,
+            data={"total_attempts": row.attempts, "pages": row.page, "reason": reason},
+        )
+        row.last_event_id = event.event_id
+
+    def _over(self, row: Iteration, state: IterationState, reason: str) -> None:
+        if state is IterationState.COMPLETED:
+            self._collect(row)
+        row.state, row.ended_at = state.value, self._moment
+        row.next_at, row.run_id, row.token = "", None, 0
+        row.why = "" if state is IterationState.COMPLETED else reason
+        event = self._write(
+            f"iteration_{state.value}",
+            row,
+            status=state.value,
+            parent_event_id=row.last_event_id,
+            result=self._shown(_UNREAD, row.result) if state is IterationState.COMPLETED else None,
+            data={"reason": reason} if reason else {},
+        )
+        row.last_event_id = event.event_id
+        self._obey(event, row)
+
+    def _collect(self, row: Iteration) -> None:
+        """Put the pages of an iteration together; each was looked at when it came, so they fit."""
+        rule = call_rules.collecting(self._step)
+        if rule is None or rule.collect == REPLACE:
+            return
+        kept = [json.loads(text) for index, _page, text in self.pages if index == row.index]
+        row.result = _encode(collected(rule.collect, [*self._parts_of(row.index), *kept]))
+
+    def _end(self, command: EndExecution) -> None:
+        head = self.head
+        done = head.execution
+        head.ended_at = self._moment
+        event = self._write(
+            f"iterator_{command.state.value}",
+            None,
+            status=command.state.value,
+            parent_event_id=done.first_event_id or None,
+            context=self.plan.event_context,
+            data={
+                "total_iterations": done.total or 0,
+                "successful": done.succeeded,
+                "failed": done.failed,
+                "cancelled": done.cancelled,
+                "success_rate": round(done.succeeded / done.total, 6) if done.total else 1.0,
+                **({"reason": command.reason} if command.reason else {}),
+            },
+        )
+        head.execution = self._rules.fold(head.execution, event)
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def _tell(self, event_type: str, **fields: Any) -> None:
+        self._obey(self._write(event_type, None, **fields))
+
+    def _write(self, event_type: str, row: Iteration | None, **fields: Any) -> Event:
+        head = self.head
+        head.last_event += 1
+        event = object.__new__(Event)  # every call makes four of these: see `events.new_event`
+        known = event.__dict__
+        known.update(self._base)
+        known["event_type"] = event_type
+        known["event_id"] = f"{self.plan.new.execution_id}.{head.last_event}"
+        if row is not None:
+            known["iteration_index"] = row.index
+            known["attempt_number"] = row.attempts or 1
+            known["retry_sequence_id"] = row.sequence_id or None
+            known["parent_event_id"] = head.execution.first_event_id or None
+            known["node_type"] = "iteration"
+        known.update(fields)
+        if event_type == "action_started" and row is not None and not row.sequence_id:
+            known["retry_sequence_id"] = event.event_id
+        self.events.append(event)
+
+        return event
+
+    def _usual_fields(self) -> dict[str, Any]:
+        new, lane = self.plan.new, self._lane
+        meta: JsonObject = {"retry": {"has_config": bool(self._step.retry)}}
+        if lane is not None:
+            meta["queue"] = {"queue_id": lane.run_id, "worker_id": lane.worker_id}
+
+        return {
+            **_USUAL,
+            "adw_id": new.adw_id,
+            "created_at": self._moment,
+            "execution_id": new.execution_id,
+            "parent_execution_id": new.parent_execution_id,
+            "total_iterations": self.head.execution.total,
+            "node_id": f"{new.phase}.{self._step.name}",
+            "node_name": self._step.name,
+            "node_type": "step",
+            "catalog_id": new.catalog_id,
+            "context": self.plan.small_context,
+            "data": {},
+            "meta": meta,
+        }
+
+    def _shown(self, value: JsonValue | object, text: str) -> JsonValue:
+        """Return what an event shows of a value."""
+        if len(text) > MAX_IN_EVENT:
+            return {"_truncated": True, "_size": len(text)}
+        if value is _UNREAD:
+            value = json.loads(text)
+
+        return self._rules.scrub(value) if isinstance(value, str | list | dict) else value  # type: ignore[return-value]  # JSON
+
+    def _touch(self, row: Iteration) -> None:
+        self.changed[row.index] = row
+
+
+#: A value that only its text is known of.
+_UNREAD = object()
+_WELL = Judgement(facts={})
+
+
+def _said(error: JsonObject) -> JsonObject:
+    """Return of an error what an event tells; traces stay with whoever made the call."""
+    told: JsonObject = {key: value for key, value in error.items() if key not in ("traceback", "message")}
+    told["message"] = str(error.get("message") or "")[:500]
+
+    return told
+
+
+def _not_json(report: CallReport, why: Exception) -> CallReport:
+    error: JsonObject = {
+        "type": type(why).__name__,
+        "category": "fatal",
+        "message": f"what the call gave back is not JSON: {why}",
+        "has_stack_trace": False,
+    }
+
+    return CallReport(
+        index=report.index,
+        attempt_number=report.attempt_number,
+        ok=False,
+        error=error,
+        fingerprint="not_json",
+        duration=report.duration,
+        context=report.context,
+        meta=report.meta,
+    )
