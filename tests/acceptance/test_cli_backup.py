@@ -9,7 +9,7 @@ import tarfile
 
 import pytest
 
-from tests import templates
+from tests import templates, warm
 
 ID = "1a2b3c4d"
 
@@ -32,7 +32,7 @@ with open_app(config.from_environment(), role="worker") as app:
 
 def make(home, *args: str) -> subprocess.Popen[str]:
     templates.prepare_home(home)
-    return subprocess.Popen(
+    return warm.Popen(
         [sys.executable, "-c", MAKE, *args],
         cwd=home,
         env={**os.environ, "ADW_HOME": str(home)},

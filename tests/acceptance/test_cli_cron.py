@@ -6,15 +6,15 @@ import os
 import re
 import signal
 import subprocess
-import sysconfig
 from pathlib import Path
 
 import pytest
 
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db.opening import open_database
+from tests import warm
 
-ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
+ADW = warm.ADW
 PATIENCE = 60.0
 
 SHORT = """
@@ -79,7 +79,7 @@ def look(home, where):
 
 
 def start(home: Path, where, *args: str) -> subprocess.Popen:
-    return subprocess.Popen(
+    return warm.Popen(
         [ADW, *args],
         cwd=home,
         env={**os.environ, "ADW_HOME": str(home), **where},

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sysconfig
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.integration.work_lab import make_work_lab
 
-ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
+ADW = warm.ADW
 WORKFLOW = """
 [forge]
 kind = "local"
@@ -34,7 +34,7 @@ def lab(tmp_path):
 
 
 def adw(lab, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         [ADW, *args],
         cwd=lab.home,
         capture_output=True,

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests import templates
+from tests import templates, warm
 
 ID, OTHER = "1a2b3c4d", "5e6f7a8b"
 
@@ -44,7 +44,7 @@ def make(home):
     templates.prepare_home(home)
 
     def run(*args: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+        process = warm.Popen(
             [sys.executable, "-c", MAKE, *args],
             cwd=home,
             env={**os.environ, "ADW_HOME": str(home)},

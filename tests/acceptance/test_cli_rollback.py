@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.integration.tidy_lab import ADW_ID, TidyHome, branch_of, git
 
-ADW = Path(sys.executable).with_name("adw")
+ADW = warm.ADW
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def lab(tmp_path) -> TidyHome:
 
 def adw(lab: TidyHome, *args: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "ADW_HOME": str(lab.path)}
-    return subprocess.run([ADW, *args], cwd=lab.path, env=env, capture_output=True, text=True, check=False, timeout=120)
+    return warm.run([ADW, *args], cwd=lab.path, env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_a_plan_first_then_nothing_is_left(lab):
@@ -86,7 +86,7 @@ def test_a_worker_that_lives_is_asked_and_a_killed_one_is_taken_over(lab):
         "    print('owned', flush=True)\n    sys.stdin.read()\n"
     )
     env = {**os.environ, "ADW_HOME": str(lab.path)}
-    worker = subprocess.Popen(
+    worker = warm.Popen(
         [sys.executable, "-c", code, ADW_ID], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert worker.stdout.readline() == "owned\n"
@@ -139,6 +139,6 @@ def test_a_worktree_is_adopted(lab):
 def test_a_home_where_nobody_worked_has_nothing_to_tidy(home, tmp_path):
     env = {**os.environ, "ADW_HOME": str(home)}
     for command, said in (("gc", "there is nothing left over"), ("verify", "all 10 invariants hold")):
-        done = subprocess.run([ADW, command], env=env, capture_output=True, text=True, check=False)
+        done = warm.run([ADW, command], env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, said in done.stdout) == (0, True)
     assert not (home / "state").exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import templates
+from tests import templates, warm
 from tests.acceptance.cli_lab import ADW, PATIENCE, Beside, document
 from tests.integration.tidy_lab import git
 
@@ -92,7 +92,7 @@ def told_by_ten(place: Path) -> dict[str, tuple[int, int]]:
 
 
 def adw(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([ADW, "--home", str(home), *args], cwd=home, capture_output=True, text=True, check=False)
+    return warm.run([ADW, "--home", str(home), *args], cwd=home, capture_output=True, text=True, check=False)
 
 
 def heads(path: Path) -> set[str]:

@@ -11,17 +11,17 @@ import json
 import os
 import signal
 import subprocess
-import sysconfig
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.emulator import Emulator
 from tests.emulator_git import knowing_git
 from tests.integration.work_lab import git
 
-ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
+ADW = warm.ADW
 SECRET = "between-the-forge-and-us"
 #: Looks at something that a server does beside us; each takes a moment of its own.
 LOOKS = 200
@@ -81,7 +81,7 @@ class ServedHome:
     def serving(self):
         """Run `adw serve` beside the test and give its address."""
         command = [ADW, "serve", "--port", "0", "--workers", "1", "--json"]
-        process = subprocess.Popen(command, cwd=self.path, env=self.env, stdout=subprocess.PIPE, text=True)
+        process = warm.Popen(command, cwd=self.path, env=self.env, stdout=subprocess.PIPE, text=True)
         try:
             yield json.loads(process.stdout.readline())["address"]
         finally:
@@ -89,7 +89,7 @@ class ServedHome:
             process.communicate(timeout=60)
 
     def deliveries(self) -> list[dict]:
-        done = subprocess.run(
+        done = warm.run(
             [ADW, "deliveries", "--json"], cwd=self.path, env=self.env, capture_output=True, text=True, check=True
         )
         return json.loads(done.stdout)["deliveries"]
@@ -114,7 +114,7 @@ class ServedHome:
     def follow(self, adw_id: str) -> None:
         """Return when the workflow has stopped: `adw events -f` waits for that."""
         command = [ADW, "events", adw_id, "-f"]
-        subprocess.run(command, cwd=self.path, env=self.env, check=True, capture_output=True, timeout=120)
+        warm.run(command, cwd=self.path, env=self.env, check=True, capture_output=True, timeout=120)
 
 
 @pytest.fixture(scope="module")

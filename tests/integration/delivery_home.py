@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sysconfig
 from pathlib import Path
 
 from adws.adw_modules import trigger_requests
 from adws.adw_modules.trigger import Actor, Command, DeliveryRow, IssueText, NewDelivery, RunRequest
+from tests import warm
 from tests.integration.work_lab import WorkLab, make_work_lab
 
-ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
+ADW = warm.ADW
 ADA = Actor(login="ada")
 TOML = """
 [workflow]
@@ -93,6 +93,6 @@ class DeliveryHome:
 
     def adw(self, *args: str) -> subprocess.Popen[str]:
         env = {**os.environ, "ADW_HOME": str(self.lab.home), **self.lab.env}
-        return subprocess.Popen(
+        return warm.Popen(
             [ADW, *args], cwd=self.lab.home, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -12,6 +12,7 @@ import pytest
 from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerConfig, CircuitState
 from adws.adw_modules.db.breakers import DatabaseBreakers
 from adws.adw_modules.errors import DatabaseError
+from tests import warm
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +21,7 @@ class Asker:
     """A process with the breaker."""
 
     def __init__(self, url: str, number: int) -> None:
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [sys.executable, str(ROOT / "tests/integration/breaker_asker.py"), url, str(number)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -22,7 +22,7 @@ from adws.adw_modules.resources.git import GitCommands
 from adws.adw_modules.resources.git_names import check_branch
 from adws.adw_modules.resources.workplace import WorkplaceGit
 from adws.testing import FakeClock
-from tests import forked
+from tests import forked, warm
 from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab
 
 ROOT = Path(__file__).parents[2]
@@ -153,8 +153,7 @@ def test_ten_processes_add_at_once_without_a_git_lock_error(lab):
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main)]
     running = [
-        subprocess.Popen([*command, adw_id, "commit"], stdin=-1, stdout=-1, stderr=-1, text=True, env=env)
-        for adw_id in ids
+        warm.Popen([*command, adw_id, "commit"], stdin=-1, stdout=-1, stderr=-1, text=True, env=env) for adw_id in ids
     ]
     for process in running:
         assert process.stdout.readline() == "ready\n"
@@ -178,7 +177,7 @@ def test_an_add_that_is_killed_at_any_moment_leaves_nothing_that_cannot_be_undon
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main), ADW_ID]
     for _ in range(repeat(6, 60)):
-        worker = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, env=env)
+        worker = warm.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, env=env)
         assert worker.stdout.readline() == "ready\n"
         worker.stdin.write("go\n")
         worker.stdin.flush()
@@ -206,7 +205,7 @@ def test_the_lock_is_held_as_long_as_a_git_is_at_work_whose_adw_was_killed(lab, 
     git(lab.main, "config", "filter.slow.smudge", f"sh -c 'echo up > {up}; cat {fifo} > /dev/null; cat'")
     (lab.main / ".git" / "info" / "attributes").write_text("*.py filter=slow\n")
     command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main), ADW_ID]
-    worker = subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    worker = warm.Popen(command, stdin=-1, stdout=-1, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     worker.stdout.readline()
     worker.stdin.write("go\n")
     worker.stdin.flush()

@@ -17,6 +17,7 @@ from adws.adw_modules.owner_record import Verdict
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.resources import ports as ports_module
 from adws.adw_modules.resources.ports import MachinePorts, is_free
+from tests import warm
 from tests.contracts.test_ports_and_quotas import free_range
 from tests.contracts.worlds import FIRST, SECOND, make_owner
 
@@ -175,8 +176,10 @@ def test_without_the_sixth_version_of_ip_the_fourth_is_held(hold, monkeypatch):
 def test_a_process_that_starts_does_not_inherit_the_sockets(hold):
     ports = hold()
     pair = ports.take(FIRST)
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.readline()"], stdin=-1, close_fds=False)
+    code = "import sys; print('up', flush=True); sys.stdin.readline()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, close_fds=False)
     try:
+        child.stdout.readline()  # a moment before the program begins it still has what it is about to close
         ports.free(FIRST)
         assert is_free(pair.backend)
     finally:
@@ -190,7 +193,7 @@ def test_fifteen_processes_get_fifteen_pairs(database_url):
     span = free_range(15)
     ask = [sys.executable, str(ROOT / "tests/integration/quota_asker.py"), database_url, "-", "ports"]
     running = [
-        subprocess.Popen(
+        warm.Popen(
             [*ask, f"{number:08x}", str(span.backend_start), "15"],
             stdin=-1,
             stdout=-1,
@@ -218,7 +221,7 @@ def test_what_a_killed_worker_left_is_freed_and_what_a_live_one_has_is_not(datab
     ask = [sys.executable, str(ROOT / "tests/integration/quota_asker.py"), database_url, "-", "ports"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     workers = [
-        subprocess.Popen([*ask, adw_id, str(span.backend_start), "3"], stdin=-1, stdout=-1, text=True, env=env)
+        warm.Popen([*ask, adw_id, str(span.backend_start), "3"], stdin=-1, stdout=-1, text=True, env=env)
         for adw_id in (FIRST, SECOND)
     ]
     for worker in workers:

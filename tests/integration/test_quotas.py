@@ -18,6 +18,7 @@ from adws.adw_modules.errors import QuotaExceeded, UsageError
 from adws.adw_modules.interfaces_resources import Reservation
 from adws.adw_modules.resources.quotas import GB, EmptyBook, Limits, MachineMeters, MachineQuotas
 from adws.adw_modules.state_revision import summary_of
+from tests import warm
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document, make_owner
 
 ROOT = Path(__file__).parents[2]
@@ -96,9 +97,7 @@ def status(quotas, name, **options):
 def test_of_many_racing_starts_exactly_fifteen_get_in(database_url, trees):
     ask = [sys.executable, str(ROOT / "tests/integration/quota_asker.py"), database_url, str(trees), "quota"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    running = [
-        subprocess.Popen([*ask, f"{number:08x}"], stdin=-1, stdout=-1, text=True, env=env) for number in range(18)
-    ]
+    running = [warm.Popen([*ask, f"{number:08x}"], stdin=-1, stdout=-1, text=True, env=env) for number in range(18)]
     for process in running:
         assert process.stdout.readline() == "ready\n"
     for process in running:
