@@ -48,7 +48,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     (errors.DatabaseMoved, "config"),
     ((errors.PlatformUnsupported, errors.UnknownWorkflow, errors.RunNotFound, errors.DeliveryNotFound), "config"),
     ((errors.DemandsUnmet,), "config"),
-    (errors.ExpressionError, "config"),
+    ((errors.ExpressionError, errors.SinkRefused), "config"),
     ((errors.GateFailed, errors.PathsNotAllowed), "gate"),
     ((errors.ShippingRefused, errors.NotOurs, errors.PullRequestMerged, errors.RepositoryTampered), "config"),
     ((errors.RollbackBlocked, errors.WorkElsewhere), "busy"),

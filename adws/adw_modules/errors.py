@@ -334,6 +334,10 @@ class ExpressionError(AdwError, ValueError):
         self.why, self.expression, self.name = why, expression, name  #: *name*: the one that is not there
 
 
+class SinkRefused(AdwError):
+    """A sink cannot take what a call gave back: rows and place do not fit."""
+
+
 # --- the outside world -----------------------------------------------------------------------------------------
 
 

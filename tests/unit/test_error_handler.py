@@ -148,6 +148,7 @@ OWN = [
     (errors.DeliveryNotFound("72d3162e"), "config"),
     (errors.DeliveryConflict("72d3162e"), "conflict"),
     (errors.ExpressionError("there is no rate_limit", expression="rate_limit > 0"), "config"),
+    (errors.SinkRefused("the table quota_exceeded has no column rate_limit"), "config"),
     (errors.GateFailed("test", "rate limit, disk full"), "gate"),
     (errors.ForgeBusy(30.0), "rate_limited"),
     (errors.ForgeUnavailable("no such file, disk full"), "server"),

@@ -1,0 +1,1 @@
+"""Where the results of calls are saved."""
