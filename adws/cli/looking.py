@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.errors import AdwError, StateNotFound
+from adws.adw_modules.errors import AdwError, DatabaseError, DatabaseMoved, StateNotFound
 from adws.adw_modules.interfaces import PeekedState
 from adws.adw_modules.json_value import JsonObject
 
@@ -20,11 +20,25 @@ _STOPPED = frozenset({"completed", "failed", "paused", "abandoned", "rolled_back
 
 
 def peek(app: App, adw_id: str) -> PeekedState:
-    """Return the document of a workflow; raise StateNotFound when there is none."""
-    if app.settings.store == "database" and not app.has_database():
-        raise StateNotFound(adw_id)
+    """Return the document of a workflow; raise StateNotFound when there is none, DatabaseMoved when it went on."""
+    if app.settings.store == "database":
+        if not app.has_database():
+            raise StateNotFound(adw_id)
+    else:
+        refuse_moved(app)
 
     return app.store.peek(adw_id)
+
+
+def refuse_moved(app: App) -> None:
+    """Raise DatabaseMoved when the documents went to another database: the files that are still here say what was."""
+    try:
+        if app.has_database():
+            _ = app.database
+    except DatabaseMoved:
+        raise
+    except DatabaseError:
+        return  # a document in files is shown without its database, too
 
 
 def has_stopped(app: App, adw_id: str) -> bool:

@@ -289,7 +289,8 @@ def test_a_home_is_moved_to_postgresql(adw, home, empty_pg_url, store):
     for said in (planned, moved, again):
         assert "hush" not in said.stdout + said.stderr
 
-    for command in (["list"], ["db", "upgrade"], ["db", "rebuild"], ["backup"]):
+    looks = (["list"], ["status", FIRST], ["state", "show", FIRST], ["cost", FIRST])
+    for command in (*looks, ["db", "upgrade"], ["db", "rebuild"], ["backup"]):
         refused = adw(*command, env=old)
         assert (refused.rc, refused.stderr.count("\n")) == (1, 1)
         assert "has moved to postgresql://postgres:***@" in refused.stderr
