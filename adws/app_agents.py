@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.quotas import MachineQuotas
+    from adws.adw_modules.resources.shared_git import SharedGit
     from adws.adw_modules.workflow import PhaseSpec
     from adws.app_resources import GitRoom
 
@@ -90,30 +91,39 @@ class AgentRoom:
     @cached_property
     def runner(self) -> AgentRunner:
         """What runs phases with agents."""
+        return AgentRunner(self.parts)
+
+    @cached_property
+    def parts(self) -> AgentParts:
+        """What agents are run with, for phases and for steps."""
         app, settings = self._app, self._app.settings
 
-        return AgentRunner(
-            AgentParts(
-                clock=app.clock,
-                processes=app.processes,
-                redactor=app.redactor,
-                env=self._env,
-                prompts=self.prompts,
-                preflight=self.preflight,
-                profile_of=agents.profile,
-                folder_of=lambda adw_id: settings.state_dir / adw_id,
-                usual=settings.agent_name,
-                permissions=settings.agent_permissions,
-                max_turns=settings.agent_max_turns,
-                env_names=settings.agent_env or (),
-                has_changed=self._has_changed,
-                allowance=self._allowance,
-                cost_of=self.cost_of,
-                billing=settings.agent_billing,
-                grace_seconds=settings.grace_seconds,
-                max_output_bytes=settings.max_output_bytes,
-            )
+        return AgentParts(
+            clock=app.clock,
+            processes=app.processes,
+            redactor=app.redactor,
+            env=self._env,
+            prompts=self.prompts,
+            preflight=self.preflight,
+            profile_of=agents.profile,
+            folder_of=lambda adw_id: settings.state_dir / adw_id,
+            usual=settings.agent_name,
+            permissions=settings.agent_permissions,
+            max_turns=settings.agent_max_turns,
+            env_names=settings.agent_env or (),
+            has_changed=self._has_changed,
+            allowance=self._allowance,
+            cost_of=self.cost_of,
+            billing=settings.agent_billing,
+            grace_seconds=settings.grace_seconds,
+            max_output_bytes=settings.max_output_bytes,
         )
+
+    def shared_place(self) -> SharedGit | None:
+        """Return what all worktrees share and no agent may change; None where work is not done in worktrees."""
+        git = self._git()
+
+        return git.shared if git else None
 
     @property
     def runners(self) -> dict[str, Runner]:
@@ -123,7 +133,7 @@ class AgentRoom:
     @cached_property
     def _guard(self) -> Guard:
         """What watches over the git directory that agents share."""
-        return Guard(lambda: git.shared if (git := self._git()) else None)
+        return Guard(self.shared_place)
 
     @cached_property
     def model_for(self) -> Callable[[WorkflowDocument, PhaseSpec, PhaseRecord], str]:

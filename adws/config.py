@@ -187,6 +187,10 @@ class Settings:
     worker_tags: tuple[str, ...] | None
     runs_no_match_seconds: float
     runners_forget_seconds: float
+    steps_max_result_bytes: int
+    steps_http_allow: tuple[str, ...] | None
+    steps_lane_seconds: float
+    steps_batch: int
     file: SettingsFile  #: the home's adw.toml; one that is not there sets nothing
     origins: Mapping[str, Callable[[], str]]
     ignored: tuple[str, ...]  #: variables that are set and known, and change nothing yet

@@ -17,6 +17,7 @@ from adws.config_cron import CRON_SETTINGS
 from adws.config_retention import RETENTION_SETTINGS
 from adws.config_runs import LIMIT_SECTIONS, RUN_SETTINGS
 from adws.config_setting import Section, Setting
+from adws.config_steps import STEP_SETTINGS
 from adws.config_web import WEB_SETTINGS
 from adws.config_webhook import WEBHOOK_SETTINGS
 from adws.config_workspace import WORKSPACE_SETTINGS
@@ -466,6 +467,7 @@ SETTINGS: tuple[Setting, ...] = (
     *CRON_SETTINGS,
     *RETENTION_SETTINGS,
     *RUN_SETTINGS,
+    *STEP_SETTINGS,
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 

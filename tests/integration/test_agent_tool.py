@@ -1,0 +1,208 @@
+"""The tool `agent`: one question, answered by a program that plays an agent; what it used is always told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules.cost_rules import Allowance
+from adws.adw_modules.executions import Assignment, CallReport
+from adws.adw_modules.fanout import call_costs
+from adws.adw_modules.fanout.call_making import ToolCalls
+from adws.adw_modules.fanout.calls import CallContext
+from adws.adw_modules.fanout.tools.agent import AgentTool
+from adws.adw_modules.fanout.tools.processes import CallProcesses, ProcessParts
+from adws.adw_modules.interfaces_engine import Order
+from adws.adw_modules.steps import StepSpec
+from tests.integration.agent_lab import SECRET, AgentWorld
+
+
+class World(AgentWorld):
+    """Asks agents."""
+
+    def __init__(
+        self, place: Path, kind: str = "claude", *, spent: float = 0.0, shared=lambda: None, **changes
+    ) -> None:
+        super().__init__(place, kind, **changes)
+        parts = self.parts
+        processes = CallProcesses(
+            ProcessParts(
+                clock=self.clock, processes=parts.processes, redactor=parts.redactor, env=self.env, grace_seconds=0.2
+            )
+        )
+        tool = AgentTool(parts, processes, shared=shared, spent=lambda _context: spent)
+        self.calls = ToolCalls({"agent": tool}, None, clock=self.clock, redactor=parts.redactor)
+
+    def ask(self, **inputs) -> CallReport:
+        """Make one call."""
+        step = StepSpec(name="review", tool="agent", inputs=inputs)
+        assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1, same_call=1)
+
+        return self.calls.make(
+            step,
+            assignment,
+            CallContext(
+                document=self.document,
+                phase="build",
+                phase_attempt=1,
+                values={"item": "a.py", "issue": {"title": "Fix it"}},
+                cwd=self.cwd,
+                folder=self.folder,
+                orders=self.orders,
+                record_process=self.records.append,
+                say=self.said.append,
+                model="sonnet-of-the-phase",
+            ),
+        )
+
+
+@pytest.fixture
+def world(tmp_path) -> World:
+    return World(tmp_path)
+
+
+def test_the_last_answer_is_the_result_and_what_it_cost_is_told(world):
+    world.agent.plays({"answer": "All is well."})
+
+    report = world.ask(prompt="Review {{ item }} for: {{ issue.title }}")
+
+    assert (report.ok, report.result) == (True, "All is well.")
+    assert world.agent.calls[0]["prompt"] == "Review a.py for: Fix it"
+    assert world.agent.calls[0]["cwd"] == str(world.cwd)
+    call = report.meta["call"]
+    assert (call["agent"], call["permissions"], call["cost_usd"]) == ("claude", "read", 0.25)
+    assert call["session_id"]
+    assert call_costs.used([report.meta, report.meta, {}]).tokens.output == 20
+    assert call_costs.spent([report.meta, report.meta]) == 0.5
+
+
+def test_an_object_at_the_end_of_the_answer_is_the_result(world):
+    world.agent.plays({"answer": 'I looked.\n```json\n{"findings": [1, 2]}\n```\n'})
+
+    assert world.ask(prompt="Review").result == {"findings": [1, 2]}
+
+
+def test_an_object_that_cannot_be_read_is_a_failure_that_cost_money(world):
+    world.agent.plays({"answer": "```json\n{broken\n```\n"})
+
+    report = world.ask(prompt="Review")
+
+    assert (report.ok, report.error["klass"], report.meta["call"]["cost_usd"]) == (False, "bad_output", 0.25)
+
+
+def test_an_agent_reads_and_nothing_else_unless_the_step_says_so(world):
+    world.ask(prompt="x")
+    world.ask(prompt="x", options={"permissions": "edit", "max_turns": 3}, model="opus")
+
+    first, second = (" ".join(call["argv"]) for call in world.agent.calls)
+    assert "sonnet-of-the-phase" in first
+    assert "--model=opus" in second
+    assert first != second.replace("opus", "sonnet-of-the-phase")
+    assert "acceptEdits" not in first
+    assert "acceptEdits" in second
+
+
+def test_a_prompt_file_is_a_template_too(world):
+    (world.home / "prompts").mkdir()
+    (world.home / "prompts" / "look.md").write_text("Look at {{ item }}.\n")
+
+    world.ask(prompt_file="look")
+
+    assert world.agent.calls[0]["prompt"] == "Look at a.py.\n"
+
+
+def test_an_agent_gets_few_variables_and_no_secret_in_its_prompt(world):
+    world.ask(prompt=f"The key is {SECRET}.")
+
+    call = world.agent.calls[0]
+    assert SECRET not in call["prompt"]
+    assert not {"GITHUB_TOKEN", "OTHER", "MY_SETTING"} & call["env"].keys()
+    assert call["env"]["GIT_TERMINAL_PROMPT"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"prompt": "  "}, "the prompt came out empty"),
+        ({"prompt_file": "nothing"}, "there is no prompt 'nothing'"),
+        ({"prompt": "x", "options": {"nope": 1}}, "'nope' is no option of an agent"),
+        ({"prompt": "x", "options": {"session": "fresh"}}, "the option session is for whole phases"),
+        ({"prompt": "x", "options": {"max_turns": 0}}, "max_turns"),
+        ({"prompt": "x", "options": "{{ 7 }}"}, "options must be a table"),
+        ({"prompt": "x", "agent": "nobody"}, "nobody"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_and_starts_nothing(world, inputs, message):
+    report = world.ask(**inputs)
+
+    assert message in report.error["message"]
+    assert report.error["category"] == "configuration"
+    assert world.agent.calls == []
+
+
+def test_an_agent_that_cannot_limit_its_turns_is_told(tmp_path):
+    world = World(tmp_path, "codex")
+
+    assert "codex cannot limit its turns" in world.ask(prompt="x", options={"max_turns": 3}).error["message"]
+
+
+def test_an_agent_that_fails_says_why_and_what_it_used(world):
+    world.agent.plays({"result": {"subtype": "error_max_turns", "is_error": True, "result": None}})
+
+    report = world.ask(prompt="x")
+
+    assert (report.error["klass"], report.meta["call"]["cost_usd"]) == ("turns", 0.25)
+    assert report.error["type"] == "AgentCallFailed"
+
+
+def test_a_budget_that_is_used_up_by_calls_before_ends_it(tmp_path):
+    world = World(tmp_path, spent=2.0, allowance=lambda _document, _usd: Allowance(usd=2.0, reason="that is the cap"))
+    world.agent.plays({"hang": "during"})
+
+    report = world.ask(prompt="x")
+
+    assert (report.error["klass"], report.is_suspended) == ("budget", False)
+    assert "that is the cap" in report.error["message"]
+
+
+def test_an_order_suspends_it_and_what_it_used_is_told(world):
+    world.agent.plays({"hang": "during"})
+    world.orders.on_look = lambda: (
+        setattr(world.orders, "order", Order(kind="stop", is_urgent=True)) if world.said else None
+    )
+
+    report = world.ask(prompt="x")
+
+    assert (report.is_suspended, report.error) == (True, None)
+    assert report.meta["call"]["ordered"] == "stop"
+    assert report.meta["call"]["usage"]["tokens"]["output"] == 10
+    assert world.agent.left == []
+
+
+def test_an_agent_that_changed_what_worktrees_share_has_failed(tmp_path):
+    class Shared:
+        def __init__(self) -> None:
+            self.looks = 0
+
+        def marks(self) -> dict[str, str]:
+            self.looks += 1
+            return {"config": f"hash-{self.looks}"}
+
+        def is_ancestor(self, old: str, new: str) -> bool:
+            return False
+
+    shared = Shared()
+    world = World(tmp_path, shared=lambda: shared)
+
+    report = world.ask(prompt="x")
+
+    assert (report.ok, report.error["type"]) == (False, "RepositoryTampered")
+    assert "config" in json.dumps(report.error)
+
+
+def test_nothing_of_a_question_is_left(world):
+    world.ask(prompt="x")
+
+    assert list((world.folder / "calls").iterdir()) == []
