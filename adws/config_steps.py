@@ -53,7 +53,7 @@ STEP_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "steps_batch",
         "64",
-        config_values.count,
+        config_values.whole(least=1),
         "Most short calls of a loop that a worker takes at a time; calls that take longer are taken one by one.",
         "steps.batch",
         values="number",
