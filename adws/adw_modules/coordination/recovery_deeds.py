@@ -283,7 +283,9 @@ class Settlement:
         attempt = running_attempt(draft.phase(index))
         why = "the process that worked on it ended without a word" + (f"; {said(ended)}" if ended.evidence else "")
         spec = self._session.spec
-        harvest = self._parts.engine.harvest(self._seized.document, spec.phases[index], attempt) if attempt else None
+        harvest = None
+        if attempt is not None and attempt.agent:
+            harvest = self._parts.engine.harvest(self._seized.document, spec.phases[index], attempt)
 
         return stopping_rules.interrupt(draft, spec, index, why, harvest)
 

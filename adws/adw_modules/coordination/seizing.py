@@ -62,8 +62,12 @@ class Wish:
 class SeizedWorkflow(OwnedWorkflow):
     """A workflow that was taken from an owner that is gone."""
 
-    def __init__(self, parts: WorkflowOwnership, taken: LeaseTaken, verdict: Verdict, *, renewed_at: float) -> None:
+    def __init__(
+        self, parts: WorkflowOwnership, taken: LeaseTaken, verdict: Verdict, *, renewed_at: float, can_join: bool
+    ) -> None:
+        """*can_join* says whether the document and its run can be changed together."""
         super().__init__(parts, taken.lease, renewed_at=renewed_at)
+        self.can_join = can_join
         self.taken = taken
         self.verdict = verdict
         self.settled: Run | None = None  #: its run, as the last write left it
@@ -83,11 +87,6 @@ class SeizedWorkflow(OwnedWorkflow):
     def hold_local_lock(self) -> bool:
         """Take the file lock, unless the one who had it is dead: then there is nobody on this machine to keep out."""
         return False if self.is_certain else super().hold_local_lock()
-
-    @property
-    def can_join(self) -> bool:
-        """Whether the document and its run can be changed together."""
-        return isinstance(self._parts.store, JoiningStore) and isinstance(self._parts.leases, JoiningLeases)
 
     def _takeover(self) -> Event:
         takeover = Takeover(
@@ -152,6 +151,8 @@ class Seizing:
         self._ownership = ownership
         self._processes = processes
         self._role = role
+        self._can_join = isinstance(ownership.store, JoiningStore) and isinstance(ownership.leases, JoiningLeases)
+        self._sweeper = ownership.store if isinstance(ownership.store, SweepingStore) else None
 
     @property
     def leases(self) -> MassLeases:
@@ -166,7 +167,9 @@ class Seizing:
         answers = self.leases.take_all(asked, me, ttl_seconds=self._ownership.ttl_seconds)
 
         return [
-            SeizedWorkflow(self._ownership, answer, _known_of(wish, answer), renewed_at=asked_at)
+            SeizedWorkflow(
+                self._ownership, answer, _known_of(wish, answer), renewed_at=asked_at, can_join=self._can_join
+            )
             if isinstance(answer, LeaseTaken)
             else None
             for wish, answer in zip(wishes, answers, strict=True)
@@ -184,8 +187,8 @@ class Seizing:
     def _enter(self, seized: SeizedWorkflow) -> None:
         store, adw_id = self._ownership.store, seized.lease.adw_id
         has_lock = seized.hold_local_lock()
-        if has_lock and isinstance(store, SweepingStore):
-            store.sweep(adw_id)
+        if has_lock and self._sweeper is not None:
+            self._sweeper.sweep(adw_id)
         # As in `ownership`: who is not proven dead has to be shut out before the document is read. What one left who is
         # dead is swept away by the next who has the lock.
         may_live = seized.is_takeover and not seized.is_certain
