@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from adws import config
+    from adws.adw_modules.coordination.external_desk import ExternalDesk
     from adws.adw_modules.db.cost_book import DatabaseCostBook
     from adws.adw_modules.db.session import Database
-    from adws.adw_modules.interfaces import Catalogue, Clock, EventLog, IssueLocks, LeaseBook, Requests
+    from adws.adw_modules.executions import Executions
+    from adws.adw_modules.external_tasks import ExternalTasks
+    from adws.adw_modules.interfaces import Catalogue, Clock, EventLog, IssueLocks, LeaseBook, Requests, StateStore
     from adws.adw_modules.interfaces_coordination import AgentSessions, Counters, Dispatcher, Runners
     from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.process import SystemProcesses
+    from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.run_making import RunMaker
     from adws.adw_modules.runs import Terms
 
@@ -35,6 +39,10 @@ class SharedParts:
         def database(self) -> Database: ...
         @cached_property
         def processes(self) -> SystemProcesses: ...
+        @cached_property
+        def store(self) -> StateStore: ...
+        @cached_property
+        def redactor(self) -> Redactor: ...
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -106,11 +114,56 @@ class SharedParts:
 
         return DatabaseCounters(self.database)
 
+    @cached_property
+    def external_tasks(self) -> ExternalTasks:
+        """What is done outside of adw."""
+        from adws.adw_modules.db.external_tasks import DatabaseExternalTasks
+
+        return DatabaseExternalTasks(self.database, clock=self.clock)
+
+    @cached_property
+    def external(self) -> ExternalDesk:
+        """Where those report who do it."""
+        from adws.adw_modules.coordination.external_desk import DeskParts, ExternalDesk
+        from adws.app_forge import key_of
+
+        return ExternalDesk(
+            DeskParts(
+                tasks=self.external_tasks,
+                load=lambda adw_id: self.store.load(adw_id).document,
+                redact=self.redactor.redact,
+                key=partial(key_of, self.settings, clock=self.clock),
+            )
+        )
+
     def dispatcher(self, tick: Callable[[], object] | None = None) -> Dispatcher:
         """Return what brings runs to workers; *tick* does what is due on the schedule (`app_dispatch`)."""
         from adws.app_dispatch import open_dispatcher
 
         return open_dispatcher(self.database, self.settings, clock=self.clock, tick=tick)
+
+    @cached_property
+    def executions(self) -> Executions:
+        """Steps whose calls are spread over workers."""
+        from adws.adw_modules.db.executions import DatabaseExecutions
+        from adws.adw_modules.execution_turn import Rules
+        from adws.adw_modules.fanout import planner
+        from adws.adw_modules.fanout.contexts import event_contexts, resolved
+
+        redact = self.redactor.redact
+
+        return DatabaseExecutions(
+            self.database,
+            clock=self.clock,
+            rules=Rules(
+                decide=planner.decide,
+                fold=planner.fold,
+                scrub=redact,
+                resolve=lambda context: resolved(context, self.executions),
+            ),
+            sanitise=lambda new: event_contexts(new, redact),
+            scrub=self.redactor.scrub_bytes,
+        )
 
     @cached_property
     def run_maker(self) -> RunMaker:

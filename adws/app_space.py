@@ -22,15 +22,18 @@ from adws.adw_modules.coordination.workspace import Workspace, WorkspaceParts
 from adws.adw_modules.diff_gate import DiffRules
 from adws.adw_modules.engine.runners.clean import CleanRunner
 from adws.adw_modules.engine.runners.command import CommandRunner
+from adws.adw_modules.engine.runners.external import ExternalRunner
 from adws.adw_modules.engine.runners.pull_request import PullRequestDesk, PullRequestOptions
 from adws.adw_modules.engine.runners.ship import ShipParts, ShipRunner
 from adws.adw_modules.forge_effects import ForgeEffects
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
+from adws.adw_modules.steps import EXTERNAL
 from adws.adw_modules.workflow import CLEAN, SHIP, Gate
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.engine.attempt import WorkSession
+    from adws.adw_modules.external_tasks import ExternalTasks
     from adws.adw_modules.forge import Forge
     from adws.adw_modules.interfaces import Clock
     from adws.adw_modules.interfaces_engine import PhaseContext, Runner
@@ -60,6 +63,8 @@ class HomeSpace(Protocol):
     def quotas(self) -> Quotas: ...
     @property
     def forge(self) -> Forge: ...
+    @property
+    def external_tasks(self) -> ExternalTasks: ...
 
 
 class SpaceRoom:
@@ -190,7 +195,7 @@ class SpaceRoom:
 
     @cached_property
     def runners(self) -> dict[str, Runner]:
-        """What ships and cleans up."""
+        """What ships, cleans up, and waits for what is done elsewhere."""
         git = self.git
         parts = ShipParts(
             git=git.repository if git else None,
@@ -203,6 +208,7 @@ class SpaceRoom:
         return {
             SHIP: _LateShip(self, parts),
             CLEAN: CleanRunner(git.repository if git else None, host=self._host_if_shared),
+            EXTERNAL: ExternalRunner(lambda: self._app.external_tasks, clock=self._app.clock),
         }
 
     def desk(self) -> PullRequestDesk | None:

@@ -89,7 +89,8 @@ def pg_url(_pg_ready: str) -> str:
         " WHERE datname = current_database() AND pid <> pg_backend_pid()",
         "TRUNCATE workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, breakers,"
         " deliveries, task_checkpoints, schedule, notifications, notification_cursor, runners, sessions,"
-        " counters, home_facts, procrastinate_jobs, procrastinate_workers, procrastinate_periodic_defers,"
+        " counters, home_facts, executions, iterations, iteration_pages, external_tasks,"
+        " procrastinate_jobs, procrastinate_workers, procrastinate_periodic_defers,"
         " procrastinate_events RESTART IDENTITY",
     )
     return _pg_ready
@@ -108,7 +109,8 @@ def new_pg_url(pg_server, _pg_ready: str) -> Iterator[Callable[[], str]]:
             f"CREATE DATABASE {made[-1]} TEMPLATE adw_ready",
         )
         url: str = pg_server.get_uri(database=made[-1])
-        tables = "workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, home_facts"
+        tables = "workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, home_facts,"
+        tables += " executions, iterations, iteration_pages, external_tasks"
         _run(url, f"TRUNCATE {tables}, procrastinate_jobs RESTART IDENTITY CASCADE")
         return url
 

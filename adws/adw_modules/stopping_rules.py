@@ -24,7 +24,7 @@ TOO_MANY_STOPS = "suspended_too_often"
 
 
 def interrupt(draft: Draft, spec: WorkflowSpec, index: int, why: str, harvest: Harvest | None = None) -> Outcome | None:
-    """Close an attempt that a crash cut off; it counts. Returns the outcome when it was the last one."""
+    """Close an attempt that a crash cut off, or a deadline; it counts. Returns the outcome when it was the last one."""
     draft.end_attempt(index, "interrupted", error={"category": "interrupted", "message": why})
     bring_in(draft, index, harvest)
     draft.change_phase(index, status="interrupted", last_failure_reason=why, parks=0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from adws.adw_modules import errors
+from adws.adw_modules.external_tasks import ForeignToken, TaskNotFound
 from adws.adw_modules.json_value import JsonObject
 
 #: Seconds after which a client may try again what is not possible now.
@@ -46,6 +47,8 @@ STATUSES: Mapping[type[errors.AdwError], int] = MappingProxyType(
         errors.UnknownWorkflow: 422,
         errors.StateNotFound: 404,
         errors.RunNotFound: 404,
+        TaskNotFound: 404,
+        ForeignToken: 401,
         errors.ForgeNotFound: 404,
         errors.QuotaExceeded: 429,
         errors.PortsExhausted: 429,

@@ -11,6 +11,7 @@ from adws.adw_modules.circuit_breaker import MemoryBreakers
 from adws.testing.checkpoints import MemoryCheckpoints
 from adws.testing.clock import START, FakeClock
 from adws.testing.deliveries import MemoryDeliveries
+from adws.testing.external_tasks import MemoryExternalTasks
 from adws.testing.forge import MemoryForge
 from adws.testing.ownership import (
     FakeProcesses,
@@ -41,6 +42,7 @@ __all__ = [
     "MemoryCounters",
     "MemoryDeliveries",
     "MemoryEventLog",
+    "MemoryExternalTasks",
     "MemoryForge",
     "MemoryIssueLocks",
     "MemoryLeases",

@@ -7,14 +7,17 @@ Built from the parts of an open home; whoever serves it (`web.server`, a test) d
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 import adws
+from adws.adw_modules.external_tasks import task_of_token
 from adws.adw_triggers.trigger_webhook import PATHS, WebhookDoor
-from adws.web import api_admin, api_control, api_health, api_views, api_workflows, errors
+from adws.app_forge import key_of
+from adws.web import api_admin, api_control, api_external, api_health, api_views, api_workflows, errors
 from adws.web.gate import CLOSED, Gate, GateRules
 from adws.web.home import Home
 
@@ -32,6 +35,7 @@ def create_app(app: App, *, workers: Callable[[], tuple[int, int]] = lambda: (0,
         tokens=settings.web_token or (),
         max_body_bytes=settings.web_max_body_bytes,
         body_seconds=settings.web_body_seconds,
+        task_of=partial(_task_of, app),
     )
     webhook = WebhookDoor.of(app, store=lambda: home.part(lambda parts: parts.deliveries))
 
@@ -51,11 +55,16 @@ def create_api(home: Home) -> FastAPI:
     )
     api.state.home = home
     errors.install(api, redact=home.part(lambda app: app.redactor).redact_text)
-    for part in (api_health, api_workflows, api_control, api_views, api_admin):
+    for part in (api_health, api_workflows, api_control, api_views, api_admin, api_external):
         api.include_router(part.router)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI documents this way of extending it
 
     return api
+
+
+def _task_of(app: App, token: str) -> str | None:
+    """Return the task whose token this is; the key of the home is read only for what looks like one."""
+    return task_of_token(token, lambda: key_of(app.settings, clock=app.clock))
 
 
 def _openapi(api: FastAPI) -> dict[str, object]:

@@ -29,9 +29,15 @@ def why_not(head: Mapping[str, str], tokens: Sequence[str]) -> Problem | None:
     """Return why a request with the headers *head* is not let in, None when it is."""
     if not tokens:
         return _CLOSED
-    scheme, _, given = head.get("authorization", "").partition(" ")
-    shown = given.strip().encode("utf-8", "surrogateescape") if scheme.lower() == "bearer" else b""
+    shown = token_in(head).encode("utf-8", "surrogateescape")
     # A list, not any() over a generator: that would stop at the first one that fits.
     fits = [hmac.compare_digest(shown, token.encode()) for token in tokens]
 
     return None if any(fits) else _NO_TOKEN
+
+
+def token_in(head: Mapping[str, str]) -> str:
+    """Return the token that a request with the headers *head* shows, "" for none."""
+    scheme, _, given = head.get("authorization", "").partition(" ")
+
+    return given.strip() if scheme.lower() == "bearer" else ""

@@ -32,6 +32,10 @@ logger = logging.getLogger("adw.web")
 
 #: Everything below needs a token.
 CLOSED = ("/api/", "/admin/")
+#: Of these, what the token of a task opens for that task.
+FOR_TASKS = ("/api/v1/external/", "/api/v1/event/emit")
+#: Where the routes find the task whose token was shown.
+TASK_IN_SCOPE = "adw.task"
 #: Requests of the largest size that may be in memory at a time.
 _LARGEST_AT_A_TIME = 32
 
@@ -43,6 +47,7 @@ class GateRules:
     tokens: tuple[str, ...] = ()
     max_body_bytes: int = 1024 * 1024
     body_seconds: float = 10.0
+    task_of: Callable[[str], str | None] = lambda _token: None  #: token -> the task that it is for
 
 
 class Gate:
@@ -83,7 +88,9 @@ class Gate:
             return
         head = head_of(scope)
         if scope["path"].startswith(CLOSED):
-            problem = auth.why_not(head, self._rules.tokens)
+            task = self._rules.task_of(auth.token_in(head)) if scope["path"].startswith(FOR_TASKS) else None
+            problem = auth.why_not(head, self._rules.tokens) if task is None else None
+            scope = scope if task is None else {**scope, TASK_IN_SCOPE: task}
             if problem is not None:
                 await send_problem(send, problem, {"WWW-Authenticate": "Bearer", "Connection": "close"})
                 return

@@ -62,11 +62,32 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "started_at",
         "ended_at",
     ),
+    "external_tasks": (
+        "task_id",
+        "adw_id",
+        "phase",
+        "round",
+        "attempt_number",
+        "catalog_id",
+        "state",
+        "claims",
+        "worker",
+        "claim_seconds",
+        "claim_until",
+        "created_at",
+        "deadline",
+        "ended_at",
+        "report_id",
+        "is_ok",
+        "summary",
+        "error",
+        "result",
+    ),
     "counters": ("name", "labels", "value"),
     "home_facts": ("name", "value", "changed_at"),
 }
 #: In which order they are read: that in which they were made.
-_ORDER = {"notifications": "notice_id", "sessions": "started_at, session_id"}
+_ORDER = {"notifications": "notice_id", "sessions": "started_at, session_id", "external_tasks": "created_at, task_id"}
 
 
 def read(session: Session, table: str) -> tuple[KeptRow, ...]:

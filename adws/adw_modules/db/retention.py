@@ -62,6 +62,7 @@ _WITH_IT = (
     "DELETE FROM task_checkpoints WHERE adw_id = :adw_id",
     "DELETE FROM quota_reservations WHERE adw_id = :adw_id",
     "DELETE FROM ports WHERE adw_id = :adw_id",
+    "DELETE FROM external_tasks WHERE adw_id = :adw_id",
 )
 #: Runs that did what a delivery or the schedule asked for are of no workflow.
 ERRANDS_FORGET = """

@@ -19,6 +19,7 @@ from adws.adw_modules.engine.parts import Parts
 from adws.adw_modules.engine.running import PhaseRuns, gate_error, is_well
 from adws.adw_modules.engine.telling import tell_log
 from adws.adw_modules.errors import AdwError, StateUnserialisable
+from adws.adw_modules.external_tasks import Overdue
 from adws.adw_modules.interfaces import Owned
 from adws.adw_modules.interfaces_engine import Harvest, Orders, PhaseContext
 from adws.adw_modules.outcome import Done, Failed, Forked, Next, Outcome, Paused, RunReport, Suspended
@@ -199,6 +200,8 @@ class WorkSession:
     def _close(self, chosen: Chosen, report: RunReport | Suspended | Forked, may_go_on: Callable[[], bool]) -> Outcome:
         if isinstance(report, Forked):
             return self._wait(chosen, report)
+        if isinstance(report, RunReport) and isinstance(report.error, Overdue):
+            return self._cut_off(chosen, report.error)
         verdict = self._runs.verdict(chosen, report)
         if verdict is not None and verdict.is_suspended:
             report = Suspended(reason=verdict.reason)
@@ -212,6 +215,13 @@ class WorkSession:
         self._parts.let_go(self.document)
 
         return self.change(lambda draft: waiting_rules.fork(draft, chosen, report))
+
+    def _cut_off(self, chosen: Chosen, why: Overdue) -> Outcome:
+        """Close an attempt that nobody reported on in time: it counts, as one that a crash cut off."""
+        self._parts.let_go(self.document)
+        outcome = self.change(lambda draft: stopping_rules.interrupt(draft, self.spec, chosen.index, str(why)))
+
+        return outcome or Next(phase=chosen.spec.name)
 
     def _suspend(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
         """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
