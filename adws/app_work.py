@@ -38,13 +38,15 @@ from adws.adw_modules.phase_choice import running_attempt
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.recovery_facts import Policy, mode_of
 from adws.adw_modules.run_waiting import Patience
-from adws.adw_modules.runs import DELIVERY, ROLLBACK
+from adws.adw_modules.runs import DELIVERY, ITERATION, ROLLBACK
+from adws.adw_modules.steps import STEPS
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
 from adws.app_deliveries import DeliveryRoom
 from adws.app_doctor import doctor_of
 from adws.app_parties import open_parties
 from adws.app_space import HomeSpace, SpaceRoom
+from adws.app_steps import StepRoom
 
 if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.engine.parties import Parties
     from adws.adw_modules.engine.parts import Doctor
     from adws.adw_modules.events import Event
+    from adws.adw_modules.executions import Executions
     from adws.adw_modules.interfaces import (
         Catalogue,
         Clock,
@@ -122,6 +125,8 @@ class HomeParts(HomeSpace, Protocol):
     @property
     def runs(self) -> RunQueue: ...
     @property
+    def executions(self) -> Executions: ...
+    @property
     def runners(self) -> Runners: ...
     @property
     def run_maker(self) -> RunMaker: ...
@@ -161,7 +166,10 @@ class WorkRoom:
         self._swept_at = float("-inf")  #: when what workflows left here was last looked for
 
     def close(self) -> None:
-        """End the keeper's thread."""
+        """End the keeper's thread, and let go of what calls hold open."""
+        steps = self.__dict__.pop("steps", None)
+        if steps is not None:
+            steps.close()
         keeper = self.__dict__.pop("keeper", None)
         if keeper is not None:
             keeper.close()
@@ -193,6 +201,10 @@ class WorkRoom:
         """The place of work, and what carries it out."""
         return SpaceRoom(self._app, self.commands)
 
+    def workplace_of(self, document: WorkflowDocument) -> Path:
+        """Return where the phases of a workflow work."""
+        return self.space.workplace_of(document)
+
     @cached_property
     def doctor(self) -> Doctor | None:
         """What looks at failed attempts."""
@@ -223,12 +235,13 @@ class WorkRoom:
             runners={
                 "command": self.commands,
                 "python": PythonRunner(search=(app.settings.home,), checkpoints=self.checkpoints),
+                STEPS: self.steps.runner,
                 **self.space.runners,
                 **app.agents.runners,
             },
             judge=partial(judge, clock=app.clock),
             gates=partial(check_gates, run=self.commands.run_gate),
-            folder_of=self._folder_of,
+            folder_of=self.folder_of,
             workplace_of=self.space.workplace_of,
             end_process=self.end_process,
             say=self._app.say,
@@ -271,13 +284,14 @@ class WorkRoom:
         settings = self._app.settings
 
         return open_log(
-            self._folder_of(adw_id) / LOG_NAME,
+            self.folder_of(adw_id) / LOG_NAME,
             max_bytes=settings.log_max_bytes,
             backups=settings.log_backups,
             adw_id=adw_id,
         )
 
-    def _folder_of(self, adw_id: str) -> Path:
+    def folder_of(self, adw_id: str) -> Path:
+        """Return a workflow's own directory."""
         return self._app.settings.state_dir / adw_id
 
     def end_process(self, data: Mapping[str, object]) -> str:
@@ -342,8 +356,15 @@ class WorkRoom:
             errands={
                 ROLLBACK: LateErrand(lambda: app.tidy.rollback_runs),
                 DELIVERY: LateErrand(lambda: self.deliveries.work),
+                ITERATION: LateErrand(lambda: self.steps.lanes),
             },
+            wake=self.steps.wake,
         )
+
+    @cached_property
+    def steps(self) -> StepRoom:
+        """What runs the steps of phases."""
+        return StepRoom(self._app, self, env=self._env)
 
     @cached_property
     def deliveries(self) -> DeliveryRoom:
@@ -412,6 +433,7 @@ class WorkRoom:
         """Free ports of dead workers here, places of workflows that nobody works on, and what those left that moved."""
         self._app.ports.free_left_behind(self._app.processes.verdict)
         self._app.quotas.free_left_behind()
+        self.steps.sweep()
         self._sweep()
 
     def _sweep(self) -> None:

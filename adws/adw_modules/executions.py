@@ -257,5 +257,20 @@ class Executions(Protocol):
     def results_size(self, execution_id: str) -> int:
         """Return about how many characters all results have as JSON."""
 
+    def keep(self, key: str, value: JsonValue) -> None:
+        """Store a large result of a single call, durable on return; again for the same *key* replaces it."""
+
+    def kept(self, key: str) -> JsonValue:
+        """Return what was stored for *key*; raise StateInvalid when nothing was."""
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Store events that belong to no execution of its own, such as those of single calls; idempotent."""
+
+    def last_error(self, execution_id: str) -> JsonObject | None:
+        """Return the error of the last call that failed, as its event tells it."""
+
+    def metas(self, execution_id: str) -> Iterator[JsonObject]:
+        """Yield the `meta` of each call that was reported."""
+
     def facts(self, execution_id: str) -> Mapping[str, JsonValue]:
         """Return counts for people: total, done, failed, running, waiting, next retry."""

@@ -66,6 +66,7 @@ def adopt(draft: Draft, spec: WorkflowSpec) -> None:
         version=spec.version,
         phases=[phase_to_json(phase) for phase in spec.phases],
         demands=spec.demands.to_json(),
+        workload=dict(spec.workload),
     )
     document.phases = [
         PhaseRecord(

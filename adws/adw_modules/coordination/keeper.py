@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from adws.adw_modules.errors import AdwError, LeaseLost, RunLost
@@ -22,6 +22,8 @@ logger = logging.getLogger("adw.keeper")
 
 #: Requests that end the attempt under way; others wait until it has ended.
 ENDING_REQUESTS = frozenset({"pause", "stop", "abandon", "rollback"})
+#: Why work ends on a part of a workflow that itself does not go on.
+NOT_WANTED = "the workflow does not go on"
 #: Seconds after which somebody who waits for an order looks again.
 SLICE_SECONDS = 0.1
 
@@ -36,6 +38,16 @@ class KeeperTimes:
     ttl: float = 30.0
 
 
+class RunOnly:
+    """A run that is fenced by itself and not by the lease of a workflow, in the place of who owns one."""
+
+    def __init__(self, adw_id: str) -> None:
+        self.adw_id = adw_id
+
+    def renew(self) -> None:
+        """Renew nothing: the claim of the run is all there is."""
+
+
 class Charge:
     """
     A workflow in the keeper's care: the orders for it, and the requests nobody has answered yet.
@@ -46,15 +58,17 @@ class Charge:
 
     def __init__(
         self,
-        owned: Owned,
+        owned: Owned | RunOnly,
         run: Run | None,
         *,
         clock: Clock,
         give_up_seconds: float,
         standing: Callable[[], Order | None] = lambda: None,
+        is_wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """*standing* tells the order that everything in this process has."""
+        """*standing* tells the order that everything in this process has; *is_wanted* whether the work may go on."""
         self.owned = owned
+        self.is_wanted = is_wanted
         self.run = run
         self.renewed_at = clock.boottime()
         self._clock = clock
@@ -65,6 +79,11 @@ class Charge:
         self._lock = threading.Lock()
         self._requests: dict[int, Request] = {}
         self._answered: set[int] = set()
+
+    @property
+    def adw_id(self) -> str:
+        """The workflow."""
+        return self.owned.adw_id if isinstance(self.owned, RunOnly) else self.owned.lease.adw_id
 
     @property
     def silent_seconds(self) -> float:
@@ -153,15 +172,25 @@ class Keeper:
         self._is_closed = False
         self._standing: Order | None = None
 
-    @contextmanager
-    def charge(self, owned: Owned, run: Run | None = None) -> Iterator[Charge]:
+    def charge(self, owned: Owned, run: Run | None = None) -> AbstractContextManager[Charge]:
         """Look after *owned* (and the claim of *run*) inside the block."""
+        return self._looked_after(owned, run)
+
+    def keep(self, run: Run, *, is_wanted: Callable[[], bool]) -> AbstractContextManager[Charge]:
+        """Look after the claim of *run* alone inside the block; it is to stop when it is not wanted any more."""
+        return self._looked_after(RunOnly(run.adw_id), run, is_wanted)
+
+    @contextmanager
+    def _looked_after(
+        self, owned: Owned | RunOnly, run: Run | None, is_wanted: Callable[[], bool] | None = None
+    ) -> Iterator[Charge]:
         charge = Charge(
             owned,
             run,
             clock=self._clock,
             give_up_seconds=self._times.give_up,
             standing=lambda: self._standing,
+            is_wanted=is_wanted,
         )
         with self._lock:
             self._charges.add(charge)
@@ -213,8 +242,10 @@ class Keeper:
         for charge in charges:
             try:
                 self._renew(charge)
-                for request in self._requests.open_for(charge.owned.lease.adw_id):
+                for request in self._requests.open_for(charge.adw_id):
                     charge.note(request)
+                if charge.is_wanted is not None and not charge.is_wanted():
+                    charge.give(Order(kind="stop", reason=NOT_WANTED))
             except (LeaseLost, RunLost) as exc:
                 charge.give(Order(kind="lost_lease", reason=str(exc), is_urgent=True))
             except (AdwError, OSError) as exc:
@@ -235,7 +266,7 @@ class Keeper:
         silent = charge.silent_seconds
         logger.warning(
             "Could not look after a workflow",
-            extra={"action": "keeper_trouble", "workflow": charge.owned.lease.adw_id, "silent_seconds": silent},
+            extra={"action": "keeper_trouble", "workflow": charge.adw_id, "silent_seconds": silent},
             exc_info=cause,
         )
         if silent >= self._times.give_up:

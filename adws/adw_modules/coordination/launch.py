@@ -78,6 +78,7 @@ class Launcher:
                 version=start.spec.version,
                 phases=_frozen(start.spec),
                 demands=(start.demands or start.spec.demands).to_json(),
+                workload=dict(start.spec.workload),
             ),
             issue=start.issue,
             phases=[

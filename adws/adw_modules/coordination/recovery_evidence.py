@@ -25,8 +25,9 @@ from adws.adw_modules.interfaces_coordination import MassLeases
 from adws.adw_modules.interfaces_engine import RunQueue
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.phase_choice import WAITING
 from adws.adw_modules.recovery_facts import Claim, Evidence
-from adws.adw_modules.runs import LIVE_RUNS, ROLLBACK, WITHOUT_WORKFLOW, Run, RunState
+from adws.adw_modules.runs import ITERATION, LIVE_RUNS, ROLLBACK, WITHOUT_WORKFLOW, Run, RunState
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.state_table import ACTIVE_STATES
 
@@ -118,7 +119,12 @@ class EvidenceGatherer:
 
     def gather(self, owners: Owners, *, every_document: bool) -> Iterator[Looked]:
         """Yield what is known about every workflow that may need something, in the order of the queue where it can."""
-        runs = {run.adw_id: run for run in self._unfinished_runs()}
+        unfinished = list(self._unfinished_runs())
+        # The lanes of steps are runs beside that of their workflow, and each is settled for itself.
+        yield from (
+            Looked(evidence=_errand(run, owners), run=run, lease=None) for run in unfinished if run.kind == ITERATION
+        )
+        runs = {run.adw_id: run for run in unfinished if run.kind != ITERATION}
         states = (None,) if every_document else sorted(ACTIVE_STATES, key=str)
         copied = {row.adw_id: row.revision for state in states for row in self._rows(state)}
         holders = {lock.adw_id for lock in self._locks.all()}
@@ -224,6 +230,10 @@ def exhausted_phase(data: JsonObject) -> str:
         used, most, granted = (phase.get(name) or 0 for name in ("attempts_used", "max_attempts", "granted"))
         is_known = isinstance(used, int) and isinstance(most, int) and isinstance(granted, int) and most > 0
         is_spent = is_known and used >= most + granted  # type: ignore[operator]  # they are numbers, as was looked at
+        attempts = phase.get("attempts")
+        last = attempts[-1] if isinstance(attempts, list) and attempts else None
+        if isinstance(last, dict) and last.get("status") == WAITING:
+            return ""  # the last one is not over: it waits for others, and goes on
         return str(phase.get("name") or "") if is_spent and phase.get("status") not in ("failed", "waiting") else ""
 
     return ""

@@ -38,7 +38,7 @@ class RequestDesk:
 
     def fetch(self) -> None:
         """Bring what was asked since the keeper looked, or of an owner that died over it."""
-        for request in self._requests.open_for(self._charge.owned.lease.adw_id):
+        for request in self._requests.open_for(self._charge.adw_id):
             self._charge.note(request)
 
     def obey(self) -> Outcome | None:

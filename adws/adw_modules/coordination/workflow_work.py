@@ -35,7 +35,7 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.interfaces import Clock, Owned, Ownership, Requests
 from adws.adw_modules.interfaces_engine import Order, RunQueue
 from adws.adw_modules.outcome import Done, Failed, Next, Outcome, Paused, RetryAt, Stopped
-from adws.adw_modules.runs import FINAL_RUNS, ROLLBACK, WITHOUT_WORKFLOW, Run, RunEnd, RunState
+from adws.adw_modules.runs import FINAL_RUNS, ITERATION, ROLLBACK, WITHOUT_WORKFLOW, Run, RunEnd, RunState
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
 
 logger = logging.getLogger("adw.worker")
@@ -48,7 +48,7 @@ TROUBLE_SECONDS = 30.0
 #: Seconds until a run is tried again that there was no room for.
 QUOTA_SECONDS = 60.0
 #: Kinds of runs that do not go on with a workflow.
-ERRAND_KINDS = WITHOUT_WORKFLOW | {ROLLBACK}
+ERRAND_KINDS = WITHOUT_WORKFLOW | {ROLLBACK, ITERATION}
 
 
 #: Why work was stopped without a word to the workflow itself.
@@ -90,6 +90,8 @@ class WorkParts:
     #: Raises QuotaExceeded when there is no room for it, WorkElsewhere when only another machine can go on with it.
     admit: Callable[[WorkSession], None] = lambda _session: None
     errands: Mapping[str, Errand] = field(default_factory=dict)  #: kind of run -> who does what it is for
+    #: Told that a workflow waits: makes its run due when what it waits for ended before it began to wait.
+    wake: Callable[[str], object] = lambda _adw_id: None
 
 
 class RunWork:
@@ -160,6 +162,8 @@ class RunWork:
             if outcome != Stopped(reason="lost_lease"):
                 session.rest()
         ended = owned.end_run(run, end_of(run, outcome))
+        if isinstance(outcome, RetryAt):
+            parts.wake(run.adw_id)
 
         return WorkEnd(run=ended, outcome=outcome)
 
@@ -246,7 +250,7 @@ class RunWork:
             exc_info=cause,
         )
         why = str(cause) if isinstance(cause, AdwError) else f"a bug in adw: {type(cause).__name__}: {cause}"
-        if run.kind not in WITHOUT_WORKFLOW:
+        if run.kind not in WITHOUT_WORKFLOW and run.kind != ITERATION:
             self._park(run, why)
         self._tell_errand(run, why)
         ended = self._parts.runs.finish(run, RunState.FAILED, reason=why)

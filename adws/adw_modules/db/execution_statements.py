@@ -222,3 +222,11 @@ INSERT INTO iteration_pages (execution_id, idx, page, part) VALUES (:execution_i
 ON CONFLICT (execution_id, idx, page) DO UPDATE SET part = excluded.part
 """
 PAGES = "SELECT part FROM iteration_pages WHERE execution_id = :execution_id AND idx = :idx ORDER BY page"
+
+# --- what its events tell --------------------------------------------------------------------------------------
+
+_EVENTS = "FROM events WHERE adw_id = :adw_id AND seq > :after AND execution_id = :execution_id"
+FAILED_CALLS = f"SELECT seq, data {_EVENTS} AND event_type = 'action_failed' ORDER BY seq LIMIT :most"
+CALL_METAS = (
+    f"SELECT seq, meta {_EVENTS} AND event_type IN ('action_completed', 'action_failed') ORDER BY seq LIMIT :most"
+)

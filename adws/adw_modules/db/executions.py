@@ -12,12 +12,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import announcing, execution_rows, rows
+from adws.adw_modules.db import announcing, execution_rows, rows, statements
 from adws.adw_modules.db import execution_statements as sql
 from adws.adw_modules.db.execution_shelf import RowShelf, Texts, save_turn
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.db.session import Database, Session
-from adws.adw_modules.errors import RunLost, UsageError
+from adws.adw_modules.db.session import Database, Row, Session
+from adws.adw_modules.errors import RunLost, StateInvalid, UsageError
+from adws.adw_modules.events import Event
 from adws.adw_modules.execution_picking import LEFT, cancel_some, lanes_of, pick, shown_facts
 from adws.adw_modules.execution_turn import ExecutionTurn, Head, Lane, Plan, Rules
 from adws.adw_modules.executions import (
@@ -368,6 +369,53 @@ class DatabaseExecutions:
             return {}
 
         return shown_facts(head, running=counts[0], waiting=counts[1], next_at=counts[2])
+
+    def last_error(self, execution_id: str) -> JsonObject | None:
+        """Return the error of the last call that failed, as its event tells it."""
+        found = None
+        for row in self._events(execution_id, sql.FAILED_CALLS):
+            found = json.loads(row[1]).get("error")
+
+        return found if isinstance(found, dict) else None
+
+    def metas(self, execution_id: str) -> Iterator[JsonObject]:
+        """Yield the `meta` of each call that was reported."""
+        return (json.loads(row[1]) for row in self._events(execution_id, sql.CALL_METAS))
+
+    def _events(self, execution_id: str, text: str) -> Iterator[Row]:
+        plan = self.plan(execution_id)
+        after = 0
+        while plan is not None:
+            params = {"execution_id": execution_id, "adw_id": plan.adw_id, "after": after, "most": READ_AT_ONCE}
+            with self._database.read() as session:
+                found = session.all(text, params)
+            yield from found
+            if len(found) < READ_AT_ONCE:
+                return
+            after = found[-1][0]
+
+    # --- beside executions -------------------------------------------------------------------------------------
+
+    def keep(self, key: str, value: JsonValue) -> None:
+        """Store a large result of a single call, durable on return."""
+        text = execution_rows.json_text(value, f"the result {key}", self._scrub)
+        params = {"execution_id": key, "idx": -1, "page": 0, "part": text}
+        self._database.transact(lambda session: session.run(sql.KEEP_PAGE, params))
+
+    def kept(self, key: str) -> JsonValue:
+        """Return what was stored for *key*."""
+        with self._database.read() as session:
+            row = session.one(sql.PAGES, {"execution_id": key, "idx": -1})
+        if row is None:
+            raise StateInvalid(f"the result {key} is not in the database any more: run the phase from its beginning")
+        value: JsonValue = json.loads(row[0])
+
+        return value
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Store events that belong to no execution of its own."""
+        params = [rows.event_params(event) for event in events]
+        self._database.transact(lambda session: session.run_each(statements.EVENT_INSERT, params))
 
     # --- how -----------------------------------------------------------------------------------------------------
 
