@@ -11,6 +11,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.external_tasks import token_of
 from adws.app_forge import key_of
+from adws.web.app import create_app
 from tests.integration.web_lab import TOKEN, WebLab
 
 WORKFLOW = """
@@ -32,8 +33,6 @@ class Outside(WebLab):
             file.write(WORKFLOW)
         self.close()
         self.app = self.open()
-        from adws.web.app import create_app
-
         self.door = create_app(self.app)
         self.adw_id = self.start(workflow="outside")
         self.work()
@@ -234,8 +233,6 @@ def test_tokens_of_tasks_work_where_the_rest_of_the_api_is_closed(tmp_path):
         lab.env["ADW_WEB_TOKEN"] = ""
         lab.close()
         lab.app = lab.open()
-        from adws.web.app import create_app
-
         lab.door = create_app(lab.app)
 
         assert lab.ask("POST", f"{task}/claim", token=token).status_code == 200
