@@ -44,21 +44,27 @@ class OwnerRecord:
     @classmethod
     def from_text(cls, text: str) -> OwnerRecord | None:
         """Return the record written in *text*, or None when it is empty or not one of ours."""
-        try:
-            record = cls(**json.loads(text))
-        except (ValueError, TypeError, RecursionError):
-            return None
-        # A wrong type (a pid that is a text) would be looked for in /proc, not found, and taken for dead.
-        expected = {name: int if name in _NUMBERS else str for name in cls.__slots__}
-
-        return record if all(type(getattr(record, name)) is kind for name, kind in expected.items()) else None
+        return _record_in(text)
 
     def describe(self) -> str:
         """Return the owner in words, for messages."""
         return f"{self.role} {self.pid}@{self.host}"
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
+def _record_in(text: str) -> OwnerRecord | None:
+    """Return the record in *text*; recovery reads the same ones again and again."""
+    try:
+        record = OwnerRecord(**json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    # A wrong type (a pid that is a text) would be looked for in /proc, not found, and taken for dead.
+    expected = {name: int if name in _NUMBERS else str for name in OwnerRecord.__slots__}
+
+    return record if all(type(getattr(record, name)) is kind for name, kind in expected.items()) else None
+
+
+@lru_cache(maxsize=1024)
 def _text_of(record: OwnerRecord) -> str:
     """Return the record as text; every statement about a lease or a claim names its owner by it."""
     return json.dumps({name: getattr(record, name) for name in record.__slots__}, sort_keys=True)

@@ -79,7 +79,7 @@ def _measure(home: Path, store: str, count: int, *, profile: bool) -> tuple[floa
             recovery.recover()
         seconds, busy = time.perf_counter() - started, time.process_time() - busy
         if isinstance(seen, cProfile.Profile):
-            pstats.Stats(seen).sort_stats("cumulative").print_stats("adws|filelock|logging|projection", 70)
+            pstats.Stats(seen).sort_stats("tottime").print_stats(40)
         _check(app, count)
 
     return seconds, busy

@@ -294,7 +294,9 @@ class Recovery:
 
 
 def _without_leaving(group: Group) -> Group:
-    return replace(group, steps=tuple(step for step in group.steps if step.action is not Action.LEAVE))
+    kept = tuple(step for step in group.steps if step.action is not Action.LEAVE)
+
+    return group if len(kept) == len(group.steps) else replace(group, steps=kept)
 
 
 def _needs_lease(group: Group) -> bool:
