@@ -243,7 +243,9 @@ class _Running:
     # --- one step ----------------------------------------------------------------------------------------------
 
     def _make(self, step: Step) -> None:
-        waits = rollback_rules.waits_for(step, self._steps)
+        # What is on another machine is not done here, whatever else it waits for.
+        is_elsewhere = rollback_rules.hosts_waited_for((step,), host=self._parts.hands.host)
+        waits = "" if is_elsewhere else rollback_rules.waits_for(step, self._steps)
         if waits:
             self._store(replace(step, status="blocked", detail=f"waits for: {waits}"))
             return

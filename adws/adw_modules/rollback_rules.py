@@ -377,13 +377,18 @@ def outcome_of(step: Step) -> str:
 
 
 def waits_for(step: Step, steps: Iterable[Step]) -> str:
-    """Return what has to be over before *step*, in words, "" when nothing has."""
-    needed = NEEDS.get(step.kind, ())
+    """Return what has to be over before *step*, in words, "" when nothing has; who waits too is named without why."""
+    needed, steps = NEEDS.get(step.kind, ()), tuple(steps)
     blocking = [
         other for other in steps if other.kind in needed and not other.is_over and _is_in_the_way(other, of=step)
     ]
 
-    return ", ".join(f"{other.what} ({other.detail})" if other.detail else other.what for other in blocking)
+    has_reason = [bool(other.detail) and not waits_for(other, steps) for other in blocking]
+
+    return ", ".join(
+        f"{other.what} ({other.detail})" if is_own else other.what
+        for other, is_own in zip(blocking, has_reason, strict=True)
+    )
 
 
 def _is_in_the_way(other: Step, *, of: Step) -> bool:
@@ -408,7 +413,8 @@ def kept(steps: Iterable[Step]) -> list[str]:
         if step.status in {"kept", "left"}:
             lines.append(f"not done: {step.what}: {step.detail}")
         elif step.status == FORGOTTEN:
-            lines.append(f"left on {step.host}: {step.what}: {step.detail}")
+            what = step.what.removesuffix(_on("", step.host))
+            lines.append(f"left on {step.host}: {what}: {step.detail}")
         elif step.kind == "salvage" and step.status == "done":
             lines.append(step.detail)
 

@@ -56,7 +56,7 @@ class Undoing:
 
     def make(self, step: Step) -> Done:
         """Undo what *step* names; raise NotOurs, PullRequestMerged, or what went wrong."""
-        if step.host and step.host != self._hands.host:
+        if not self._is_here(step.host):
             raise RollbackBlocked(self._why_elsewhere(step.host))
 
         return self._doers[step.kind](step)

@@ -77,12 +77,16 @@ def rollback(
     return 0 if dry_run or report.is_complete else EXIT_BLOCKED
 
 
+def _left(line: str) -> str:
+    return line if line.startswith("left on ") else f"left: {line}"
+
+
 def _lines(report: RollbackReport) -> list[str]:
     lines = rollback_rules.plan_lines(report.steps)
     if report.is_dry_run:
         return [f"workflow {report.adw_id} is {report.state}; a rollback would:", *lines]
     if report.is_complete:
-        return [*lines, f"workflow {report.adw_id} is rolled back", *(f"left: {line}" for line in report.kept)]
+        return [*lines, f"workflow {report.adw_id} is rolled back", *map(_left, report.kept)]
 
     again = f"adw rollback {report.adw_id} goes on with it"
     if report.waits_for:

@@ -191,6 +191,15 @@ def test_a_step_waits_for_what_could_be_lost_or_is_still_used():
     assert rollback_rules.waits_for(step(kind="port"), waiting) == ""
 
 
+def test_what_waits_itself_is_named_without_its_reason():
+    steps = [
+        step(key="processes", kind="process", what="end", status="blocked", detail="it lives"),
+        step(key="worktree", kind="worktree", what="remove", status="blocked", detail="waits for: end (it lives)"),
+    ]
+
+    assert rollback_rules.waits_for(step(kind="branch"), steps) == "remove"
+
+
 def test_the_remote_branch_waits_for_the_pull_request():
     pull = step(key="pull_request", kind="pull_request", what="close it", status="blocked", detail="no network")
 
@@ -350,9 +359,9 @@ def test_what_is_on_a_machine_that_is_given_up_is_over_and_listed():
     given_up = [found for found in steps if found.host == "far"]
     assert {found.status for found in given_up} == {"forgotten"}
     assert all(found.is_over and rollback_rules.outcome_of(found) == "forgotten" for found in given_up)
-    assert "left on far: remove the worktree /far/trees/x: far was given up by ada: the plan was wrong" in (
-        rollback_rules.kept(steps)
-    )
+    said = rollback_rules.kept(steps)
+    assert "left on far: remove the worktree /far/trees/x: far was given up by ada: the plan was wrong" in said
+    assert "left on far: end the processes it started: far was given up by ada: the plan was wrong" in said
     assert rollback_rules.hosts_waited_for(steps, host="here") == ()
     nobody = plan_rollback(moved(), wishes=replace(wishes, by=""), host="here")
     assert "given up by a person" in next(found.detail for found in nobody if found.host == "far")
