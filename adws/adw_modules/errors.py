@@ -46,9 +46,7 @@ class InvalidAdwId(AdwError, ValueError):
     exit_code = 2
 
     def __init__(self, adw_id: object) -> None:
-        shown = repr(adw_id)
-        if len(shown) > 60:
-            shown = shown[:57] + "..."
+        shown = text if len(text := repr(adw_id)) <= 60 else f"{text[:57]}..."
         super().__init__(
             f"{shown} is not a workflow id: use letters, digits, '-' and '_' (at most 64), such as 1a2b3c4d"
         )
@@ -151,8 +149,7 @@ class StateWriteFailed(StateError, OSError):
 
     def __init__(self, path: str, cause: OSError) -> None:
         super().__init__(f"could not write {path}: {cause.strerror or cause}; the old revision is intact")
-        self.path = path
-        self.errno = cause.errno
+        self.path, self.errno = path, cause.errno
 
 
 class StateReadFailed(StateError, OSError):
@@ -160,8 +157,7 @@ class StateReadFailed(StateError, OSError):
 
     def __init__(self, path: str, cause: OSError) -> None:
         super().__init__(f"could not read {path}: {cause.strerror or cause}")
-        self.path = path
-        self.errno = cause.errno
+        self.path, self.errno = path, cause.errno
 
 
 class DurabilityUnknown(StateError, OSError):
@@ -171,8 +167,7 @@ class DurabilityUnknown(StateError, OSError):
         super().__init__(
             f"{path} was replaced but could not be synced ({cause.strerror or cause}): check the disk, then read again"
         )
-        self.path = path
-        self.errno = cause.errno
+        self.path, self.errno = path, cause.errno
 
 
 class StateConflict(StateError):

@@ -24,6 +24,7 @@ from adws.adw_modules.steps import (
     ON_SUCCESS,
     SEQUENTIAL,
     SINK_MODES,
+    SINK_OPTIONS,
     SINK_TOOLS,
     THRESHOLD,
     LoopSpec,
@@ -193,6 +194,11 @@ def _of_sink(sink: SinkSpec) -> Iterator[Problem]:
             yield _problem(("key",), f"{shown(name)} cannot be the name of a column: use letters, digits and '_'")
     if sink.path and (why := why_outside(sink.path)):
         yield _problem(("path",), f"the path {shown(sink.path)} {why}")
+    known = SINK_OPTIONS.get(sink.tool, tuple(sink.options))
+    for name in sink.options:
+        if name not in known:
+            which = hint(name, known) if known else ", which has none"
+            yield _problem(("options", name), f"{name!r} is no option of the sink {sink.tool}{which}")
     if sink.call and not CALL.fullmatch(sink.call):
         yield _problem(("call",), f"call is {shown(sink.call)} and must be of the form package.module:function")
 

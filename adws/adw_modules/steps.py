@@ -47,6 +47,10 @@ COLLECT_STRATEGIES = ("append", "replace", "collect", "merge")
 
 SINK_TOOLS = ("sqlite", "postgres", "jsonl", "csv", "python")
 SINK_MODES = ("append", "upsert")
+#: Sink -> the options it understands; those of `python` are arguments of its function, whatever their names.
+SINK_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"sqlite": (), "postgres": (), "jsonl": (), "csv": ("delimiter",)}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

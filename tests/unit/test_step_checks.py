@@ -191,6 +191,16 @@ def test_two_rules_of_one_kind_are_told_apart_by_their_place_in_the_list():
         (SinkSpec(tool="jsonl"), (), "a sink with the tool jsonl needs path"),
         (SinkSpec(tool="csv", path="/etc/x"), ("path",), "the path '/etc/x' is absolute"),
         (SinkSpec(tool="csv", path="x", mode="upsert"), ("mode",), "the sink csv can only append"),
+        (
+            SinkSpec(tool="csv", path="x", options={"delimeter": ";"}),
+            ("options", "delimeter"),
+            "'delimeter' is no option of the sink csv, did you mean delimiter?",
+        ),
+        (
+            SinkSpec(tool="jsonl", path="x", options={"indent": 1}),
+            ("options", "indent"),
+            "'indent' is no option of the sink jsonl, which has none",
+        ),
         (SinkSpec(tool="python", call="x"), ("call",), "must be of the form package.module:function"),
         (SinkSpec(tool="jsonl", path="x", rows="{{ response }}"), ("rows",), "response, which is not known here"),
     ],

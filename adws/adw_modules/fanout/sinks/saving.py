@@ -21,10 +21,7 @@ from adws.adw_modules.fanout.callables import Callables
 from adws.adw_modules.fanout.sinks.line_files import LineFiles
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.spelling import hint
-from adws.adw_modules.steps import SinkSpec
-
-#: tool -> the options it understands; those of `python` are arguments of the function.
-OPTIONS: Mapping[str, tuple[str, ...]] = {"sqlite": (), "postgres": (), "jsonl": (), "csv": ("delimiter",)}
+from adws.adw_modules.steps import SINK_OPTIONS, SinkSpec
 
 
 class TableSink(Protocol):
@@ -124,7 +121,7 @@ class _Given:
 
 def _given(sink: SinkSpec, known: Mapping[str, Value]) -> _Given:
     options = {name: expressions.render(value, known) for name, value in sink.options.items()}
-    allowed = OPTIONS.get(sink.tool)
+    allowed = SINK_OPTIONS.get(sink.tool)
     for name in options:
         if allowed is not None and name not in allowed:
             which = hint(name, allowed) if allowed else ", which has none"
