@@ -335,7 +335,7 @@ def fail_workflow(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> Out
 
 
 def fail_waiting(draft: Draft, spec: WorkflowSpec, index: int, loss: Loss) -> Outcome:
-    """Fail a phase that waited for a person."""
+    """Fail a phase that waited for a person, or for its next attempt."""
     return _fail_phase(draft, spec, spec.phases[index], index, loss)
 
 
@@ -366,6 +366,7 @@ def abandon(draft: Draft, reason: str) -> Outcome:
 
 
 def duration(draft: Draft, index: int) -> float:
-    """Return the seconds since the newest attempt of a phase was begun."""
-    started = timestamps.parse(draft.phase(index).attempts[-1].started_at)
-    return max(0.0, (draft.at - started).total_seconds())
+    """Return the seconds since the newest attempt of a phase was begun, without those it waited for others."""
+    attempt = draft.phase(index).attempts[-1]
+    passed = (draft.at - timestamps.parse(attempt.started_at)).total_seconds()
+    return max(0.0, passed - attempt.waited_seconds)

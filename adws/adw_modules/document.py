@@ -74,7 +74,9 @@ class AttemptRecord(_Part):
     fence: int = 0  #: of the ownership it was begun under
     deadline_at: str | None = None
     error: JsonObject | None = None  #: classified: category, class, message, advice, traceback
-    duration: float | None = None  #: seconds, when it ended in an orderly way
+    duration: float | None = None  #: seconds of work, when it ended in an orderly way
+    waiting_since: str | None = None  #: while it waits for work that others do
+    waited_seconds: float = 0.0  #: for that, before it went on: no work of its own
     report: JsonObject | None = None  #: what its runner said: summary, exit code, cost, output files
     process: JsonObject | None = None  #: recorded before it executes anything
     model: str | None = None  #: chosen when it was begun; None: the agent's own choice

@@ -229,6 +229,9 @@ class Executions(Protocol):
     def is_wanted(self, adw_id: str) -> bool:
         """Say whether the workflow is to go on: it has a run that is not over and does not undo it."""
 
+    def due_lanes(self, adw_id: str) -> tuple[int, ...]:
+        """Return the runs of the lanes of a workflow that wait and are due, the oldest first."""
+
     def mark_taken(self, execution_id: str) -> None:
         """Say that the phase has taken the result of an execution that has ended: nobody is woken for it any more."""
 

@@ -40,7 +40,7 @@ def wait_for(draft: Draft, chosen: Chosen, wait: Wait) -> Outcome:
 
 def fork(draft: Draft, chosen: Chosen, forked: Forked) -> Outcome:
     """Let the attempt wait for work that others do; it is not over, and not counted again when it goes on."""
-    draft.mark_attempt(chosen.index, status=WAITING)
+    draft.mark_attempt(chosen.index, status=WAITING, waiting_since=timestamps.to_text(draft.at))
     record = draft.change_phase(chosen.index, status="retry_wait", retry_at=None, wait_reason=forked.reason)
     told: JsonObject = {"until": timestamps.to_text(forked.until), "why": forked.reason, **forked.facts}
     draft.tell("attempt_waits", chosen.index, status=WAITING, data=told)
@@ -51,7 +51,13 @@ def fork(draft: Draft, chosen: Chosen, forked: Forked) -> Outcome:
 def go_on(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
     """Go on with the attempt that waited."""
     draft.move_on(WorkflowState(chosen.spec.state))
-    draft.mark_attempt(chosen.index, status="running", owner=owner, fence=fence)
+    attempt = draft.phase(chosen.index).attempts[-1]
+    waited = attempt.waited_seconds
+    if attempt.waiting_since is not None:
+        waited += max(0.0, (draft.at - timestamps.parse(attempt.waiting_since)).total_seconds())
+    draft.mark_attempt(
+        chosen.index, status="running", owner=owner, fence=fence, waiting_since=None, waited_seconds=waited
+    )
     draft.change_phase(chosen.index, status="running", wait_reason=None)
     draft.tell("attempt_went_on", chosen.index)
 

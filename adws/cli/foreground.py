@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from types import FrameType, TracebackType
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from adws.app import App
 
 CTRL_C = "Ctrl-C"
+#: Lanes of steps that are worked on at a time.
+_LANES = 8
 #: Seconds between two looks at a run that somebody else works on, or at the time of a retry.
 _LOOK_SECONDS = 0.25
 
@@ -98,14 +101,37 @@ class Foreground:
         return due if (due - self._app.clock.now()).total_seconds() <= BUSY_SECONDS else None
 
     def _wait(self, run: Run, due: datetime) -> bool:
-        """Wait until *due*; say whether that was cut short, by a signal or by somebody who dealt with the run."""
+        """
+        Wait until *due*; say whether that was cut short, by a signal or by somebody who dealt with the run.
+
+        Calls of its steps that are due are made meanwhile: there need not be a worker.
+        """
         while (left := (due - self._app.clock.now()).total_seconds()) > 0.0:
             found = self._app.runs.get(run.run_id)
             if self._interrupts or found is None or found.state is not RunState.PENDING:
                 return True
-            self._app.clock.sleep(min(left, _LOOK_SECONDS))
+            if found.not_before <= timestamps.to_text(self._app.clock.now()):
+                return False  # what it waited for is over
+            if not self._work_on_lanes(run.adw_id):
+                self._app.clock.sleep(min(left, _LOOK_SECONDS))
 
         return False
+
+    def _work_on_lanes(self, adw_id: str) -> bool:
+        """Make calls of the steps of a workflow that are due; say whether there were any."""
+        me, ttl_seconds = self._app.processes.me("cli"), self._app.settings.lease_ttl_seconds
+        due = self._app.executions.due_lanes(adw_id)[:_LANES]
+        claimed = [
+            run
+            for run_id in due
+            if (run := self._app.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run_id, terms=self._app.terms))
+        ]
+        if not claimed:
+            return False
+        with ThreadPoolExecutor(len(claimed), thread_name_prefix="adw-lane") as pool:
+            list(pool.map(self._app.work.run_work.work, claimed))
+
+        return True
 
     def _left(self, found: Run | None, run: Run) -> tuple[Run | None, str]:
         """Leave a run that waits, or that somebody else has; Ctrl-C parks what nobody has."""

@@ -87,6 +87,11 @@ WHERE lane.run_id = :run_id AND lane.token = :token AND lane.owner = :owner
   AND lane.state IN ('claimed', 'running', 'stopping')
 {{row_lock}}
 """
+DUE_LANES = """
+SELECT run_id FROM runs
+WHERE adw_id = :adw_id AND finished_at IS NULL AND kind = 'iteration' AND state = 'pending' AND not_before <= :moment
+ORDER BY run_id
+"""
 IS_WANTED = f"SELECT 1 WHERE {_IS_WANTED}"
 #: A lane that gets on is not one that workers vanish with.
 FORGIVE_LOSSES = "UPDATE runs SET losses = 0 WHERE run_id = :run_id"

@@ -279,6 +279,12 @@ class DatabaseExecutions:
         with self._database.read() as session:
             return session.one(sql.IS_WANTED, {"adw_id": adw_id}) is not None
 
+    def due_lanes(self, adw_id: str) -> tuple[int, ...]:
+        """Return the runs of the lanes of a workflow that wait and are due, the oldest first."""
+        params = {"adw_id": adw_id, "moment": timestamps.to_text(self._clock.now())}
+        with self._database.read() as session:
+            return tuple(row[0] for row in session.all(sql.DUE_LANES, params))
+
     def mark_taken(self, execution_id: str) -> None:
         """Say that the phase has taken the result of an execution that has ended."""
         params = {"execution_id": execution_id, "moment": timestamps.to_text(self._clock.now())}
