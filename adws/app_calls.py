@@ -7,15 +7,16 @@ Apart from `app_work` because only workers that have steps to do need it.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypedDict, cast
 
 from adws import config
 from adws.adw_modules.db.sink_ledger import SinkLedger
 from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.fanout.call_making import ToolCalls
+from adws.adw_modules.fanout.call_making import Tool, ToolCalls
 from adws.adw_modules.fanout.callables import Callables
 from adws.adw_modules.fanout.sinks.line_files import LineFiles
 from adws.adw_modules.fanout.sinks.saving import SinkParts, Sinks, TableSink
@@ -28,10 +29,12 @@ from adws.adw_modules.http_client import HttpClient
 
 if TYPE_CHECKING:
     from adws.adw_modules.connections import Connection
+    from adws.adw_modules.executions import Assignment, CallReport
     from adws.adw_modules.fanout.calls import CallContext
     from adws.adw_modules.interfaces import Clock
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
+    from adws.adw_modules.steps import StepSpec
     from adws.app_agents import AgentRoom
 
 
@@ -49,6 +52,39 @@ class HomeCalls(Protocol):
     def agents(self) -> AgentRoom: ...
 
 
+class _Limits(TypedDict):
+    clock: Clock
+    redactor: Redactor
+    max_bytes: int
+
+
+class ThreadCalls:
+    """
+    A maker of calls for each thread of a worker; implements `CallMaker`.
+
+    Sinks keep connections and transactions, which two threads must not share.
+    """
+
+    def __init__(self, build: Callable[[], ToolCalls]) -> None:
+        self._build = build
+        self._of_thread = threading.local()
+        self._made: list[ToolCalls] = []
+
+    def make(self, step: StepSpec, assignment: Assignment, context: CallContext) -> CallReport:
+        """Make one call and say what came of it."""
+        calls: ToolCalls | None = getattr(self._of_thread, "calls", None)
+        if calls is None:
+            calls = self._of_thread.calls = self._build()
+            self._made.append(calls)
+
+        return calls.make(step, assignment, context)
+
+    def close(self) -> None:
+        """Let go of connections and files; no thread makes calls any more."""
+        while self._made:
+            self._made.pop().close()
+
+
 class CallRoom:
     """What makes the calls of the steps of one home."""
 
@@ -57,16 +93,24 @@ class CallRoom:
         app: HomeCalls,
         *,
         env: Mapping[str, str] | None = None,
-        spent: Callable[[CallContext], float] = lambda _context: 0.0,
     ) -> None:
-        """*env* is where variables come from; *spent* is what calls have cost that the document does not know yet."""
+        """*env* is where variables come from."""
         self._app = app
         self._env = config.process_environment() if env is None else env
-        self._spent = spent
 
     @cached_property
-    def calls(self) -> ToolCalls:
-        """What makes calls."""
+    def calls(self) -> ThreadCalls:
+        """What makes calls, in any thread of a worker."""
+        return ThreadCalls(lambda: ToolCalls(self._tools, self._new_sinks(), **self._limits))
+
+    @cached_property
+    def _limits(self) -> _Limits:
+        app = self._app
+
+        return {"clock": app.clock, "redactor": app.redactor, "max_bytes": app.settings.steps_max_result_bytes}
+
+    @cached_property
+    def _tools(self) -> Mapping[str, Tool]:
         app = self._app
         limit = app.settings.steps_max_result_bytes
         processes = CallProcesses(
@@ -82,20 +126,14 @@ class CallRoom:
         http = HttpParts(
             client=self._http, now=app.clock.now, redact=app.redactor.redact_text, env=self._env, max_bytes=limit
         )
-        agent = AgentTool(app.agents.parts, processes, shared=app.agents.shared_place, spent=self._spent)
+        agent = AgentTool(app.agents.parts, processes, shared=app.agents.shared_place)
 
-        return ToolCalls(
-            {
-                "command": CommandTool(processes),
-                "python": PythonTool(processes, self._callables),
-                "http": HttpTool(http),
-                "agent": agent,
-            },
-            self._sinks,
-            clock=app.clock,
-            redactor=app.redactor,
-            max_bytes=limit,
-        )
+        return {
+            "command": CommandTool(processes),
+            "python": PythonTool(processes, self._callables),
+            "http": HttpTool(http),
+            "agent": agent,
+        }
 
     def close(self) -> None:
         """Let go of connections and files."""
@@ -118,8 +156,7 @@ class CallRoom:
     def _callables(self) -> Callables:
         return Callables((self._app.settings.home,))
 
-    @cached_property
-    def _sinks(self) -> Sinks:
+    def _new_sinks(self) -> Sinks:
         return Sinks(
             SinkParts(
                 files=LineFiles(SinkLedger),

@@ -76,8 +76,7 @@ class HttpClient:
         """*may_ask* returns why a host must not be asked, "" when it may."""
         self._clock = clock
         self._may_ask = may_ask
-        self._client: httpx.Client | None = None
-        self._owner = 0
+        self._clients: dict[int, httpx.Client] = {}  #: by process: those of a parent are never used, never closed
 
     def ask(self, request: HttpRequest, orders: Orders) -> HttpAnswer | Order:
         """
@@ -116,19 +115,23 @@ class HttpClient:
 
     def close(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None and self._owner == os.getpid():
+        client = self._clients.pop(os.getpid(), None)
+        if client is not None:
             client.close()
 
     def _open(self) -> httpx.Client:
-        if self._client is None or self._owner != os.getpid():
+        """Return the client of this process, which its threads share."""
+        client = self._clients.get(os.getpid())
+        if client is None:
             import httpx  # noqa: PLC0415 - takes a while to import, and few workflows ask anybody
 
             no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-            self._client = httpx.Client(cookies=no_cookies, headers={"User-Agent": "adw"}, follow_redirects=False)
-            self._owner = os.getpid()
+            made = httpx.Client(cookies=no_cookies, headers={"User-Agent": "adw"}, follow_redirects=False)
+            client = self._clients.setdefault(os.getpid(), made)
+            if client is not made:  # another thread was faster
+                made.close()
 
-        return self._client
+        return client
 
     def _follow(self, request: HttpRequest, given_up: threading.Event) -> HttpAnswer:
         step = request

@@ -32,7 +32,8 @@ class World(AgentWorld):
                 clock=self.clock, processes=parts.processes, redactor=parts.redactor, env=self.env, grace_seconds=0.2
             )
         )
-        tool = AgentTool(parts, processes, shared=shared, spent=lambda _context: spent)
+        self.spent = spent
+        tool = AgentTool(parts, processes, shared=shared)
         self.calls = ToolCalls({"agent": tool}, None, clock=self.clock, redactor=parts.redactor)
 
     def ask(self, **inputs) -> CallReport:
@@ -53,6 +54,7 @@ class World(AgentWorld):
                 orders=self.orders,
                 record_process=self.records.append,
                 say=self.said.append,
+                spent=lambda: self.spent,
                 model="sonnet-of-the-phase",
             ),
         )

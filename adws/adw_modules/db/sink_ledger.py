@@ -40,7 +40,10 @@ class SinkLedger:
         """Open the ledger *path*, or make it."""
         self._path = path
         try:
-            self._connection = sqlite3.connect(path, isolation_level=None, timeout=patience_seconds)
+            # Another thread may close it: that of the worker, when those that saved have ended.
+            self._connection = sqlite3.connect(
+                path, isolation_level=None, timeout=patience_seconds, check_same_thread=False
+            )
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.executescript(_SCHEMA)
         except sqlite3.Error as exc:

@@ -36,6 +36,7 @@ class CallContext:
     record_process: Callable[[ProcessRecord], None]  #: returns when the record is durable
     say: Callable[[str], None] = lambda _line: None  #: shows a line of progress; never raises
     env: Mapping[str, str] = field(default_factory=dict)  #: variables for its process, besides the allowed ones
+    spent: Callable[[], float] = lambda: 0.0  #: US dollars that calls have cost and the document does not know of yet
     model: str = ""  #: the model the phase's attempt was begun with, "": the agent's own choice
 
 

@@ -22,6 +22,7 @@ from adws.adw_modules.errors import Fenced, LeaseLost, RunLost
 from adws.adw_modules.execution_picking import is_sequential
 from adws.adw_modules.execution_turn import values_of
 from adws.adw_modules.executions import Assignment, CallReport, Executions, NewExecution, Taken
+from adws.adw_modules.fanout import call_costs
 from adws.adw_modules.fanout.calls import CallContext, CallMaker
 from adws.adw_modules.fanout.contexts import resolved
 from adws.adw_modules.interfaces import Clock
@@ -205,6 +206,7 @@ class _Calls:
             orders=self._charge,
             record_process=lambda process: parts.executions.record_process(self._run, assignment, process),
             say=lambda line: parts.say(new.adw_id, line),
+            spent=lambda: call_costs.spent(parts.executions.metas(new.execution_id)),
         )
 
 

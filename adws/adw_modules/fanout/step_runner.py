@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import expressions
+from adws.adw_modules import cost_rules, expressions
 from adws.adw_modules.checkpoint import CheckpointManager, task_of
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.engine.runners.phase_checkpoints import PhaseCheckpoints, valid_since
@@ -286,6 +286,7 @@ class _PhaseSteps:
             record_process=context.record_process,
             say=context.say,
             env=context.env,
+            spent=lambda: cost_rules.counted(self._usage()) or 0.0,
             model=context.model,
         )
         try:

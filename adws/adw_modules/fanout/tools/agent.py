@@ -63,13 +63,11 @@ class AgentTool:
         processes: CallProcesses,
         *,
         shared: Callable[[], SharedPlace | None] = lambda: None,
-        spent: Callable[[CallContext], float] = lambda _context: 0.0,
     ) -> None:
-        """*spent* is what calls have cost that the document does not know of yet, in US dollars."""
+        """*shared* is what no agent may change, None where work is not done in worktrees."""
         self._parts = parts
         self._processes = processes
         self._shared = shared
-        self._spent = spent
 
     def call(self, inputs: Mapping[str, JsonValue], context: CallContext, *, timeout_seconds: float) -> ToolResult:
         """Ask the agent; raise RunFailed when it failed, when its budget is used up, or when it cannot be asked."""
@@ -181,7 +179,7 @@ class AgentTool:
     def _allowance(self, context: CallContext, options: AgentOptions) -> Allowance | None:
         allowed = self._parts.allowance(context.document, options.budget_usd)
 
-        return allowed and replace(allowed, usd=max(0.0, allowed.usd - self._spent(context)))
+        return allowed and replace(allowed, usd=max(0.0, allowed.usd - context.spent()))
 
     def _command(
         self, profile: AgentProfile, task: AgentTask, context: CallContext, timeout_seconds: float
