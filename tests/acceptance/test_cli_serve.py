@@ -206,3 +206,23 @@ def _end_what_is_left(home: Path) -> None:
             continue
         if is_ours:
             os.kill(int(place.name), signal.SIGKILL)
+
+
+# --- what was left before it -----------------------------------------------------------------------------------
+
+
+def test_a_server_that_starts_takes_back_what_a_dead_worker_left(home):
+    """Without a worker of its own: there is nobody else who could have done it."""
+    with serving(home, "--workers", "1") as (beside, client):
+        adw_id = started(client, "long")
+        cli_lab.has_begun(home)
+        (worker,) = workers(beside.process.pid)
+        beside.process.kill()
+        os.kill(worker, signal.SIGKILL)
+    assert cli_lab.document(home, adw_id)["phases"][0]["status"] == "running"
+
+    with serving(home, "--workers", "0") as (_, client):
+        (run,) = client.get("/api/v1/runs").json()["runs"]
+
+    assert run["state"] == "pending"
+    assert cli_lab.document(home, adw_id)["phases"][0]["status"] == "interrupted"

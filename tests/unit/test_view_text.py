@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from adws.adw_modules import document, timestamps
 from adws.adw_modules.events import Event, stamp
 from adws.adw_modules.interfaces import LeaseRow, LoadNotice, Page, PeekedState, WorkflowSummary
+from adws.adw_modules.interfaces_coordination import AgentSession, SessionStatus
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.cli import view_text
 
@@ -255,3 +257,28 @@ def test_one_event_is_a_line_with_its_facts_in_few_words():
     assert view_text.event_line(event) == (
         f'{EARLIER} attempt_failed build 2 error="exit code 1" round=1 duration=1.500'
     )
+
+
+def test_the_status_shows_the_agent_at_work_and_what_it_calls_its_session():
+    session = AgentSession(
+        session_id="1a2b3c4d.build.2",
+        adw_id="1a2b3c4d",
+        run_id=3,
+        phase="build",
+        attempt_number=2,
+        agent="claude",
+        host="forge",
+        status=SessionStatus.RUNNING,
+        executor_session_id="abc",
+        started_at=EARLIER,
+    )
+
+    data = view_text.status_data(PeekedState(data=plain()), None, None, session=session)
+    nameless = view_text.status_data(
+        PeekedState(data=plain()), None, None, session=replace(session, executor_session_id="")
+    )
+
+    assert "agent     claude running: attempt 2 of build on forge, its session abc" in view_text.status_lines(data, NOW)
+    assert "agent     claude running: attempt 2 of build on forge" in view_text.status_lines(nameless, NOW)
+    assert (data["agent_session"]["session_id"], data["agent_session"]["ended_at"]) == ("1a2b3c4d.build.2", None)
+    assert status_data(plain())["agent_session"] is None
