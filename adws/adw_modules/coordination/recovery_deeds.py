@@ -47,15 +47,7 @@ THREADS = 4
 
 #: Steps that are done under the lease of the workflow.
 OWNING = frozenset(
-    {
-        Action.INTERRUPT,
-        Action.REQUEUE,
-        Action.ENQUEUE,
-        Action.FAIL,
-        Action.STOP,
-        Action.BURY,
-        Action.END_RUN,
-    }
+    {Action.INTERRUPT, Action.REQUEUE, Action.ENQUEUE, Action.FAIL, Action.STOP, Action.BURY, Action.END_RUN}
 )
 
 
