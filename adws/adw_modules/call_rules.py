@@ -26,8 +26,10 @@ from adws.adw_modules.page_results import merged, part_of_page
 from adws.adw_modules.retry_handler import Backoff, BackoffStrategy, Retry, RetryPolicies, decide
 from adws.adw_modules.steps import NO_TEMPLATES, ON_ERROR, ON_SUCCESS, RetryRule, StepSpec
 
-#: How often a call is made again that no rule speaks of and whose worker vanished.
+#: How often a call is made again whose worker vanished.
 MAX_INTERRUPTIONS = 5
+#: Why it is made again then.
+INTERRUPTION = "interrupted"
 #: Why such a call failed, as the classifier would say it.
 INTERRUPTED: Mapping[str, JsonValue] = MappingProxyType(
     {
@@ -192,20 +194,30 @@ def _after_failure(
     now: datetime,
     random: float | None,
 ) -> Judgement:
-    error = dict(INTERRUPTED) if report is None else report.error or {}
-    fingerprint = "interrupted" if report is None else report.fingerprint
+    if report is None:
+        facts = _interrupted(step, row)
+        return Judgement(facts=facts, fingerprint=row.fingerprint, same_failures=row.same_failures, marks=row.marks)
+    error, fingerprint = report.error or {}, report.fingerprint
     same = row.same_failures + 1 if fingerprint and fingerprint == row.fingerprint else 1
     rule = _matching(step, row, error, values)
     if rule is not None:
         facts = _by_rule(step, rule, row, error, same, now=now, random=random)
-    elif report is None and row.interruptions < MAX_INTERRUPTIONS:
-        facts = {"again": True, "rule": "interrupted", "page": row.page, "after_seconds": 0.0, "call": row.call or {}}
-    elif report is None:
-        facts = _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
     else:
         facts = _over(step, FAILED, _message(error))
 
     return Judgement(facts=facts, fingerprint=fingerprint, same_failures=same, marks=row.marks)
+
+
+def _interrupted(step: StepSpec, row: CallFacts) -> JsonObject:
+    """
+    Return what follows when a worker vanished: no rule is used up by that.
+
+    It had several calls, and nobody knows which of them it made, or which one took it along.
+    """
+    if row.interruptions >= MAX_INTERRUPTIONS:
+        return _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
+
+    return {"again": True, "rule": INTERRUPTION, "page": row.page, "after_seconds": 0.0, "call": row.call or {}}
 
 
 def _matching(step: StepSpec, row: CallFacts, error: JsonObject, values: Values) -> RetryRule | None:
@@ -234,12 +246,13 @@ def _by_rule(
     random: float | None,
 ) -> JsonObject:
     """Return what *rule* says about a failure; how long to wait is said by the one decision about retries."""
-    if same >= rule.max_same_failures > 0 and row.same_call < rule.max_attempts:
+    calls = row.same_call - row.interruptions
+    if same >= rule.max_same_failures > 0 and calls < rule.max_attempts:
         why = f"the same failure came {same} times in a row: {_message(error)}"
         return _over(step, EXHAUSTED, why)
     decision = decide(
         _error_facts(error, is_wanted=bool(rule.when)),
-        attempts_used=row.same_call,
+        attempts_used=calls,
         max_attempts=rule.max_attempts,
         policy=_policies(rule),
         now=now,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from adws.adw_modules.call_rules import INTERRUPTION
 from adws.adw_modules.execution_turn import RETRY_WAIT, ExecutionTurn, Head, Iteration
 from adws.adw_modules.executions import ExecutionState, Taken
 from adws.adw_modules.json_value import JsonObject
@@ -103,6 +104,9 @@ def _side_by_side(
 ) -> list[Iteration]:
     due = [*(row for row in again if row.next_at <= moment), *shelf.due(moment, most)]
     rows = sorted(due, key=lambda row: (row.next_at, row.index))[:most]
+    suspects = [row for row in rows if row.why == INTERRUPTION]
+    if suspects:
+        return suspects[:1]  # a call that takes its worker along shall not take others with it again
     left = most - len(rows)
     if left:
         rows += _fresh(turn.head, shelf, min(left, _share(turn.head)))

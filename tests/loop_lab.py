@@ -1,0 +1,208 @@
+"""
+Homes with steps, and what must hold of every execution in them, whatever happened to its workers.
+
+Read straight from the tables, by drivers of their own: what is looked at is what was stored, not what our code says
+about it. Only replaying the log uses the orchestrator: folding the events must come to what the rows say.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adws.adw_modules.events import Event
+from adws.adw_modules.executions import EndExecution, EndIteration, Execution
+from adws.adw_modules.fanout import planner
+from adws.adw_modules.step_json import step_from_json
+
+#: Event that ends an iteration, an execution.
+ENDS = ("iteration_completed", "iteration_failed", "iteration_cancelled")
+EXECUTION_ENDS = ("iterator_completed", "iterator_failed", "iterator_cancelled")
+SEQUENCE_ENDS = ("retry_sequence_completed", "retry_sequence_exhausted", "retry_sequence_failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """An execution as its tables tell it."""
+
+    row: dict[str, Any]
+    iterations: list[dict[str, Any]]
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def step(self) -> str:
+        """Name of the step."""
+        return str(self.row["step"])
+
+    @property
+    def results(self) -> list[Any]:
+        """What each iteration gave, in the order of the collection."""
+        return [json.loads(row["result"]) for row in self.iterations]
+
+    def of_type(self, *types: str) -> list[Event]:
+        """Return the events of these types, in their order."""
+        return [event for event in self.events if event.event_type in types]
+
+    def count(self) -> Counter[str]:
+        """Return how often each type of event came."""
+        return Counter(event.event_type for event in self.events)
+
+
+def select(url: str, sql: str) -> list[dict[str, Any]]:
+    """Return the rows of a query; *url* is a path of SQLite or an address of PostgreSQL."""
+    if url.startswith("postgres"):
+        import psycopg
+        from psycopg.rows import dict_row
+
+        with psycopg.connect(url, row_factory=dict_row) as connection:
+            return connection.execute(sql).fetchall()
+    connection = sqlite3.connect(url)
+    connection.row_factory = sqlite3.Row
+    try:
+        return [dict(row) for row in connection.execute(sql)]
+    finally:
+        connection.close()
+
+
+def address(home: Path, pg_url: str = "") -> str:
+    """Return what `select` takes for the database of *home*."""
+    return pg_url or str(home / "state" / "adw.db")
+
+
+def document(home: Path, url: str, adw_id: str) -> dict[str, Any]:
+    """Return what is stored about a workflow: its file, or on PostgreSQL its row."""
+    if not url.startswith("postgres"):
+        text = (home / "state" / adw_id / "adw_state.json").read_text()
+    else:
+        text = select(url, f"SELECT body FROM workflow_states WHERE adw_id = '{adw_id}'")[0]["body"]
+    found: dict[str, Any] = json.loads(text)
+
+    return found
+
+
+def executions(url: str) -> list[Told]:
+    """Return every execution, the oldest first."""
+    rows = select(url, "SELECT * FROM executions ORDER BY created_at, execution_id")
+    parts = defaultdict(list)
+    for one in select(url, "SELECT * FROM iterations ORDER BY execution_id, idx"):
+        parts[one["execution_id"]].append(one)
+    known = {row["execution_id"] for row in rows}
+    events = defaultdict(list)
+    for one in select(url, "SELECT * FROM events"):
+        if one["execution_id"] in known:
+            events[one["execution_id"]].append(_event(one))
+    for found in events.values():
+        found.sort(key=lambda event: int(event.event_id.rpartition(".")[2]))
+
+    return [Told(row=row, iterations=parts[row["execution_id"]], events=events[row["execution_id"]]) for row in rows]
+
+
+def _event(row: dict[str, Any]) -> Event:
+    data = {}
+    for name, value in row.items():
+        is_json = name in {"result", "context", "data", "meta"}
+        data[name] = json.loads(value) if is_json and isinstance(value, str) else value
+
+    return Event.from_json({name: value for name, value in data.items() if value is not None})
+
+
+# --- what must hold --------------------------------------------------------------------------------------------
+
+
+def problems(told: Told) -> list[str]:
+    """Return what is wrong with an execution that has ended: empty when the log, the rows and the counts agree."""
+    found = [*_numbers(told), *_counts(told), *_ends(told), *_calls(told), *_replayed(told)]
+
+    return [f"{told.row['execution_id']}: {problem}" for problem in found]
+
+
+def _numbers(told: Told) -> list[str]:
+    numbers = [int(event.event_id.rpartition(".")[2]) for event in told.events]
+    if numbers != list(range(1, told.row["last_event"] + 1)):
+        return [f"events {numbers[:5]}...{numbers[-5:]}, the row says {told.row['last_event']}"]
+
+    return []
+
+
+def _counts(told: Told) -> list[str]:
+    row = told.row
+    states = Counter(one["state"] for one in told.iterations)
+    found = []
+    if row["state"] == "running" or not row["ended_at"]:
+        found.append(f"it is {row['state']}, ended at {row['ended_at']}")
+    if [one["idx"] for one in told.iterations] != list(range(row["total"] or 0)):
+        found.append(f"{len(told.iterations)} iterations of {row['total']}")
+    stored = (row["succeeded"], row["failed"], row["cancelled"])
+    if stored != (states["completed"], states["failed"], states["cancelled"]):
+        found.append(f"counts {stored}, rows {dict(states)}")
+    if sum(stored) != row["total"]:
+        found.append(f"{stored} do not make {row['total']}")
+
+    return found
+
+
+def _ends(told: Told) -> list[str]:
+    """Exactly one end of each iteration and of the whole, and nothing after that."""
+    found = []
+    ended = Counter((event.iteration_index, event.event_type) for event in told.of_type(*ENDS))
+    wanted = Counter((one["idx"], f"iteration_{one['state']}") for one in told.iterations)
+    if ended != wanted:
+        found.append(f"ends of iterations: {ended - wanted} too many, {wanted - ended} too few")
+    over = [event.event_type for event in told.of_type(*EXECUTION_ENDS)]
+    if over != [f"iterator_{told.row['state']}"]:
+        found.append(f"it was ended by {over}, the row says {told.row['state']}")
+    if told.events and told.events[-1].event_type not in EXECUTION_ENDS:
+        found.append(f"{told.events[-1].event_type} came after its end")
+    sequences = Counter(event.iteration_index for event in told.of_type(*SEQUENCE_ENDS))
+    has_retry = bool(json.loads(told.row["spec"]).get("retry"))
+    called = {one["idx"] for one in told.iterations if one["attempts"]} if has_retry else set()
+    if sequences != Counter(called):
+        found.append(f"ends of sequences {dict(sequences)}, called were {sorted(called)[:20]}")
+
+    return found
+
+
+def _calls(told: Told) -> list[str]:
+    """Every call that was begun was ended, and the row counts them."""
+    begun = Counter(event.iteration_index for event in told.of_type("action_started"))
+    ended = Counter(event.iteration_index for event in told.of_type("action_completed", "action_failed"))
+    put_back = Counter(event.iteration_index for event in told.of_type("action_suspended"))
+    counted = Counter({one["idx"]: one["attempts"] for one in told.iterations if one["attempts"]})
+    found = []
+    if begun != ended + put_back:
+        found.append(f"calls begun and not ended, or ended and not begun: {begun - (ended + put_back)}")
+    if counted != ended:
+        found.append(f"the rows count {dict(counted - ended)} more and {dict(ended - counted)} fewer calls")
+    numbers = defaultdict(list)
+    for event in told.of_type("action_completed", "action_failed"):
+        numbers[event.iteration_index].append(event.attempt_number)
+    wrong = {index: seen for index, seen in numbers.items() if seen != list(range(1, len(seen) + 1))}
+    if wrong:
+        found.append(f"numbers of attempts: {wrong}")
+
+    return found
+
+
+def _replayed(told: Told) -> list[str]:
+    """Folding the log gives the rows, and the same commands as were carried out."""
+    row = told.row
+    begin = Execution(execution_id=row["execution_id"], step=step_from_json(json.loads(row["spec"])))
+    state, commands = planner.replay(begin, told.events)
+    found = []
+    folded = (state.state.value, state.total, state.succeeded, state.failed, state.cancelled, state.first_event_id)
+    stored = tuple(row[name] for name in ("state", "total", "succeeded", "failed", "cancelled", "first_event_id"))
+    if folded != stored:
+        found.append(f"the log says {folded}, the row {stored}")
+    ends = [command.state.value for command in commands if isinstance(command, EndExecution)]
+    if ends != [row["state"]]:
+        found.append(f"the log leads to the ends {ends}")
+    over = Counter(command.index for command in commands if isinstance(command, EndIteration))
+    wanted = Counter(event.iteration_index for event in told.of_type("iteration_completed", "iteration_failed"))
+    if over != wanted:
+        found.append(f"the log leads to the ends of {over}, told were {wanted}")
+
+    return found
