@@ -1,0 +1,77 @@
+"""Workers that are killed anywhere in loops, retries and sinks, and orchestrators that race for the end of a loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import templates
+
+KILLS = Path(__file__).with_name("loops_driver.py")
+RACE = Path(__file__).with_name("loops_race.py")
+
+
+def drive(program: Path, *args: object, env: dict[str, str] | None = None) -> dict:
+    """Run a driver and return what it found."""
+    done = subprocess.run(
+        [sys.executable, str(program), *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(program.parents[2]), **(env or {})},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("sink", ["sqlite", "jsonl", "csv"])
+def test_a_worker_that_dies_at_any_point_loses_no_iteration_and_saves_none_twice(sink, tmp_path, seed, repeat):
+    found = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(8, 0), "--seed", seed)
+
+    assert found["problems"] == []
+    assert found["kills"] >= min(8, found["points"]) - 1
+
+
+@pytest.mark.postgres
+def test_the_same_holds_on_postgresql_with_a_sink_there(empty_pg_url, tmp_path, seed, repeat):
+    found = drive(
+        KILLS,
+        tmp_path / "homes",
+        *("--url", empty_pg_url, "--sink", "postgres", "--count", repeat(8, 0), "--seed", seed),
+        env={"SINK_URL": empty_pg_url},
+    )
+
+    assert found["problems"] == []
+    assert found["kills"] >= min(8, found["points"]) - 1
+
+
+def test_workers_that_die_one_after_the_other_lose_nothing(tmp_path, seed, repeat):
+    count = repeat(4, 60)
+    found = drive(KILLS, tmp_path / "homes", "--count", count, "--more", 3, "--concurrency", 2, "--seed", seed)
+
+    assert found["problems"] == []
+    assert found["kills"] >= count
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def test_two_orchestrators_that_race_for_the_last_two_iterations_end_the_loop_once(
+    dialect, request, tmp_path, seed, repeat
+):
+    if dialect == "sqlite":
+        templates.put_database(tmp_path / "race.db")
+        url = f"sqlite:///{tmp_path}/race.db"
+    else:
+        url = request.getfixturevalue("empty_pg_url")
+    rounds = repeat(50, 1000)
+
+    found = drive(RACE, url, "--rounds", rounds, "--seed", seed)
+
+    assert found["problems"] == []
+    assert found["rounds"] == rounds
