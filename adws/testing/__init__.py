@@ -12,6 +12,7 @@ from adws.testing.checkpoints import MemoryCheckpoints
 from adws.testing.clock import START, FakeClock
 from adws.testing.deliveries import MemoryDeliveries
 from adws.testing.external_tasks import MemoryExternalTasks
+from adws.testing.executions import MemoryExecutions
 from adws.testing.forge import MemoryForge
 from adws.testing.ownership import (
     FakeProcesses,
@@ -42,6 +43,7 @@ __all__ = [
     "MemoryCounters",
     "MemoryDeliveries",
     "MemoryEventLog",
+    "MemoryExecutions",
     "MemoryExternalTasks",
     "MemoryForge",
     "MemoryIssueLocks",

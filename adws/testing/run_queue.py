@@ -25,6 +25,7 @@ from adws.adw_modules.runs import (
     ITERATION,
     LIVE_RUNS,
     NO_TERMS,
+    ROLLBACK,
     NewRun,
     Run,
     RunEnd,
@@ -225,6 +226,21 @@ class MemoryRunQueue:
             if run.state in {RunState.CLAIMED, RunState.RUNNING}:
                 return self._put(run, state=RunState.STOPPING, reason=reason)
             return self._shown(run)
+
+    def wake(self, adw_id: str) -> int:
+        """Make the run of a workflow due that waits for its time; for `MemoryExecutions`."""
+        with self._guard:
+            moment = self._moment()
+            waiting = [
+                run
+                for run in self._runs.values()
+                if (run.adw_id, run.slot, run.state) == (adw_id, "", RunState.PENDING)
+                and run.kind != ROLLBACK
+                and run.not_before > moment
+            ]
+            for run in waiting:
+                self._put(run, not_before="")
+            return len(waiting)
 
     # --- looking -----------------------------------------------------------------------------------------------
 

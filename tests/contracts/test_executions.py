@@ -1,0 +1,65 @@
+"""Executions keep their contract in memory, in SQLite and in PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules.db import rows, statements
+from adws.adw_modules.db.executions import DatabaseExecutions
+from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.execution_turn import Rules
+from adws.adw_modules.fanout import planner
+from adws.testing import MemoryExecutions, MemoryRunQueue
+from tests.contracts.execution_contract import ExecutionContract
+from tests.contracts.worlds import make_document
+
+
+class TestExecutionsInMemory(ExecutionContract):
+    @pytest.fixture
+    def runs(self, clock):
+        return MemoryRunQueue(clock)
+
+    @pytest.fixture
+    def executions(self, clock, runs):
+        return MemoryExecutions(clock, runs)
+
+    @pytest.fixture
+    def events(self, executions):
+        return lambda: list(executions.events)
+
+    @pytest.fixture
+    def make_over(self, executions):
+        return executions.over.add
+
+
+class TestExecutionsInDatabases(ExecutionContract):
+    @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+    def database(self, request, open_db):
+        return open_db(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "pg_url"))
+
+    @pytest.fixture
+    def runs(self, database, clock):
+        return DatabaseRunQueue(database, clock=clock)
+
+    @pytest.fixture
+    def executions(self, database, clock):
+        return DatabaseExecutions(database, clock=clock, rules=Rules(decide=planner.decide, fold=planner.fold))
+
+    @pytest.fixture
+    def events(self, database):
+        def events():
+            with database.read() as session:
+                found = session.all(statements.EVENTS_AFTER, {"after": 0, "limit": 100_000})
+            return [rows.to_event(row[1:]) for row in found]
+
+        return events
+
+    @pytest.fixture
+    def make_over(self, database):
+        def make_over(adw_id):
+            document = make_document(adw_id)
+            params = {**rows.document_params(document), "state": "abandoned", "fence": 1, "home": "files"}
+            with database.write() as session:
+                session.run(statements.STATE_INSERT, {**params, "schema_version": "3.0", "body": "{}"})
+
+        return make_over
