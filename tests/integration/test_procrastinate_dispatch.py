@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import announcing
 from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.postgres import PostgresDatabase
 from adws.adw_modules.db.procrastinate_dispatch import (
     POLL_SECONDS,
     SWEEP_LOCK,
@@ -365,6 +367,21 @@ def test_a_listener_ends_while_its_server_is_away(clock):
         server.restart("immediate")
 
     assert "adw-dispatch" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_server_that_is_away_is_said_to_be_away_once_and_in_a_sentence(clock, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG, "adw.dispatch")
+    away = PostgresDatabase(f"postgresql://nobody@/none?host={tmp_path}", clock=clock)
+
+    def losses() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.getMessage() == "The dispatcher lost the database"]
+
+    with ProcrastinateDispatcher(away, clock=clock).listen(make_owner(), places=1):
+        until(lambda: len(losses()) >= 3)
+
+    assert [record.levelname for record in losses()[:3]] == ["WARNING", "DEBUG", "DEBUG"]
+    assert losses()[0].exc_info is None
+    assert losses()[0].why.startswith("cannot reach the database")
 
 
 def test_jobs_of_a_newer_procrastinate_end_the_worker_with_a_sentence(empty_pg_url, open_db, clock):

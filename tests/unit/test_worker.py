@@ -248,13 +248,15 @@ def test_every_end_is_told(home):
 # --- trouble ---------------------------------------------------------------------------------------------------
 
 
-def test_a_database_that_is_gone_for_good_ends_the_worker(home, monkeypatch):
+def test_a_database_that_is_gone_for_good_ends_the_worker(home, monkeypatch, caplog):
     monkeypatch.setattr(home.runs, "claim", always(DatabaseUnavailable("connection refused")))
 
     with pytest.raises(DatabaseUnavailable, match="has not answered for 10 s, so this worker stops: connection ref"):
         worker(home, patience_seconds=10.0).run()
 
     assert home.clock.monotonic() == pytest.approx(1010.0, abs=2.0)
+    [said] = [record for record in caplog.records if record.getMessage() == "The database does not answer"]
+    assert (said.why, said.exc_info) == ("connection refused", None), "a sentence, once"
 
 
 def test_a_database_that_comes_back_is_waited_for(home, monkeypatch):

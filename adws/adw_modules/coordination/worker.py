@@ -230,7 +230,7 @@ class Worker:
         now = self._parts.clock.monotonic()
         if self._trouble_since is None:
             # Once: it is tried again every second, and says the same each time.
-            logger.warning("The database does not answer", extra={"action": "database_trouble"}, exc_info=cause)
+            logger.warning("The database does not answer", extra={"action": "database_trouble", "why": str(cause)})
             self._trouble_since = now
         silent = now - self._trouble_since
         if silent >= self._options.patience_seconds:

@@ -244,12 +244,10 @@ class RunWork:
         Its document is missing, damaged or makes no sense to us, or nobody knows what is on the disk. A workflow that
         stayed as it is would be queued again by the next recovery, for ever.
         """
-        logger.error(
-            "Run cannot be worked on",
-            extra={"action": "run_failed", "run_id": run.run_id, "workflow": run.adw_id},
-            exc_info=cause,
-        )
-        why = str(cause) if isinstance(cause, AdwError) else f"a bug in adw: {type(cause).__name__}: {cause}"
+        is_known = isinstance(cause, AdwError)
+        why = str(cause) if is_known else f"a bug in adw: {type(cause).__name__}: {cause}"
+        said = {"action": "run_failed", "run_id": run.run_id, "workflow": run.adw_id, "why": why}
+        logger.error("Run cannot be worked on", extra=said, exc_info=None if is_known else cause)
         if run.kind not in WITHOUT_WORKFLOW and run.kind != ITERATION:
             self._park(run, why)
         self._tell_errand(run, why)

@@ -96,7 +96,7 @@ class Service:
 
     async def _supervise(self) -> None:
         clock = asyncio.get_running_loop().time
-        pause = FIRST_PAUSE
+        pause, is_told = FIRST_PAUSE, False
         while not self._stopping.is_set():
             began = clock()
             try:
@@ -105,7 +105,8 @@ class Service:
                 self._handover.fail(exc)
                 return
             except (DatabaseError, ConnectorException, psycopg_pool.PoolTimeout, OSError) as exc:
-                logger.warning("The dispatcher lost the database", extra={"action": "dispatch_lost"}, exc_info=exc)
+                _tell_loss(exc, is_again=is_told and clock() - began < WELL_SECONDS)
+                is_told = True
             except Exception:  # a bug must not leave the worker deaf: its own poll goes on, and this tries again
                 logger.exception("The dispatcher failed", extra={"action": "dispatch_failed"})
             is_new = clock() - began >= WELL_SECONDS
@@ -193,7 +194,8 @@ class Service:
             if self._tick is not None and not self._stopping.is_set():
                 self._tick()
         except DatabaseError as exc:
-            logger.warning("The schedule was not looked at", extra={"action": "database_trouble"}, exc_info=exc)
+            said = {"action": "database_trouble", "why": str(exc)}
+            logger.warning("The schedule was not looked at", extra=said)
         except Exception:  # a bug in what is due must not end what brings runs
             logger.exception("The schedule broke", extra={"action": "cron_failed"})
 
@@ -203,6 +205,15 @@ def _why(ends: list[Any]) -> BaseException:
     errors = [end for end in ends if isinstance(end, Exception)]
 
     return errors[0] if errors else DatabaseError("the workers of Procrastinate ended: the server hung up")
+
+
+def _tell_loss(cause: Exception, *, is_again: bool) -> None:
+    """Say that the server is away, once: it is tried again for as long as the worker has patience, which says more."""
+    told = (
+        cause.__cause__ if isinstance(cause, ConnectorException) and cause.__cause__ else cause
+    )  # itself says nothing
+    said = {"action": "dispatch_lost", "why": " ".join(str(told).split())}
+    logger.log(logging.DEBUG if is_again else logging.WARNING, "The dispatcher lost the database", extra=said)
 
 
 def _log_unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
