@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import subprocess
@@ -125,6 +126,22 @@ def test_a_file_that_was_moved_away_begins_anew(files, tmp_path):
     files.save_json([{"id": 3}], root=tmp_path, path="rows.jsonl", sink_key="e#2#1")
 
     assert _read(tmp_path / "rows.jsonl") == [{"id": 2}, {"id": 3}]
+
+
+def test_a_file_that_is_moved_away_while_its_lock_is_waited_for_is_left_alone(files, tmp_path, monkeypatch):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id":1}\n')
+    real = fcntl.flock
+
+    def moved(fd: int, how: int) -> None:
+        if how == fcntl.LOCK_EX and not (tmp_path / "old.jsonl").exists():
+            path.rename(tmp_path / "old.jsonl")
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", moved)
+    files.save_json([{"id": 2}], root=tmp_path, path="rows.jsonl", sink_key="e#1#1")
+
+    assert (_read(tmp_path / "old.jsonl"), _read(path)) == ([{"id": 1}], [{"id": 2}])
 
 
 @pytest.mark.parametrize("path", ["/etc/rows.jsonl", "../rows.jsonl", "a/../../rows.jsonl", "", "~/x"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -157,9 +160,13 @@ def test_a_table_is_made_of_what_the_first_rows_hold(world):
 
 def test_lanes_that_save_the_first_rows_at_the_same_time_make_one_table(world):
     sinks = [world.make() for _ in range(6)]
+    for number, sink in enumerate(sinks):
+        sink.save("before", [{"id": number}], sink_key=f"b#{number}#1", key=())  # all are connected
     errors: list[BaseException] = []
+    together = threading.Barrier(6)
 
     def save(number: int) -> None:
+        together.wait()
         try:
             sinks[number].save("t", [{"id": number}], sink_key=f"e#{number // 2}#1", key=())
         except BaseException as exc:  # noqa: BLE001 - told below
@@ -259,6 +266,49 @@ def test_a_connection_that_the_server_ended_is_made_again(empty_pg_url):
     world.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'adw'")
     world.save([{"id": 2}], "e#1#1")
 
+    assert world.ask("SELECT id FROM t ORDER BY id") == [(1,), (2,)]
+    world.sink.close()
+
+
+@pytest.mark.postgres
+def test_a_writer_that_was_killed_in_its_transaction_saved_nothing_and_is_repeated(empty_pg_url):
+    import psycopg
+
+    world = _postgres(empty_pg_url)
+    world.save([{"id": 1}])
+    world.sink.close()
+    waits = "SELECT pid FROM pg_stat_activity WHERE application_name = 'adw' AND wait_event_type = 'Lock'"
+    with psycopg.connect(empty_pg_url) as other:
+        other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")  # its key is taken, its rows are not in yet
+        child = forked.start(lambda: world.save([{"id": 2}, {"id": 3}], "e#1#1") and None)
+        while not world.ask(waits):
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+    assert world.save([{"id": 2}, {"id": 3}], "e#1#1") is True
+    assert world.save([{"id": 2}, {"id": 3}], "e#1#1") is False
+    assert world.ask("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
+    world.sink.close()
+
+
+@pytest.mark.postgres
+def test_a_commit_whose_answer_was_lost_is_not_done_twice(empty_pg_url):
+    world = _postgres(empty_pg_url)
+    world.save([{"id": 1}])
+    connection = world.sink._connection
+    real = connection.transaction
+
+    @contextmanager
+    def lost() -> Iterator[None]:
+        with real():
+            yield
+        world.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'adw'")
+        connection.execute("SELECT 1")  # what reads the answer finds nobody
+
+    connection.transaction = lost
+
+    assert world.save([{"id": 2}], "e#1#1") is False  # it had been saved, though nobody could know
     assert world.ask("SELECT id FROM t ORDER BY id") == [(1,), (2,)]
     world.sink.close()
 
