@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from adws import config
     from adws.adw_modules.coordination.external_desk import ExternalDesk
+    from adws.adw_modules.coordination.retry_desk import RetryDesk
     from adws.adw_modules.db.cost_book import DatabaseCostBook
     from adws.adw_modules.db.session import Database
+    from adws.adw_modules.execution_views import ExecutionViews
     from adws.adw_modules.executions import Executions
     from adws.adw_modules.external_tasks import ExternalTasks
     from adws.adw_modules.interfaces import Catalogue, Clock, EventLog, IssueLocks, LeaseBook, Requests, StateStore
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.run_making import RunMaker
     from adws.adw_modules.runs import Terms
+    from adws.app_work import WorkRoom
 
 
 class SharedParts:
@@ -43,6 +46,8 @@ class SharedParts:
         def store(self) -> StateStore: ...
         @cached_property
         def redactor(self) -> Redactor: ...
+        @cached_property
+        def work(self) -> WorkRoom: ...
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -164,6 +169,27 @@ class SharedParts:
             sanitise=lambda new: event_contexts(new, redact),
             scrub=self.redactor.scrub_bytes,
         )
+
+    @cached_property
+    def retries(self) -> RetryDesk:
+        """What is tried again later."""
+        from adws.adw_modules.coordination.retry_desk import RetryDesk, RetryParts
+
+        return RetryDesk(
+            RetryParts(
+                executions=self.executions,
+                runs=self.runs,
+                peek=lambda adw_id: self.store.peek(adw_id).data,
+                control=lambda: self.work.control,
+            )
+        )
+
+    @cached_property
+    def execution_views(self) -> ExecutionViews:
+        """Looking at them."""
+        from adws.adw_modules.db.execution_views import DatabaseExecutionViews
+
+        return DatabaseExecutionViews(self.database)
 
     @cached_property
     def run_maker(self) -> RunMaker:

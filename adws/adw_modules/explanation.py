@@ -170,9 +170,16 @@ def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
 def _queued(found: Situation, adw_id: str, state: str) -> Explanation:
     phase = _phase(found.data, "retry_wait")
     if phase is not None and (reason := _text(phase, "wait_reason")):
-        at = _moment(_text(phase, "retry_at"))
+        at = _text(phase, "retry_at")
+        if not at:
+            return Explanation(
+                why=_sentence(f"Workflow {adw_id} is in {_text(phase, 'name')}, which {reason}"),
+                then="It goes on by itself when that is over. Workers make the calls of steps; what is done outside of "
+                "adw is reported over HTTP.",
+                commands=(f"adw executions {adw_id}", "adw retries", "adw external"),
+            )
         return Explanation(
-            why=_sentence(f"Workflow {adw_id} waits with {_text(phase, 'name')} until {at}: {reason}"),
+            why=_sentence(f"Workflow {adw_id} waits with {_text(phase, 'name')} until {_moment(at)}: {reason}"),
             then="No attempt is used by that. Whoever waits for that moment goes on then: a worker, or the command "
             "that was started for it.",
             commands=("adw worker", f"adw resume {adw_id}"),

@@ -48,7 +48,7 @@ class ClaimHeld(AdwError):
     def __init__(self, task: ExternalTask) -> None:
         who = task.worker or "somebody else"
         super().__init__(
-            f"task {task.task_id} is with {who} until {task.claim_until}, unless a heartbeat comes: try again after that"
+            f"task {task.task_id} is with {who} until {task.claim_until}, unless it gives a heartbeat: try again then"
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from adws.adw_modules import errors
+from adws.adw_modules.execution_views import ExecutionNotFound
 from adws.adw_modules.external_tasks import ForeignToken, TaskNotFound
 from adws.adw_modules.json_value import JsonObject
 
@@ -48,6 +49,7 @@ STATUSES: Mapping[type[errors.AdwError], int] = MappingProxyType(
         errors.StateNotFound: 404,
         errors.RunNotFound: 404,
         TaskNotFound: 404,
+        ExecutionNotFound: 404,
         ForeignToken: 401,
         errors.ForgeNotFound: 404,
         errors.QuotaExceeded: 429,

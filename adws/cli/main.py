@@ -42,6 +42,8 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "events": Entry("adws.cli.views", "events", "Show what happened to a workflow."),
         "runs": Entry("adws.cli.runs", "runs", "Show what waits for a worker, and what is with one."),
         "runners": Entry("adws.cli.runners", "runners", "Show the workers there are, and what they offer."),
+        "executions": Entry("adws.cli.executions", "executions", "Show the steps of a workflow that loop or retry."),
+        "retries": Entry("adws.cli.retries", "retries", "Show what is tried again later, and cancel it."),
         "external": Entry("adws.cli.external", "external", "Show what is done outside of adw, and its token."),
         "deliveries": Entry("adws.cli.deliveries", "deliveries", "Show what came in from outside and what came of it."),
         "logs": Entry("adws.cli.logs", "logs", "Show the output of an attempt, or the log of a workflow."),

@@ -120,12 +120,37 @@ def _in_all(phase: JsonObject) -> str:
 
 
 def wait_lines(phases: list[JsonObject], now: datetime) -> list[str]:
-    """Return what a phase waits for that is no failed attempt of its own: a quota, or a party that is out of order."""
+    """Return what a phase waits for that is no failed attempt of its own: a quota, a party, work that others do."""
     return [
-        f"waiting: {phase['name']} until {output.moment(str(phase['retry_at']), now)}: {phase['wait_reason']}"
+        _wait_line(phase, now)
         for phase in phases
-        if phase.get("wait_reason") and phase.get("retry_at")
+        if phase.get("wait_reason") and (phase.get("retry_at") or phase.get("status") == "retry_wait")
     ]
+
+
+def _wait_line(phase: JsonObject, now: datetime) -> str:
+    at = phase.get("retry_at")
+    until = f" until {output.moment(at, now)}" if isinstance(at, str) and at else ""
+
+    return f"waiting: {_said(phase['name'])}{until}: {_said(phase['wait_reason'])}"
+
+
+def execution_lines(executions: list[JsonObject], now: datetime) -> list[str]:
+    """Return how far the steps are that a phase waits for."""
+    return [f"step {_said(one['step'])}: {_progress(one, now)} ({_said(one['execution_id'])})" for one in executions]
+
+
+def _progress(execution: JsonObject, now: datetime) -> str:
+    at, total = execution["next_retry"], execution["total"]
+    said = [
+        f"{_said(execution['done'])} of {'?' if total is None else total} done",
+        f"{_said(execution['failed'])} failed",
+        f"{_said(execution['running'])} in flight",
+        f"{_said(execution['waiting'])} wait for another call" if execution["waiting"] else "",
+        f"next retry {output.moment(at, now)}" if isinstance(at, str) else "",
+    ]
+
+    return ", ".join(filter(None, said))
 
 
 def doctor_lines(phases: list[JsonObject]) -> list[str]:

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.events import Event
+from adws.adw_modules.execution_views import ExecutionLine
 from adws.adw_modules.interfaces import LeaseRow, Page, PeekedState
 from adws.adw_modules.interfaces_coordination import AgentSession
 from adws.adw_modules.json_value import JsonObject, JsonValue
@@ -52,6 +53,7 @@ def status_data(
     verdict: Verdict | None,
     *,
     session: AgentSession | None = None,
+    executions: Sequence[ExecutionLine] = (),
     database_problem: str | None = None,
 ) -> JsonObject:
     """Return the facts about one workflow that a person asks for; with a *database_problem* its owner is not known."""
@@ -68,6 +70,7 @@ def status_data(
     data["rollback"] = _rollback(document.get("rollback"))
     data["owner"] = _owner(lease, verdict)
     data["agent_session"] = _session(session)
+    data["executions"] = [one.to_json() for one in executions]
     data["database_problem"] = database_problem
     data["notices"] = [{"kind": n.kind, "path": n.path, "reason": n.reason} for n in peeked.notices]
 
@@ -133,6 +136,7 @@ def status_lines(data: Mapping[str, JsonValue], now: datetime) -> list[str]:
     return [
         *lines,
         *phase_text.wait_lines(phases, now),
+        *phase_text.execution_lines([_object(one) for one in _list(data["executions"])], now),
         *phase_text.phase_lines(phases, now),
         *phase_text.doctor_lines(phases),
         *phase_text.hint_lines(hints, now),

@@ -16,11 +16,16 @@ from adws.adw_modules.interfaces import LeaseRow, Page, PageQuery
 from adws.cli import arguments, looking, main, output, view_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adws.adw_modules.execution_views import ExecutionLine
     from adws.adw_modules.interfaces_coordination import AgentSession
     from adws.app import App
 
 #: Seconds between two looks for more events.
 _LOOK_SECONDS = 0.25
+#: Executions among which those are that are under way; a phase has one at a time.
+_MOST_EXECUTIONS = 20
 
 
 @click.command()
@@ -33,7 +38,10 @@ def status(*, adw_id: str, as_json: bool) -> None:
         lease, problem = _lease_of(app, adw_id)
         verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
         session = _session_of(app, adw_id) if problem is None else None
-        data = view_text.status_data(peeked, lease, verdict, session=session, database_problem=problem)
+        executions = _executions_of(app, adw_id) if problem is None else ()
+        data = view_text.status_data(
+            peeked, lease, verdict, session=session, executions=executions, database_problem=problem
+        )
 
         output.emit(data, view_text.status_lines(data, app.clock.now()), as_json=as_json)
 
@@ -114,6 +122,16 @@ def _session_of(app: App, adw_id: str) -> AgentSession | None:
         return None
 
     return found[-1] if found else None
+
+
+def _executions_of(app: App, adw_id: str) -> Sequence[ExecutionLine]:
+    """Return the steps that are under way, none when that cannot be told."""
+    try:
+        found = app.execution_views.of_workflow(adw_id, limit=_MOST_EXECUTIONS) if app.has_database() else ()
+    except DatabaseError:
+        return ()
+
+    return [one for one in found if one.state == "running"]
 
 
 def _known_state(text: str | None) -> str | None:

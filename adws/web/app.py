@@ -17,7 +17,7 @@ import adws
 from adws.adw_modules.external_tasks import task_of_token
 from adws.adw_triggers.trigger_webhook import PATHS, WebhookDoor
 from adws.app_forge import key_of
-from adws.web import api_admin, api_control, api_external, api_health, api_views, api_workflows, errors
+from adws.web import api_admin, api_control, api_external, api_health, api_steps, api_views, api_workflows, errors
 from adws.web.gate import CLOSED, Gate, GateRules
 from adws.web.home import Home
 
@@ -55,7 +55,7 @@ def create_api(home: Home) -> FastAPI:
     )
     api.state.home = home
     errors.install(api, redact=home.part(lambda app: app.redactor).redact_text)
-    for part in (api_health, api_workflows, api_control, api_views, api_admin, api_external):
+    for part in (api_health, api_workflows, api_control, api_views, api_admin, api_external, api_steps):
         api.include_router(part.router)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI documents this way of extending it
 

@@ -154,6 +154,15 @@ def test_a_retry_waits_for_its_time():
     assert said.why == (f"Workflow {ID} waits to try build again at 2026-01-31 09:05:00 UTC (attempt 2/5 failed: 429).")
 
 
+def test_a_phase_that_waits_for_others_says_for_what():
+    phase = build(status="retry_wait", retry_at=None, wait_reason="waits for 3 of 10 iterations of step fetch")
+
+    said = explain(situation(phases=[phase], run_state=RunState.PENDING))
+
+    assert said.why == f"Workflow {ID} is in build, which waits for 3 of 10 iterations of step fetch."
+    assert said.commands == (f"adw executions {ID}", "adw retries", "adw external")
+
+
 def test_a_moment_of_another_spelling_is_shown_as_it_is():
     phase = build(status="retry_wait", retry_at="soon", last_failure_reason="429")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from adws.adw_modules import attempt_rules, command_rules, resume_rules
+from adws.adw_modules import attempt_rules, command_rules, resume_rules, retry_rules
 from adws.adw_modules.command_rules import Mark
 from adws.adw_modules.coordination.request_desk import NOTED, note_hint
 from adws.adw_modules.document_draft import Draft
@@ -296,6 +296,27 @@ class Control:
         self._change(session, lambda draft: resume_rules.add_hint(draft, "", text, by))
 
         return Applied(state=state.value, message=NOTED)
+
+    # --- retries -----------------------------------------------------------------------------------------------
+
+    def cancel_retry(self, adw_id: str, *, by: str, reason: str = "") -> Applied:
+        """Fail the phase that waits to be tried again; raise UsageError when none does, WorkflowBusy while at work."""
+        with self._session(adw_id) as session:
+            session.settle()
+            index = retry_rules.waiting_phase(session.document)
+            phase = session.document.phases[index].name
+            self._change(session, lambda draft: retry_rules.cancel(draft, session.spec, index, by=by, reason=reason))
+            session.rest()
+            state = WorkflowState(session.document.current_state)
+            if state in TERMINAL_STATES or state is WorkflowState.FAILED:
+                self._end_runs(adw_id, f"the retry of {phase} was cancelled by {by}")
+                run = None
+            else:  # the phase is not required
+                run = self._queue(self._maker.of(session.document, "resume", asked_by=by))
+
+            return Applied(
+                state=state.value, message=f"{phase} is not tried again; the workflow is {state.value}", run=run
+            )
 
     # --- approval ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,155 @@
+# ruff: noqa: S608 - all that is put into these texts are other texts of this module
+"""
+Looking at executions, their iterations and their calls, in the database; a page costs the same however many there are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from adws.adw_modules.db import rows, statements
+from adws.adw_modules.db.session import Database, Row
+from adws.adw_modules.execution_views import (
+    SHOWN_CHARACTERS,
+    ExecutionLine,
+    ExecutionNotFound,
+    IterationDetail,
+    IterationLine,
+)
+from adws.adw_modules.executions import IterationState
+
+#: Calls of an iteration that are shown.
+MOST_CALLS = 200
+#: What tells of a call.
+_OF_CALLS = "('action_started', 'action_completed', 'action_failed', 'action_suspended')"
+
+#: The part of the rows that is being called or waits is small, and has an index of its own.
+_COUNTED = """
+(SELECT count(*) FROM iterations WHERE execution_id = found.execution_id AND state = 'running'),
+(SELECT count(*) FROM iterations WHERE execution_id = found.execution_id AND state = 'retry_wait'),
+(SELECT min(next_at) FROM iterations WHERE execution_id = found.execution_id AND state = 'retry_wait')
+"""
+_EXECUTION = f"""
+SELECT execution_id, adw_id, phase, attempt_number, step, state, reason, total, succeeded, failed, cancelled,
+       {_COUNTED}, created_at, ended_at
+FROM executions AS found
+"""
+EXECUTION_SHOWN = f"{_EXECUTION} WHERE execution_id = :execution_id"
+EXECUTIONS_OF_WORKFLOW = f"""
+{_EXECUTION} WHERE adw_id = :adw_id AND (:step = '' OR step = :step)
+ORDER BY created_at DESC, execution_id DESC LIMIT :limit
+"""
+_LINE = """
+idx, state, attempts, page, next_at, why, error, started_at, ended_at, substr(element, 1, :shown),
+substr(result, 1, :shown)
+"""
+_ITERATIONS = f"SELECT {_LINE} FROM iterations WHERE execution_id = :execution_id AND idx > :after"
+ITERATION_SHOWN = f"""
+SELECT {_LINE}, element, result, call FROM iterations WHERE execution_id = :execution_id AND idx = :idx
+"""
+PAGE_SIZES = "SELECT length(part) FROM iteration_pages WHERE execution_id = :execution_id AND idx = :idx ORDER BY page"
+CALLS_OF_ITERATION = f"""
+SELECT {", ".join(statements.EVENT_COLUMNS)} FROM events
+WHERE adw_id = :adw_id AND execution_id = :execution_id AND iteration_index = :idx AND event_type IN {_OF_CALLS}
+ORDER BY seq LIMIT :limit
+"""
+
+
+class DatabaseExecutionViews:
+    """An `ExecutionViews` over the tables of executions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of_workflow(self, adw_id: str, *, step: str = "", limit: int = 100) -> tuple[ExecutionLine, ...]:
+        """Return the executions of a workflow, the newest first."""
+        params = {"adw_id": adw_id, "step": rows.plain(step), "limit": limit}
+        with self._database.read() as session:
+            return tuple(map(_execution, session.all(EXECUTIONS_OF_WORKFLOW, params)))
+
+    def get(self, execution_id: str) -> ExecutionLine:
+        """Return one; raise ExecutionNotFound."""
+        with self._database.read() as session:
+            row = session.one(EXECUTION_SHOWN, {"execution_id": rows.plain(execution_id)})
+        if row is None:
+            raise ExecutionNotFound(execution_id)
+
+        return _execution(row)
+
+    def iterations(
+        self, execution_id: str, *, states: Sequence[str] = (), after: int = -1, limit: int = 100
+    ) -> tuple[IterationLine, ...]:
+        """Return iterations in the order of the collection, those with a higher index than *after*."""
+        wanted = {f"state{number}": IterationState(state).value for number, state in enumerate(dict.fromkeys(states))}
+        among = f" AND state IN ({', '.join(f':{name}' for name in wanted)})" if wanted else ""
+        params = {
+            "execution_id": rows.plain(execution_id),
+            "after": after,
+            "limit": limit,
+            "shown": SHOWN_CHARACTERS,
+            **wanted,
+        }
+        with self._database.read() as session:
+            return tuple(map(_line, session.all(f"{_ITERATIONS}{among} ORDER BY idx LIMIT :limit", params)))
+
+    def iteration(self, execution_id: str, index: int) -> IterationDetail:
+        """Return all about one iteration; raise ExecutionNotFound."""
+        execution = self.get(execution_id)
+        which = {"execution_id": execution_id, "idx": index}
+        with self._database.read() as session:
+            row = session.one(ITERATION_SHOWN, {**which, "shown": SHOWN_CHARACTERS})
+            if row is None:
+                raise ExecutionNotFound(execution_id, index)
+            pages = tuple(int(page[0]) for page in session.all(PAGE_SIZES, which))
+            told = session.all(CALLS_OF_ITERATION, {**which, "adw_id": execution.adw_id, "limit": MOST_CALLS})
+
+        return IterationDetail(
+            line=_line(row[:-3]),
+            element=json.loads(row[-3]),
+            result=json.loads(row[-2]),
+            call=json.loads(row[-1]),
+            pages=pages,
+            calls=tuple(rows.to_event(event).to_json() for event in told),
+        )
+
+
+def _execution(row: Row) -> ExecutionLine:
+    names = (
+        "execution_id",
+        "adw_id",
+        "phase",
+        "attempt_number",
+        "step",
+        "state",
+        "reason",
+        "total",
+        "succeeded",
+        "failed",
+        "cancelled",
+        "running",
+        "waiting",
+        "next_retry",
+        "created_at",
+        "ended_at",
+    )
+
+    return ExecutionLine(**dict(zip(names, row, strict=True)))
+
+
+def _line(row: Row) -> IterationLine:
+    index, state, attempts, page, next_at, why, error, started_at, ended_at, element, result = row
+
+    return IterationLine(
+        index=index,
+        state=state,
+        attempts=attempts,
+        page=page,
+        next_at=next_at or None,
+        why=why,
+        error=error,
+        started_at=started_at,
+        ended_at=ended_at,
+        element=element,
+        result="" if result == "null" else result,
+    )
