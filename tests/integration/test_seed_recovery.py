@@ -171,7 +171,6 @@ def test_mode_none_changes_nothing_and_says_what_it_would_do(lab):
 
 
 def test_the_threshold_is_read_and_an_unknown_mode_is_refused(tmp_path):
-    """S3-1."""
     env = {"ADW_HOME": str(tmp_path), "RUN_RECOVERY_THRESHOLD": "17", "RUN_RECOVERY_MODE": "all"}
     settings = config.load(env=env, cwd=tmp_path)
     assert (settings.recovery_threshold_seconds, settings.recovery_mode) == (17.0, "all")
@@ -186,7 +185,7 @@ def test_the_threshold_is_read_and_an_unknown_mode_is_refused(tmp_path):
 
 
 def test_the_threshold_decides_only_where_nothing_is_proven(lab):
-    """S3-1: a claim without an owner says nothing but when it was last changed."""
+    """A claim without an owner says nothing but when it was last changed."""
     app = lab.open()
     adw_id = lab.start(app)
     run = lab.claim(app, adw_id)
@@ -198,7 +197,7 @@ def test_the_threshold_decides_only_where_nothing_is_proven(lab):
 
 
 def test_age_is_not_liveness(lab):
-    """S3-2: a long run that lives is kept, a young one whose worker died is recovered."""
+    """A long run that lives is kept, a young one whose worker died is recovered."""
     app, alive, dead = lab.open(), lab.open(), lab.open(**DEAD)
     old, young = lab.start(app, 1), lab.start(app, 2)
     run = lab.run(alive, old)
@@ -212,7 +211,6 @@ def test_age_is_not_liveness(lab):
 
 
 def test_the_late_report_of_a_former_owner_changes_nothing(lab):
-    """S3-3."""
     app, dead = lab.open(), lab.open(**DEAD)
     adw_id = lab.start(app)
     late = lab.claim(dead, adw_id)
@@ -230,7 +228,6 @@ def test_the_late_report_of_a_former_owner_changes_nothing(lab):
 
 
 def test_a_run_that_every_worker_dies_of_is_given_up(lab):
-    """S3-4."""
     lab.env["ADW_RECOVERY_MAX_LOSSES"] = "3"
     app, dead = lab.open(), lab.open(**DEAD)
     adw_id = lab.start(app)
@@ -249,7 +246,7 @@ def test_a_run_that_every_worker_dies_of_is_given_up(lab):
 
 
 def test_a_stop_is_confirmed_by_the_end_of_its_processes(lab):
-    """S3-5: the intent is a row, and what a dead worker left running is ended before anybody says stopped."""
+    """The intent is a row, and what a dead worker left running is ended before anybody says stopped."""
     app = lab.open()
     *_, stopping = make_four(lab, app)
 
@@ -261,7 +258,7 @@ def test_a_stop_is_confirmed_by_the_end_of_its_processes(lab):
 
 
 def test_a_stop_that_nobody_can_confirm_says_so_and_only_after_the_threshold(lab):
-    """S3-5: its processes are on a machine that cannot be asked."""
+    """Its processes are on a machine that cannot be asked."""
     app = lab.open()
     far = lab.open(**ELSEWHERE)
     adw_id = lab.start(app)
@@ -293,7 +290,7 @@ def record_process(app, adw_id: str, worker) -> None:
 
 @pytest.mark.parametrize("since", ["2020-01-01T00:00:00Z", "2020-01-01T00:00:00.500000+00:00", "", "no time at all"])
 def test_moments_are_compared_as_moments(lab, since):
-    """S3-6: however they are spelled; one that nobody can read is not young."""
+    """However they are spelled; one that nobody can read is not young."""
     app = lab.open()
     run = lab.claim(app, lab.start(app))
     lab.set_run(app, run.run_id, owner="", claim_until=0.0, claim_boot="", updated_at=since)
@@ -302,7 +299,7 @@ def test_moments_are_compared_as_moments(lab, since):
 
 
 def test_sessions_follow_their_runs_and_no_others(lab):
-    """S3-7: claimed, running and stopping ones, each with a status that says what happened."""
+    """Claimed, running and stopping ones, each with a status that says what happened."""
     app = lab.open()
     ids = make_four(lab, app)
     alive = lab.open()
@@ -332,7 +329,6 @@ def test_sessions_follow_their_runs_and_no_others(lab):
 
 
 def test_every_mode_answers_under_the_same_names_with_the_runs_it_changed(lab):
-    """S3-8."""
     app = lab.open()
     ids = make_four(lab, app)
     runs = {one: app.runs.of_workflow(one)[0].run_id for one in ids}
@@ -350,7 +346,7 @@ def test_every_mode_answers_under_the_same_names_with_the_runs_it_changed(lab):
 
 
 def test_there_is_no_copy_of_the_queue_that_could_be_behind(lab):
-    """S3-9: what one process recovers, a queue that another one opened before shows at once."""
+    """What one process recovers, a queue that another one opened before shows at once."""
     app, other = lab.open(), lab.open()
     make_four(lab, app)
     queue = RunQueue(recovery_mode="none", parts=other)
@@ -362,7 +358,6 @@ def test_there_is_no_copy_of_the_queue_that_could_be_behind(lab):
 
 
 def test_what_was_first_is_first_after_recovery_and_restart(lab):
-    """S3-10."""
     app, dead = lab.open(), lab.open(**DEAD)
     ids = [lab.start(app, number) for number in range(1, 6)]
     for adw_id in (ids[3], ids[1]):
@@ -379,7 +374,7 @@ def test_what_was_first_is_first_after_recovery_and_restart(lab):
 
 
 def test_recovery_works_in_the_home_that_is_named_and_nowhere_else(lab, tmp_path):
-    """S3-11: nothing is opened, made or removed but there."""
+    """Nothing is opened, made or removed but there."""
     app = lab.open()
     make_four(lab, app)
     before = sorted(path.name for path in tmp_path.iterdir())
@@ -391,7 +386,6 @@ def test_recovery_works_in_the_home_that_is_named_and_nowhere_else(lab, tmp_path
 
 
 def test_every_recovered_run_leaves_an_event_a_count_and_a_line_in_the_log(lab, caplog):
-    """S3-12."""
     app = lab.open()
     _, claimed, running, stopping = make_four(lab, app)
 
