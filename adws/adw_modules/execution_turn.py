@@ -25,7 +25,6 @@ from adws.adw_modules.executions import (
     Command,
     Decide,
     EndExecution,
-    EndIteration,
     Execution,
     ExecutionState,
     IterationState,
@@ -160,13 +159,9 @@ class ExecutionTurn:
         self.events: list[Event] = []
         self.changed: dict[int, Iteration] = {}
         self.pages: list[tuple[int, int, str]] = []  #: index, page and part of what is kept
-        self._by_index: dict[int, Iteration] = {}
+        rule = call_rules.collecting(self._step)
+        self._collects = REPLACE if rule is None else rule.collect
         self._base = self._usual_fields()
-
-    @property
-    def execution(self) -> Execution:
-        """The execution as it stands."""
-        return self.head.execution
 
     @property
     def is_over(self) -> bool:
@@ -331,13 +326,12 @@ class ExecutionTurn:
         else:
             event = self._tell_failure(row, report, found)
         row.last_event_id = event.event_id
-        self._obey(event, row)
+        self._obey(event)
 
     def _keep(self, row: Iteration, found: Judgement) -> None:
-        rule = call_rules.collecting(self._step)
-        if rule is not None and rule.collect != REPLACE:
+        if self._collects != REPLACE:
             self.pages.append((row.index, row.page, _encode(found.part)))
-        elif rule is not None and rule.merge_path:
+        else:
             row.result = _encode(found.part)
 
     def _tell_success(self, row: Iteration, report: CallReport, found: Judgement, text: str) -> Event:
@@ -356,8 +350,6 @@ class ExecutionTurn:
     def _tell_failure(self, row: Iteration, report: CallReport | None, found: Judgement) -> Event:
         error = dict(call_rules.INTERRUPTED) if report is None else dict(report.error or {})
         row.error = str(error.get("message") or "")[:500]
-        if not found.facts.get("reason") and found.facts.get("again") is not True:
-            found.facts["reason"] = row.error
 
         return self._write(
             "action_failed",
@@ -394,25 +386,24 @@ class ExecutionTurn:
 
     # --- what the orchestrator says ----------------------------------------------------------------------------
 
-    def _obey(self, event: Event, row: Iteration | None = None) -> None:
+    def _obey(self, event: Event) -> None:
         """Count an event, and carry out what is decided on it."""
         head = self.head
         head.execution = self._rules.fold(head.execution, event)
         for command in self._rules.decide(head.execution, event):
-            self._do(command, row)
+            self._do(command)
 
-    def _do(self, command: Command, row: Iteration | None) -> None:
-        if isinstance(command, EndIteration):
-            if row is not None:
-                self._end_sequence(row, command.sequence, command.reason)
-                self._over(row, command.state, command.reason)
-        elif isinstance(command, CallAgain):
-            if row is not None:
-                self._again(row, command)
-        elif isinstance(command, CancelRest):
+    def _do(self, command: Command) -> None:
+        if isinstance(command, CancelRest):
             self.head.cancel_reason = self.head.cancel_reason or command.reason or "cancelled"
-        else:
+        elif isinstance(command, EndExecution):
             self._end(command)
+        elif isinstance(command, CallAgain):
+            self._again(self.changed[command.index], command)
+        else:
+            row = self.changed[command.index]
+            self._end_sequence(row, command.sequence, command.reason)
+            self._over(row, command.state, command.reason)
 
     def _again(self, row: Iteration, command: CallAgain) -> None:
         if command.page != row.page:
@@ -452,15 +443,14 @@ class ExecutionTurn:
             data={"reason": reason} if reason else {},
         )
         row.last_event_id = event.event_id
-        self._obey(event, row)
+        self._obey(event)
 
     def _collect(self, row: Iteration) -> None:
         """Put the pages of an iteration together; each was looked at when it came, so they fit."""
-        rule = call_rules.collecting(self._step)
-        if rule is None or rule.collect == REPLACE:
+        if self._collects == REPLACE:
             return
         kept = [json.loads(text) for index, _page, text in self.pages if index == row.index]
-        row.result = _encode(collected(rule.collect, [*self._parts_of(row.index), *kept]))
+        row.result = _encode(collected(self._collects, [*self._parts_of(row.index), *kept]))
 
     def _end(self, command: EndExecution) -> None:
         head = self.head

@@ -1,4 +1,4 @@
-"""Executions keep their contract in memory, in SQLite and in PostgreSQL."""
+"""Executions keep their contract in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,27 +9,8 @@ from adws.adw_modules.db.executions import DatabaseExecutions
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.execution_turn import Rules
 from adws.adw_modules.fanout import planner
-from adws.testing import MemoryExecutions, MemoryRunQueue
 from tests.contracts.execution_contract import ExecutionContract
 from tests.contracts.worlds import make_document
-
-
-class TestExecutionsInMemory(ExecutionContract):
-    @pytest.fixture
-    def runs(self, clock):
-        return MemoryRunQueue(clock)
-
-    @pytest.fixture
-    def executions(self, clock, runs):
-        return MemoryExecutions(clock, runs)
-
-    @pytest.fixture
-    def events(self, executions):
-        return lambda: list(executions.events)
-
-    @pytest.fixture
-    def make_over(self, executions):
-        return executions.over.add
 
 
 class TestExecutionsInDatabases(ExecutionContract):

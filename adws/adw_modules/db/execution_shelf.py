@@ -109,7 +109,7 @@ class RowShelf:
 
 def save_turn(session: Session, turn: ExecutionTurn, scrub: Scrub) -> None:
     """Write the rows and events of a turn."""
-    execution_id = turn.execution.execution_id
+    execution_id = turn.head.execution.execution_id
     begun: list[dict[str, object]] = []
     changed: list[dict[str, object]] = []
     for row in turn.changed.values():
