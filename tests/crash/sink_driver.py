@@ -22,6 +22,8 @@ from tests.crash.driver import attach, wait_stopped
 #: Rows of a part: enough that a part is more than a page of memory.
 ROWS = 3
 FILLER = "x" * 2000
+#: Calls that only look: a writer killed at one of them leaves what one leaves that is killed at the next that changes.
+LOOKING = {"newfstatat", "fstat", "stat", "lstat", "statx", "lseek", "read", "pread64", "getdents64", "fcntl", "close"}
 
 
 def rows_of(key: str) -> list[dict]:
@@ -116,7 +118,7 @@ def kill_at_each_call(kind: str, place: Path, *, is_first: bool) -> dict:
     counts: dict[str, int] = {}
     for line in (plain / "strace.log").read_text().splitlines():
         name = line.split("(")[0]
-        if name.isidentifier():
+        if name.isidentifier() and name not in LOOKING:
             counts[name] = counts.get(name, 0) + 1
     problems, killed, cases = [], 0, 0
     for name, times in sorted(counts.items()):

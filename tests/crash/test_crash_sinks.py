@@ -36,4 +36,4 @@ def test_a_part_whose_writer_was_killed_anywhere_is_there_once_after_it_is_saved
     report = json.loads(done.stdout)
     assert report["problems"] == []
     assert {"pwrite64", "fdatasync"} <= report["syscalls"].keys(), "nothing was written: nothing was tested"
-    assert report["killed"] >= 40
+    assert report["killed"] >= (40 if part == "first" and kind != "sqlite" else 12)
