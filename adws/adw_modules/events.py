@@ -107,7 +107,8 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "iterator_started": "The calls of a step can begin; `data` has its name, the size of the collection, the mode "
         "and how many calls are made at a time.",
         "iteration_started": "An element of a collection is taken up for the first time; `data` has the element.",
-        "action_started": "A call is about to be made; `attempt_number` counts the calls of its iteration.",
+        "action_started": "A call is about to be made; `attempt_number` counts the calls of its iteration. Of a phase "
+        "that is done outside of adw: its task was claimed, or whoever has it says so.",
         "action_completed": "A call ended well; `data.retry` says whether another one follows, such as the next page.",
         "action_failed": "A call failed, or its worker vanished; `data` has the error, and whether it is made again.",
         "action_suspended": "A call was ended on order, or not begun; it does not count, and is made later.",
@@ -138,7 +139,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "attempt_started": "An attempt at a phase is recorded and about to run.",
         "attempt_succeeded": "An attempt ended well; `duration` is its time.",
         "attempt_failed": "An attempt failed; `data` has the classified error.",
-        "attempt_interrupted": "An attempt was cut off by a crash. It counts.",
+        "attempt_interrupted": "An attempt was cut off: by a crash, or because nobody reported on it in time. It counts.",
         "attempt_suspended": "An attempt was ended on order; `data` has the order. It does not count.",
         "attempt_parked": "A quota is used up; `data` has until when the phase waits. The attempt does not count.",
         "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",

@@ -42,6 +42,18 @@ OPERATIONS = (
     "list_runners",
     "list_sessions",
     "recover_runs",
+    "list_external_tasks",
+    "show_external_task",
+    "claim_external_task",
+    "beat_external_task",
+    "report_external_task",
+    "emit_event",
+    "list_executions",
+    "show_execution",
+    "list_iterations",
+    "show_iteration",
+    "list_retries",
+    "cancel_retry",
 )
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import attempt_rules, doctor_rules, phase_choice, retry_decision, stopping_rules, treatment
+from adws.adw_modules import (
+    attempt_rules,
+    doctor_rules,
+    phase_choice,
+    retry_decision,
+    retry_rules,
+    stopping_rules,
+    treatment,
+)
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "engine.md").read_text()
 
@@ -27,7 +35,7 @@ def rows(heading: str) -> set[str]:
 
 
 def test_the_page_explains_every_terminal_reason_and_no_other():
-    sources = [Path(module.__file__).read_text() for module in (attempt_rules, retry_decision, treatment)]
+    sources = [Path(module.__file__).read_text() for module in (attempt_rules, retry_decision, retry_rules, treatment)]
     found = set().union(*(constants(source, r"(?=.{6})[A-Z]+(_[A-Z]+)*") for source in sources))
 
     assert {attempt_rules.EXHAUSTED, attempt_rules.HEALTH_BUDGET, "NEEDS_PERSON"} <= found
