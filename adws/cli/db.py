@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adws.adw_modules.db import check as checking
-from adws.adw_modules.db import opening
+from adws.adw_modules.db import opening, views
 from adws.adw_modules.errors import AdwError, DatabaseUnavailable
 from adws.adw_modules.json_value import JsonObject
 from adws.cli import main, output, report_text
@@ -31,7 +31,7 @@ def db() -> None:
 @output.json_option
 def upgrade(*, as_json: bool) -> None:
     """
-    Bring the schema up. A SQLite database that has one is copied first.
+    Bring the schema up, and make views again that are missing. A SQLite database that has a schema is copied first.
 
     On PostgreSQL all steps are one transaction, and no copy is made: make one with pg_dump before, if you want one.
     """
@@ -40,6 +40,7 @@ def upgrade(*, as_json: bool) -> None:
         database = _connect(app)
         try:
             done = opening.upgrade(database)
+            made = views.make_missing(database)
         finally:
             database.close()
     backup = str(done.backup) if done.backup is not None else None
@@ -49,8 +50,10 @@ def upgrade(*, as_json: bool) -> None:
         else f"{database.name}: schema {done.found or 'none'} -> {done.now}"
     )
     lines = [text] if backup is None else [text, f"the database as it was before: {backup}"]
+    lines.extend(f"made the view {name} again" for name in made)
+    data: JsonObject = {"from": done.found, "to": done.now, "backup": backup, "views": list(made)}
 
-    output.emit({"from": done.found, "to": done.now, "backup": backup}, lines, as_json=as_json)
+    output.emit(data, lines, as_json=as_json)
 
 
 @db.command()

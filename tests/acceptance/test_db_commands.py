@@ -24,6 +24,7 @@ def test_a_new_home_is_upgraded_checked_and_rebuilt(adw, home):
         "from": schema_version.HEAD,
         "to": schema_version.HEAD,
         "backup": None,
+        "views": [],
     }
 
     assert adw("db", "check").stdout == "no problems found\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db import check, home_facts, opening
+from adws.adw_modules.db import check, home_facts, opening, views
 from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
 from adws.adw_modules.db.projection import DatabaseProjection
 from adws.adw_modules.db.registry import DatabaseRegistry
@@ -282,3 +282,14 @@ def test_a_worker_whose_record_cannot_be_read_is_named(world, database, look):
         session.run("UPDATE runners SET owner = 'nobody'")
 
     assert look() == [("runner", "", f"runner {make_owner('one').token}: its record cannot be read")]
+
+
+def test_a_view_that_somebody_dropped_is_named_and_made_again(look, database):
+    with database.write() as session:
+        session.run("DROP VIEW run_status")
+    assert look() == [("schema", "", "the view run_status is missing")]
+
+    assert views.make_missing(database) == ("run_status",)
+
+    assert look() == []
+    assert views.make_missing(database) == ()

@@ -19,6 +19,7 @@ from adws.adw_modules.db import (
     schema_version,
     session_statements,
     statements,
+    views,
 )
 from adws.adw_modules.db.session import Database, Row
 from adws.adw_modules.errors import DatabaseCorrupt
@@ -89,6 +90,7 @@ def find_problems(
     found_documents = documents()
 
     return (
+        *_view_problems(database),
         *_document_problems(known, home, found_documents),
         *_file_problems(known, found_documents),
         *_lock_problems(database, known, found_documents, repository),
@@ -106,6 +108,11 @@ def _schema_problem(found: str | None) -> Problem:
     hint = "adw db upgrade brings it up" if is_older else "upgrade adw: a newer version made this database"
 
     return Problem(kind="schema", text=f"the schema is {found}, this adw needs {schema_version.HEAD}", hint=hint)
+
+
+def _view_problems(database: Database) -> Iterator[Problem]:
+    for name in views.missing(database):
+        yield Problem(kind="schema", text=f"the view {name} is missing", hint="adw db upgrade makes it again")
 
 
 def _storage_problem(text: str) -> Problem:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adws.adw_modules.db.session import Database, Session
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
@@ -224,3 +226,34 @@ VIEWS = (
         postgresql=_RUN_STATUS.format(worker="run.owner::json ->> 'token'", as_moment="::timestamptz"),
     ),
 )
+
+#: Every view of ours and of others, by dialect.
+_THERE = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'view'",
+    "postgresql": "SELECT viewname FROM pg_views WHERE schemaname = current_schema()",
+}
+
+
+def missing(database: Database) -> tuple[str, ...]:
+    """Return the names of the views that somebody dropped."""
+    with database.read() as session:
+        return tuple(view.name for view in _missing(database, session))
+
+
+def make_missing(database: Database) -> tuple[str, ...]:
+    """Make them again, and return their names."""
+
+    def work(session: Session) -> tuple[str, ...]:
+        gone = _missing(database, session)
+        for view in gone:
+            session.run(view.create(database.dialect))
+
+        return tuple(view.name for view in gone)
+
+    return database.transact(work) if missing(database) else ()
+
+
+def _missing(database: Database, session: Session) -> tuple[View, ...]:
+    there = {row[0] for row in session.all(_THERE[database.dialect])}
+
+    return tuple(view for view in VIEWS if view.name not in there)
