@@ -14,7 +14,7 @@ from adws.adw_modules import ambient
 from adws.adw_modules.coordination.recovery import recover_by, recovery_of
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.recovery_facts import Mode, RecoveryResult, mode_of
-from adws.adw_modules.runs import LIVE_RUNS, NewRun, Run, RunState
+from adws.adw_modules.runs import LIVE_RUNS, NewRun, Run, RunState, Terms
 
 if TYPE_CHECKING:
     from adws.adw_modules.interfaces_engine import RunQueue as Queue
@@ -32,6 +32,9 @@ class QueueParts(Protocol):
 
     @property
     def runs(self) -> Queue: ...
+
+    @property
+    def terms(self) -> Terms: ...
 
 
 class RunQueue:
@@ -71,9 +74,22 @@ class RunQueue:
         """Store a run, durable when this returns; the workflow's unfinished run when it has one."""
         return self._parts.runs.enqueue(run)
 
-    def claim(self, owner: OwnerRecord, *, ttl_seconds: float = 30.0, run_id: int | None = None) -> Run | None:
-        """Take the next run that is due (or *run_id*, if it still waits), None when there is none."""
-        return self._parts.runs.claim(owner, ttl_seconds=ttl_seconds, run_id=run_id)
+    def claim(
+        self,
+        owner: OwnerRecord,
+        *,
+        ttl_seconds: float = 30.0,
+        run_id: int | None = None,
+        terms: Terms | None = None,
+    ) -> Run | None:
+        """
+        Take the next run that is due (or *run_id*, if it still waits), None when there is none.
+
+        Without *terms* those of the home hold: what its workers offer, and how many runs may go on at a time.
+        """
+        return self._parts.runs.claim(
+            owner, ttl_seconds=ttl_seconds, run_id=run_id, terms=self._parts.terms if terms is None else terms
+        )
 
     def begin(self, run: Run) -> Run:
         """Say that work on a claimed run has begun; raise RunLost when it is not ours any more."""

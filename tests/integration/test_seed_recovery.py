@@ -13,7 +13,7 @@ from adws.adw_modules.errors import ConfigError, RunLost, UsageError
 from adws.adw_modules.interfaces_coordination import AgentSession, SessionStatus
 from adws.adw_modules.recovery_facts import Mode, Policy
 from adws.adw_modules.run_queue import RunQueue
-from adws.adw_modules.runs import RunState
+from adws.adw_modules.runs import NO_TERMS, RunState
 from tests.integration.recovery_lab import RecoveryLab
 
 KEYS = {"mode", "dry_run", "reset_to_pending", "marked_failed", "marked_stopped", "run_ids", "steps"}
@@ -371,6 +371,18 @@ def test_what_was_first_is_first_after_recovery_and_restart(lab):
 
     assert claimed == ids
     assert queue.claim(me) is None
+
+
+def test_the_queue_by_its_short_name_keeps_to_the_limits_of_the_home(lab):
+    (lab.home / "adw.toml").write_text("[limits.workflow]\ntried = 1\n")
+    app = lab.open()
+    for number in (1, 2):
+        lab.start(app, number)
+    queue, me = RunQueue(parts=app), app.processes.me("worker")
+    assert queue.claim(me) is not None
+
+    assert queue.claim(me) is None
+    assert queue.claim(me, terms=NO_TERMS) is not None
 
 
 def test_recovery_works_in_the_home_that_is_named_and_nowhere_else(lab, tmp_path):
