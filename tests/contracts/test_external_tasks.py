@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -10,9 +11,10 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.db.events import DatabaseEventLog
 from adws.adw_modules.db.external_tasks import DatabaseExternalTasks
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.external_tasks import EXPIRED, REPORTED, ClaimLost
 from adws.adw_modules.runs import NewRun
 from adws.testing import MemoryExternalTasks
-from tests.contracts.external_task_contract import ADW_ID, ExternalTaskContract
+from tests.contracts.external_task_contract import ADW_ID, END, WELL, ExternalTaskContract
 
 
 class TestTasksInMemory(ExternalTaskContract):
@@ -53,3 +55,21 @@ class TestTasksInDatabases(ExternalTaskContract):
             return run.not_before == ""
 
         return is_due
+
+    def test_of_a_report_and_a_deadline_at_the_same_moment_one_counts(self, tasks, new, repeat):
+        for number in range(repeat(20, 500)):
+            task = tasks.open(new(number + 1))
+            tasks.claim(task.task_id, worker="ci", seconds=60.0)
+
+            def report(task_id: str = task.task_id) -> bool:
+                try:
+                    return tasks.report(task_id, 1, WELL, END)
+                except ClaimLost:
+                    return False
+
+            with ThreadPoolExecutor(2) as pool:
+                given_up = pool.submit(tasks.expire, task.task_id)
+                reported = pool.submit(report)
+
+            assert given_up.result() is not reported.result()
+            assert tasks.get(task.task_id).state == (EXPIRED if given_up.result() else REPORTED)

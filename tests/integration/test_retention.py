@@ -17,9 +17,12 @@ from adws.adw_modules.db import retention as rows
 from adws.adw_modules.db.notifications import DatabaseNotifications
 from adws.adw_modules.db.retention import DatabaseRetention
 from adws.adw_modules.errors import OwnershipError, WorkflowBusy
+from adws.adw_modules.executions import NewExecution
+from adws.adw_modules.external_tasks import ExternalTask
 from adws.adw_modules.interfaces_schedule import Notice
 from adws.adw_modules.old_files import StateDirectory
 from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.steps import LoopSpec, StepSpec
 from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 from tests import forked
 from tests.contracts.worlds import make_owner
@@ -36,6 +39,8 @@ TABLES = (
     "task_checkpoints",
     "quota_reservations",
     "ports",
+    "external_tasks",
+    "executions",
 )
 
 
@@ -269,6 +274,43 @@ def fill(app, adw_id: str) -> None:
         )
         session.run("INSERT INTO quota_reservations VALUES (:adw_id, 'h', NULL, '')", {"adw_id": adw_id})
         session.run("INSERT INTO ports VALUES ('h', 9100, :adw_id, 'backend', '', '')", {"adw_id": adw_id})
+        session.run(
+            "INSERT INTO iteration_pages VALUES (:execution_id, 0, 1, '[]')", {"execution_id": f"{adw_id}.plan.1.fetch"}
+        )
+    fill_work_of_others(app, adw_id, moment)
+
+
+def fill_work_of_others(app, adw_id: str, moment: str) -> None:
+    app.external_tasks.open(
+        ExternalTask(
+            task_id=f"{adw_id}.plan.1",
+            adw_id=adw_id,
+            phase="plan",
+            round=1,
+            attempt_number=1,
+            catalog_id="",
+            deadline=moment,
+        )
+    )
+    for other in (adw_id, "bbbbbbbb"):
+        app.executions.open(
+            NewExecution(
+                execution_id=f"{other}.plan.1.fetch",
+                parent_execution_id=f"{other}.plan.1",
+                adw_id=other,
+                phase="plan",
+                attempt_number=1,
+                catalog_id="",
+                step=StepSpec(name="fetch", tool="command", loop=LoopSpec(collection=[])),
+                context={},
+            ),
+            [1, 2, 3, 4],
+            lanes=1,
+        )
+        app.executions.cancel(f"{other}.plan.1.fetch", reason="enough")
+        for run in app.runs.page(states=(RunState.PENDING,)):
+            if run.adw_id == adw_id:
+                app.runs.ask_to_stop(run.run_id)
 
 
 def test_a_finished_workflow_is_forgotten_with_everything_and_others_are_not(home, monkeypatch):
@@ -286,6 +328,9 @@ def test_a_finished_workflow_is_forgotten_with_everything_and_others_are_not(hom
     assert (found.kind, found.adw_id, app.tidy.retention.forget(found)) == ("workflow_old", old, "forgotten")
 
     assert {table: count(app, table, old) for table in TABLES} == dict.fromkeys(TABLES, 0)
+    with app.database.read() as session:
+        assert session.all("SELECT DISTINCT execution_id FROM iterations") == [("bbbbbbbb.plan.1.fetch",)]
+        assert session.all("SELECT * FROM iteration_pages") == []
     assert not home.folder(old).exists()
     assert list((home.path / "state").glob(".removed-*")) == []
     assert sorted(app.store.ids()) == sorted([young, failed])

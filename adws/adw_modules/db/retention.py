@@ -64,6 +64,19 @@ _WITH_IT = (
     "DELETE FROM ports WHERE adw_id = :adw_id",
     "DELETE FROM external_tasks WHERE adw_id = :adw_id",
 )
+_EXECUTIONS_OF = "SELECT execution_id FROM executions WHERE adw_id = :adw_id"
+#: What its steps left, a few rows at a time: the rows that others hang from come last.
+STEPS_OF_FORGET = (
+    f"""
+DELETE FROM iteration_pages WHERE (execution_id, idx, page) IN (
+  SELECT execution_id, idx, page FROM iteration_pages WHERE execution_id IN ({_EXECUTIONS_OF}) LIMIT :limit)
+""",
+    f"""
+DELETE FROM iterations WHERE (execution_id, idx) IN (
+  SELECT execution_id, idx FROM iterations WHERE execution_id IN ({_EXECUTIONS_OF}) LIMIT :limit)
+""",
+    f"DELETE FROM executions WHERE execution_id IN ({_EXECUTIONS_OF} LIMIT :limit)",
+)
 #: Runs that did what a delivery or the schedule asked for are of no workflow.
 ERRANDS_FORGET = """
 DELETE FROM runs WHERE run_id IN (
@@ -137,6 +150,10 @@ class DatabaseRetention:
         # What happened comes after: there may be much of it, and nobody asks for it any more.
         while self._forget_some_events(adw_id):
             pass
+        params = {"adw_id": adw_id, "limit": AT_ONCE}
+        for statement in STEPS_OF_FORGET:
+            while self._database.transact(lambda session, sql=statement: session.run(sql, params)):  # type: ignore[misc]  # mypy cannot tell the kind of a lambda with a default
+                pass
 
         return True
 
