@@ -87,12 +87,13 @@ def _why(row: JsonObject) -> str:
 
 
 def _advice(rows: Sequence[JsonObject]) -> list[str]:
-    """Return what to do about runs that were given up."""
-    dead = dict.fromkeys(str(row["adw_id"]) for row in rows if row["state"] == RunState.DEAD.value)
+    """Return what to do about runs that were given up, and that nobody has asked for again; the newest come first."""
+    newest = {str(row["adw_id"]): row for row in reversed(rows)}
 
     return [
         f"dead: too many workers vanished with {adw_id}: look into adw logs {adw_id}, then adw retry {adw_id} --grant 1"
-        for adw_id in dead
+        for adw_id, row in reversed(newest.items())
+        if row["state"] == RunState.DEAD.value
     ]
 
 

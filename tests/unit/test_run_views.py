@@ -126,3 +126,14 @@ def test_no_runs_is_said_and_a_full_page_says_how_to_go_on():
 
     assert run_text.run_lines([], next_page=None) == ["no runs"]
     assert run_text.run_lines([data], next_page=7)[-1] == "older ones: adw runs --before 7"
+
+
+def test_what_to_do_about_a_dead_run_is_said_until_it_was_asked_for_again():
+    dead, again = replace(RUN, state=RunState.DEAD), replace(RUN, run_id=8, kind="retry")
+    other = replace(dead, run_id=6, adw_id="5e6f7a8b")
+    rows = [run_text.run_data(run, verdict=Verdict.UNKNOWN, now=NOW) for run in (again, dead, other)]
+
+    advice = [line for line in run_text.run_lines(rows, next_page=None) if line.startswith("dead: ")]
+
+    assert [line.split()[-3] for line in advice] == ["5e6f7a8b"]
+    assert len([line for line in run_text.run_lines(rows[1:], next_page=None) if line.startswith("dead: ")]) == 2
