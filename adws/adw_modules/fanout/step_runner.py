@@ -315,6 +315,7 @@ class _PhaseSteps:
         usage = self._usage()
         self._progress.execution = ""
         self._progress.metas = []
+        self._progress.visits.pop(step.name, None)  # the next attempt has a number, and so executions, of its own
         self._events.tell("step_failed", step, data={"error": self._parts.redact(str(exc)[:500])})
         self._save(step)
 
@@ -331,7 +332,7 @@ class _PhaseSteps:
         done = [name for name, status in progress.statuses.items() if status == "completed"]
         last = done[-1] if done else ""
         steps: JsonObject = {
-            name: {"status": status, **result_facts(progress.steps.get(name))}
+            name: {**result_facts(progress.steps.get(name)), "status": status}
             for name, status in progress.statuses.items()
         }
         result: JsonObject = {"result": limited(progress.steps.get(last)), "steps": steps}
