@@ -41,6 +41,7 @@ def run_data(run: Run, *, verdict: Verdict, now: datetime, held: str = "") -> Js
         "labels": sorted(run.labels),  # type: ignore[dict-item]  # texts are JSON
         "held_by": held or None,
         "losses": run.losses,
+        "slot": run.slot,
         "parent_run_id": run.parent_run_id,
         "payload": run.payload,
         "asked_by": run.asked_by,
