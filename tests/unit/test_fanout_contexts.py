@@ -1,0 +1,111 @@
+"""What the events of an execution show of what its steps know."""
+
+from __future__ import annotations
+
+import json
+
+from adws.adw_modules.executions import NewExecution
+from adws.adw_modules.fanout.contexts import event_contexts, known_of, limited, resolved, result_facts
+from adws.adw_modules.redaction import MASK, Redactor
+from adws.adw_modules.steps import StepSpec
+from adws.testing import FakeClock, MemoryExecutions, MemoryRunQueue
+from tests.unit.engine_cases import document_of, spec_of
+
+KNOWN = "correct-horse-battery"
+TOKEN = "ghp_" + "a1B2" * 9
+
+
+def contexts(**context):
+    new = NewExecution(
+        execution_id="e.work",
+        parent_execution_id="e",
+        adw_id="1a2b3c4d",
+        phase="build",
+        attempt_number=1,
+        catalog_id="demo@1",
+        step=StepSpec(name="work", tool="python"),
+        context=context,
+    )
+
+    return event_contexts(new, Redactor([KNOWN]).redact)
+
+
+def test_only_what_explains_an_execution_is_shown():
+    whole, small = contexts(
+        workload={"url": "u"}, vars={"n": 1}, issue={"body": "long"}, phases={"plan": {}}, _internal=1, steps={"a": [1]}
+    )
+
+    assert whole == small
+    assert whole == {
+        "execution_id": "e.work",
+        "parent_execution_id": "e",
+        "catalog_id": "demo@1",
+        "workload": {"url": "u"},
+        "vars": {"n": 1},
+        "_step_results": {"a": {"has_data": True, "status": "success", "data_type": "list"}},
+    }
+
+
+def test_secrets_are_taken_out_by_their_name_their_looks_and_because_they_are_known():
+    whole, small = contexts(
+        workload={"password": "hunter22", "note": f"use {TOKEN}", "deep": [{"x": KNOWN}]}, vars={"api_key": "abcdef123"}
+    )
+
+    for shown in (whole, small):
+        text = json.dumps(shown)
+        assert not any(secret in text for secret in ("hunter22", TOKEN, KNOWN, "abcdef123"))
+        assert MASK in text
+
+
+def test_large_values_are_replaced_by_their_size_and_small_ones_beside_them_stay():
+    whole, small = contexts(workload={"big": "x" * 20_000, "little": 1}, vars={})
+
+    assert whole["workload"] == {"big": {"_truncated": True, "_size": 20_002}, "little": 1}
+    assert len(json.dumps(small)) < 3000
+
+
+def test_many_values_that_are_large_together_are_replaced_as_a_whole():
+    many = {f"key{number}": "x" * 1000 for number in range(50)}
+
+    assert limited(many) == {"_truncated": True, "_size": len(json.dumps(many))}
+    assert limited("x" * 20_000) == {"_truncated": True, "_size": 20_002}
+
+
+def test_events_of_every_call_stay_small_however_much_a_phase_knows():
+    steps = {f"step{number}": number for number in range(200)}
+
+    whole, small = contexts(workload={"text": "x" * 5000}, vars={"n": 1}, steps=steps)
+
+    assert len(json.dumps(small)) <= 2000
+    assert small["vars"] == {"n": 1}
+    assert len(whole["_step_results"]) == 200
+
+
+def test_results_of_steps_are_told_by_their_kind():
+    assert result_facts(None) == {"has_data": False, "status": "success", "data_type": "null"}
+    assert result_facts({}) == {"has_data": False, "status": "success", "data_type": "dict"}
+    assert result_facts(0) == {"has_data": True, "status": "success", "data_type": "int"}
+
+
+def test_values_of_phases_before_are_known_and_those_of_this_one_come_first():
+    document = document_of(spec_of("build"))
+
+    found = known_of(document, {"plan": {"vars": {"a": 1, "b": 1}}, "lint": {"ok": True}}, {}, {"b": 2})
+
+    assert found["vars"] == {"a": 1, "b": 2}
+    assert found["issue"] == {"number": 42}
+    assert found["phases"]["lint"] == {"ok": True}
+
+
+def test_the_issue_is_known_as_it_was_frozen():
+    from adws.adw_modules.document import FrozenIssue
+
+    document = document_of(spec_of("build"), issue=FrozenIssue(title="Add a button", labels=["ui"]))
+
+    assert known_of(document, {}, {}, {})["issue"]["title"] == "Add a button"
+
+
+def test_a_context_without_steps_is_as_it_is():
+    clock = FakeClock()
+
+    assert resolved({"vars": {}}, MemoryExecutions(clock, MemoryRunQueue(clock))) == {"vars": {}}
