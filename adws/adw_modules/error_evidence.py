@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from adws.adw_modules import errors, server_wait
+from adws.adw_modules import errors, execution_views, external_tasks, server_wait
 from adws.adw_modules.error_classes import CLASSES, worst
 from adws.adw_modules.error_codes import (
     ERRNOS,
@@ -59,6 +59,10 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     (errors.ForgeBusy, "rate_limited"),
     ((errors.ForgeUnavailable, errors.NotifyFailed), "server"),
     (errors.ForgeNotFound, "missing"),
+    ((external_tasks.ClaimLost, external_tasks.ForeignToken), "ownership"),
+    (external_tasks.ClaimHeld, "busy"),
+    (external_tasks.Overdue, "timeout"),
+    ((external_tasks.TaskNotFound, execution_views.ExecutionNotFound), "config"),
 )
 
 #: Types of the language itself, for those that have no errno.

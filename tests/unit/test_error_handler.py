@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules import error_evidence, errors
+from adws.adw_modules import error_evidence, errors, execution_views, external_tasks
 from adws.adw_modules.error_classes import CATEGORY_ADVICE, CLASSES, RETRYABLE, SEVERITY, ErrorCategory, worst
 from adws.adw_modules.error_codes import (
     ERRNOS,
@@ -107,6 +107,9 @@ def test_of_several_failures_the_worst_counts_and_the_first_of_equals():
 
 # --- our own errors --------------------------------------------------------------------------------------------
 
+TASK = external_tasks.ExternalTask(
+    task_id="t", adw_id="x", phase="build", round=1, attempt_number=1, catalog_id="", deadline="rate limit"
+)
 OWN = [
     (errors.ConfigError("x"), "config"),
     (errors.UsageError("x"), "config"),
@@ -145,6 +148,12 @@ OWN = [
     (errors.UnknownWorkflow("x", ["y"]), "config"),
     (errors.RunNotFound(7), "config"),
     (errors.DemandsUnmet("it demands tag gpu"), "config"),
+    (external_tasks.ClaimLost("t", "its deadline is over"), "ownership"),
+    (external_tasks.ForeignToken("t"), "ownership"),
+    (external_tasks.ClaimHeld(TASK), "busy"),
+    (external_tasks.Overdue(TASK), "timeout"),
+    (external_tasks.TaskNotFound("t"), "config"),
+    (execution_views.ExecutionNotFound("e"), "config"),
     (errors.DeliveryNotFound("72d3162e"), "config"),
     (errors.DeliveryConflict("72d3162e"), "conflict"),
     (errors.ExpressionError("there is no rate_limit", expression="rate_limit > 0"), "config"),
