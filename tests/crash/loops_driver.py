@@ -341,6 +341,16 @@ def left_over(place: Place, home: Path) -> list[str]:
     return [f"left over: {rows}"] if rows else []
 
 
+def drawn(points: list[str], count: int, rng: random.Random) -> list[int]:
+    """Draw points: half of them around calls and sinks, where something could be done twice, the rest anywhere."""
+    every = range(1, len(points) + 1)
+    around = {number + n for number in every if "_commit" not in points[number - 1] for n in range(3)}
+    chosen = set(rng.sample(sorted(around & {*every}), min(count // 2, len(around))))
+    others = [number for number in every if number not in chosen]
+
+    return sorted([*chosen, *rng.sample(others, min(count - len(chosen), len(others)))])
+
+
 def kills(given: argparse.Namespace) -> dict[str, Any]:
     """Kill a worker at points of a workflow: all of them, or *count* drawn ones, or several in a row."""
     place = Place(root=given.home, url=given.url, sink=given.sink)
@@ -348,9 +358,7 @@ def kills(given: argparse.Namespace) -> dict[str, Any]:
     _, problems, points = play(place, [], given.concurrency)
     if problems:
         return {"kills": 0, "points": len(points), "problems": [f"without a kill: {one}" for one in problems]}
-    numbers = list(range(1, len(points) + 1))
-    if given.count:
-        numbers = sorted(rng.sample(numbers, min(given.count, len(numbers))))
+    numbers = drawn(points, given.count, rng) if given.count else list(range(1, len(points) + 1))
     done = 0
     for number in numbers:
         more = [rng.randint(1, len(points)) for _ in range(given.more)]
