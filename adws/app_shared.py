@@ -151,7 +151,7 @@ class SharedParts:
     def executions(self) -> Executions:
         """Steps whose calls are spread over workers."""
         from adws.adw_modules.db.executions import DatabaseExecutions
-        from adws.adw_modules.execution_turn import Rules
+        from adws.adw_modules.execution_state import Rules
         from adws.adw_modules.fanout import planner
         from adws.adw_modules.fanout.contexts import event_contexts, resolved
 

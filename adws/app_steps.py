@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
     from adws.adw_modules.checkpoint import CheckpointManager
     from adws.adw_modules.coordination.keeper import Keeper
+    from adws.adw_modules.coordination.workflow_work import Errand, WorkEnd
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.executions import Executions
     from adws.adw_modules.interfaces import StateStore
     from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.run_making import RunMaker
+    from adws.adw_modules.runs import Run
     from adws.adw_modules.steps import StepSpec
+    from adws.app_space import SpaceRoom
 
 
 class HomeSteps(HomeCalls, Protocol):
@@ -53,9 +56,8 @@ class StepWork(Protocol):
     def keeper(self) -> Keeper: ...
     @property
     def checkpoints(self) -> CheckpointManager: ...
-    def workplace_of(self, document: WorkflowDocument) -> Path:
-        """Return where the phases of a workflow work."""
-
+    @property
+    def space(self) -> SpaceRoom: ...
     def folder_of(self, adw_id: str) -> Path:
         """Return a workflow's own directory."""
 
@@ -112,7 +114,7 @@ class StepRoom:
                 keeper=work.keeper,
                 calls=self.call_room.calls,
                 load=lambda adw_id: app.store.load(adw_id).document,
-                workplace_of=work.workplace_of,
+                workplace_of=work.space.workplace_of,
                 folder_of=work.folder_of,
                 end_process=work.end_process,
                 say=app.say,
@@ -142,3 +144,18 @@ class StepRoom:
 def _needs_place(step: StepSpec) -> bool:
     """Say whether calls of *step* touch files: those of another machine are not theirs."""
     return step.tool != "http" or (step.sink is not None and step.sink.tool in ("jsonl", "csv", "sqlite", "python"))
+
+
+class LateErrand:
+    """An errand whose parts are built when the first run of its kind comes: few workers ever do one."""
+
+    def __init__(self, build: Callable[[], Errand]) -> None:
+        self._build = build
+
+    def work(self, run: Run) -> WorkEnd:
+        """Do what *run* is for."""
+        return self._build().work(run)
+
+    def give_up(self, run: Run, why: str) -> None:
+        """Write down that it will not be done."""
+        self._build().give_up(run, why)

@@ -26,7 +26,7 @@ from adws.adw_modules.coordination.recovery import Recovery, RecoveryParts
 from adws.adw_modules.coordination.recovery_deeds import said
 from adws.adw_modules.coordination.unmatched import UnmatchedRuns
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
-from adws.adw_modules.coordination.workflow_work import Errand, RunWork, WorkEnd, WorkParts
+from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, WorkParts
 from adws.adw_modules.demands import Offer
 from adws.adw_modules.engine.attempt import EngineParts
 from adws.adw_modules.engine.gates import check_gates
@@ -46,7 +46,7 @@ from adws.app_deliveries import DeliveryRoom
 from adws.app_doctor import doctor_of
 from adws.app_parties import open_parties
 from adws.app_space import HomeSpace, SpaceRoom
-from adws.app_steps import StepRoom
+from adws.app_steps import LateErrand, StepRoom
 
 if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.run_making import RunMaker
-    from adws.adw_modules.runs import Run, Terms
+    from adws.adw_modules.runs import Terms
     from adws.adw_modules.trigger import Deliveries
     from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
@@ -200,10 +200,6 @@ class WorkRoom:
     def space(self) -> SpaceRoom:
         """The place of work, and what carries it out."""
         return SpaceRoom(self._app, self.commands)
-
-    def workplace_of(self, document: WorkflowDocument) -> Path:
-        """Return where the phases of a workflow work."""
-        return self.space.workplace_of(document)
 
     @cached_property
     def doctor(self) -> Doctor | None:
@@ -502,18 +498,3 @@ class WorkRoom:
             patience=Patience(no_match=app.settings.runs_no_match_seconds, lease=app.settings.lease_ttl_seconds),
             ttl_seconds=app.settings.lease_ttl_seconds,
         )
-
-
-class LateErrand:
-    """An errand whose parts are built when the first run of its kind comes: few workers ever do one."""
-
-    def __init__(self, build: Callable[[], Errand]) -> None:
-        self._build = build
-
-    def work(self, run: Run) -> WorkEnd:
-        """Do what *run* is for."""
-        return self._build().work(run)
-
-    def give_up(self, run: Run, why: str) -> None:
-        """Write down that it will not be done."""
-        self._build().give_up(run, why)

@@ -10,126 +10,42 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from adws.adw_modules import call_rules, timestamps
 from adws.adw_modules.call_rules import CallFacts, Judgement
 from adws.adw_modules.events import Event
+from adws.adw_modules.execution_state import (
+    NULL,
+    RETRY_WAIT,
+    RUNNING,
+    Head,
+    Iteration,
+    Lane,
+    Plan,
+    Rules,
+    values_of,
+)
 from adws.adw_modules.executions import (
     Assignment,
     CallAgain,
     CallReport,
     CancelRest,
     Command,
-    Decide,
     EndExecution,
-    Execution,
     ExecutionState,
     IterationState,
-    NewExecution,
 )
 from adws.adw_modules.expressions import Value
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.page_results import REPLACE, collected
 
-PENDING, RUNNING, RETRY_WAIT = (
-    IterationState.PENDING.value,
-    IterationState.RUNNING.value,
-    IterationState.RETRY_WAIT.value,
-)
 #: Larger values are left out of events, which say how large they were; the rows have them.
 MAX_IN_EVENT = 10_000
 
-#: Counts an event into an execution; `planner.fold`.
-Fold = Callable[[Execution, Event], Execution]
-
 _encode = json.JSONEncoder(allow_nan=False).encode
 _USUAL: Mapping[str, Any] = Event(event_type="").__dict__
-_NULL = "null"
-
-
-@dataclass(kw_only=True, slots=True)
-class Iteration:
-    """The row of an iteration, while a turn may change it; values of JSON are texts."""
-
-    index: int
-    state: str = PENDING
-    attempts: int = 0
-    page: int = 1
-    same_call: int = 0
-    interruptions: int = 0
-    next_at: str = ""
-    why: str = ""
-    run_id: int | None = None
-    token: int = 0
-    last_event_id: str = ""
-    sequence_id: str = ""
-    fingerprint: str = ""
-    same_failures: int = 0
-    marks: str = ""
-    error: str = ""
-    process: str = ""
-    started_at: str | None = None
-    ended_at: str | None = None
-    call: str = "{}"
-    element: str = _NULL
-    result: str = _NULL
-
-
-@dataclass(kw_only=True, slots=True)
-class Head:
-    """The row of an execution, while a turn may change it."""
-
-    execution: Execution
-    next_index: int = 0  #: the first iteration that nobody has begun
-    cancel_reason: str = ""  #: why nothing more is begun
-    last_event: int = 0
-    lanes: int = 1
-    stored: int = 0
-    ended_at: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """What of an execution never changes."""
-
-    new: NewExecution
-    event_context: JsonObject = field(default_factory=dict)  #: sanitised, for its first and last event
-    small_context: JsonObject = field(default_factory=dict)  #: the same for all others, of which there are many
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lane:
-    """Who makes the turn: the run that has a lane, None for a person or the phase itself."""
-
-    run_id: int
-    token: int
-    worker_id: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
-    """What a turn is made by."""
-
-    decide: Decide
-    fold: Fold
-    scrub: Callable[[JsonValue], JsonValue] = lambda value: value  #: takes secrets out of what events show
-    #: Makes what templates know of the stored context; long results are read when they are asked for.
-    resolve: Callable[[JsonObject], Mapping[str, Value]] = lambda context: context
-
-
-def values_of(
-    new: NewExecution, known: Mapping[str, Value], *, index: int, element: JsonValue, attempt: int, page: int
-) -> dict[str, Value]:
-    """Return what the templates of one call know."""
-    values = {**known, "attempt": attempt, "page": page}
-    if new.step.loop is not None:
-        values["index"] = index
-        values[new.step.loop.element] = element
-
-    return values
 
 
 class ExecutionTurn:
@@ -202,13 +118,13 @@ class ExecutionTurn:
     def interrupt(self, rows: Sequence[Iteration]) -> None:
         """Count calls as failed whose worker is gone."""
         for row in rows:
-            self._judged(row, None, self._judge(row, None), _NULL)
+            self._judged(row, None, self._judge(row, None), NULL)
 
     def give_up(self, rows: Sequence[Iteration], reason: str) -> None:
         """Fail iterations that take every worker with them."""
         for row in rows:
             facts: JsonObject = {"again": False, "sequence": call_rules.FAILED, "reason": reason}
-            self._judged(row, None, Judgement(facts=facts, marks=row.marks), _NULL)
+            self._judged(row, None, Judgement(facts=facts, marks=row.marks), NULL)
 
     def ask_to_cancel(self, reason: str) -> None:
         """Say that nothing more is begun."""
@@ -228,7 +144,7 @@ class ExecutionTurn:
         lane = self._lane
         self._touch(row)
         was_interrupted = row.why == "interrupted"
-        element = json.loads(row.element) if row.element != _NULL else None
+        element = json.loads(row.element) if row.element != NULL else None
         if not row.last_event_id:
             data: JsonObject = {"element": self._shown(element, row.element)}
             started = self._write("iteration_started", row, status=RUNNING, data=data)
@@ -273,7 +189,7 @@ class ExecutionTurn:
         row.run_id, row.token, row.process = None, 0, ""
 
     def _called(self, row: Iteration, report: CallReport) -> None:
-        text = _NULL
+        text = NULL
         if report.ok and report.result is not None:
             try:
                 text = _encode(report.result)
@@ -528,7 +444,7 @@ class ExecutionTurn:
         if value is _UNREAD:
             value = json.loads(text)
 
-        return self._rules.scrub(value) if isinstance(value, str | list | dict) else value  # type: ignore[return-value]  # JSON
+        return self._rules.scrub(value) if isinstance(value, str | list | dict) else value  # type: ignore[return-value]  # it is JSON, read or given
 
     def _touch(self, row: Iteration) -> None:
         self.changed[row.index] = row

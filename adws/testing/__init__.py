@@ -11,8 +11,8 @@ from adws.adw_modules.circuit_breaker import MemoryBreakers
 from adws.testing.checkpoints import MemoryCheckpoints
 from adws.testing.clock import START, FakeClock
 from adws.testing.deliveries import MemoryDeliveries
-from adws.testing.external_tasks import MemoryExternalTasks
 from adws.testing.executions import MemoryExecutions
+from adws.testing.external_tasks import MemoryExternalTasks
 from adws.testing.forge import MemoryForge
 from adws.testing.ownership import (
     FakeProcesses,

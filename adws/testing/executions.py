@@ -15,16 +15,8 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost, StateInvalid, StateUnserialisable, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.execution_picking import LEFT, cancel_some, lanes_of, pick, shown_facts
-from adws.adw_modules.execution_turn import (
-    RETRY_WAIT,
-    RUNNING,
-    ExecutionTurn,
-    Head,
-    Iteration,
-    Lane,
-    Plan,
-    Rules,
-)
+from adws.adw_modules.execution_state import RETRY_WAIT, RUNNING, Head, Iteration, Lane, Plan, Rules
+from adws.adw_modules.execution_turn import ExecutionTurn
 from adws.adw_modules.executions import (
     Assignment,
     CallReport,

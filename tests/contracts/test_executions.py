@@ -7,7 +7,7 @@ import pytest
 from adws.adw_modules.db import rows, statements
 from adws.adw_modules.db.executions import DatabaseExecutions
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.execution_turn import Rules
+from adws.adw_modules.execution_state import Rules
 from adws.adw_modules.fanout import planner
 from tests.contracts.execution_contract import ExecutionContract
 from tests.contracts.worlds import make_document

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from adws.adw_modules import error_handler
 from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.coordination.keeper import Keeper
 from adws.adw_modules.errors import ExpressionError, LeaseLost, RunLost
@@ -49,7 +50,11 @@ class Calls:
 
     def make(self, step, assignment, context):
         self.made.append((step.name, assignment.index))
-        found = self.does[step.name](assignment.element, context)
+        try:
+            found = self.does[step.name](assignment.element, context)
+        except OSError as exc:
+            error = error_handler.describe(exc, step.name).to_json()
+            return CallReport(index=assignment.index, attempt_number=assignment.attempt_number, ok=False, error=error)
         if isinstance(found, CallReport):
             return found
         return CallReport(index=assignment.index, attempt_number=assignment.attempt_number, ok=True, result=found)

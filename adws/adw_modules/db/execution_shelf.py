@@ -10,7 +10,8 @@ from adws.adw_modules.db import execution_rows, statements
 from adws.adw_modules.db import execution_statements as sql
 from adws.adw_modules.db.execution_rows import Scrub, to_iteration
 from adws.adw_modules.db.session import Database, Session
-from adws.adw_modules.execution_turn import RUNNING, ExecutionTurn, Iteration
+from adws.adw_modules.execution_state import RUNNING, Iteration
+from adws.adw_modules.execution_turn import ExecutionTurn
 from adws.adw_modules.executions import IterationState
 from adws.adw_modules.json_value import JsonValue
 

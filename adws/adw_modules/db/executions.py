@@ -9,25 +9,25 @@ makes the run of the workflow due.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import announcing, execution_rows, rows, statements
 from adws.adw_modules.db import execution_statements as sql
-from adws.adw_modules.db.execution_shelf import RowShelf, Texts, save_turn
+from adws.adw_modules.db.execution_looks import ExecutionLooks
+from adws.adw_modules.db.execution_shelf import RowShelf, save_turn
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.db.session import Database, Row, Session
+from adws.adw_modules.db.session import Database, Session
 from adws.adw_modules.errors import RunLost, StateInvalid, UsageError
 from adws.adw_modules.events import Event
-from adws.adw_modules.execution_picking import LEFT, cancel_some, lanes_of, pick, shown_facts
-from adws.adw_modules.execution_turn import ExecutionTurn, Head, Lane, Plan, Rules
+from adws.adw_modules.execution_picking import LEFT, cancel_some, lanes_of, pick
+from adws.adw_modules.execution_state import Head, Lane, Plan, Rules
+from adws.adw_modules.execution_turn import ExecutionTurn
 from adws.adw_modules.executions import (
     Assignment,
     CallReport,
     Execution,
-    IterationState,
     NewExecution,
-    ScheduledRetry,
     Taken,
 )
 from adws.adw_modules.interfaces import Clock
@@ -35,16 +35,15 @@ from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import ITERATION, NewRun, Run, RunState
+from adws.adw_modules.steps import StepSpec
 
 #: Elements, and characters of them, that are stored in one transaction.
 CHUNK, CHUNK_CHARACTERS = 500, 1_000_000
-#: Results that are read at a time.
-READ_AT_ONCE = 100
 #: Executions whose plan is kept at hand.
 PLANS = 256
 
 
-class DatabaseExecutions:
+class DatabaseExecutions(ExecutionLooks):
     """`Executions` in the tables executions, iterations and iteration_pages."""
 
     def __init__(
@@ -57,13 +56,12 @@ class DatabaseExecutions:
         scrub: Callable[[bytes], bytes] = lambda payload: payload,
     ) -> None:
         """*sanitise* makes what events show of a context, whole and in short; *scrub* is for what is stored."""
-        self._database = database
+        super().__init__(database)
         self._clock = clock
         self._rules = rules
         self._sanitise = sanitise
         self._scrub = scrub
         self._runs = DatabaseRunQueue(database, clock=clock)
-        self._sql = Texts.of(database)
         self._plans: dict[str, Plan] = {}
 
     # --- storing -----------------------------------------------------------------------------------------------
@@ -213,7 +211,7 @@ class DatabaseExecutions:
             self._save(session, turn)
             if not turn.is_over:
                 # Its own slot is taken until it has ended, which it has not yet.
-                self._runs.enqueue_in(session, _lane_run(self._plan(session, execution_id), f"{run.slot}+"))
+                self._runs.enqueue_in(session, _lane_run(self._asked(session, execution_id), f"{run.slot}+"))
 
         self._database.transact(work)
 
@@ -310,96 +308,6 @@ class DatabaseExecutions:
 
         return len(woken)
 
-    # --- looking -----------------------------------------------------------------------------------------------
-
-    def get(self, execution_id: str) -> Execution | None:
-        """Return an execution as it stands."""
-        with self._database.read() as session:
-            head = self._head(session, execution_id, self._sql.head)
-
-        return None if head is None else head.execution
-
-    def plan(self, execution_id: str) -> NewExecution | None:
-        """Return what was asked for."""
-        with self._database.read() as session:
-            row = session.one(sql.PLAN, {"execution_id": execution_id})
-
-        return None if row is None else execution_rows.to_new(row)
-
-    def retries(self, *, adw_id: str = "", limit: int = 1000) -> tuple[ScheduledRetry, ...]:
-        """Return the calls that wait for their time, the next one first."""
-        with self._database.read() as session:
-            found = session.all(sql.RETRIES, {"adw_id": adw_id, "limit": limit})
-
-        return tuple(
-            ScheduledRetry(
-                execution_id=row[0],
-                adw_id=row[1],
-                phase=row[2],
-                step=row[3],
-                index=row[4],
-                attempt_number=row[5],
-                page=row[6],
-                next_at=row[7],
-                why=row[8],
-                error=row[9],
-            )
-            for row in found
-        )
-
-    def results(self, execution_id: str, *, first: int = 0) -> Iterator[tuple[int, IterationState, JsonValue]]:
-        """Yield index, state and result of each iteration in the order of the collection."""
-        while True:
-            params = {"execution_id": execution_id, "first": first, "most": READ_AT_ONCE}
-            with self._database.read() as session:
-                found = session.all(sql.RESULTS, params)
-            for index, state, text in found:
-                yield index, IterationState(state), json.loads(text)
-            if len(found) < READ_AT_ONCE:
-                return
-            first = found[-1][0] + 1
-
-    def results_size(self, execution_id: str) -> int:
-        """Return about how many characters all results have as JSON."""
-        with self._database.read() as session:
-            row = session.one(sql.RESULTS_SIZE, {"execution_id": execution_id})
-
-        return int(row[0]) if row else 0
-
-    def facts(self, execution_id: str) -> Mapping[str, JsonValue]:
-        """Return counts for people; empty for an execution that does not exist."""
-        with self._database.read() as session:
-            head = self._head(session, execution_id, self._sql.head)
-            counts = session.one(self._sql.counts, {"execution_id": execution_id})
-        if head is None or counts is None:
-            return {}
-
-        return shown_facts(head, running=counts[0], waiting=counts[1], next_at=counts[2])
-
-    def last_error(self, execution_id: str) -> JsonObject | None:
-        """Return the error of the last call that failed, as its event tells it."""
-        found = None
-        for row in self._events(execution_id, sql.FAILED_CALLS):
-            found = json.loads(row[1]).get("error")
-
-        return found if isinstance(found, dict) else None
-
-    def metas(self, execution_id: str) -> Iterator[JsonObject]:
-        """Yield the `meta` of each call that was reported."""
-        return (json.loads(row[1]) for row in self._events(execution_id, sql.CALL_METAS))
-
-    def _events(self, execution_id: str, text: str) -> Iterator[Row]:
-        plan = self.plan(execution_id)
-        after = 0
-        while plan is not None:
-            params = {"execution_id": execution_id, "adw_id": plan.adw_id, "after": after, "most": READ_AT_ONCE}
-            with self._database.read() as session:
-                found = session.all(text, params)
-            yield from found
-            if len(found) < READ_AT_ONCE:
-                return
-            after = found[-1][0]
-
     # --- beside executions -------------------------------------------------------------------------------------
 
     def keep(self, key: str, value: JsonValue) -> None:
@@ -443,17 +351,13 @@ class DatabaseExecutions:
             parts_of=shelf.parts,
         )
 
-    def _head(self, session: Session, execution_id: str, text: str) -> Head | None:
-        row = session.one(text, {"execution_id": execution_id})
-        if row is None:
-            return None
-
-        return execution_rows.to_head(execution_id, self._cached_plan(session, execution_id).new.step, row)
+    def _step(self, session: Session, execution_id: str) -> StepSpec:
+        return self._cached_plan(session, execution_id).new.step
 
     def _cached_plan(self, session: Session, execution_id: str) -> Plan:
         found = self._plans.get(execution_id)
         if found is None:
-            new = self._plan(session, execution_id)
+            new = self._asked(session, execution_id)
             whole, small = self._sanitise(new)
             found = Plan(new=new, event_context=whole, small_context=small)
             if len(self._plans) >= PLANS:
@@ -461,13 +365,6 @@ class DatabaseExecutions:
             self._plans[execution_id] = found
 
         return found
-
-    def _plan(self, session: Session, execution_id: str) -> NewExecution:
-        row = session.one(sql.PLAN, {"execution_id": execution_id})
-        if row is None:
-            raise UsageError(f"there is no execution {execution_id}")
-
-        return execution_rows.to_new(row)
 
     def _save(self, session: Session, turn: ExecutionTurn) -> None:
         """Write what a turn changed; its end makes the run of the workflow due."""

@@ -48,6 +48,6 @@ class CallMaker(Protocol):
         Make one call and say what came of it.
 
         Its inputs are `call_rules.inputs_of(step, assignment, context.values)`. A failure is a report with an error
-        of the one classifier: `ErrorFacts.to_json()` with `type`, `status` and `has_stack_trace` beside it. What this
-        raises is a failed call too, but for what says that the run is not ours any more.
+        of the one classifier: `ErrorFacts.to_json()` with `type`, `status` and `has_stack_trace` beside it. Only what
+        says that the run is not ours any more is raised.
         """

@@ -15,12 +15,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import error_handler, timestamps
+from adws.adw_modules import timestamps
 from adws.adw_modules.coordination.keeper import Charge, Keeper
 from adws.adw_modules.coordination.workflow_work import WorkEnd
-from adws.adw_modules.errors import Fenced, LeaseLost, RunLost
 from adws.adw_modules.execution_picking import is_sequential
-from adws.adw_modules.execution_turn import values_of
+from adws.adw_modules.execution_state import values_of
 from adws.adw_modules.executions import Assignment, CallReport, Executions, NewExecution, Taken
 from adws.adw_modules.fanout import call_costs
 from adws.adw_modules.fanout.calls import CallContext, CallMaker
@@ -167,21 +166,12 @@ class _Calls:
         for assignment in assignments:
             if self._charge.current() is not None:
                 break
-            report = self._make(assignment)
+            report = self._parts.calls.make(self._new.step, assignment, self._context(assignment))
             reports.append(report)
             if report.is_suspended or (self._stops_early and not report.ok):
                 break
 
         return reports
-
-    def _make(self, assignment: Assignment) -> CallReport:
-        began = self._parts.clock.monotonic()
-        try:
-            return self._parts.calls.make(self._new.step, assignment, self._context(assignment))
-        except (Fenced, LeaseLost, RunLost):
-            raise
-        except Exception as exc:  # noqa: BLE001 - whatever a call raises is a failed call
-            return failed_call(self._new.step, assignment, exc, duration=self._parts.clock.monotonic() - began)
 
     def _context(self, assignment: Assignment) -> CallContext:
         parts, new = self._parts, self._new
@@ -213,20 +203,6 @@ class _Calls:
 def stops_at_failure(step: StepSpec) -> bool:
     """Say whether what comes after a failed call may not be begun before the failure is judged."""
     return is_sequential(step) or (step.loop is not None and step.loop.on_failure == FAIL_FAST)
-
-
-def failed_call(step: StepSpec, assignment: Assignment, exc: BaseException, *, duration: float) -> CallReport:
-    """Return the report of a call that raised."""
-    found = error_handler.describe(exc, step.name)
-
-    return CallReport(
-        index=assignment.index,
-        attempt_number=assignment.attempt_number,
-        ok=False,
-        error={**found.to_json(), "type": found.error_type, "traceback": "", "has_stack_trace": bool(found.traceback)},
-        fingerprint=f"{found.error_type}:{found.klass}",
-        duration=duration,
-    )
 
 
 def _next_batch(most: int, seconds: float, limit: int) -> int:

@@ -21,7 +21,7 @@ from adws.adw_modules.error_classes import ErrorCategory
 from adws.adw_modules.error_handler import WorkflowError
 from adws.adw_modules.errors import ExpressionError, Fenced, LeaseLost, RunLost
 from adws.adw_modules.execution_picking import lanes_of
-from adws.adw_modules.execution_turn import values_of
+from adws.adw_modules.execution_state import values_of
 from adws.adw_modules.executions import (
     Assignment,
     CallReport,
@@ -33,7 +33,6 @@ from adws.adw_modules.executions import (
 from adws.adw_modules.fanout import call_costs
 from adws.adw_modules.fanout.calls import CallContext, CallMaker
 from adws.adw_modules.fanout.contexts import REFERENCE, known_of, limited, read_result, resolved, result_facts
-from adws.adw_modules.fanout.lanes import failed_call
 from adws.adw_modules.fanout.step_events import StepEvents
 from adws.adw_modules.fanout.step_progress import MAX_INLINE, Progress, elements_of, next_step, stored_result
 from adws.adw_modules.interfaces import Clock
@@ -272,8 +271,7 @@ class _PhaseSteps:
         return None
 
     def _made(self, step: StepSpec, assignment: Assignment, new: NewExecution) -> CallReport:
-        context, clock = self._context, self._parts.clock
-        began = clock.monotonic()
+        context = self._context
         values = values_of(new, self._values(), index=0, element=None, attempt=1, page=1)
         call = CallContext(
             document=self._document,
@@ -289,12 +287,8 @@ class _PhaseSteps:
             spent=lambda: cost_rules.counted(self._usage()) or 0.0,
             model=context.model,
         )
-        try:
-            return self._parts.calls().make(step, assignment, call)
-        except (Fenced, LeaseLost, RunLost):
-            raise
-        except Exception as exc:  # noqa: BLE001 - whatever a call raises is a failed call
-            return failed_call(step, assignment, exc, duration=clock.monotonic() - began)
+
+        return self._parts.calls().make(step, assignment, call)
 
     # --- ends --------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,19 @@ depends_on = None
 
 def upgrade() -> None:
     """Make the tables."""
+    _make_executions()
+    _make_iterations()
+    op.create_table(
+        "iteration_pages",
+        sa.Column("execution_id", sa.Text, nullable=False),
+        sa.Column("idx", sa.BigInteger, autoincrement=False, nullable=False),
+        sa.Column("page", sa.BigInteger, autoincrement=False, nullable=False),
+        sa.Column("part", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("execution_id", "idx", "page", name="pk_iteration_pages"),
+    )
+
+
+def _make_executions() -> None:
     op.create_table(
         "executions",
         sa.Column("execution_id", sa.Text, nullable=False),
@@ -47,6 +60,9 @@ def upgrade() -> None:
     )
     op.create_index("ix_executions_workflow", "executions", ["adw_id", "created_at"])
     _partial_index("ix_executions_open", "executions", ["adw_id"], "taken_at IS NULL")
+
+
+def _make_iterations() -> None:
     op.create_table(
         "iterations",
         sa.Column("execution_id", sa.Text, nullable=False),
@@ -80,14 +96,6 @@ def upgrade() -> None:
     )
     _partial_index("ix_iterations_running", "iterations", ["execution_id", "run_id"], "state = 'running'")
     _partial_index("ix_iterations_waiting", "iterations", ["execution_id", "next_at", "idx"], "state = 'retry_wait'")
-    op.create_table(
-        "iteration_pages",
-        sa.Column("execution_id", sa.Text, nullable=False),
-        sa.Column("idx", sa.BigInteger, autoincrement=False, nullable=False),
-        sa.Column("page", sa.BigInteger, autoincrement=False, nullable=False),
-        sa.Column("part", sa.Text, nullable=False),
-        sa.PrimaryKeyConstraint("execution_id", "idx", "page", name="pk_iteration_pages"),
-    )
 
 
 def _partial_index(name: str, table: str, columns: list[str], condition: str) -> None:
