@@ -1,4 +1,3 @@
-
 """
 A home that moves from its SQLite database, and its files, to PostgreSQL.
 
