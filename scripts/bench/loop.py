@@ -64,7 +64,10 @@ class Ours:
         (home / "adw.toml").write_text("".join(WORKFLOW.format(count=count, workers=WORKERS) for count in counts))
         env = {"ADW_HOME": str(home), "ADW_FORGE": "none", **({"ADW_DATABASE_URL": url} if url else {})}
         self._app = wiring.open_app(config.load(env=env, cwd=home))
-        self._env = {name: value for name, value in os.environ.items() if not name.startswith("ADW_")} | env
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ADW_", "PYTHON"))}
+        # Compiled code is used as in any installation, also in a checkout that may not be written: compiling takes more
+        # memory than any loop, and the first workers would look as if they had needed it for theirs.
+        self._env = kept | env | {"PYTHONPYCACHEPREFIX": str(home.parent / "bytecode")}
         self._home = home
         self._log = (home / "workers.log").open("w")
         self._workers = [self._start_worker() for _ in range(WORKERS)]
@@ -211,7 +214,10 @@ def bench_sqlite(root: Path, python: Path, iterations: int, rounds: int) -> bool
 def bench_memory(root: Path, iterations: int) -> bool:
     """Print the most memory a worker has for a loop and for one ten times as long; say whether that is flat."""
     peaks = {}
-    print("most memory of a worker")
+    warm_up = max(1, iterations // 10)
+    with Ours(root / "memory-warm-up", (warm_up,)) as ours:
+        ours.run(warm_up)
+    print("most memory of a worker, each loop with fresh workers")
     for count in (iterations, 10 * iterations):
         with Ours(root / f"memory{count}", (count,)) as ours:
             seconds = ours.run(count)

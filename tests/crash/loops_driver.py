@@ -267,7 +267,7 @@ def forked(action: Callable[[], None], *, kill_at: int = 0) -> tuple[int, list[s
     if pid == 0:
         try:
             os.close(reading)
-            POINTS.kill_at = kill_at
+            POINTS.passed, POINTS.kill_at = [], kill_at  # those of the parent are not its own
             signal.alarm(PATIENCE)
             action()
             with os.fdopen(writing, "w") as told:
@@ -359,16 +359,24 @@ def kills(given: argparse.Namespace) -> dict[str, Any]:
     if problems:
         return {"kills": 0, "points": len(points), "problems": [f"without a kill: {one}" for one in problems]}
     numbers = drawn(points, given.count, rng) if given.count else list(range(1, len(points) + 1))
-    done = 0
+    done, missed = 0, []
     for number in numbers:
         more = [rng.randint(1, len(points)) for _ in range(given.more)]
         killed, found, _ = play(place, [number, *more], given.concurrency)
         done += killed
+        missed += [] if killed else [number]
         problems += found
         if len(problems) > 5:
             break
 
-    return {"kills": done, "points": len(points), "labels": dict(Counter(points)), "problems": problems}
+    return {
+        "rounds": len(numbers),
+        "kills": done,
+        "missed": missed,
+        "points": len(points),
+        "labels": dict(Counter(points)),
+        "problems": problems,
+    }
 
 
 def main() -> int:

@@ -31,12 +31,18 @@ def drive(program: Path, *args: object, env: dict[str, str] | None = None) -> di
     return json.loads(done.stdout)
 
 
+def check(found: dict) -> None:
+    """Nothing is wrong, and the workers really died: only the last points may not come again in the next round."""
+    assert found["problems"] == []
+    assert [number for number in found["missed"] if number <= 0.8 * found["points"]] == []
+    assert found["kills"] >= 0.7 * found["rounds"]
+
+
 @pytest.mark.parametrize("sink", ["sqlite", "jsonl", "csv"])
 def test_a_worker_that_dies_at_any_point_loses_no_iteration_and_saves_none_twice(sink, tmp_path, seed, repeat):
     found = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(8, 0), "--seed", seed)
 
-    assert found["problems"] == []
-    assert found["kills"] >= min(8, found["points"]) - 1
+    check(found)
 
 
 @pytest.mark.postgres
@@ -48,16 +54,15 @@ def test_the_same_holds_on_postgresql_with_a_sink_there(empty_pg_url, tmp_path, 
         env={"SINK_URL": empty_pg_url},
     )
 
-    assert found["problems"] == []
-    assert found["kills"] >= min(8, found["points"]) - 1
+    check(found)
 
 
 def test_workers_that_die_one_after_the_other_lose_nothing(tmp_path, seed, repeat):
     count = repeat(4, 60)
     found = drive(KILLS, tmp_path / "homes", "--count", count, "--more", 3, "--concurrency", 2, "--seed", seed)
 
-    assert found["problems"] == []
-    assert found["kills"] >= count
+    check(found)
+    assert found["kills"] > count, "more than one of them died in a round"
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
