@@ -65,11 +65,13 @@ _WITH_IT = (
     "DELETE FROM external_tasks WHERE adw_id = :adw_id",
 )
 _EXECUTIONS_OF = "SELECT execution_id FROM executions WHERE adw_id = :adw_id"
-#: What its steps left, a few rows at a time: the rows that others hang from come last.
+#: What its steps left, a few rows at a time: the rows that others hang from come last. Large results of single calls
+#: are of no execution, and their keys begin as all of the workflow's do.
 STEPS_OF_FORGET = (
     f"""
 DELETE FROM iteration_pages WHERE (execution_id, idx, page) IN (
-  SELECT execution_id, idx, page FROM iteration_pages WHERE execution_id IN ({_EXECUTIONS_OF}) LIMIT :limit)
+  SELECT execution_id, idx, page FROM iteration_pages
+  WHERE execution_id IN ({_EXECUTIONS_OF}) OR execution_id LIKE :adw_id || '.%' LIMIT :limit)
 """,
     f"""
 DELETE FROM iterations WHERE (execution_id, idx) IN (
