@@ -402,6 +402,19 @@ def test_forgetting_that_is_killed_anywhere_is_ended_by_the_next_look(home, step
     assert [path.name for path in (home.path / "state").iterdir() if old in path.name] == []
 
 
+def test_one_that_was_cut_off_before_it_was_set_aside_is_whole_and_kept_for_as_long_again(home):
+    """Taking it over from the dead is a change of its document, and from then on its days are counted."""
+    old = home.run(*DONE, days_ago=40)
+    killed(home, "set_aside", is_before=True)
+    app = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30")
+
+    workflows, said = app.tidy.retention.forget_all()
+
+    assert (workflows, list(app.store.ids())) == (0, [old])
+    assert "it is not old enough" in " ".join(said)
+    assert app.store.load(old).document.current_state == "completed"
+
+
 def test_one_that_was_taken_up_again_after_a_cut_goes_on(home):
     old = home.run(*DONE, days_ago=40)
     killed(home, "set_aside", is_before=False)
