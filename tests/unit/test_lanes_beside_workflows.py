@@ -85,17 +85,17 @@ def test_a_lane_whose_worker_died_goes_back_and_its_workflow_stays_as_it_is(home
     assert home.record("plan").attempts[-1].status == "waiting"
 
 
-def test_a_lane_that_is_older_than_the_run_of_its_workflow_is_not_taken_for_that(home):
+def test_a_run_whose_worker_died_is_found_behind_an_older_lane(home):
     home.create(has_run=False)
     lane(home)
+    main = home.runs.enqueue(NewRun(adw_id=ADW_ID, kind="resume"))
     me = home.parts.processes.me("worker")
-    taken = home.runs.begin(home.runs.claim(me, ttl_seconds=30.0))
-    home.runs.enqueue(NewRun(adw_id=ADW_ID, kind="resume"))
+    home.runs.begin(home.runs.claim(me, ttl_seconds=30.0, run_id=main.run_id))
     home.parts.processes.kill(me)
 
     steps = home.recovery().recover(every_document=True).steps
 
-    assert [(step.run_id, step.action.value) for step in steps] == [(taken.run_id, "requeue")]
+    assert [(step.run_id, step.action.value) for step in steps] == [(main.run_id, "requeue")]
 
 
 def test_a_lane_that_takes_every_worker_with_it_is_given_up_and_not_its_workflow(home):
