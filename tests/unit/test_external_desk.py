@@ -168,9 +168,7 @@ def test_a_task_whose_workflow_is_gone_is_not_found(world, desk):
 
 
 def test_what_is_no_event_of_a_task_is_refused(desk, claim):
-    with pytest.raises(
-        UsageError, match="'state_changed' is nothing that is told of a task; use one of"
-    ):
+    with pytest.raises(UsageError, match="'state_changed' is nothing that is told of a task; use one of"):
         desk.emit(TASK, claim, event("state_changed"))
 
 
