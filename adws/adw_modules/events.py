@@ -139,7 +139,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "attempt_started": "An attempt at a phase is recorded and about to run.",
         "attempt_succeeded": "An attempt ended well; `duration` is its time.",
         "attempt_failed": "An attempt failed; `data` has the classified error.",
-        "attempt_interrupted": "An attempt was cut off, by a crash or because nobody reported on it in time. It counts.",
+        "attempt_interrupted": "An attempt was cut off by a crash, or because nobody reported in time. It counts.",
         "attempt_suspended": "An attempt was ended on order; `data` has the order. It does not count.",
         "attempt_parked": "A quota is used up; `data` has until when the phase waits. The attempt does not count.",
         "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",
