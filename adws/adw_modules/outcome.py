@@ -71,11 +71,12 @@ class Next:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryAt:
-    """The attempt failed and the phase is tried again at that moment."""
+    """The attempt failed and the phase is tried again at that moment, or it waits and is looked at again then."""
 
     phase: str
     at: datetime
     reason: str
+    is_waiting: bool = False  #: nothing failed: the attempt waits for work that others do
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

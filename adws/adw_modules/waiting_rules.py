@@ -45,7 +45,7 @@ def fork(draft: Draft, chosen: Chosen, forked: Forked) -> Outcome:
     told: JsonObject = {"until": timestamps.to_text(forked.until), "why": forked.reason, **forked.facts}
     draft.tell("attempt_waits", chosen.index, status=WAITING, data=told)
 
-    return RetryAt(phase=record.name, at=forked.until, reason=forked.reason)
+    return RetryAt(phase=record.name, at=forked.until, reason=forked.reason, is_waiting=True)
 
 
 def go_on(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from adws.adw_modules.coordination.workflow_work import describe
 from adws.adw_modules.outcome import Done, Failed, Forked, RetryAt, RunReport
 from adws.testing import START
 from tests.unit.engine_cases import WELL, World, phase, spec_of
@@ -15,7 +16,10 @@ FORKED = Forked(reason="waits for 3 of 10 iterations of fetch", until=UNTIL, fac
 def test_an_attempt_that_forks_waits_and_leaves_the_workflow_in_its_state():
     world = World(spec_of("build"), {"build": [FORKED]})
 
-    assert world.attempt() == RetryAt(phase="build", at=UNTIL, reason=FORKED.reason)
+    outcome = world.attempt()
+
+    assert outcome == RetryAt(phase="build", at=UNTIL, reason=FORKED.reason, is_waiting=True)
+    assert describe(outcome) == "build waits for 3 of 10 iterations of fetch"
 
     record = world.record("build")
     assert (record.status, record.wait_reason, record.retry_at) == ("retry_wait", FORKED.reason, None)

@@ -303,6 +303,8 @@ def describe(outcome: Outcome) -> str:
     if isinstance(outcome, Done):
         return outcome.state
     if isinstance(outcome, RetryAt):
+        if outcome.is_waiting:
+            return f"{outcome.phase} {outcome.reason}"
         return f"{outcome.phase} is tried again at {timestamps.to_text(outcome.at)}: {outcome.reason}"
     if isinstance(outcome, Paused):
         return f"paused: {outcome.reason}"
