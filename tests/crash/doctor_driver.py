@@ -75,6 +75,7 @@ class Doctor:
 def open_home(home: Path, store: str, decision: str, *, is_killed: bool = False) -> wiring.App:
     """Open *home* with our agent and our doctor; *is_killed* kills the process when a decision is stored."""
     env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_GRACE_SECONDS": "0.2", "ADW_CLAUDE_PATH": sys.executable}
+    env["ADW_RECOVERY_MAX_LOSSES"] = "1000"  # killed workers do not make a run poison
     app = wiring.open_app(config.load(env=env, cwd=home), role="worker")
 
     def tell(_document, events) -> None:

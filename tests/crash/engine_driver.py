@@ -55,9 +55,18 @@ def definition() -> WorkflowSpec:
 
 def open_home(home: Path, store: str) -> wiring.App:
     """Open *home* as a worker would."""
-    env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_GRACE_SECONDS": "0.2", "ADW_LOG_LEVEL": "INFO"}
+    return wiring.open_app(config.load(env=environment(home, store), cwd=home), role="worker")
 
-    return wiring.open_app(config.load(env=env, cwd=home), role="worker")
+
+def environment(home: Path, store: str) -> dict[str, str]:
+    """Return the settings of a home whose workers are killed again and again: that does not make a run poison."""
+    return {
+        "ADW_HOME": str(home),
+        "ADW_STORE": store,
+        "ADW_GRACE_SECONDS": "0.2",
+        "ADW_LOG_LEVEL": "INFO",
+        "ADW_RECOVERY_MAX_LOSSES": "1000",
+    }
 
 
 def start_workflow(home: Path, store: str, issue_number: int) -> str:
@@ -82,7 +91,7 @@ def work(home: Path, store: str) -> None:
 
 def resume(home: Path, store: str, adw_id: str) -> None:
     """Be `adw resume ID`."""
-    os.environ.update({"ADW_HOME": str(home), "ADW_STORE": store, "ADW_GRACE_SECONDS": "0.2"})
+    os.environ.update(environment(home, store))
     command_line.run(["resume", adw_id])
 
 
@@ -154,9 +163,7 @@ def check(home: Path, store: str, adw_id: str) -> list[str]:
         document = app.store.load(adw_id).document
         events = app.events.of_workflow(adw_id, limit=10_000)
         row = next(iter(app.catalogue.find_by_issue(document.issue_number)))
-        live = [
-            run for run in app.runs.of_workflow(adw_id) if run.state.value not in ("completed", "stopped", "failed")
-        ]
+        live = [run for run in app.runs.of_workflow(adw_id) if run.state not in FINAL_RUNS]
         locks = app.locks.all()
     problems = []
     if document.current_state != "completed":
