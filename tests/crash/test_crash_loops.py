@@ -40,7 +40,7 @@ def check(found: dict) -> None:
 
 @pytest.mark.parametrize("sink", ["sqlite", "jsonl", "csv"])
 def test_a_worker_that_dies_at_any_point_loses_no_iteration_and_saves_none_twice(sink, tmp_path, seed, repeat):
-    found = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(8, 0), "--seed", seed)
+    found = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(4, 0), "--seed", seed)
 
     check(found)
 
@@ -50,7 +50,7 @@ def test_the_same_holds_on_postgresql_with_a_sink_there(empty_pg_url, tmp_path, 
     found = drive(
         KILLS,
         tmp_path / "homes",
-        *("--url", empty_pg_url, "--sink", "postgres", "--count", repeat(8, 0), "--seed", seed),
+        *("--url", empty_pg_url, "--sink", "postgres", "--count", repeat(4, 0), "--seed", seed),
         env={"SINK_URL": empty_pg_url},
     )
 
@@ -74,7 +74,7 @@ def test_two_orchestrators_that_race_for_the_last_two_iterations_end_the_loop_on
         url = f"sqlite:///{tmp_path}/race.db"
     else:
         url = request.getfixturevalue("empty_pg_url")
-    rounds = repeat(50, 1000)
+    rounds = repeat(20, 1000)
 
     found = drive(RACE, url, "--rounds", rounds, "--seed", seed)
 

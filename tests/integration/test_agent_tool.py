@@ -172,7 +172,7 @@ def test_a_budget_that_is_used_up_by_calls_before_ends_it(tmp_path):
 def test_an_order_suspends_it_and_what_it_used_is_told(world):
     world.agent.plays({"hang": "during"})
     world.orders.on_look = lambda: (
-        setattr(world.orders, "order", Order(kind="stop", is_urgent=True)) if world.said else None
+        setattr(world.orders, "order", Order(kind="stop", is_urgent=True)) if "I look at it." in world.said else None
     )
 
     report = world.ask(prompt="x")
