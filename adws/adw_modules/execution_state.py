@@ -13,6 +13,7 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.executions import Decide, Execution, IterationState, NewExecution
 from adws.adw_modules.expressions import Value
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.runs import ITERATION, NewRun
 
 PENDING, RUNNING, RETRY_WAIT = (
     IterationState.PENDING.value,
@@ -106,3 +107,17 @@ def values_of(
         values[new.step.loop.element] = element
 
     return values
+
+
+def lane_run(new: NewExecution, slot: str) -> NewRun:
+    """Return the run that a lane of an execution is."""
+    return NewRun(
+        adw_id=new.adw_id,
+        kind=ITERATION,
+        payload={"execution_id": new.execution_id},
+        asked_by="steps",
+        demands=new.demands,
+        labels=new.labels,
+        slot=slot,
+        parent_run_id=new.parent_run_id,
+    )

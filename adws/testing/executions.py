@@ -15,7 +15,7 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost, StateInvalid, StateUnserialisable, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.execution_picking import LEFT, cancel_some, lanes_of, pick, shown_facts
-from adws.adw_modules.execution_state import RETRY_WAIT, RUNNING, Head, Iteration, Lane, Plan, Rules
+from adws.adw_modules.execution_state import RETRY_WAIT, RUNNING, Head, Iteration, Lane, Plan, Rules, lane_run
 from adws.adw_modules.execution_turn import ExecutionTurn
 from adws.adw_modules.executions import (
     Assignment,
@@ -32,7 +32,7 @@ from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import FINAL_RUNS, ITERATION, ROLLBACK, NewRun, Run, RunState
+from adws.adw_modules.runs import FINAL_RUNS, ITERATION, ROLLBACK, Run, RunState
 from adws.testing.run_queue import MemoryRunQueue
 
 
@@ -120,7 +120,7 @@ class MemoryExecutions:
                 stored = self._new(new, elements, lanes)
             if stored.head.execution.state is ExecutionState.RUNNING:
                 for lane in range(min(stored.head.lanes, lanes_of(new.step, stored.head.stored))):
-                    self._runs.enqueue(_lane_run(new, f"{new.execution_id}/{lane}"))
+                    self._runs.enqueue(lane_run(new, f"{new.execution_id}/{lane}"))
 
             return stored.head.execution
 
@@ -198,7 +198,7 @@ class MemoryExecutions:
                 cancel_some(turn, shelf)
             self._save(stored, turn)
             if not turn.is_over:
-                self._runs.enqueue(_lane_run(stored.plan.new, f"{run.slot}+"))
+                self._runs.enqueue(lane_run(stored.plan.new, f"{run.slot}+"))
 
     # --- cancelling --------------------------------------------------------------------------------------------
 
@@ -418,16 +418,3 @@ def _text(value: object) -> str:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as exc:
         raise StateUnserialisable(f"it is not JSON: {exc}") from exc
-
-
-def _lane_run(new: NewExecution, slot: str) -> NewRun:
-    return NewRun(
-        adw_id=new.adw_id,
-        kind=ITERATION,
-        payload={"execution_id": new.execution_id},
-        asked_by="steps",
-        demands=new.demands,
-        labels=new.labels,
-        slot=slot,
-        parent_run_id=new.parent_run_id,
-    )

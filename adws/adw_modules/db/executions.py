@@ -21,7 +21,7 @@ from adws.adw_modules.db.session import Database, Session
 from adws.adw_modules.errors import RunLost, StateInvalid, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.execution_picking import LEFT, cancel_some, lanes_of, pick
-from adws.adw_modules.execution_state import Head, Lane, Plan, Rules
+from adws.adw_modules.execution_state import Head, Lane, Plan, Rules, lane_run
 from adws.adw_modules.execution_turn import ExecutionTurn
 from adws.adw_modules.executions import (
     Assignment,
@@ -34,7 +34,7 @@ from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import ITERATION, NewRun, Run, RunState
+from adws.adw_modules.runs import ITERATION, Run, RunState
 from adws.adw_modules.steps import StepSpec
 
 #: Elements, and characters of them, that are stored in one transaction.
@@ -133,7 +133,7 @@ class DatabaseExecutions(ExecutionLooks):
         """Queue the lanes that are not there: all of them at first, later those that were stopped."""
         wanted = min(head.lanes, lanes_of(new.step, head.execution.total or 0))
         for lane in range(wanted):
-            self._runs.enqueue_in(session, _lane_run(new, f"{new.execution_id}/{lane}"))
+            self._runs.enqueue_in(session, lane_run(new, f"{new.execution_id}/{lane}"))
 
     # --- lanes -------------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class DatabaseExecutions(ExecutionLooks):
             self._save(session, turn)
             if not turn.is_over:
                 # Its own slot is taken until it has ended, which it has not yet.
-                self._runs.enqueue_in(session, _lane_run(self._asked(session, execution_id), f"{run.slot}+"))
+                self._runs.enqueue_in(session, lane_run(self._asked(session, execution_id), f"{run.slot}+"))
 
         self._database.transact(work)
 
@@ -380,19 +380,6 @@ def execution_of(run: Run) -> str:
         raise UsageError(f"run {run.run_id} is of kind {run.kind} and no lane of an execution")
 
     return found
-
-
-def _lane_run(new: NewExecution, slot: str) -> NewRun:
-    return NewRun(
-        adw_id=new.adw_id,
-        kind=ITERATION,
-        payload={"execution_id": new.execution_id},
-        asked_by="steps",
-        demands=new.demands,
-        labels=new.labels,
-        slot=slot,
-        parent_run_id=new.parent_run_id,
-    )
 
 
 def _lane_of(run: Run) -> Lane:

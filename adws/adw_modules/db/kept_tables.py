@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from adws.adw_modules.db.external_tasks import TASK_COLUMNS
 from adws.adw_modules.db.session import Session
 from adws.adw_modules.interfaces_rebuild import KeptRow
 
@@ -62,27 +63,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "started_at",
         "ended_at",
     ),
-    "external_tasks": (
-        "task_id",
-        "adw_id",
-        "phase",
-        "round",
-        "attempt_number",
-        "catalog_id",
-        "state",
-        "claims",
-        "worker",
-        "claim_seconds",
-        "claim_until",
-        "created_at",
-        "deadline",
-        "ended_at",
-        "report_id",
-        "is_ok",
-        "summary",
-        "error",
-        "result",
-    ),
+    "external_tasks": TASK_COLUMNS,
     "counters": ("name", "labels", "value"),
     "home_facts": ("name", "value", "changed_at"),
 }
