@@ -32,7 +32,7 @@ from tests import warm
 # Shared suites (tests/contracts) are imported by test modules: their asserts explain themselves too.
 pytest.register_assert_rewrite("tests.contracts", "tests.crash")
 
-pytest_plugins = ["tests.postgres_plugin"] if Path(__file__).with_name("postgres_plugin.py").exists() else []
+pytest_plugins = ["tests.postgres_plugin", "tests.browser_plugin"]
 
 #: Nothing can be made below a device file, not even by root: a test that forgot to choose its home fails at once.
 NO_HOME = "/dev/null/this-test-must-choose-its-own-adw-home"
@@ -45,7 +45,15 @@ KEEPER_THREAD = "adw-keeper"
 
 #: Settings of the test run itself.
 KEPT_NAMES = frozenset(
-    {"ADW_TEST_SEED", "ADW_TEST_EMULATE", "ADW_TEST_WEBHOOK_EXAMPLES", "ADW_TEST_AGENTS", "ADW_SOAK"}
+    {
+        "ADW_TEST_SEED",
+        "ADW_TEST_EMULATE",
+        "ADW_TEST_WEBHOOK_EXAMPLES",
+        "ADW_TEST_AGENTS",
+        "ADW_TEST_CHROMIUM",
+        "ADW_TEST_AXE",
+        "ADW_SOAK",
+    }
 )
 
 GIT_CONFIG = """\

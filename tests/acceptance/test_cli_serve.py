@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -10,10 +9,10 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.acceptance import cli_lab
+from tests.acceptance.serve_lab import follow, serving, started
 from tests.integration.web_lab import SECRET, TOKEN, signed
 
 PATIENCE = cli_lab.PATIENCE
@@ -25,32 +24,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("ADW_WEBHOOK_SECRET", SECRET)
     monkeypatch.setenv("ADW_FORGE", "none")
     return cli_lab.make_home(tmp_path)
-
-
-@contextmanager
-def serving(home: Path, *options: str):
-    """Run `adw serve` beside the test; give it and a client of its API."""
-    with cli_lab.Beside(home, "serve", "--port", "0", "--json", *options) as beside:
-        told = json.loads(beside.process.stdout.readline())
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        with httpx.Client(base_url=told["address"], headers=headers, timeout=PATIENCE) as client:
-            yield beside, client
-        if beside.process.poll() is None:
-            beside.process.send_signal(signal.SIGTERM)
-        beside.end()
-
-
-def started(client: httpx.Client, workflow: str, issue: int = 5) -> str:
-    answer = client.post("/api/v1/workflows", json={"issue_number": issue, "workflow": workflow})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["adw_id"]
-
-
-def follow(home: Path, adw_id: str) -> None:
-    """Return when the workflow has stopped: `adw events -f` waits for that."""
-    subprocess.run(
-        [cli_lab.ADW, "--home", str(home), "events", adw_id, "-f"], check=True, capture_output=True, timeout=PATIENCE
-    )
 
 
 def workers(pid: int) -> list[int]:
