@@ -177,6 +177,7 @@ def test_every_dependency_at_run_time_is_used():
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {"python-json-logger": "pythonjsonlogger", "GitPython": "git", "PyGithub": "github"}
+    names["prometheus-client"] = "prometheus_client"
     asked = [re.split(r"[\[>=<]", text)[0] for text in project["dependencies"]]
     imported = {name.split(".")[0] for path in FILES for _, name in _imports(_tree(path), at_run_time=True)}
 
