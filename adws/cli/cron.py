@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import time_words, timestamps
 from adws.adw_triggers import schedule
 from adws.adw_triggers.schedule import Entry
 from adws.adw_triggers.trigger_cron import Cron, Ran
@@ -105,6 +105,6 @@ def _list(app: App, entries: list[Entry], *, as_json: bool) -> None:
 def _times(entry: JsonObject, now: datetime) -> list[str]:
     """Return the cells of *entry* that say when it comes, when it came and what came of it."""
     moments = [timestamps.parse(str(entry[key])) if entry[key] else None for key in ("next", "last")]
-    ages = [output.age((now - moment).total_seconds()) if moment else "-" for moment in moments]
+    ages = [time_words.age((now - moment).total_seconds()) if moment else "-" for moment in moments]
 
     return [*ages, *(str(entry[key] or "-") for key in ("status", "outcome"))]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adws.adw_modules import time_words
 from adws.adw_modules.errors import StateNotFound
 from adws.cli import main, output
 
@@ -136,7 +137,7 @@ def _detail_lines(detail: IterationDetail, now: datetime) -> list[str]:
             str(call.get("attempt_number") or ""),
             str(call.get("event_type") or ""),
             output.moment(str(call.get("created_at") or ""), now),
-            output.span(seconds) if isinstance(seconds := call.get("duration"), int | float) else "-",
+            time_words.span(seconds) if isinstance(seconds := call.get("duration"), int | float) else "-",
             output.shorten(_why(call), _WIDTH) or "-",
         )
         for call in detail.calls

@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar, Union
 
 import click
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import time_words, timestamps
 from adws.adw_modules.errors import AdwError
 
 #: What can be printed as JSON. Wider than JsonValue: what is only read may be any mapping or sequence.
@@ -33,7 +33,6 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 _BREAKS = frozenset("\u2028\u2029")
 #: Characters that may stand in JSON as they are, but not on a terminal or in UTF-8 (half of a surrogate pair).
 _TO_ESCAPE = r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-_AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def json_option(command: _Command) -> _Command:
@@ -104,32 +103,7 @@ def moment(text: str, now: datetime) -> str:
     except ValueError:
         return text  # written by another tool: show what it says
 
-    return f"{then:%Y-%m-%d %H:%M:%S} UTC ({age((now - then).total_seconds())})"
-
-
-def age(seconds: float) -> str:
-    """Return how long ago something was, in its largest unit."""
-    for size, unit in _AGES:
-        if abs(seconds) >= size:
-            count = int(abs(seconds) // size)
-            return f"{count} {unit} ago" if seconds > 0 else f"in {count} {unit}"
-
-    return "now"
-
-
-def span(seconds: float) -> str:
-    """Return how long something takes, such as `0.04 s`, `4.2 s`, `12 s`, `2 min 5 s` or `1 h 3 min`."""
-    if seconds < 1.0:
-        return f"{seconds:.2f} s"
-    if seconds < 10.0:
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{then:%Y-%m-%d %H:%M:%S} UTC ({time_words.age((now - then).total_seconds())})"
 
 
 def shorten(text: str, width: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from adws.adw_modules import time_words
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.cli import output
 
@@ -105,8 +106,8 @@ def _row(phase: JsonObject, now: datetime) -> tuple[str, ...]:
         _said(phase["status"]),
         f"{_said(phase['attempts_used'])}/{_said(phase['max_attempts'])}",
         _in_all(phase),
-        output.span(seconds) if isinstance(seconds := phase["total_seconds"], float | int) and seconds else "-",
-        output.span(average) if isinstance(average := phase["average_seconds"], float | int) else "-",
+        time_words.span(seconds) if isinstance(seconds := phase["total_seconds"], float | int) and seconds else "-",
+        time_words.span(average) if isinstance(average := phase["average_seconds"], float | int) else "-",
         output.moment(retry_at, now) if isinstance(retry_at, str) and retry_at else "-",
         output.shorten(_said(phase["last_failure_reason"] or phase["terminal_reason"]), _REASON_WIDTH) or "-",
     )

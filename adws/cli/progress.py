@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.phase_choice import limit
-from adws.cli.output import clean, say, shorten, span
+from adws.adw_modules.time_words import span
+from adws.cli.output import clean, say, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

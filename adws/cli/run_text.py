@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import time_words, timestamps
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
@@ -63,7 +63,7 @@ def run_lines(rows: Sequence[JsonObject], *, next_page: int | None) -> list[str]
             str(row["adw_id"]),
             str(row["kind"]),
             str(row["state"]),
-            output.age(_seconds(row["age_seconds"])),
+            time_words.age(_seconds(row["age_seconds"])),
             _worker(row),
             _due(row),
             output.shorten(_why(row), REASON_WIDTH),

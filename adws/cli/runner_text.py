@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import time_words, timestamps
 from adws.adw_modules.interfaces_coordination import Runner
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.run_limits import full_labels
@@ -76,8 +76,8 @@ def runner_lines(rows: Sequence[JsonObject]) -> list[str]:
             ", ".join(map(str, row["tags"])) if isinstance(row["tags"], list) and row["tags"] else "-",
             str(row["state"]),
             "-" if row["state"] == RunnerState.GONE.value else f"{row['busy']}/{row['places']}",
-            output.age(_number(row["age_seconds"])),
-            output.age(_number(row["silent_seconds"])),
+            time_words.age(_number(row["age_seconds"])),
+            time_words.age(_number(row["silent_seconds"])),
         )
         for row in rows
     ]

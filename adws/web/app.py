@@ -20,10 +20,13 @@ from adws.app_forge import key_of
 from adws.web import api_admin, api_control, api_external, api_health, api_steps, api_views, api_workflows, errors
 from adws.web.gate import CLOSED, Gate, GateRules
 from adws.web.home import Home
+from adws.web.pages import assets, frame
 
 if TYPE_CHECKING:
     from adws.app import App
 
+#: What has pages for people.
+PAGES = (assets,)
 _ABOUT = "Workflows that carry an issue to a pull request: look at them, start them, stop them, undo them."
 
 
@@ -57,6 +60,9 @@ def create_api(home: Home) -> FastAPI:
     errors.install(api, redact=home.part(lambda app: app.redactor).redact_text)
     for part in (api_health, api_workflows, api_control, api_views, api_admin, api_external, api_steps):
         api.include_router(part.router)
+    frame.install(api, home)
+    for page in PAGES:
+        api.include_router(page.router)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI documents this way of extending it
 
     return api

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
+from adws.adw_modules import time_words
 from adws.adw_modules.errors import AdwError, ConfigError, InvalidAdwId
 from adws.cli import arguments, main, output
 from adws.cli.main import Entry
@@ -236,7 +237,7 @@ def test_facts_without_a_value_are_left_out():
     [(0, "now"), (0.4, "now"), (59, "59 s ago"), (60, "1 min ago"), (7200, "2 h ago"), (86400 * 3, "3 d ago")],
 )
 def test_an_age_is_told_in_its_largest_unit(seconds, words):
-    assert output.age(seconds) == words
+    assert time_words.age(seconds) == words
 
 
 def test_a_moment_is_shown_in_utc_with_its_age():

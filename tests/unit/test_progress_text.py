@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from adws.adw_modules import time_words
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
 from adws.adw_modules.events import Event
-from adws.cli import output, progress
+from adws.cli import progress
 
 NOW = "2026-01-31T09:00:00.000000Z"
 
@@ -100,4 +101,4 @@ def test_plain_lines_of_a_worker_name_the_workflow(capsys):
     [(0.0, "0.00 s"), (0.456, "0.46 s"), (4.26, "4.3 s"), (59.9, "59 s"), (125.0, "2 min 5 s"), (3780.0, "1 h 3 min")],
 )
 def test_a_span_is_told_in_its_largest_units(seconds, said):
-    assert output.span(seconds) == said
+    assert time_words.span(seconds) == said
