@@ -252,6 +252,25 @@ def test_a_day_counts_what_was_spent_since_midnight_and_what_is_to_come(make, da
     assert status(quotas, "cost_per_day").used == pytest.approx(2.0 + 11.0)
 
 
+def test_gauges_show_the_limits_that_all_share_with_what_others_found_out(make, database, trees):
+    """
+    What takes long to find out comes from whoever knows it already: no document and no worktree is read.
+    """
+    put_tree(trees, FIRST, 100_000)
+    put_document(database, FIRST, spent=[("2026-01-31T08:00:00.000000Z", 1.5)])
+    quotas = make()
+    quotas.admit(FIRST, estimated_cost=4.0)
+
+    unmeasured = {one.name: one for one in quotas.gauges(spent_today=3.0, sizes=None)}
+    measured = {one.name: one for one in quotas.gauges(spent_today=3.0, sizes={FIRST: 6 * GB})}
+
+    assert list(measured) == ["disk", "memory", "worktrees", "worktree_size", "cost_per_day", "runs"]
+    assert (measured["cost_per_day"].used, measured["runs"].used, measured["worktrees"].used) == (5.5, 1, 1)
+    assert (measured["worktree_size"].used, measured["worktree_size"].is_exceeded) == (6.0, True)
+    assert (unmeasured["worktree_size"].is_known, unmeasured["worktree_size"].is_exceeded) == (False, False)
+    assert quotas.sizes()[FIRST] >= 100_000
+
+
 def test_documents_of_other_tools_break_no_sum(make, database):
     put_document(database, FIRST)
     odd = {"cost": {"total_usd": "much"}, "phases": [7, {"attempts": {"a": 1}}, {"attempts": [{"ended_at": 9}, "x"]}]}
@@ -318,3 +337,4 @@ def test_a_refused_workflow_leaves_no_reservation(database, clock):
         book.reserve(Reservation(adw_id=FIRST, host="one"), refuse)
 
     assert book.spending().places == ()
+    assert book.places() == ()

@@ -76,6 +76,11 @@ class DatabaseQuotaBook:
         with self._database.read() as session:
             return self._spending(session, adw_id)
 
+    def places(self) -> tuple[Reservation, ...]:
+        """Return the places that are taken."""
+        with self._database.read() as session:
+            return self._places(session)
+
     def completed_costs(self, workflow: str, *, limit: int) -> tuple[float, ...]:
         """Return what the last *limit* workflows of this name cost that came to their end."""
         with self._database.read() as session:
@@ -91,23 +96,24 @@ class DatabaseQuotaBook:
         return "" if row is None else str(row[0])
 
     def _spending(self, session: Session, adw_id: str) -> Spending:
-        rows = session.all(sql.QUOTA_ALL)
         midnight = timestamps.to_text(self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
         texts = session.all(self._texts.phases, {"since": midnight, "costing": COSTING})
         entries = (entry for text in texts for entry in cost_entries.entries_in(*text) if entry.ended_at >= midnight)
         today = _by_provider(entry for entry in entries if entry.cost_usd is not None)
-        places = tuple(
-            Reservation(adw_id=row[0], host=row[1], estimated_cost=row[2], spent=self._cost_of(session, row[0])[0])
-            for row in rows
-        )
         spent, cap = self._cost_of(session, adw_id) if adw_id else (0.0, None)
 
         return Spending(
-            places=places,
+            places=self._places(session),
             spent_today=math.fsum(today.values()),
             spent_today_by_provider=today,
             spent_by_asker=spent,
             cap_of_asker=cap,
+        )
+
+    def _places(self, session: Session) -> tuple[Reservation, ...]:
+        return tuple(
+            Reservation(adw_id=row[0], host=row[1], estimated_cost=row[2], spent=self._cost_of(session, row[0])[0])
+            for row in session.all(sql.QUOTA_ALL)
         )
 
     def _cost_of(self, session: Session, adw_id: str) -> tuple[float, float | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -55,6 +55,9 @@ class QuotaBook(Protocol):
     def spending(self, adw_id: str = "") -> Spending:
         """Return the places that are taken and what was spent; of *adw_id* what it has cost itself."""
 
+    def places(self) -> tuple[Reservation, ...]:
+        """Return the places that are taken."""
+
     def completed_costs(self, workflow: str, *, limit: int) -> tuple[float, ...]:
         """Return what the last *limit* workflows of this name cost that came to their end."""
 
@@ -83,6 +86,10 @@ class EmptyBook:
         """Return that nothing is taken or spent."""
         del adw_id
         return Spending()
+
+    def places(self) -> tuple[Reservation, ...]:
+        """Return nothing: nobody has a place."""
+        return ()
 
     def completed_costs(self, workflow: str, *, limit: int) -> tuple[float, ...]:
         """Return nothing: no workflow came to its end."""
@@ -163,7 +170,7 @@ class MachineQuotas:
         if estimated is None and (workflow := self._book.workflow_of(check_adw_id(adw_id))):
             estimated = self.estimate(workflow)
         wanted = Reservation(adw_id=check_adw_id(adw_id), host=self._host, estimated_cost=estimated)
-        for status in (self._disk(), self._memory(), self._size(self._sizes(adw_id))):
+        for status in (self._disk(), self._memory(), self._size(self.sizes(adw_id))):
             _refuse(status)
 
         def decide(found: Spending) -> None:
@@ -180,6 +187,23 @@ class MachineQuotas:
         """Free the places of workflows that are parked or over and that nobody works on, and return how many."""
         return self._book.free_left_behind()
 
+    def gauges(self, *, spent_today: float, sizes: Mapping[str, int] | None) -> tuple[QuotaStatus, ...]:
+        """
+        Return the limits that all workflows share, without what takes long to find out.
+
+        *spent_today* is known to whoever keeps sums, and *sizes* are what `sizes` said a while ago; None: nobody knows.
+        """
+        spending = Spending(places=self._book.places(), spent_today=spent_today)
+
+        return (
+            self._disk(),
+            self._memory(),
+            self._worktrees(spending, asking=""),
+            self._size(sizes) if sizes is not None else self._unknown_size(),
+            self._cost_per_day(spending, asking="", more=0.0),
+            self._runs(spending, asking=""),
+        )
+
     def rest_of_day(self) -> float:
         """Return what all workflows together may still spend until midnight UTC; never below 0."""
         return max(0.0, self.limits.max_cost_per_day - self._book.spending().spent_today)
@@ -191,13 +215,17 @@ class MachineQuotas:
 
         return tuple(sorted(path.name for path in self._trees.iterdir() if (path / ".git").is_file()))
 
+    def sizes(self, adw_id: str = "") -> dict[str, int]:
+        """Return the size of each worktree, or of the one of *adw_id*; every file in it is looked at."""
+        return {name: size_of(self._trees / name) for name in self.worktrees() if adw_id in {"", name}}
+
     # --- how ---------------------------------------------------------------------------------------------------
 
     def _all(self, spending: Spending, estimated_cost: float | None) -> Iterator[QuotaStatus]:
         yield self._disk()
         yield self._memory()
         yield self._worktrees(spending, asking="")
-        yield self._size(self._sizes())
+        yield self._size(self.sizes())
         yield self._cost(estimated_cost, spending.spent_by_asker)
         yield self._cost_per_day(spending, asking="", more=estimated_cost or 0.0)
         yield self._runs(spending, asking="")
@@ -265,11 +293,10 @@ class MachineQuotas:
             "or raise quota.max_runs",
         )
 
-    def _sizes(self, adw_id: str = "") -> dict[str, int]:
-        """Return the size of each worktree, or of the one of *adw_id*."""
-        return {name: size_of(self._trees / name) for name in self.worktrees() if adw_id in {"", name}}
+    def _unknown_size(self) -> QuotaStatus:
+        return replace(self._size({}), detail="the worktrees are being measured", is_known=False)
 
-    def _size(self, sizes: dict[str, int]) -> QuotaStatus:
+    def _size(self, sizes: Mapping[str, int]) -> QuotaStatus:
         limit = self.limits.max_worktree_size
         largest = max(sizes, key=lambda name: sizes[name], default="")
         used = sizes.get(largest, 0)
