@@ -34,6 +34,7 @@ from adws.app_work import LOG_NAME
 if TYPE_CHECKING:
     from adws import config
     from adws.adw_modules.coordination.ownership import WorkflowOwnership
+    from adws.adw_modules.coordination.survey import Seen
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.forge import Forge
     from adws.adw_modules.interfaces import (
@@ -228,6 +229,10 @@ class TidyRoom:
             checkpoints=app.checkpoints.workflows,
             copies=self._copies if app.settings.store == "files" else dict,
         )
+
+    def look(self) -> Seen:
+        """Return everything of ours that is there."""
+        return Survey(self._survey).look()
 
     @property
     def collector(self) -> GarbageCollector:

@@ -1,8 +1,8 @@
 """
-A process of ours that lives beside this one, such as a worker of `adw serve`.
+Processes of ours that live beside this one, such as a worker of `adw serve`, or a command that a person watches.
 
-Unlike what `process_run` runs, it is one of us and ends by itself in order: only it is ever signalled, never what it
-started. Its input is a pipe that stays open as long as we live, by which it notices our death.
+Unlike what `process_run` runs, each is one of us and ends by itself in order: only it is ever signalled, never what it
+started.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ _STDERR = 2
 
 
 class ChildProcess:
-    """A child, known by the handle that started it: no other process can be meant by mistake."""
+    """
+    A child, known by the handle that started it: no other process can be meant by mistake.
+
+    Its input is a pipe that stays open as long as we live, by which it notices our death.
+    """
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
         """Start *argv*; raises OSError when that cannot be. What it prints goes where our errors go."""
@@ -51,3 +55,41 @@ class ChildProcess:
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
+
+
+class WatchedCommand:
+    """A command with our terminal, as if the person had typed it: what it prints is seen, and Ctrl-C reaches it."""
+
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output_to_errors: bool = False
+    ) -> None:
+        """Start *argv*; with *output_to_errors* its output goes where its errors go, and does not mix with ours."""
+        self._process = subprocess.Popen(  # noqa: S603 - argv is ours
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=_STDERR if output_to_errors else None,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Return how it ended, a signal as a negative number; None while it runs."""
+        return self._process.poll()
+
+    def wait(self) -> int:
+        """Return how it ended; Ctrl-C is answered by it first, and raised here when it has ended."""
+        try:
+            return self._process.wait()
+        except KeyboardInterrupt:
+            self._process.wait()
+            raise
+
+    def kill(self) -> None:
+        """End it at once, with SIGKILL, and wait for that."""
+        self._process.kill()
+        self._process.wait()

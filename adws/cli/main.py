@@ -36,6 +36,9 @@ class Entry(NamedTuple):
 
 #: Section of the help -> command -> where it lives.
 COMMANDS: dict[str, dict[str, Entry]] = {
+    "Begin": {
+        "demo": Entry("adws.cli.demo", "demo", "Carry a sample issue to a pull request, without an account."),
+    },
     "Look": {
         "status": Entry("adws.cli.views", "status", "Show one workflow."),
         "list": Entry("adws.cli.views", "list_", "List workflows, newest first."),
@@ -156,6 +159,11 @@ def cli(invocation: Invocation, home: str | None) -> None:
 def load_settings() -> Settings:
     """Return the settings of the running command; raise ConfigError."""
     return click.get_current_context().ensure_object(Invocation).settings
+
+
+def given_home() -> str | None:
+    """Return the home that was named on the command line, None when none was."""
+    return click.get_current_context().ensure_object(Invocation).overrides.get("home")
 
 
 def open_home(*, role: str = "cli") -> AbstractContextManager[App]:

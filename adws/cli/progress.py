@@ -157,6 +157,13 @@ class LiveLine:
         return Text(shorten(text, max(20, self._console.width - 1)), no_wrap=True)
 
 
+def restore_terminal() -> None:
+    """Take away what a killed process left on the terminal: its line, and the cursor that it had hidden."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        with suppress(OSError):
+            os.write(_STDERR, b"\r\x1b[2K\x1b[?25h")
+
+
 def headline(document: WorkflowDocument) -> str:
     """Return what the workflow is doing, in a few words."""
     for record in document.phases:

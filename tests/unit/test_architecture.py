@@ -57,15 +57,15 @@ DOORS = {
     "datetime.datetime.now": ["adw_modules/clock.py"],
     "datetime.datetime.today": ["adw_modules/clock.py"],
     "datetime.datetime.utcnow": ["adw_modules/clock.py"],
-    "os.environ": ["config.py"],
+    "os.environ": ["config.py", "sample/agent.py"],
     "os.getenv": ["config.py"],
     "os.system": [],
     "os.popen": [],
     "os.urandom": ["adw_modules/clock.py"],
     "print": ["cli/output.py"],
-    "sys.exit": ["cli/"],
+    "sys.exit": ["cli/", "sample/agent.py"],
     "time.monotonic": ["adw_modules/clock.py"],
-    "time.sleep": ["adw_modules/clock.py"],
+    "time.sleep": ["adw_modules/clock.py", "sample/agent.py"],
     "time.time": ["adw_modules/clock.py"],
 }
 

@@ -1,0 +1,58 @@
+"""
+The files of the sample repository, and its issue.
+
+Text only. `{agent}` is the program that stands in for a coding agent, `{python}` what the sample is tested with.
+"""
+
+from __future__ import annotations
+
+ISSUE_TITLE = "Greet with an exclamation mark"
+ISSUE_BODY = "greet() should say `Hello, Ada!`. Without a name it should say `Hello, you!`."
+AUTHOR = "Ada <ada@example.invalid>"
+
+GREET = """\
+def greet(name):
+    return "Hello, " + name
+"""
+
+TEST_GREET = """\
+from greet import greet
+
+assert greet("Ada") == "Hello, Ada!", greet("Ada")
+assert greet("") == "Hello, you!", greet("")
+print("2 tests passed")
+"""
+
+IGNORED = "state/\ntrees/\nforge/\n__pycache__/\n"
+
+ADW_TOML = """\
+# Issues and pull requests are files below forge/, with a bare git repository beside them: no account is needed.
+[forge]
+kind = "local"
+dir = "forge"
+
+# A program that speaks like Claude Code and does what a script says. Take this table out to work with a real agent.
+[agent]
+name = "claude"
+claude_path = {agent}
+
+# The gate of build is its test. What the agent builds at first does not pass: it is tried again after a wait.
+[phases.build]
+gates = [{{ command = [{python}, "test_greet.py"] }}]
+retry = {{ strategy = "exponential", base_seconds = 1, max_seconds = 10 }}
+
+# Phases need no agent where a command does.
+[phases.lint]
+command = [{python}, "-m", "py_compile", "greet.py"]
+
+[phases.test]
+command = [{python}, "test_greet.py"]
+
+# The sample is small: it may be tried where a real repository would have too little room.
+[quota]
+min_free_disk = "64 MiB"
+min_free_memory = "64 MiB"
+"""
+
+#: Started as if it were Claude Code. `{arguments}` are the interpreter, agent.py, its folder and its pace.
+AGENT_STARTER = '#!/bin/sh\nexec {arguments} "$@"\n'
