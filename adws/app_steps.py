@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.executions import Executions
     from adws.adw_modules.interfaces import StateStore
     from adws.adw_modules.interfaces_engine import RunQueue
+    from adws.adw_modules.process_tree import Ending
     from adws.adw_modules.run_making import RunMaker
     from adws.adw_modules.runs import Run
     from adws.adw_modules.steps import StepSpec
@@ -61,7 +62,7 @@ class StepWork(Protocol):
     def folder_of(self, adw_id: str) -> Path:
         """Return a workflow's own directory."""
 
-    def end_process(self, data: Mapping[str, object]) -> str:
+    def end_process(self, data: Mapping[str, object]) -> Ending:
         """End what is left of a recorded process, and say what was found."""
 
 

@@ -23,7 +23,6 @@ from adws.adw_modules.coordination.launch import Launcher
 from adws.adw_modules.coordination.left_behind import SweepParts, sweep
 from adws.adw_modules.coordination.presence import Presence
 from adws.adw_modules.coordination.recovery import Recovery, RecoveryParts
-from adws.adw_modules.coordination.recovery_deeds import said
 from adws.adw_modules.coordination.unmatched import UnmatchedRuns
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, WorkParts
@@ -290,9 +289,9 @@ class WorkRoom:
         """Return a workflow's own directory."""
         return self._app.settings.state_dir / adw_id
 
-    def end_process(self, data: Mapping[str, object]) -> str:
+    def end_process(self, data: Mapping[str, object]) -> Ending:
         """End what is left of a recorded process, and say what was found, also when that proves nothing."""
-        return said(self._end(data, grace_seconds=self._app.settings.grace_seconds))
+        return self._end(data, grace_seconds=self._app.settings.grace_seconds)
 
     def end_former(self, takeover: Takeover) -> None:
         """End what the former owner of a workflow left running; raise WorkflowBusy when that cannot be ended."""
@@ -301,7 +300,7 @@ class WorkRoom:
             if not attempt.process:
                 continue
             ending = self._end_in_time(attempt.process)
-            told = {"action": "former_processes_ended", "workflow": adw_id, "found": said(ending)}
+            told = {"action": "former_processes_ended", "workflow": adw_id, "found": ending.describe()}
             logger.warning("Looked for what a former owner left running", extra=told)
             if ending.left:
                 what = f"processes that its former owner left and that cannot be ended ({', '.join(ending.left)})"
@@ -410,6 +409,7 @@ class WorkRoom:
                 left=app.ownership,
                 engine=self.engine,
                 keeper=self.keeper,
+                requests=app.requests,
                 maker=app.run_maker,
                 end_process=self._end_in_time,
                 bring_up=app.bring_up if app.settings.store == "files" else None,

@@ -43,6 +43,14 @@ class Ending:
     left: tuple[str, ...] = ()  #: those that could not be ended
     is_certain: bool = False  #: whether it is proven that nothing of it runs any more
 
+    def describe(self) -> str:
+        """Return what came of it in one sentence, which never sounds more certain than it is."""
+        doubt = "" if self.is_certain else "what it had started could not be confirmed dead: "
+        ended = f", ended {', '.join(self.ended)}" if self.ended else ""
+        left = f", still there: {', '.join(self.left)}" if self.left else ""
+
+        return f"{doubt}{self.evidence}{ended}{left}"
+
 
 class ProcessTree:
     """The leader in *identity* and its descendants; *is_child*: it is our own child and not collected yet."""

@@ -18,14 +18,12 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import Verdict
 from adws.adw_modules.recovery_facts import Action, Claim, Evidence, Mode, Policy, Proof, RecoveryStep
-from adws.adw_modules.runs import LIVE_RUNS, RunState
+from adws.adw_modules.runs import LIVE_RUNS, UNCONFIRMED, RunState
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState, is_terminal
 
 #: Why a run that was being worked on is failed by the policy `fail`: in mode stale, and in mode all.
 RESTARTED = "Coordinator restarted during execution"
 STATE_UNKNOWN = "Coordinator restarted - execution state unknown"
-#: What the reason of a run begins with that was stopped without proof that its processes are gone.
-UNCONFIRMED = "stop unconfirmed"
 
 _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 _ROLLED_BACK = WorkflowState.ROLLED_BACK.value

@@ -55,6 +55,9 @@ RUN_KINDS = ("start", "resume", "retry", ROLLBACK, ITERATION, CRON, DELIVERY)
 #: What deliveries ask for is done before workflows go on: it is short, and a stop is not to wait for what it stops.
 DELIVERY_PRIORITY = 100
 
+#: What the reason of a run begins with that was stopped without proof that its processes are gone.
+UNCONFIRMED = "stop unconfirmed"
+
 #: Priorities go from minus this to this.
 MAX_PRIORITY = 1_000_000
 
@@ -122,6 +125,11 @@ class RunEnd:
     reason: str = ""
     not_before: str = ""  #: of one that waits again; "": at once
     demands: Demands | None = None  #: of one that waits again; None: as before
+
+
+def stop_reason(wanted: str, doubt: str = "") -> str:
+    """Return why something was stopped: as *wanted*, with the *doubt* whether all of it has ended, if there is any."""
+    return f"{UNCONFIRMED}: {doubt} ({wanted})" if doubt else wanted
 
 
 def check_new_run(run: NewRun) -> NewRun:

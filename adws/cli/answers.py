@@ -6,10 +6,10 @@ import getpass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.coordination.control import Applied, Asked
+from adws.adw_modules.runs import UNCONFIRMED
 from adws.cli import looking, output
 
 if TYPE_CHECKING:
-    from adws.adw_modules.interfaces import Request
     from adws.app import App
 
 EXIT_DONE, EXIT_UNCONFIRMED = 0, 1
@@ -17,6 +17,8 @@ EXIT_DONE, EXIT_UNCONFIRMED = 0, 1
 _WANTED = {"pause": "paused", "stop": "paused", "abandon": "abandoned"}
 #: Seconds between two looks for an answer.
 _LOOK_SECONDS = 0.1
+#: Seconds between two looks whether the owner who was asked is still there.
+_AGAIN_SECONDS = 1.0
 
 
 def who() -> str:
@@ -29,14 +31,18 @@ def who() -> str:
 
 def tell(app: App, done: Asked | Applied, adw_id: str, wait: float, *, as_json: bool) -> int:
     """Print what came of it, waiting so many seconds for an owner; return the exit code."""
+    if isinstance(done, Asked):
+        done = _waited_for(app, done, wait)
     if isinstance(done, Applied):
         _emit(adw_id, done.message, state=done.state, as_json=as_json)
-        return EXIT_DONE
-    request = _answer(app, done.request, wait)
+        return EXIT_DONE if done.is_confirmed else EXIT_UNCONFIRMED
+    request = app.requests.get(done.request.request_id)
     state = str(looking.peek(app, adw_id).data.get("current_state"))
     if request is not None and request.handled_at is not None:
-        _emit(adw_id, f"workflow {adw_id}: {request.outcome}", state=state, answer=request.outcome, as_json=as_json)
-        return EXIT_DONE if state == _WANTED.get(request.kind, state) else EXIT_UNCONFIRMED
+        said = request.outcome or ""
+        _emit(adw_id, f"workflow {adw_id}: {said}", state=state, answer=said, as_json=as_json)
+        is_done = state == _WANTED.get(request.kind, state) and UNCONFIRMED not in said
+        return EXIT_DONE if is_done else EXIT_UNCONFIRMED
     if done.request.kind == "hint":
         _emit(adw_id, f"the hint is left for the next attempt; {done.owner} is at work", state=state, as_json=as_json)
         return EXIT_DONE
@@ -59,11 +65,17 @@ def _emit(
     output.emit(data, text, as_json=as_json)
 
 
-def _answer(app: App, request: Request, wait: float) -> Request | None:
-    """Wait until the owner has answered; what is returned without an answer was waited for in vain."""
-    until = app.clock.monotonic() + wait
-    while True:
-        found = app.requests.get(request.request_id)
-        if found is None or found.handled_at is not None or app.clock.monotonic() >= until:
-            return found
-        app.clock.sleep(_LOOK_SECONDS)
+def _waited_for(app: App, asked: Asked, wait: float) -> Asked | Applied:
+    """Wait until the owner has answered, or do it ourselves once he is gone; what is still asked was not answered."""
+    done: Asked | Applied = asked
+    until, again_at = app.clock.monotonic() + wait, app.clock.monotonic() + _AGAIN_SECONDS
+    while isinstance(done, Asked) and app.clock.monotonic() < until:
+        found = app.requests.get(asked.request.request_id)
+        if found is None or found.handled_at is not None:
+            break
+        if app.clock.monotonic() >= again_at:
+            done, again_at = done.again(), app.clock.monotonic() + _AGAIN_SECONDS
+        else:
+            app.clock.sleep(_LOOK_SECONDS)
+
+    return done

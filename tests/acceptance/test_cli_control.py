@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.acceptance import cli_lab
@@ -66,6 +68,27 @@ def test_a_request_that_nobody_answers_in_time_is_kept_and_said_to_be(adw, home)
     assert asked.stdout.startswith("asked cli ")
     assert asked.stdout.endswith(f"who has not answered yet: the pause is kept; adw status {adw_id}\n")
     assert "It was asked to pause and has not answered yet." in explained.stdout
+
+
+def test_a_stop_that_its_worker_dies_over_is_made_by_whoever_waits_for_it(adw, home):
+    """The worker is frozen, then killed: what it left running is ended, and nobody has to ask again."""
+    adw_id = start(adw, "long", "--detach")
+    with Beside(home, "worker") as worker:
+        cli_lab.has_begun(home)
+        worker.process.send_signal(signal.SIGSTOP)
+        with Beside(home, "stop", adw_id, "-m", "enough", "--wait", str(cli_lab.PATIENCE)) as stopping:
+            while (run := adw("runs", "--json").json()["runs"][0])["state"] != "stopping":
+                assert run["state"] == "running"
+            worker.process.kill()
+            worker.process.wait()
+            assert stopping.end() == 0, stopping.stderr
+
+    assert (run["reason"], stopping.stdout) == ("enough", f"workflow {adw_id} is paused\n")
+    stored = cli_lab.document(home, adw_id)
+    assert (stored["current_state"], stored["pause_reason"]) == ("paused", "enough")
+    assert stored["phases"][0]["attempts"][-1]["status"] == "interrupted"
+    adw("recover")
+    assert adw("runs", "--json").json()["runs"][0]["state"] == "stopped"
 
 
 def test_an_abandoned_workflow_frees_its_issue_and_fails_the_command_that_ran_it(adw, home):

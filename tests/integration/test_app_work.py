@@ -96,7 +96,7 @@ def record(app):
 
 
 def test_a_process_that_is_gone_is_said_to_be_gone(app, record):
-    said = app.work.end_process(record.to_json())
+    said = app.work.end_process(record.to_json()).describe()
 
     assert said == f"pid {record.identity.pid} is gone and nothing carries its token"
 
@@ -104,13 +104,13 @@ def test_a_process_that_is_gone_is_said_to_be_gone(app, record):
 def test_a_process_of_another_machine_could_not_be_confirmed_dead(app, record):
     elsewhere = replace(record, identity=replace(record.identity, machine="another", host="build-2"))
 
-    said = app.work.end_process(elsewhere.to_json())
+    said = app.work.end_process(elsewhere.to_json()).describe()
 
     assert "could not be confirmed dead: it was started on build-2, which is not this machine" in said
 
 
 def test_a_record_that_cannot_be_read_confirms_nothing(app):
-    said = app.work.end_process({"identity": "?"})
+    said = app.work.end_process({"identity": "?"}).describe()
 
     assert "could not be confirmed dead: its record cannot be read" in said
 

@@ -20,7 +20,7 @@ from adws.adw_modules.engine.gates import check_gates
 from adws.adw_modules.engine.judgement import judge
 from adws.adw_modules.errors import LeaseLost
 from adws.adw_modules.interfaces import Owned
-from adws.adw_modules.interfaces_engine import PhaseContext
+from adws.adw_modules.interfaces_engine import PhaseContext, ProcessRecord
 from adws.adw_modules.outcome import RunReport, Suspended
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.process_tree import Ending
@@ -33,6 +33,9 @@ OTHER = "5e6f7a8b"
 WELL = RunReport(ok=True, summary="done")
 #: Worth another attempt.
 BROKEN = ConnectionError("connection reset by peer")
+#: What ends nothing and proves nothing: the process is on another machine.
+FAR_AWAY = Ending(evidence="it was started on far-away, which is not this machine: nothing was signalled")
+DOUBT = f"stop unconfirmed: what it had started could not be confirmed dead: {FAR_AWAY.evidence}"
 #: Longer than any test: the keeper's thread sleeps, and the test looks itself.
 NEVER = 3600.0
 SPEC = spec_of("plan", "build")
@@ -71,9 +74,9 @@ class Home:
         )
         return replace(made, **self.engine_changes)
 
-    def _end_process(self, process: object) -> str:
+    def _end_process(self, process: object) -> Ending:
         self.ended.append(process)
-        return "its process was ended"
+        return Ending(evidence="its process was ended", is_certain=True)
 
     @property
     def work_parts(self) -> WorkParts:
@@ -108,8 +111,9 @@ class Home:
             left=self.parts.ownership,
             engine=self.engine,
             keeper=self.keeper,
+            requests=self.requests,
             bring_up=self.brought_up.append,
-            end_process=lambda process: Ending(evidence=self._end_process(process), is_certain=True),
+            end_process=self._end_process,
         )
         return Recovery(replace(parts, **changes))
 
@@ -150,6 +154,21 @@ class Home:
         end(owned.lease.owner)
         self.parts.local_lock.let_go(adw_id)
         return owned.lease.owner
+
+    def give_process(self) -> None:
+        """Write down that the attempt which was cut off had a process, which is dead."""
+        record = ProcessRecord(
+            token="t" * 32,
+            identity=self.parts.processes.me("worker"),
+            argv=("agent",),
+            started_at="2026-01-31T09:00:00Z",
+        )
+        document = self.document()
+        attempt = document.phases[0].attempts[-1].changed(process=record.to_json())
+        phase = document.phases[0].changed(attempts=[attempt])
+        fence = self.parts.leases.read(ADW_ID).fence
+        self.store.save(document.changed(phases=[phase, *document.phases[1:]]), fence=fence)
+        self.parts.processes.kill(record.identity)
 
     def hold(self, adw_id: str = ADW_ID) -> Owned:
         """Own a workflow as another process would, for as long as the test runs."""

@@ -19,6 +19,7 @@ from adws.adw_modules.engine.judgement import judge
 from adws.adw_modules.errors import LeaseLost
 from adws.adw_modules.interfaces import Owned
 from adws.adw_modules.outcome import Outcome, RunReport
+from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.workflow import STATE_OF_PHASE, Gate, PhaseSpec, WorkflowSpec
 from adws.testing import START, FakeClock, MemoryOrders, MemoryParts, ScriptedRunner, memory_parts
@@ -98,9 +99,9 @@ class World:
         with self.parts.ownership.create(document_of(spec, **fields)):
             pass
 
-    def _end_process(self, process: object) -> str:
+    def _end_process(self, process: object) -> Ending:
         self.ended.append(process)
-        return "its process was ended"
+        return Ending(evidence="its process was ended", is_certain=True)
 
     # --- working -----------------------------------------------------------------------------------------------
 

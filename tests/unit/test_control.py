@@ -8,7 +8,7 @@ from adws.adw_modules.coordination.control import Applied, Asked
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import UsageError, WorkflowBusy
 from adws.adw_modules.runs import NewRun, RunState
-from tests.unit.conduct_cases import ADW_ID, BROKEN, Home
+from tests.unit.conduct_cases import ADW_ID, BROKEN, DOUBT, FAR_AWAY, Home
 from tests.unit.engine_cases import HUMAN, phase, spec_of
 
 ONE_PHASE = spec_of(phase("plan", max_attempts=1))
@@ -88,6 +88,44 @@ def test_a_pause_after_a_crash_closes_the_attempt_and_ends_its_process_first(hom
     assert home.run().state is RunState.STOPPED
 
 
+@pytest.mark.parametrize("what", ["pause", "stop", "abandon"])
+def test_a_stop_whose_processes_nobody_can_vouch_for_says_so(home, what):
+    home.create()
+    home.crash()
+    home.give_process()
+    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
+
+    done = getattr(home.control, what)(ADW_ID, by="kim", reason="enough")
+
+    assert isinstance(done, Applied)
+    assert (done.is_confirmed, done.message.endswith(f"; {DOUBT} (enough)")) == (False, True)
+    assert home.run().reason == f"{DOUBT} (enough)"
+    assert home.document().pause_reason == (None if what == "abandon" else f"{DOUBT} (enough)")
+
+
+def test_a_stop_that_was_asked_for_before_ends_its_run_with_what_nobody_can_confirm(home):
+    home.create()
+    home.crash(is_proven=False)
+    home.give_process()
+    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
+    asked = home.control.stop(ADW_ID, by="kim", reason="enough")
+    home.clock.advance(31.0)
+
+    asked.again()
+
+    assert (home.run().state, home.run().reason) == (RunState.STOPPED, f"{DOUBT} (enough)")
+
+
+def test_a_stop_whose_processes_are_gone_is_confirmed(home):
+    home.create()
+    home.crash()
+    home.give_process()
+
+    done = home.control.stop(ADW_ID, by="kim", reason="enough")
+
+    assert (done.is_confirmed, home.document().pause_reason, len(home.ended)) == (True, "enough", 1)
+
+
 # --- with an owner ---------------------------------------------------------------------------------------------
 
 
@@ -104,6 +142,48 @@ def test_a_live_owner_is_asked(home, what, kind):
     assert owned.lease.owner.describe() in done.owner
     assert home.state() == "pending", "only its owner writes"
     assert [request.kind for request in home.requests.open_for(ADW_ID)] == [kind]
+
+
+def begun(home, kind: str = "start") -> None:
+    """A worker has begun on the run of a workflow, and owns that."""
+    home.create(has_run=False)
+    home.runs.enqueue(NewRun(adw_id=ADW_ID, kind=kind))
+    home.runs.begin(home.claim())
+    home.hold()
+
+
+def test_a_stop_stands_on_the_run_until_its_worker_confirms_it(home):
+    begun(home)
+
+    home.control.stop(ADW_ID, by="kim", reason="enough")
+    home.control.stop(ADW_ID, by="lee", reason="enough, I said")
+
+    assert (home.run().state, home.run().reason) == (RunState.STOPPING, "enough")
+
+
+@pytest.mark.parametrize(("kind", "what"), [("start", "pause"), ("start", "abandon"), ("rollback", "stop")])
+def test_what_is_no_stop_of_work_leaves_the_run_as_it_is(home, kind, what):
+    begun(home, kind)
+
+    getattr(home.control, what)(ADW_ID, by="kim")
+
+    assert home.run().state is RunState.RUNNING
+
+
+def test_who_asked_an_owner_that_died_over_it_does_it_himself(home):
+    home.create()
+    home.crash(is_proven=False)
+    asked = home.control.stop(ADW_ID, by="kim", reason="enough")
+    assert isinstance(asked.again(), Asked), "its lease runs"
+    home.clock.advance(31.0)
+
+    done = asked.again()
+
+    assert isinstance(done, Applied)
+    assert (done.state, home.document().pause_reason) == ("paused", "enough")
+    assert (home.run().state, home.run().reason) == (RunState.STOPPED, "enough")
+    assert home.requests.open_for(ADW_ID) == ()
+    assert len(home.answers()) == 1, "it is the same request"
 
 
 def test_an_urgent_stop_is_asked_as_such(home):

@@ -8,12 +8,11 @@ import pytest
 
 from adws.adw_modules.coordination.recovery import METRIC
 from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
-from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.recovery_facts import Mode, Policy
 from adws.adw_modules.runs import DELIVERY, NewRun, RunState
 from adws.testing import MemoryCounters
-from tests.unit.conduct_cases import ADW_ID, OTHER, Home, always
+from tests.unit.conduct_cases import ADW_ID, DOUBT, FAR_AWAY, OTHER, Home, always
 
 
 @pytest.fixture
@@ -180,22 +179,9 @@ def stopping(home) -> None:
     home.runs.ask_to_stop(home.run().run_id, reason="enough")
 
 
-def with_process(home) -> None:
-    """Write down that the attempt which was cut off had a process."""
-    record = ProcessRecord(
-        token="t" * 32, identity=home.parts.processes.me("worker"), argv=("agent",), started_at="2026-01-31T09:00:00Z"
-    )
-    document = home.document()
-    attempt = document.phases[0].attempts[-1].changed(process=record.to_json())
-    phase = document.phases[0].changed(attempts=[attempt])
-    fence = home.parts.leases.read(ADW_ID).fence
-    home.store.save(document.changed(phases=[phase, *document.phases[1:]]), fence=fence)
-    home.parts.processes.kill(record.identity)
-
-
 def test_a_stop_parks_the_workflow_once_its_processes_are_gone(home):
     stopping(home)
-    with_process(home)
+    home.give_process()
 
     result = home.recovery().recover()
 
@@ -207,7 +193,7 @@ def test_a_stop_parks_the_workflow_once_its_processes_are_gone(home):
 
 def test_a_stop_waits_for_processes_that_cannot_be_ended(home):
     stopping(home)
-    with_process(home)
+    home.give_process()
     stubborn = Ending(evidence="pid 7 runs", left=("7 (agent)",))
 
     assert home.recovery(end_process=lambda _process: stubborn).recover().runs == ()
@@ -216,15 +202,52 @@ def test_a_stop_waits_for_processes_that_cannot_be_ended(home):
 
 def test_a_stop_whose_processes_nobody_can_vouch_for_says_so(home):
     stopping(home)
-    with_process(home)
-    doubtful = Ending(evidence="it was started on far-away, which is not this machine: nothing was signalled")
+    home.give_process()
 
-    home.recovery(end_process=lambda _process: doubtful).recover()
+    home.recovery(end_process=lambda _process: FAR_AWAY).recover()
 
-    assert home.run().reason == (
-        "stop unconfirmed: what it had started could not be confirmed dead: it was started on far-away, which is not "
-        "this machine: nothing was signalled (enough)"
-    )
+    assert home.run().reason == home.document().pause_reason == f"{DOUBT} (enough)"
+
+
+def test_what_a_worker_was_to_stop_when_it_died_is_stopped_and_whoever_asked_reads_it(home):
+    """Nobody works on it again: what was wanted stands on the run, also when nobody saw its worker die."""
+    home.create()
+    home.crash(is_proven=False)
+    asked = home.control.stop(ADW_ID, by="kim", reason="enough")
+    assert (home.run().state, home.run().reason) == (RunState.STOPPING, "enough")
+    assert home.recovery().recover().runs == (), "its lease runs"
+    home.clock.advance(31.0)
+
+    result = home.recovery().recover()
+
+    assert (result.marked_stopped, result.reset_to_pending) == (1, 0)
+    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
+    assert home.requests.get(asked.request.request_id).outcome == "paused: enough"
+    assert home.runner.calls == []
+
+
+def test_a_stop_by_recovery_leaves_other_requests_to_the_next_owner(home):
+    stopping(home)
+    home.requests.ask(ADW_ID, "hint", payload={"text": "use the cache"})
+
+    home.recovery().recover()
+
+    assert [request.kind for request in home.requests.open_for(ADW_ID)] == ["hint"]
+
+
+def test_a_plan_is_applied_later_and_what_moved_on_since_is_left_alone(home):
+    for adw_id, issue in ((ADW_ID, 1), (OTHER, 2)):
+        home.create(adw_id, issue=issue)
+        home.crash(adw_id)
+    recovery = home.recovery()
+    plan = recovery.planned()
+    home.recovery().recover()
+    again = home.runs.claim(home.parts.processes.me("worker"), ttl_seconds=30.0, run_id=home.run(OTHER).run_id)
+
+    result = recovery.apply(plan, Mode.STALE)
+
+    assert (result.runs, home.run(OTHER).token, home.run(OTHER).state) == ((), again.token, RunState.CLAIMED)
+    assert home.run().losses == 1
 
 
 # --- modes, done -----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from adws.adw_modules.fanout.step_progress import elements_of
 from adws.adw_modules.fanout.step_runner import SUPERSEDED, StepParts, StepRunner
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Done, Failed, Paused, RetryAt
+from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.runs import ITERATION, NewRun, RunState
 from adws.adw_modules.steps import LoopSpec, NextRule, RetryRule, StepSpec
 from adws.testing import MemoryCheckpoints, MemoryExecutions, MemoryRequests
@@ -93,7 +94,7 @@ class Steps:
                 load=lambda adw_id: self.world.parts.store.load(adw_id).document,
                 workplace_of=lambda _document: Path(),
                 folder_of=Path,
-                end_process=lambda process: self.ended.append(process) or "ended",
+                end_process=lambda process: self.ended.append(process) or Ending(evidence="ended", is_certain=True),
             )
         )
 

@@ -22,7 +22,7 @@ from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Done, Failed, Next, Paused, RetryAt, RunReport, Stopped
 from adws.adw_modules.runs import NewRun, RunState
 from adws.testing import START
-from tests.unit.conduct_cases import ADW_ID, BROKEN, WELL, Home, always, obedient
+from tests.unit.conduct_cases import ADW_ID, BROKEN, DOUBT, FAR_AWAY, WELL, Home, always, obedient
 from tests.unit.engine_cases import HUMAN, phase, spec_of
 
 
@@ -376,6 +376,30 @@ def test_what_was_asked_of_an_owner_who_died_is_obeyed_by_the_next(home):
     assert home.record("plan").attempts[-1].status == "interrupted", "a parked workflow has no open attempt"
     assert home.answers() == ["noted for the next attempt", "paused: lunch"]
     assert home.document().hints[0]["text"] == "use the cache"
+
+
+def test_a_pause_asked_of_an_owner_who_died_far_away_says_what_nobody_can_confirm(home):
+    home.create()
+    home.crash()
+    home.give_process()
+    home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+    home.runs.take_back(home.run(), reason="its worker is dead")
+    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
+
+    assert home.work().outcome == Paused(reason=f"{DOUBT} (lunch)")
+    assert home.answers() == [f"paused: {DOUBT} (lunch)"]
+
+
+def test_what_went_on_in_spite_of_a_doubt_is_stopped_without_it(home):
+    home.runner.add("plan", WELL)
+    home.runner.add("build", asks(home, "pause", then=BROKEN, reason="lunch"))
+    home.create()
+    home.crash()
+    home.give_process()
+    home.runs.take_back(home.run(), reason="its worker is dead")
+    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
+
+    assert home.work().outcome == Paused(reason="lunch")
 
 
 def test_what_is_asked_after_the_last_look_is_answered_when_the_workflow_is_free(home, monkeypatch):

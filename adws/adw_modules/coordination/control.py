@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +24,7 @@ from adws.adw_modules.interfaces_engine import NoOrders, RunQueue
 from adws.adw_modules.outcome import Outcome
 from adws.adw_modules.resume_rules import ResumePlan
 from adws.adw_modules.run_making import RunMaker
-from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, ROLLBACK, NewRun, Run, RunState
+from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, ROLLBACK, NewRun, Run, RunEnd, RunState, stop_reason
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import TERMINAL_STATES
 from adws.adw_modules.workflow import WorkflowSpec
@@ -42,6 +42,8 @@ class Asked:
 
     request: Request
     owner: str  #: in words
+    #: Obeys the request if its owner is gone by now; he may have died over it.
+    again: Callable[[], Asked | Applied] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +53,7 @@ class Applied:
     state: str  #: of the workflow, now
     message: str
     run: Run | None = None  #: the one that goes on with it
+    is_confirmed: bool = True  #: whether everything that worked on it is known to have ended
 
 
 class Control:
@@ -134,27 +137,29 @@ class Control:
             return Applied(state=state.value, message=f"workflow {session.document.adw_id} is paused already")
         if state in TERMINAL_STATES or state is WorkflowState.FAILED:
             raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to pause")
-        self._change(session, lambda draft: attempt_rules.pause(draft, why))
+        told = stop_reason(why, session.doubt)
+        self._change(session, lambda draft: attempt_rules.pause(draft, told))
         session.rest()
-        self._end_runs(session.document.adw_id, why)
+        self._end_runs(session.document.adw_id, told)
 
-        return Applied(state=session.document.current_state, message=f"workflow {session.document.adw_id} is paused")
+        return _applied(session, "is paused", told if session.doubt else "")
 
     def _abandon(self, session: WorkSession, why: str) -> Applied:
         state = WorkflowState(session.document.current_state)
         if state in TERMINAL_STATES:
             raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to abandon")
-        self._change(session, lambda draft: attempt_rules.abandon(draft, why))
+        told = stop_reason(why, session.doubt)
+        self._change(session, lambda draft: attempt_rules.abandon(draft, told))
         session.rest()
-        self._end_runs(session.document.adw_id, why)
+        self._end_runs(session.document.adw_id, told)
 
-        return Applied(
-            state=session.document.current_state,
-            message=f"workflow {session.document.adw_id} is abandoned; what it made is kept",
-        )
+        return _applied(session, "is abandoned; what it made is kept", told if session.doubt else "")
 
     def _end_runs(self, adw_id: str, why: str) -> None:
         for run in self._runs.of_workflow(adw_id):
+            is_left = run.state in LIVE_RUNS and run.seconds_left <= 0.0  # else its worker, or recovery, confirms it
+            if is_left and self._runs.settle_lost(run, RunEnd(state=RunState.STOPPED, reason=why)) is not None:
+                continue
             if run.state not in FINAL_RUNS:
                 self._runs.ask_to_stop(run.run_id, reason=why)
 
@@ -176,8 +181,16 @@ class Control:
         except WorkflowBusy:
             payload = self._asked({"reason": why, "is_urgent": is_urgent})
             request = self._requests.ask(adw_id, kind, payload=payload, asked_by=by)
+        if kind == "stop":
+            self._mark_stopping(adw_id, why)
 
         return self._serve(request, change)
+
+    def _mark_stopping(self, adw_id: str, why: str) -> None:
+        """Write on the run that it shall stop: whoever finds its worker dead knows what was wanted of it."""
+        for run in self._runs.of_workflow(adw_id, limit=1):
+            if run.state in LIVE_RUNS and run.kind != ROLLBACK:
+                self._runs.ask_to_stop(run.run_id, reason=why)
 
     def _serve(self, request: Request, change: Callable[[WorkSession], Applied]) -> Asked | Applied:
         """Obey our own request if its owner left before it could see it; he looks once more after he left."""
@@ -195,7 +208,7 @@ class Control:
                 self._requests.handled(request.request_id, applied.message)
                 return applied
         except WorkflowBusy as exc:
-            return Asked(request=request, owner=exc.owner)
+            return Asked(request=request, owner=exc.owner, again=lambda: self._serve(request, change))
 
     # --- going on ----------------------------------------------------------------------------------------------
 
@@ -343,6 +356,15 @@ class Control:
             run = None if is_over else self._queue(self._maker.of(session.document, "resume", asked_by=by))
 
             return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
+
+
+def _applied(session: WorkSession, what: str, doubt: str) -> Applied:
+    document = session.document
+    told = f"workflow {document.adw_id} {what}"
+
+    return Applied(
+        state=document.current_state, message=f"{told}; {doubt}" if doubt else told, is_confirmed=not doubt
+    )
 
 
 def _refuse_second_definition(document: WorkflowDocument) -> None:

@@ -9,7 +9,7 @@ event in the history of its workflow, a line in the log and a count.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
@@ -19,11 +19,12 @@ from adws.adw_modules.coordination.keeper import Keeper
 from adws.adw_modules.coordination.ownership import WorkflowOwnership
 from adws.adw_modules.coordination.recovery_deeds import OWNING, DeedParts, Deeds, Group
 from adws.adw_modules.coordination.recovery_evidence import EvidenceGatherer, Looked, Owners
+from adws.adw_modules.coordination.request_desk import PAUSING
 from adws.adw_modules.coordination.seizing import Seizing
 from adws.adw_modules.coordination.workflow_work import Errand
 from adws.adw_modules.engine.attempt import EngineParts
 from adws.adw_modules.errors import AdwError, DatabaseError, UsageError, WorkflowBusy
-from adws.adw_modules.interfaces import Catalogue, Clock, IssueLocks, Processes, StateStore
+from adws.adw_modules.interfaces import Catalogue, Clock, IssueLocks, Processes, Requests, StateStore
 from adws.adw_modules.interfaces_coordination import Counters
 from adws.adw_modules.interfaces_engine import RunQueue
 from adws.adw_modules.process_tree import Ending
@@ -68,6 +69,7 @@ class RecoveryParts:
     catalogue: Catalogue
     locks: IssueLocks
     runs: RunQueue
+    requests: Requests  #: where whoever asked for a stop reads that it was made
     processes: Processes
     ownership: WorkflowOwnership
     left: Left
@@ -156,15 +158,22 @@ class Recovery:
         In mode none, and in a dry run, nothing is changed: the steps are those that would be done.
         """
         the_mode = mode or self._parts.mode
-        groups = [
-            _without_leaving(group) for group in self.planned(every_document=every_document, mode=mode, policy=policy)
-        ]
-        groups = [group for group in groups if group.steps]
+        plan = self.planned(every_document=every_document, mode=mode, policy=policy)
         if is_dry_run or the_mode is Mode.NONE:
-            steps = tuple(step for group in groups for step in group.steps)
+            steps = tuple(step for group in map(_without_leaving, plan) for step in group.steps)
             return RecoveryResult(mode=the_mode, is_dry_run=is_dry_run, steps=steps)
-        done, recovered = self._do(groups, the_mode)
-        result = RecoveryResult(mode=the_mode, steps=tuple(done), runs=tuple(recovered))
+
+        return self.apply(plan, the_mode)
+
+    def apply(self, plan: Iterable[Group], mode: Mode) -> RecoveryResult:
+        """
+        Do what *plan* says, each workflow for itself, and return what was done; what moved on since is left alone.
+
+        Where documents are in the database, the document, its run, sessions and lease are one transaction.
+        """
+        groups = [group for group in map(_without_leaving, plan) if group.steps]
+        done, recovered = self._do(groups, mode)
+        result = RecoveryResult(mode=mode, steps=tuple(done), runs=tuple(recovered))
         self._count(result)
         self._parts.free_left_behind()  # last: what was cut off is closed by now
 
@@ -197,8 +206,17 @@ class Recovery:
         for group in finished:
             done.extend(step for step in group.steps if step.action in OWNING)
             self._tell(group.main)
+            if group.main.action is Action.STOP:
+                self._answer_stop(group.adw_id)
 
         return done, recovered
+
+    def _answer_stop(self, adw_id: str) -> None:
+        """Answer what was asked of the worker who died over it: the workflow is parked."""
+        data = self._parts.store.peek(adw_id).data
+        for request in self._parts.requests.open_for(adw_id):
+            if request.kind in PAUSING:
+                self._parts.requests.handled(request.request_id, f"paused: {data.get('pause_reason')}")
 
     def _apply(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
         """Do one step that needs no lease; False when it was not needed any more, or could not be done now."""

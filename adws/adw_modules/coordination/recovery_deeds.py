@@ -30,8 +30,7 @@ from adws.adw_modules.owner_record import Verdict
 from adws.adw_modules.phase_choice import AllPassed, choose, running_attempt
 from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.recovery_facts import Action, Mode, Proof, Recovered, RecoveryStep
-from adws.adw_modules.recovery_rules import UNCONFIRMED
-from adws.adw_modules.runs import FINAL_RUNS, NewRun, Run, RunEnd, RunState
+from adws.adw_modules.runs import FINAL_RUNS, UNCONFIRMED, NewRun, Run, RunEnd, RunState, stop_reason
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
 
 logger = logging.getLogger("adw.recovery")
@@ -267,13 +266,13 @@ class Settlement:
         if is_active and step.action in (Action.FAIL, Action.BURY):
             self._fail(draft, index, step)
         if is_active and step.action is Action.STOP:
-            attempt_rules.pause(draft, (self._run.reason if self._run else "") or step.why)
+            attempt_rules.pause(draft, _stop_reason(self._run, step, ended) if self._run else step.why)
         self._end = self._end_of_run(draft, step, ended)
         self._tell(draft, step)
 
     def _interrupt(self, draft: Draft, index: int, ended: Ending) -> Outcome | None:
         attempt = running_attempt(draft.phase(index))
-        why = "the process that worked on it ended without a word" + (f"; {said(ended)}" if ended.evidence else "")
+        why = "the process that worked on it ended without a word" + (f"; {ended.describe()}" if ended.evidence else "")
         spec = self._session.spec
         harvest = None
         if attempt is not None and attempt.agent:
@@ -352,22 +351,13 @@ class Settlement:
         return self._parts.new_run(self._seized.document)
 
 
-def said(ending: Ending) -> str:
-    """Return what came of ending processes, in one sentence; it never sounds more certain than it is."""
-    doubt = "" if ending.is_certain else "what it had started could not be confirmed dead: "
-    ended = f", ended {', '.join(ending.ended)}" if ending.ended else ""
-    left = f", still there: {', '.join(ending.left)}" if ending.left else ""
-
-    return f"{doubt}{ending.evidence}{ended}{left}"
-
-
 def _stop_reason(run: Run, step: RecoveryStep, ended: Ending) -> str:
     wanted = run.reason or step.why
     if ended.is_certain and not step.why.startswith(UNCONFIRMED):
         return wanted
-    found = said(ended) if ended.evidence else step.why.removeprefix(f"{UNCONFIRMED}: ")
+    found = ended.describe() if ended.evidence else step.why.removeprefix(f"{UNCONFIRMED}: ")
 
-    return f"{UNCONFIRMED}: {found} ({wanted})"
+    return stop_reason(wanted, found)
 
 
 def _wish(group: Group) -> Wish:

@@ -17,12 +17,14 @@ from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.interfaces import Request, Requests
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Outcome, Stopped
+from adws.adw_modules.runs import stop_reason
 from adws.adw_modules.state_table import ACTIVE_STATES, TERMINAL_STATES, WorkflowState
 
 #: The answer to a hint.
 NOTED = "noted for the next attempt"
 
-_PAUSING = ("pause", "stop")
+#: Requests that park the workflow.
+PAUSING = ("pause", "stop")
 _ABANDONING = ("abandon", "rollback")
 #: Orders after which somebody else goes on with the workflow.
 _LEAVING = ("drain", "lost_lease")
@@ -90,7 +92,7 @@ class RequestDesk:
             return None  # answered with its request
         self._session.settle()
 
-        return self._pause(order.reason) if order.kind in _PAUSING else self._abandon(order.reason)
+        return self._pause(order.reason) if order.kind in PAUSING else self._abandon(order.reason)
 
     def _obey_requests(self) -> Outcome | None:
         outcome: Outcome | None = None
@@ -103,7 +105,7 @@ class RequestDesk:
         outcome: Outcome | None = None
         if request.kind == "hint":
             answer = self._hint(request)
-        elif request.kind in _PAUSING:
+        elif request.kind in PAUSING:
             outcome = self._pause(reason_of(request), _mark_of(request))
             answer = self._stands()
         elif request.kind in _ABANDONING:
@@ -128,14 +130,18 @@ class RequestDesk:
         if not self._is_active():
             return None
 
-        return self._session.change(lambda draft: _marked(draft, mark, attempt_rules.pause(draft, reason)))
+        told = stop_reason(reason, self._session.doubt)
+
+        return self._session.change(lambda draft: _marked(draft, mark, attempt_rules.pause(draft, told)))
 
     def _abandon(self, reason: str, mark: Mark | None = None) -> Outcome | None:
         """Give the workflow up unless it is over."""
         if self._state() in TERMINAL_STATES:
             return None
 
-        return self._session.change(lambda draft: _marked(draft, mark, attempt_rules.abandon(draft, reason)))
+        told = stop_reason(reason, self._session.doubt)
+
+        return self._session.change(lambda draft: _marked(draft, mark, attempt_rules.abandon(draft, told)))
 
     def _stands(self) -> str:
         document = self._session.document

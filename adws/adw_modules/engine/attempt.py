@@ -51,6 +51,7 @@ class WorkSession:
         self._thawed: WorkflowSpec | None = None
         self._machine: WorkflowStateMachine | None = None
         self._ready: Chosen | None = None  #: begun by our last write and not run yet
+        self.doubt = ""  #: why nobody knows whether what a crash left has ended, in words; "": nothing is in doubt
         self._runs = PhaseRuns(parts, self, orders, on_stop=self._suspend)
 
     @property
@@ -68,6 +69,7 @@ class WorkSession:
             if not isinstance(found, Chosen):
                 return found
             chosen = found
+        self.doubt = ""  # the work goes on in spite of it: whoever stops it now stops this attempt
 
         return self._close(chosen, self._runs.run(chosen), may_go_on)
 
@@ -123,8 +125,9 @@ class WorkSession:
             return None
         attempt = running_attempt(self.document.phases[index])
         process = attempt.process if attempt else None
-        ended = self._parts.end_process(process) if process else ""
-        why = "the process that worked on it ended without a word" + (f"; {ended}" if ended else "")
+        ended = self._parts.end_process(process) if process else None
+        why = "the process that worked on it ended without a word" + (f"; {ended.describe()}" if ended else "")
+        self.doubt = ended.describe() if ended and not ended.is_certain else ""
         harvest = self._parts.harvest(self.document, self.spec.phases[index], attempt) if attempt else None
         draft = self._draft()
         outcome = stopping_rules.interrupt(draft, self.spec, index, why, harvest)

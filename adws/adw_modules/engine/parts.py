@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.engine.parties import BreakerNews
     from adws.adw_modules.error_handler import ErrorFacts
     from adws.adw_modules.events import Event
+    from adws.adw_modules.process_tree import Ending
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.workflow import PhaseSpec
 
@@ -77,7 +78,7 @@ class Parts(Generic[SessionT]):
     gates: GateKeeper
     folder_of: Callable[[str], Path]  #: a workflow's own directory
     workplace_of: Callable[[WorkflowDocument], Path]  #: where its phases work
-    end_process: Callable[[Mapping[str, object]], str]  #: ends what a crash left running, and says what it was
+    end_process: Callable[[Mapping[str, object]], Ending]  #: ends what a crash left running, and says what it was
     say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: shows a line of a phase's output
     tell: Callable[[WorkflowDocument, Sequence[Event]], None] = lambda _document, _events: None  #: shows what is stored
     log_of: Callable[[str], AbstractContextManager[object]] = nullcontext  #: opens the log of a workflow

@@ -26,6 +26,7 @@ from adws.adw_modules.fanout.calls import CallContext, CallMaker
 from adws.adw_modules.fanout.contexts import resolved
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import Order, RunQueue
+from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.runs import Run, RunState
 from adws.adw_modules.steps import FAIL_FAST, StepSpec
 
@@ -53,7 +54,7 @@ class LaneParts:
     load: Callable[[str], WorkflowDocument]  #: reads a document without owning it
     workplace_of: Callable[[WorkflowDocument], Path]
     folder_of: Callable[[str], Path]
-    end_process: Callable[[Mapping[str, object]], str]  #: ends what a crash left running, and says what it was
+    end_process: Callable[[Mapping[str, object]], Ending]  #: ends what a crash left running, and says what it was
     say: Callable[[str, str], None] = lambda _adw_id, _line: None
     lane_seconds: float = 5.0  #: of work, then others that wait come first
     batch: int = 64  #: most iterations that are taken at a time
@@ -71,7 +72,8 @@ class Lanes:
         run = parts.runs.begin(run)
         for process in parts.executions.left_processes(run):
             ended = parts.end_process(process)
-            logger.info("Ended what a call left", extra={"action": "call_ended", "run_id": run.run_id, "found": ended})
+            said = {"action": "call_ended", "run_id": run.run_id, "found": ended.describe()}
+            logger.info("Ended what a call left", extra=said)
         with parts.keeper.keep(run, is_wanted=lambda: parts.executions.is_wanted(run.adw_id)) as charge:
             if run.state is RunState.STOPPING:
                 charge.give(Order(kind="stop", reason=run.reason or "asked to stop"))
