@@ -362,9 +362,7 @@ def _applied(session: WorkSession, what: str, doubt: str) -> Applied:
     document = session.document
     told = f"workflow {document.adw_id} {what}"
 
-    return Applied(
-        state=document.current_state, message=f"{told}; {doubt}" if doubt else told, is_confirmed=not doubt
-    )
+    return Applied(state=document.current_state, message=f"{told}; {doubt}" if doubt else told, is_confirmed=not doubt)
 
 
 def _refuse_second_definition(document: WorkflowDocument) -> None:
