@@ -1,0 +1,292 @@
+"""
+What the overview says about a home: the numbers on top, what needs somebody, what waits for what, how full limits are.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from adws.adw_modules.interfaces_durability import BreakerRow
+from adws.adw_modules.interfaces_reports import (
+    CostSum,
+    Count,
+    DayOutcomes,
+    FailureGroup,
+    QueueNow,
+    RunningNow,
+    StuckNow,
+    WaitingNow,
+    WaitKind,
+)
+from adws.adw_modules.interfaces_resources import QuotaStatus
+from adws.web.models import RunnerLine
+from adws.web.pages import shown
+
+#: Days that the pictures show, today included.
+DAYS = 14
+#: From this share of a limit on it is shown as nearly used up.
+NEARLY = 0.8
+
+#: What is waited for -> how a person says that.
+WAITS: Mapping[WaitKind, str] = MappingProxyType(
+    {
+        WaitKind.WORKER: "a worker",
+        WaitKind.RETRY: "its next attempt",
+        WaitKind.RATE_LIMIT: "a rate limit",
+        WaitKind.QUOTA: "a quota",
+        WaitKind.BREAKER: "a breaker",
+        WaitKind.CALLS: "calls of a step",
+        WaitKind.EXTERNAL: "work outside",
+        WaitKind.APPROVAL: "approval",
+        WaitKind.PERSON: "a person",
+        WaitKind.LATER: "its time",
+    }
+)
+#: Nothing happens to these until somebody does something.
+FOR_PEOPLE = frozenset({WaitKind.APPROVAL, WaitKind.PERSON})
+
+#: Name of a limit -> how it is called on a page.
+LIMITS: Mapping[str, str] = MappingProxyType(
+    {
+        "disk": "Free disk",
+        "memory": "Free memory",
+        "worktrees": "Worktrees",
+        "worktree_size": "Largest worktree",
+        "cost_per_day": "Cost of the day",
+        "runs": "Workflows at work",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """All that the overview looks at."""
+
+    now: datetime
+    states: Mapping[str, Count]
+    queue: QueueNow
+    running: Sequence[RunningNow]
+    waiting: Sequence[WaitingNow]
+    stuck: Sequence[StuckNow]
+    outcomes: Sequence[DayOutcomes]  #: of the days of the window, those with something
+    costs: Sequence[CostSum]  #: by day
+    failures: Sequence[FailureGroup]
+    gauges: Sequence[QuotaStatus]
+    breakers: Sequence[BreakerRow]
+    runners: Sequence[RunnerLine]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no workflow was ever started here."""
+        return not self.states and not self.outcomes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    """A number that is to be seen first."""
+
+    label: str
+    value: str
+    note: str
+    href: str
+    tone: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Concern:
+    """Something that somebody should look at."""
+
+    what: str
+    why: str
+    advice: str = ""
+    href: str = ""
+    is_command: bool = False  #: the advice is to be typed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gauge:
+    """How full a limit is."""
+
+    label: str
+    share: float | None  #: of the limit; None: nobody knows
+    text: str
+    tone: str
+    detail: str
+
+
+# --- days ------------------------------------------------------------------------------------------------------
+
+
+def window_days(now: datetime, count: int = DAYS) -> tuple[str, ...]:
+    """Return the last *count* days of UTC, today last."""
+    return tuple(f"{now - timedelta(days=back):%Y-%m-%d}" for back in reversed(range(count)))
+
+
+def every_day(outcomes: Iterable[DayOutcomes], days: Sequence[str]) -> tuple[DayOutcomes, ...]:
+    """Return one for each of *days*, also where nothing ended."""
+    known = {one.day: one for one in outcomes}
+
+    return tuple(known.get(day) or DayOutcomes(day=day) for day in days)
+
+
+def spent_by_day(costs: Iterable[CostSum], days: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """Return what was spent on each of *days*."""
+    known = {one.key: one.cost_usd for one in costs}
+
+    return tuple((day, known.get(day, 0.0)) for day in days)
+
+
+def rate_text(outcomes: Iterable[DayOutcomes]) -> tuple[str, str]:
+    """Return the share that was completed, and of how many; `—` when nothing ended."""
+    ended = completed = 0
+    for day in outcomes:
+        ended, completed = ended + day.ended, completed + day.completed
+    if not ended:
+        return shown.NOTHING, "nothing ended yet"
+
+    return f"{100 * completed / ended:.0f} %", f"{completed:,} of {ended:,} completed"
+
+
+# --- on top ----------------------------------------------------------------------------------------------------
+
+
+def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
+    """Return the numbers that are to be seen first."""
+    people = sum(one.kind in FOR_PEOPLE for one in seen.waiting)
+    rate, of_how_many = rate_text(seen.outcomes)
+    today = window_days(seen.now, 1)[0]
+    spent = dict(spent_by_day(seen.costs, [today]))[today]
+    failed = seen.states.get("failed", Count(number=0))
+    oldest = shown.elapsed(seen.queue.oldest_due_at, seen.now)
+
+    return (
+        Tile(label="At work", value=str(seen.queue.at_work), note=_longest(seen), href="#running", tone="busy"),
+        Tile(
+            label="Waiting",
+            value=_count_of(seen.waiting),
+            note=f"{people} for a person" if people else "none for a person",
+            href="#waiting",
+            tone="wait" if people else "",
+        ),
+        Tile(
+            label="Due, no worker yet",
+            value=str(seen.queue.due),
+            note=f"the oldest for {oldest}" if seen.queue.oldest_due_at else "nothing is due",
+            href="/runs?state=pending",
+        ),
+        Tile(
+            label="Failed",
+            value=str(failed),
+            note="wait for a retry or a rollback" if failed.number else "none is failed",
+            href="/workflows?state=failed",
+            tone="bad" if failed.number else "",
+        ),
+        Tile(label=f"Success, {DAYS} days", value=rate, note=of_how_many, href="#outcomes"),
+        Tile(
+            label="Cost today",
+            value=shown.money(spent),
+            note=f"of {shown.money(budget)}",
+            href="#costs",
+            tone=_tone_of(spent / budget) if budget else "",
+        ),
+    )
+
+
+#: As many waiting lines as the overview asks for: then there may be more.
+MOST_WAITING = 50
+
+
+def _count_of(waiting: Sequence[WaitingNow]) -> str:
+    return str(Count(number=len(waiting), is_more=len(waiting) >= MOST_WAITING))
+
+
+def _longest(seen: Seen) -> str:
+    if not seen.running:
+        return "nothing is at work"
+
+    return f"the longest for {shown.elapsed(min(one.started_at for one in seen.running), seen.now)}"
+
+
+def _tone_of(share: float) -> str:
+    if share >= 1:
+        return "bad"
+
+    return "wait" if share >= NEARLY else ""
+
+
+# --- what needs somebody ---------------------------------------------------------------------------------------
+
+
+def concerns(seen: Seen) -> tuple[Concern, ...]:
+    """Return what somebody should look at, what stops most first."""
+    return (*_no_worker(seen), *_limits(seen), *_parties(seen), *_stuck(seen))
+
+
+def _no_worker(seen: Seen) -> Iterable[Concern]:
+    if seen.queue.due.number and not any(runner.state == "online" for runner in seen.runners):
+        yield Concern(
+            what="No worker is there",
+            why=f"{seen.queue.due} wait for one. Start one with:",
+            advice="adw worker",
+            is_command=True,
+        )
+
+
+def _limits(seen: Seen) -> Iterable[Concern]:
+    for gauge in seen.gauges:
+        if gauge.is_exceeded:
+            yield Concern(what=f"{LIMITS.get(gauge.name, gauge.name)}: the limit is reached", why=gauge.detail)
+
+
+def _parties(seen: Seen) -> Iterable[Concern]:
+    for breaker in seen.breakers:
+        if breaker.state == "open":
+            yield Concern(what=f"{breaker.name} is held off", why=breaker.reason or "it failed too often")
+
+
+def _stuck(seen: Seen) -> Iterable[Concern]:
+    for one in seen.stuck:
+        yield Concern(
+            what=one.subject.title or one.subject.adw_id,
+            why=one.why,
+            advice=one.commands[0] if one.commands else "",
+            href=f"/workflows/{one.subject.adw_id}",
+            is_command=bool(one.commands),
+        )
+
+
+# --- limits ----------------------------------------------------------------------------------------------------
+
+
+def gauge_of(status: QuotaStatus) -> Gauge:
+    """Return how full a limit is; what must stay free is full when nothing more than that is free."""
+    label = LIMITS.get(status.name, status.name)
+    if not status.is_known:
+        return Gauge(label=label, share=None, text="not known yet", tone="quiet", detail=status.detail)
+    is_floor = status.unit.endswith("free")
+    share = _share(status.limit, status.used) if is_floor else _share(status.used, status.limit)
+    tone = "bad" if status.is_exceeded else "wait" if share >= NEARLY else "good"
+
+    return Gauge(label=label, share=share, text=_amounts(status), tone=tone, detail=status.detail)
+
+
+def _share(part: float, whole: float) -> float:
+    if whole <= 0:
+        return 1.0 if part > 0 else 0.0
+
+    return min(1.0, max(0.0, part / whole))
+
+
+def _amounts(status: QuotaStatus) -> str:
+    if status.unit.endswith("free"):
+        return f"{shown.number(status.used)} GB, at least {shown.number(status.limit)}"
+    if status.unit == "USD":
+        return f"{shown.money(status.used)} of {shown.money(status.limit)}"
+    sized = " GB" if status.unit == "GB" else ""
+
+    return f"{shown.number(status.used)} of {shown.number(status.limit)}{sized}"
