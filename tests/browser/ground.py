@@ -33,7 +33,7 @@ name = "plan"
 shell = "echo the plan"
 [[workflows.scripted.phases]]
 name = "build"
-shell = "echo attempt $ADW_ATTEMPT begins; echo built > built.txt; echo up > {home}/up; cat {home}/say; echo all is built"
+shell = "echo attempt $ADW_ATTEMPT begins; echo built > built.txt; echo up > {home}/up; cat {home}/say; echo all built"
 [[workflows.scripted.phases]]
 name = "test"
 shell = "echo tested"
