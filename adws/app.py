@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
     from adws.adw_modules.json_value import JsonValue
+    from adws.adw_modules.plugins import Plugins
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.rollback import RollbackParts
     from adws.adw_modules.state_folders import StateFolders
     from adws.adw_modules.trigger import Deliveries
+    from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
     from adws.app_agents import AgentRoom
     from adws.app_cron import CronRoom
@@ -270,17 +272,36 @@ class App(SharedParts):
     @cached_property
     def workflows(self) -> Workflows:
         """The workflows there are to run; raises WorkflowInvalid when `adw.toml` defines one that is not sound."""
+        from adws.adw_modules import plugin
+        from adws.adw_modules.plugins import KnownNames
+        from adws.adw_modules.steps import SINK_TOOLS
         from adws.adw_modules.workflow import RUNNERS
         from adws.adw_modules.workflows import Workflows
 
         return Workflows(
-            runners=RUNNERS,
+            runners=KnownNames(RUNNERS, plugin.RUNNERS),
+            sinks=KnownNames(SINK_TOOLS, plugin.SINKS),
             has_file=self.agents.prompts.has,
-            why_idle=self.agents.runner.why_idle,
+            why_idle=self._why_idle,
             definitions=self.settings.section("workflows"),
             phases=self.settings.section("phases"),
             max_attempts=self.settings.max_attempts,
             connections={name: one.type for name, one in self.settings.connections.items()},
+        )
+
+    def _why_idle(self, phase: PhaseSpec) -> str:
+        """Return why *phase* cannot be run on this machine, "" when it can."""
+        from adws.adw_modules.workflow import RUNNERS
+
+        return (self.agents.runner.why_idle if phase.runner in RUNNERS else self.plugins.why_idle)(phase)
+
+    @cached_property
+    def plugins(self) -> Plugins:
+        """The runners, sinks and forges that other packages bring."""
+        from adws.app_plugins import open_plugins
+
+        return open_plugins(
+            self.settings, clock=self.clock, redact=self.redactor.redact_text, open_forge=self._open_forge
         )
 
     @cached_property
@@ -295,10 +316,18 @@ class App(SharedParts):
     @cached_property
     def forge(self) -> Forge:
         """Where issues and pull requests are; raises ConfigError when nothing is configured."""
+        return self._open_forge(self.settings.forge_kind)
+
+    def _open_forge(self, kind: str) -> Forge:
         from adws import app_forge
 
         return app_forge.open_forge(
-            self.settings, clock=self.clock, processes=self.processes, scrub=self.redactor.redact_text
+            self.settings,
+            clock=self.clock,
+            processes=self.processes,
+            scrub=self.redactor.redact_text,
+            plugins=self.plugins,
+            kind=kind,
         )
 
     def forge_effects(self, check: Callable[[], None] = lambda: None) -> ForgeEffects:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.executions import Assignment, CallReport
     from adws.adw_modules.fanout.calls import CallContext
     from adws.adw_modules.interfaces import Clock
+    from adws.adw_modules.plugins import Plugins
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.steps import StepSpec
@@ -50,6 +51,8 @@ class HomeCalls(Protocol):
     def redactor(self) -> Redactor: ...
     @property
     def agents(self) -> AgentRoom: ...
+    @property
+    def plugins(self) -> Plugins: ...
 
 
 class _Limits(TypedDict):
@@ -162,6 +165,7 @@ class CallRoom:
                 files=LineFiles(SinkLedger),
                 callables=self._callables,
                 open_table_sink=self._table_sink,
+                open_own_sink=self._app.plugins.new_sink,
                 connections=self._app.settings.connections,
             )
         )

@@ -16,6 +16,7 @@ from adws.adw_modules.errors import ConfigError
 if TYPE_CHECKING:
     from adws.adw_modules.forge import Forge
     from adws.adw_modules.interfaces import Clock
+    from adws.adw_modules.plugins import Plugins
     from adws.adw_modules.process import SystemProcesses
 
 _NONE = (
@@ -25,16 +26,24 @@ _NONE = (
 
 
 def open_forge(
-    settings: config.Settings, *, clock: Clock, processes: SystemProcesses, scrub: Callable[[str], str]
+    settings: config.Settings,
+    *,
+    clock: Clock,
+    processes: SystemProcesses,
+    scrub: Callable[[str], str],
+    plugins: Plugins,
+    kind: str = "",
 ) -> Forge:
-    """Return the forge of the home; raise ConfigError when none is configured, or not wholly."""
-    kind = settings.forge_kind
+    """Return the forge of the home, or that of *kind*; raise ConfigError when none is configured, or not wholly."""
+    kind = kind or settings.forge_kind
     if kind == "github":
         return _github(settings, clock=clock, scrub=scrub)
     if kind == "local":
         return _local(settings, clock=clock, processes=processes, scrub=scrub)
+    if kind == "none":
+        raise ConfigError(_NONE)
 
-    raise ConfigError(_NONE)
+    return plugins.new_forge(kind)
 
 
 def key_of(settings: config.Settings, *, clock: Clock) -> bytes:

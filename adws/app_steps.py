@@ -144,7 +144,7 @@ class StepRoom:
 
 def _needs_place(step: StepSpec) -> bool:
     """Say whether calls of *step* touch files: those of another machine are not theirs."""
-    return step.tool != "http" or (step.sink is not None and step.sink.tool in ("jsonl", "csv", "sqlite", "python"))
+    return step.tool != "http" or (step.sink is not None and step.sink.tool != "postgres")
 
 
 class LateErrand:

@@ -32,9 +32,6 @@ from adws.adw_modules.engine.gates import check_gates
 from adws.adw_modules.engine.judgement import judge
 from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
 from adws.adw_modules.engine.runners.python_call import PythonRunner
-from adws.adw_modules.errors import WorkflowBusy
-from adws.adw_modules.phase_choice import running_attempt
-from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.recovery_facts import Policy, mode_of
 from adws.adw_modules.run_waiting import Patience
 from adws.adw_modules.runs import DELIVERY, ITERATION, ROLLBACK
@@ -43,6 +40,7 @@ from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
 from adws.app_deliveries import DeliveryRoom
 from adws.app_doctor import doctor_of
+from adws.app_endings import Endings
 from adws.app_parties import open_parties
 from adws.app_space import HomeSpace, SpaceRoom
 from adws.app_steps import LateErrand, StepRoom
@@ -68,6 +66,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import PhaseContext, RunQueue
     from adws.adw_modules.owner_record import OwnerRecord
+    from adws.adw_modules.plugins import Plugins
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
@@ -139,6 +138,8 @@ class HomeParts(HomeSpace, Protocol):
     def workflows(self) -> Workflows: ...
     @property
     def agents(self) -> AgentRoom: ...
+    @property
+    def plugins(self) -> Plugins: ...
     @property
     def ports(self) -> MachinePorts: ...
     @property
@@ -227,13 +228,15 @@ class WorkRoom:
 
         return EngineParts(
             clock=app.clock,
-            runners={
-                "command": self.commands,
-                "python": PythonRunner(search=(app.settings.home,), checkpoints=self.checkpoints),
-                STEPS: self.steps.runner,
-                **self.space.runners,
-                **app.agents.runners,
-            },
+            runners=app.plugins.with_runners(
+                {
+                    "command": self.commands,
+                    "python": PythonRunner(search=(app.settings.home,), checkpoints=self.checkpoints),
+                    STEPS: self.steps.runner,
+                    **self.space.runners,
+                    **app.agents.runners,
+                }
+            ),
             judge=partial(judge, clock=app.clock),
             gates=partial(check_gates, run=self.commands.run_gate),
             folder_of=self.folder_of,
@@ -291,33 +294,15 @@ class WorkRoom:
 
     def end_process(self, data: Mapping[str, object]) -> Ending:
         """End what is left of a recorded process, and say what was found, also when that proves nothing."""
-        return self._end(data, grace_seconds=self._app.settings.grace_seconds)
+        return self._endings.end_process(data)
 
     def end_former(self, takeover: Takeover) -> None:
         """End what the former owner of a workflow left running; raise WorkflowBusy when that cannot be ended."""
-        adw_id = takeover.document.adw_id
-        for attempt in filter(None, map(running_attempt, takeover.document.phases)):
-            if not attempt.process:
-                continue
-            ending = self._end_in_time(attempt.process)
-            told = {"action": "former_processes_ended", "workflow": adw_id, "found": ending.describe()}
-            logger.warning("Looked for what a former owner left running", extra=told)
-            if ending.left:
-                what = f"processes that its former owner left and that cannot be ended ({', '.join(ending.left)})"
-                raise WorkflowBusy(adw_id, what)
+        self._endings.end_former(takeover)
 
-    def _end_in_time(self, data: Mapping[str, object]) -> Ending:
-        """End what is left of a recorded process well before a lease is over that nobody may be renewing."""
-        settings = self._app.settings
-
-        return self._end(data, grace_seconds=min(settings.grace_seconds, settings.lease_ttl_seconds / 3))
-
-    def _end(self, data: Mapping[str, object], *, grace_seconds: float) -> Ending:
-        record = recorded(data)
-        if record is None:
-            return Ending(evidence="its record cannot be read, so nothing was signalled")
-
-        return end_recorded(record, clock=self._app.clock, processes=self._app.processes, grace_seconds=grace_seconds)
+    @cached_property
+    def _endings(self) -> Endings:
+        return Endings(self._app.settings, clock=self._app.clock, processes=self._app.processes)
 
     @cached_property
     def keeper(self) -> Keeper:

@@ -260,11 +260,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "forge",
         "auto",
-        config_values.choice("auto", "github", "local", "none"),
+        config_values.choice_or_plugin("adw.forges", "auto", "github", "local", "none"),
         "Where issues and pull requests are. auto: github when a repository and a token or an App are set, else local "
-        "when its directory is there, else none.",
+        "when its directory is there, else none. Other names are those of plugins.",
         "forge.kind",
-        values="auto, github, local, none",
+        values="auto, github, local, none, or the name of a plugin",
     ),
     Setting(
         "local_forge_dir",
@@ -476,5 +476,6 @@ SECTIONS: tuple[Section, ...] = (
     Section("phases", "What the phases of built-in workflows run, each a table `[phases.NAME]`."),
     *LIMIT_SECTIONS,
     CONNECTION_SECTION,
+    Section("plugins", "What plugins are given, each a table `[plugins.NAME]`: see docs/plugins.md."),
     Section("prices", "Prices of models, each a table `[prices.MODEL]`: US dollars for a million tokens."),
 )

@@ -35,6 +35,23 @@ def choice(*allowed: str) -> Callable[[str, Path], str]:
     return parse
 
 
+def choice_or_plugin(group: str, *allowed: str) -> Callable[[str, Path], str]:
+    """Return the parser of a word from a list, or of the name of a plugin of *group*."""
+    parse_word = choice(*allowed)
+
+    def parse(text: str, home: Path) -> str:
+        try:
+            return parse_word(text, home)
+        except ValueError:
+            from adws.adw_modules import plugins  # noqa: PLC0415 - every start reads settings; few homes have a plugin
+
+            if text in plugins.names(group):
+                return text
+            raise ValueError(f"must be one of {', '.join(allowed)}, or the name of an installed plugin") from None
+
+    return parse
+
+
 def whole(*, least: int) -> Callable[[str, Path], int]:
     """Return the parser of a whole number."""
 

@@ -18,11 +18,11 @@ from adws.adw_modules.retry_policy import MAX_SECONDS, BackoffStrategy
 from adws.adw_modules.spelling import hint
 from adws.adw_modules.steps import EXTERNAL, STEPS, StepSpec
 from adws.adw_modules.workflow import (
-    CLEAN,
+    AGENT,
+    AGENTS,
     COMMAND,
     GATE_KINDS,
     PYTHON,
-    SHIP,
     Gate,
     KeyPath,
     PhaseSpec,
@@ -159,7 +159,7 @@ def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Calla
     elif phase.runner == STEPS:
         if not phase.steps:
             yield _problem((), "the runner steps needs steps: write at least one [[...phases.steps]]")
-    elif phase.runner not in (SHIP, CLEAN, EXTERNAL):
+    elif phase.runner in (AGENT, *AGENTS):
         yield from _prompt_problems(phase, has_file)
         yield from (_problem(("options",), words) for words in agent_options.problems_of(phase))
 
@@ -167,8 +167,7 @@ def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Calla
 def _foreign_keys(phase: PhaseSpec) -> Iterator[Problem]:
     """Yield a problem for each thing to run that this runner would not look at."""
     named = {one: f"the runner {one}" for one in (COMMAND, PYTHON, STEPS, EXTERNAL)}
-    own = {**named, SHIP: "", CLEAN: ""}
-    mine = own.get(phase.runner, "agents")
+    mine = {**named, **dict.fromkeys((AGENT, *AGENTS), "agents")}.get(phase.runner, "")
     for key, whose in _RUNNER_KEYS.items():
         if whose != mine and getattr(phase, key):
             yield _problem((key,), f"{key} is for {whose}, and the runner here is {phase.runner}: take one of them out")

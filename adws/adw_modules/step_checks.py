@@ -46,7 +46,7 @@ def check_steps(
             *_tool_problems(step, has_file),
             *loop_problems(step),
             *retry_problems(step),
-            *sink_problems(step, around.connections),
+            *sink_problems(step, around.connections, around.sinks),
             *template_problems(step, steps, around),
         ]
         problems += _named(found, step, index)

@@ -7,7 +7,7 @@ Pure. `step_checks` asks this of each step.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from adws.adw_modules.connections import CONNECTION_TYPES, chosen
 from adws.adw_modules.page_results import path_problem
@@ -156,13 +156,19 @@ _SINK_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def sink_problems(step: StepSpec, connections: Mapping[str, str] | None) -> Iterator[Problem]:
-    """Yield what is wrong with the sink of *step*; *connections* has the type of each, None when they are not known."""
+def sink_problems(
+    step: StepSpec, connections: Mapping[str, str] | None, sinks: Collection[str] = SINK_TOOLS
+) -> Iterator[Problem]:
+    """
+    Yield what is wrong with the sink of *step*.
+
+    *connections* has the type of each, None when they are not known; *sinks* are those there are.
+    """
     sink = step.sink
     if sink is None:
         return
-    if sink.tool not in SINK_TOOLS:
-        yield _problem(("sink", "tool"), f"there is no sink {sink.tool!r}{hint(sink.tool, SINK_TOOLS)}")
+    if sink.tool not in sinks:
+        yield _problem(("sink", "tool"), f"there is no sink {sink.tool!r}{hint(sink.tool, sinks)}")
         return
     yield from (problem.below("sink") for problem in (*_keys_of_sink(sink), *_of_sink(sink)))
     if connections is not None and sink.tool in CONNECTION_TYPES:
@@ -170,7 +176,7 @@ def sink_problems(step: StepSpec, connections: Mapping[str, str] | None) -> Iter
 
 
 def _keys_of_sink(sink: SinkSpec) -> Iterator[Problem]:
-    needed, possible = _SINK_KEYS[sink.tool]
+    needed, possible = _SINK_KEYS.get(sink.tool, ((), ()))  # a plugin has options and nothing else
     for name in needed:
         if not getattr(sink, name):
             yield _problem((), f"a sink with the tool {sink.tool} needs {name}")

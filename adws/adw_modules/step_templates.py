@@ -7,14 +7,14 @@ those who fill them in. Names that are asked for with `default` or `is defined` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from adws.adw_modules import expressions
 from adws.adw_modules.errors import ExpressionError
 from adws.adw_modules.spelling import hint
-from adws.adw_modules.steps import NO_TEMPLATES, ON_ERROR, RetryRule, StepSpec
+from adws.adw_modules.steps import NO_TEMPLATES, ON_ERROR, SINK_TOOLS, RetryRule, StepSpec
 from adws.adw_modules.workflow import KeyPath, Problem
 
 #: What every template knows: the frozen issue, `[workflows.NAME.workload]`, values that steps have set, and the results
@@ -37,6 +37,7 @@ class Surroundings:
     phases: frozenset[str] | None = None  #: phases before this one
     vars: frozenset[str] = field(default_factory=frozenset)  #: that steps of phases before may have set
     connections: Mapping[str, str] | None = None  #: name -> type
+    sinks: Collection[str] = SINK_TOOLS  #: the sinks there are
 
 
 #: Nothing is known.

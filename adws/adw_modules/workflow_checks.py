@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from adws.adw_modules.errors import BadWorkflowGraph, UsageError
@@ -17,6 +18,7 @@ from adws.adw_modules.spelling import hint
 from adws.adw_modules.state_table import PIPELINE, REWORKABLE_STATES, WorkflowState, derive_table, state_named
 from adws.adw_modules.step_checks import check_steps
 from adws.adw_modules.step_templates import Surroundings
+from adws.adw_modules.steps import SINK_TOOLS
 from adws.adw_modules.workflow import PhaseSpec, Problem, WorkflowSpec
 
 __all__ = ["Problem", "check_workflow"]
@@ -30,11 +32,13 @@ def check_workflow(
     runners: Collection[str],
     has_file: Callable[[str], bool],
     connections: Mapping[str, str] | None = None,
+    sinks: Collection[str] = SINK_TOOLS,
 ) -> list[Problem]:
     """
     Return all that is wrong with *spec*; a definition without a problem can be started.
 
-    *connections* has the type of each named connection; None: which there are is not known here.
+    *connections* has the type of each named connection; None: which there are is not known here. *sinks* are those
+    there are.
     """
     problems = list(_own_problems(spec))
     for index, phase in enumerate(spec.phases):
@@ -43,7 +47,7 @@ def check_workflow(
             problems.append(named.below("phases", index))
     if any(shape_problems(phase) for phase in spec.phases):
         return problems  # a need that is a number, a name that is none: how they hang together cannot be asked
-    problems += _steps(spec, has_file, connections)
+    problems += _steps(spec, has_file, Surroundings(connections=connections, sinks=sinks))
 
     return problems + [
         problem.below("phases")
@@ -52,17 +56,15 @@ def check_workflow(
     ]
 
 
-def _steps(
-    spec: WorkflowSpec, has_file: Callable[[str], bool], connections: Mapping[str, str] | None
-) -> Iterator[Problem]:
+def _steps(spec: WorkflowSpec, has_file: Callable[[str], bool], home: Surroundings) -> Iterator[Problem]:
     """Yield what is wrong with the steps of phases: they know the workload, and what phases before them have done."""
     for index, phase in enumerate(spec.phases):
         earlier = spec.phases[:index]
-        around = Surroundings(
+        around = replace(
+            home,
             workload=frozenset(spec.workload),
             phases=frozenset(one.name for one in earlier),
             vars=frozenset(name for one in earlier for step in one.steps for name in step.vars),
-            connections=connections,
         )
         for found in check_steps(phase.steps, has_file=has_file, around=around):
             named = Problem(path=found.path, message=f"phase {phase.name!r}: {found.message}")

@@ -18,6 +18,7 @@ from adws.adw_modules.phase_checks import check_phase
 from adws.adw_modules.spelling import hint, nearest
 from adws.adw_modules.step_checks import check_steps
 from adws.adw_modules.step_templates import Surroundings
+from adws.adw_modules.steps import SINK_TOOLS
 from adws.adw_modules.workflow import (
     AGENT,
     DEFAULT_MAX_ATTEMPTS,
@@ -55,6 +56,7 @@ class Workflows:
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         why_idle: Callable[[PhaseSpec], str] = lambda _phase: "",
         connections: Mapping[str, str] | None = None,
+        sinks: Collection[str] = SINK_TOOLS,
     ) -> None:
         """
         Take in the tables `[workflows]` and `[phases]` of the file; raise WorkflowInvalid with all that is wrong.
@@ -62,10 +64,12 @@ class Workflows:
         *max_attempts* is for phases that do not say how many they have. *has_file* says whether a prompt is there.
         *why_idle* says why a phase cannot be run on this machine, "" when it can: such a phase is no mistake in the
         file, and is told about when its workflow is started. *connections* has the type of each named connection.
+        *runners* and *sinks* are those there are.
         """
+        self._sinks = sinks
         self._why_idle = why_idle
         self._connections = connections
-        self._runners = tuple(runners)
+        self._runners = runners
         self._found_sound: WorkflowSpec | None = None  #: the last definition that was ready to be started
         self._has_file = has_file
         self._max_attempts = max_attempts
@@ -153,7 +157,9 @@ class Workflows:
             raise WorkflowInvalid(*(f"workflow {spec.name}: {problem.message}" for problem in problems))
 
     def _check(self, spec: WorkflowSpec) -> list[Problem]:
-        return check_workflow(spec, runners=self._runners, has_file=self._has_file, connections=self._connections)
+        return check_workflow(
+            spec, runners=self._runners, has_file=self._has_file, connections=self._connections, sinks=self._sinks
+        )
 
     def _why_taken(self, name: str) -> str:
         if name in self._own:
@@ -172,10 +178,12 @@ class Workflows:
         phase = workflow_library.built_ins({overlay.name: overlay.fields})[overlay.name].phases[0]
         # One that is still left to the agent of the built-in is told about when a workflow with it is started.
         is_left = "runner" not in overlay.fields
-        runners = (*self._runners, AGENT) if is_left else self._runners
+        runners = (*self._runners, AGENT) if is_left and AGENT not in self._runners else self._runners
         has_file = (lambda _name: True) if is_left else self._has_file
 
-        steps = check_steps(phase.steps, has_file=has_file, around=Surroundings(connections=self._connections))
+        steps = check_steps(
+            phase.steps, has_file=has_file, around=Surroundings(connections=self._connections, sinks=self._sinks)
+        )
 
         return (*check_phase(phase, runners=runners, has_file=has_file), *steps)
 

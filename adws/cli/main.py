@@ -56,6 +56,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "cost": Entry("adws.cli.costs", "cost", "Show what was spent, of one workflow or of all."),
         "quota": Entry("adws.cli.quota", "quota", "Show every limit and how much of it is used."),
         "agents": Entry("adws.cli.agents", "agents", "Show which agents can be used here."),
+        "plugins": Entry("adws.cli.plugins", "plugins_", "Show what other packages bring, and whether it can be used."),
         "workflows": Entry("adws.cli.workflows", "workflows", "Show the workflows there are to run."),
         "config": Entry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
     },

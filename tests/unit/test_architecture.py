@@ -71,6 +71,7 @@ DOORS = {
 
 #: Where `except Exception` may stand -> why
 CATCH_ALL = {
+    "adw_modules/plugins.py": "a stranger's plugin may raise anything; what it raises becomes one sentence",
     "cli/main.py": "the outermost frame of a process: a bug becomes a log file and an exit code",
     "adw_modules/coordination/keeper.py": "its thread renews all that a process owns: a bug must not end it",
     "adw_modules/coordination/notifying.py": "a sink: what a channel raises must not stop the work it tells of",

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Protocol
 
 from adws.adw_modules import expressions, sink_rows
-from adws.adw_modules.connections import Connection, chosen
+from adws.adw_modules.connections import CONNECTION_TYPES, Connection, chosen
 from adws.adw_modules.errors import RunFailed, SinkRefused
 from adws.adw_modules.expressions import Value
 from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.fanout.callables import Callables
 from adws.adw_modules.fanout.sinks.line_files import LineFiles
 from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.plugin import RowSink
 from adws.adw_modules.spelling import hint
 from adws.adw_modules.steps import SINK_OPTIONS, SinkSpec
 
@@ -34,6 +35,10 @@ class TableSink(Protocol):
         """Let go of it."""
 
 
+def _open_none(name: str) -> RowSink:
+    raise SinkRefused(f"there is no sink {name} here")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkParts:
     """What sinks are made of."""
@@ -42,6 +47,7 @@ class SinkParts:
     callables: Callables
     open_table_sink: Callable[[Connection], TableSink]  #: raises what says why it cannot be used
     connections: Mapping[str, Connection] = field(default_factory=dict)
+    open_own_sink: Callable[[str], RowSink] = _open_none  #: of a plugin; raises what says why it cannot be used
 
 
 class Sinks:
@@ -50,6 +56,7 @@ class Sinks:
     def __init__(self, parts: SinkParts) -> None:
         self._parts = parts
         self._open: dict[str, TableSink] = {}
+        self._own: dict[str, RowSink] = {}
 
     def save(self, sink: SinkSpec, result: JsonValue, *, values: Mapping[str, Value], root: Path, sink_key: str) -> int:
         """
@@ -64,11 +71,15 @@ class Sinks:
         if not rows:
             return 0
         if sink.tool == "python":
-            self._call(sink, rows, sink_key, given.options)
+            function = self._parts.callables.find(sink.call)
+            _stay(sink.call, lambda: function(rows, sink_key, **given.options))
         elif sink.tool in {"jsonl", "csv"}:
             self._to_file(sink, rows, root, sink_key, given)
-        else:
+        elif sink.tool in CONNECTION_TYPES:
             self._table_sink(sink).save(sink.table, rows, sink_key=sink_key, key=sink.key)
+        else:
+            own = self._own_sink(sink.tool)
+            _stay(sink.tool, lambda: own.save(rows, sink_key=sink_key, options=given.options))
 
         return len(rows)
 
@@ -77,6 +88,10 @@ class Sinks:
         self._parts.files.close()
         while self._open:
             self._open.popitem()[1].close()
+        while self._own:
+            close = getattr(self._own.popitem()[1], "close", None)
+            if close is not None:
+                close()
 
     def _to_file(self, sink: SinkSpec, rows: list[JsonObject], root: Path, sink_key: str, given: _Given) -> None:
         if sink.tool == "jsonl":
@@ -98,13 +113,20 @@ class Sinks:
 
         return self._open[name]
 
-    def _call(self, sink: SinkSpec, rows: list[JsonObject], sink_key: str, options: Mapping[str, JsonValue]) -> None:
-        function = self._parts.callables.find(sink.call)
-        try:
-            function(rows, sink_key, **options)
-        except SystemExit as exc:  # it means to end its program, not ours
-            text = f"{sink.call} called sys.exit({exc.code!r})"
-            raise RunFailed(FailedRun(exit_code=1, text=text, tool=sink.call), text) from exc
+    def _own_sink(self, name: str) -> RowSink:
+        if name not in self._own:
+            self._own[name] = self._parts.open_own_sink(name)
+
+        return self._own[name]
+
+
+def _stay(name: str, save: Callable[[], object]) -> None:
+    """Call *save* of a stranger, who may mean to end a program, but not ours."""
+    try:
+        save()
+    except SystemExit as exc:
+        text = f"{name} called sys.exit({exc.code!r})"
+        raise RunFailed(FailedRun(exit_code=1, text=text, tool=name), text) from exc
 
 
 def _rows(sink: SinkSpec, result: JsonValue, known: Mapping[str, Value]) -> Value:

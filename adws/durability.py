@@ -1,0 +1,56 @@
+"""
+Checkpoints, retries and breakers by the names that durable-execution libraries give them.
+
+Each name is loaded when it is first asked for: `from adws.durability import RetryPolicy` loads nothing of breakers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adws.adw_modules.checkpoint import CheckpointManager
+    from adws.adw_modules.circuit_breaker import (
+        CircuitBreaker,
+        CircuitBreakerConfig,
+        CircuitBreakerRegistry,
+        CircuitState,
+    )
+    from adws.adw_modules.retry_handler import BackoffStrategy, RetryManager, RetryPolicy
+
+__all__ = [
+    "BackoffStrategy",
+    "CheckpointManager",
+    "CircuitBreaker",
+    "CircuitBreakerConfig",
+    "CircuitBreakerRegistry",
+    "CircuitState",
+    "RetryManager",
+    "RetryPolicy",
+]
+
+#: name -> the module of the house that has it
+_HOMES = {
+    "BackoffStrategy": "retry_handler",
+    "CheckpointManager": "checkpoint",
+    "CircuitBreaker": "circuit_breaker",
+    "CircuitBreakerConfig": "circuit_breaker",
+    "CircuitBreakerRegistry": "circuit_breaker",
+    "CircuitState": "circuit_breaker",
+    "RetryManager": "retry_handler",
+    "RetryPolicy": "retry_handler",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Return one of the names above, loaded now."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    return getattr(importlib.import_module(f"adws.adw_modules.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the names there are."""
+    return list(__all__)

@@ -1,0 +1,245 @@
+"""
+Plugins are found by their entry points and loaded when they are used; whatever is wrong with one is one sentence.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from adws import config
+from adws.adw_modules import plugin, plugins
+from adws.adw_modules.errors import ConfigError
+from adws.adw_modules.plugin import FORGES, RUNNERS, SINKS, ForgeAround, PluginContext
+from adws.adw_modules.workflow import PhaseSpec
+from adws.app import open_app
+from adws.testing import FakeClock, MemoryForge
+from tests import plugin_lab
+
+SOURCE = """
+class Good:
+    made = 0
+    def __init__(self, context):
+        Good.made += 1
+        self.context = context
+    def check(self, phase):
+        return "" if phase.options else "it needs options"
+    def run(self, phase, context): ...
+    def save(self, rows, *, sink_key, options): ...
+
+def broken(context):
+    raise RuntimeError("no licence")
+
+def leaving(context):
+    raise SystemExit(3)
+
+class Poor:
+    def __init__(self, context): ...
+
+thing = 7
+"""
+POINTS = {
+    RUNNERS: {
+        "good": "a_package:Good",
+        "broken": "a_package:broken",
+        "leaving": "a_package:leaving",
+        "poor": "a_package:Poor",
+        "thing": "a_package:thing",
+        "lost": "no_such_module:Thing",
+    },
+    SINKS: {"pipe": "a_package:Good"},
+    FORGES: {"hill": "a_package:Good"},
+}
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    place = plugin_lab.install(tmp_path / "site", "a_package", SOURCE, POINTS)
+    monkeypatch.syspath_prepend(str(place))
+    yield place
+    sys.modules.pop("a_package", None)
+
+
+@pytest.fixture
+def found(installed):
+    return plugins.Plugins(context_of)
+
+
+def context_of(name):
+    return PluginContext(
+        name=name, home=Path("home"), clock=FakeClock(), redact=str, built_in_forge=lambda _kind: MemoryForge()
+    )
+
+
+def test_names_are_found_without_loading_anything(installed):
+    assert plugins.names(RUNNERS) == ("broken", "good", "leaving", "lost", "poor", "thing")
+    assert "a_package" not in sys.modules
+    first = next(one for one in plugins.installed() if one.name == "pipe")
+    assert (first.group, first.value, first.package, first.version) == (SINKS, "a_package:Good", "a_package", "1.0")
+
+
+def test_a_runner_is_made_once_and_knows_its_name(found):
+    runner = found.runner("good")
+
+    assert found.runner("good") is runner
+    assert (runner.context.name, type(runner).made) == ("good", 1)
+
+
+def test_each_thread_gets_a_sink_of_its_own(found):
+    assert found.new_sink("pipe") is not found.new_sink("pipe")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("broken", "the runner broken (a_package:broken) cannot be used: RuntimeError: no licence"),
+        ("leaving", "the runner leaving (a_package:leaving) cannot be used: SystemExit: 3"),
+        ("poor", "the runner poor (a_package:Poor) is none: it has no check"),
+        ("thing", "the runner thing (a_package:thing) is none: it has no check"),
+        ("lost", "the runner lost (no_such_module:Thing) cannot be used: ModuleNotFoundError"),
+        ("nobody", "there is no runner nobody: install the package that brings it"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_sentence(found, name, words):
+    with pytest.raises(ConfigError) as caught:
+        found.runner(name)
+
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_forge_has_everything_that_is_asked_of_one(found):
+    with pytest.raises(ConfigError, match=r"the forge hill .* is none: it has no repository"):
+        found.new_forge("hill")
+
+
+def test_two_packages_with_one_name_are_both_refused(installed, found, tmp_path, monkeypatch):
+    other = plugin_lab.install(tmp_path / "other", "b_package", SOURCE, {RUNNERS: {"good": "b_package:Good"}})
+    monkeypatch.syspath_prepend(str(other))
+
+    with pytest.raises(ConfigError, match="a_package:Good and b_package:Good both bring the runner good"):
+        found.runner("good")
+
+
+def test_runners_of_plugins_stand_behind_those_of_adw(found):
+    ours = object()
+    known = found.with_runners({"good": ours, "command": ours})
+
+    assert known["good"] is ours
+    assert known.get("nobody") is None
+    assert type(found.with_runners({})["good"]).__name__ == "Good"
+    assert (sorted(known), len(known)) == (
+        ["broken", "command", "good", "leaving", "lost", "poor", "thing"],
+        7,
+    )
+
+
+def test_plugins_are_looked_for_only_when_what_comes_with_adw_does_not_do(monkeypatch):
+    known = plugins.KnownNames(("command",), RUNNERS)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: pytest.fail("looked"))
+
+    assert "command" in known
+
+
+def test_a_phase_is_checked_by_the_runner_that_it_names(found):
+    phase = PhaseSpec(name="build", state="building", runner="good")
+
+    assert found.why_idle(phase) == "it needs options"
+    assert "no licence" in found.why_idle(PhaseSpec(name="build", state="building", runner="broken"))
+
+
+def test_a_forge_around_another_does_what_that_does_but_for_its_own():
+    class Mine(ForgeAround):
+        def login(self):
+            return "me"
+
+    inner = MemoryForge()
+    mine = Mine(inner)
+
+    assert mine.login() == "me"
+    assert mine.default_branch() == inner.default_branch()
+    assert [name for name in plugins._NEEDED[FORGES] if not hasattr(mine, name)] == []
+
+
+# --- in a home -------------------------------------------------------------------------------------------------
+
+
+def open_home(tmp_path, text):
+    (tmp_path / "adw.toml").write_text(text)
+    return open_app(config.load(env={}, cwd=tmp_path))
+
+
+def test_a_home_gives_a_plugin_its_table_and_its_directory(installed, tmp_path):
+    with open_home(tmp_path, "[plugins.good]\ncolour = 'red'\nsizes = [1, 2]\n") as app:
+        context = app.plugins.runner("good").context
+
+    assert (context.home, dict(context.options)) == (tmp_path, {"colour": "red", "sizes": [1, 2]})
+
+
+def test_what_stands_in_the_place_of_a_table_is_refused(installed, tmp_path):
+    with open_home(tmp_path, "[plugins]\ngood = 3\n") as app, pytest.raises(ConfigError, match=r"plugins\.good"):
+        app.plugins.runner("good")
+
+
+def test_a_phase_may_name_the_runner_of_a_plugin_and_nothing_it_would_not_look_at(installed, tmp_path):
+    text = "[[workflows.mine.phases]]\nname = 'build'\nrunner = '{}'\n{}"
+    with open_home(tmp_path, text.format("good", "options = { speed = 3 }")) as app:
+        assert app.workflows.without_runner(app.workflows.get("mine")) == {}
+    with open_home(tmp_path, text.format("good", "")) as app:
+        assert app.workflows.without_runner(app.workflows.get("mine")) == {"build": "it needs options"}
+    with open_home(tmp_path, text.format("god", "")) as app, pytest.raises(ConfigError, match=r"no runner 'god'.*good"):
+        app.workflows.get("mine")
+    with (
+        open_home(tmp_path, text.format("good", "prompt = 'plan.md'")) as app,
+        pytest.raises(ConfigError, match="prompt is for agents, and the runner here is good"),
+    ):
+        app.workflows.get("mine")
+
+
+def test_a_sink_of_a_plugin_has_options_and_no_table(installed, tmp_path):
+    text = """
+[[workflows.mine.phases]]
+name = "build"
+[[workflows.mine.phases.steps]]
+name = "one"
+tool = "command"
+command = ["true"]
+sink = {{ tool = "{}", {} }}
+"""
+    with open_home(tmp_path, text.format("pipe", "options = { any = 1 }")) as app:
+        assert app.workflows.get("mine").phases[0].steps[0].sink.tool == "pipe"
+    with (
+        open_home(tmp_path, text.format("pipe", "table = 'x'")) as app,
+        pytest.raises(ConfigError, match="table is not"),
+    ):
+        app.workflows.get("mine")
+    with (
+        open_home(tmp_path, text.format("pip", "options = {}")) as app,
+        pytest.raises(ConfigError, match=r"no sink 'pip'.*pipe"),
+    ):
+        app.workflows.get("mine")
+
+
+def test_the_forge_of_a_plugin_is_a_setting_that_is_checked(installed, tmp_path):
+    (tmp_path / "adw.toml").write_text("[forge]\nkind = 'hill'\n")
+    assert config.load(env={}, cwd=tmp_path).forge_kind == "hill"
+    (tmp_path / "adw.toml").write_text("[forge]\nkind = 'hull'\n")
+    with pytest.raises(ConfigError, match=r"auto, github, local, none, or the name of an installed plugin"):
+        config.load(env={}, cwd=tmp_path)
+
+
+def test_a_plugin_builds_only_on_a_forge_that_comes_with_adw(installed, tmp_path):
+    with open_home(tmp_path, "") as app:
+        context = app.plugins.runner("good").context
+        with pytest.raises(ConfigError, match="'hill' is no forge that comes with adw: name one of github, local"):
+            context.built_in_forge("hill")
+        forge = context.built_in_forge("local")
+        assert forge.default_branch()
+        forge.close()
+
+
+def test_every_kind_of_plugin_has_its_group():
+    assert tuple(plugin.KIND_OF_GROUP) == plugin.GROUPS
+    assert tuple(plugins._NEEDED) == plugin.GROUPS
