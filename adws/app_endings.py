@@ -41,14 +41,14 @@ class Endings:
         for attempt in filter(None, map(running_attempt, takeover.document.phases)):
             if not attempt.process:
                 continue
-            ending = self._end_in_time(attempt.process)
+            ending = self.end_in_time(attempt.process)
             told = {"action": "former_processes_ended", "workflow": adw_id, "found": ending.describe()}
             logger.warning("Looked for what a former owner left running", extra=told)
             if ending.left:
                 what = f"processes that its former owner left and that cannot be ended ({', '.join(ending.left)})"
                 raise WorkflowBusy(adw_id, what)
 
-    def _end_in_time(self, data: Mapping[str, object]) -> Ending:
+    def end_in_time(self, data: Mapping[str, object]) -> Ending:
         """End what is left of a recorded process well before a lease is over that nobody may be renewing."""
         settings = self._settings
 

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.owner_record import OwnerRecord
     from adws.adw_modules.plugins import Plugins
     from adws.adw_modules.process import SystemProcesses
+    from adws.adw_modules.process_tree import Ending
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
@@ -396,7 +397,7 @@ class WorkRoom:
                 keeper=self.keeper,
                 requests=app.requests,
                 maker=app.run_maker,
-                end_process=self._end_in_time,
+                end_process=self._endings.end_in_time,
                 bring_up=app.bring_up if app.settings.store == "files" else None,
                 free_left_behind=self._free_left_behind,
                 counters=app.counters,
