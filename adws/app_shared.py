@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from adws import config
     from adws.adw_modules.coordination.external_desk import ExternalDesk
     from adws.adw_modules.coordination.retry_desk import RetryDesk
+    from adws.adw_modules.db.changes import DatabaseChanges
     from adws.adw_modules.db.cost_book import DatabaseCostBook
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.execution_views import ExecutionViews
@@ -62,6 +63,12 @@ class SharedParts:
         from adws.adw_modules.db.events import DatabaseEventLog
 
         return DatabaseEventLog(self.database)
+
+    def changes(self) -> DatabaseChanges:
+        """Return what sees whether anything changed: a new one for each who looks."""
+        from adws.adw_modules.db.changes import DatabaseChanges
+
+        return DatabaseChanges(self.database)
 
     @cached_property
     def costs(self) -> DatabaseCostBook:

@@ -141,6 +141,9 @@ class Settings:
     web_host: str
     web_port: int
     web_token: tuple[str, ...] | None
+    web_public_url: str | None
+    web_session_seconds: float
+    web_read_only: bool
     web_workers: int
     web_header_seconds: float
     web_body_seconds: float

@@ -213,6 +213,14 @@ def web_url(text: str, _home: Path) -> str:
     return text.rstrip("/")
 
 
+def origin(text: str, _home: Path) -> str:
+    """Return scheme, name and port of an address that people use, without a slash at its end."""
+    if re.fullmatch(r"https?://(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?/?", text) is None:
+        raise ValueError("must be an address without a path, such as https://adw.example.com")
+
+    return text.rstrip("/").lower()
+
+
 def token(text: str, _home: Path) -> str:
     """Return a secret; it is one word of visible characters."""
     if not text.isprintable() or " " in text:

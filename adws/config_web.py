@@ -39,6 +39,32 @@ WEB_SETTINGS: tuple[Setting, ...] = (
         secret=True,
     ),
     Setting(
+        "web_public_url",
+        "",
+        config_values.origin,
+        "Where people reach the dashboard, when that is not the address it listens at: a name, or a proxy that speaks "
+        "https. Requests for pages under other names are refused; with https cookies are sent over nothing else.",
+        "web.public_url",
+        values="URL without a path",
+    ),
+    Setting(
+        "web_session_seconds",
+        "43200",
+        config_values.seconds_between(60, 31 * 86_400),
+        "How long a login to the dashboard lasts.",
+        "web.session_seconds",
+        values="seconds, 60 to 2678400",
+    ),
+    Setting(
+        "web_read_only",
+        "false",
+        config_values.switch,
+        "Whether the dashboard only shows: it has no buttons then, and refuses what they would send. The API is not "
+        "touched by this.",
+        "web.read_only",
+        values="true or false",
+    ),
+    Setting(
         "web_workers",
         "2",
         config_values.whole_between(0, 64),

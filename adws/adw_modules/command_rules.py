@@ -252,16 +252,23 @@ def recorded_head(document: WorkflowDocument) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """Which delivery a change was asked by: written with the change, so that nobody makes it twice."""
+    """
+    Who asked for a change: written with the change.
 
-    delivery: str
+    A delivery asks by its guid, so that nobody makes the change twice; a person at a door from a place.
+    """
+
+    delivery: str = ""
     kind: str = ""
     by: str = ""
     is_follow_up: bool = False
+    source: str = ""  #: the door and where it was asked from; "": it is a delivery's
 
     def to_json(self) -> JsonObject:
         """Return the mark as it travels in a request to the owner of a workflow."""
-        return {"delivery": self.delivery, "kind": self.kind, "by": self.by, "is_follow_up": self.is_follow_up}
+        data: JsonObject = {"delivery": self.delivery, "kind": self.kind, "by": self.by}
+
+        return {**data, "source": self.source} if self.source else {**data, "is_follow_up": self.is_follow_up}
 
     @classmethod
     def from_json(cls, data: JsonValue) -> Mark | None:
@@ -274,17 +281,22 @@ class Mark:
             kind=str(data.get("kind") or ""),
             by=str(data.get("by") or ""),
             is_follow_up=data.get("is_follow_up") is True,
+            source=str(data.get("source") or ""),
         )
 
 
 def is_marked(document: WorkflowDocument, mark: Mark | None) -> bool:
     """Say whether what the delivery of *mark* asked for is in *document* already."""
-    return mark is not None and mark.delivery in document.deliveries
+    return mark is not None and bool(mark.delivery) and mark.delivery in document.deliveries
 
 
 def mark(draft: Draft, made: Mark | None) -> None:
-    """Write down which delivery asked for this change, once; None: no delivery did."""
+    """Write down who asked for this change, a delivery once; None: nobody who has to be named."""
     if made is None or is_marked(draft.document, made):
+        return
+    if made.source:
+        draft.tell("action_asked", data={"action": made.kind, "by": made.by, "from": made.source})
+    if not made.delivery:
         return
     document = draft.document
     document.deliveries = [*document.deliveries, made.delivery][-REMEMBERED:]

@@ -101,6 +101,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "workflow_created": "A workflow was created and owns its issue.",
         "work_asked_for": "A delivery asked for this workflow; `data` has its guid, what caused it and who asked.",
         "command_obeyed": "What a delivery asked for was done; `data` has its guid.",
+        "action_asked": "A person did something to it on the dashboard; `data` has what, who and from where.",
         "followup_begun": "A review or red checks sent the work on; `data` has which follow-up it is and who asked.",
         "attempt_waits": "An attempt waits for work that others do; `data` says for what, and until when at most.",
         "attempt_went_on": "What an attempt waited for is over, and it goes on.",

@@ -1,4 +1,4 @@
-"""`adw serve`: webhooks and API in one process, with workers beside it."""
+"""`adw serve`: webhooks, API and dashboard in one process, with workers beside it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ import click
 from adws import config
 from adws.adw_modules.child_process import ChildProcess
 from adws.adw_modules.errors import UsageError
-from adws.cli import log, main, output
+from adws.adw_modules.json_value import JsonObject
+from adws.app_forge import key_of
+from adws.cli import answers, log, main, output
 from adws.web import server
 from adws.web.app import create_app
+from adws.web.pages import logins
 from adws.web.serving import Serving
 from adws.web.supervisor import Supervisor
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 @output.json_option
 def serve(*, host: str | None, port: int | None, workers: int | None, as_json: bool) -> int:
     """
-    Take webhook deliveries and answer the API, with workers beside it, until SIGTERM or Ctrl-C.
+    Take webhook deliveries, answer the API and show the dashboard, with workers beside it, until SIGTERM or Ctrl-C.
 
     Listens at loopback unless told otherwise; elsewhere only with ADW_WEB_TOKEN and ADW_WEBHOOK_SECRET.
     """
@@ -47,7 +50,7 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
         app.work.recovery.recover()  # what a server or a worker before this one left
         count = settings.web_workers if workers is None else workers
         supervisor = Supervisor(partial(_start_worker, settings), count=count, clock=app.clock, say=output.say)
-        door = create_app(app, workers=supervisor.counts)
+        door = create_app(app, workers=supervisor.counts, host=host or settings.web_host)
         try:
             listening = server.bind(host or settings.web_host, settings.web_port if port is None else port)
             _tell(app, server.address_of(listening), count, as_json=as_json)
@@ -57,6 +60,7 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
                 clock=app.clock,
                 shutdown_seconds=settings.web_shutdown_seconds,
                 say=output.say,
+                drain=door.drain,
             )
             serving.run(listening)
             if serving.is_urgent:
@@ -93,7 +97,20 @@ def _tell(app: App, address: str, workers: int, *, as_json: bool) -> None:
         if not is_open
     ]
     beside = "1 worker" if workers == 1 else f"{workers or 'no'} workers"
-    text = f"adw serves {address} (webhooks at /webhooks/github, API at /api/v1) with {beside}"
-    output.emit_line({"address": address, "workers": workers, "closed": list(closed)}, text, as_json=as_json)
+    text = f"adw serves {address} (dashboard at /, webhooks at /webhooks/github, API at /api/v1) with {beside}"
+    link = "" if app.settings.web_token else _link(app, address)
+    said: JsonObject = {"address": address, "workers": workers, "closed": list(closed), "login": link or None}
+    output.emit_line(said, text, as_json=as_json)
     for sentence in closed:
         output.say(sentence)
+    if link and not as_json:
+        output.say("this link opens the dashboard, once; adw dashboard prints another:")
+        output.say(link)
+
+
+def _link(app: App, address: str) -> str:
+    """Return a link that logs in; with a token in the settings there is no need to leave one in the logs."""
+    where = app.settings.web_public_url or server.url_for_people(address)
+    token = logins.new_link(key_of(app.settings, clock=app.clock), clock=app.clock, name=answers.who())
+
+    return logins.address_of_link(where, token)

@@ -20,20 +20,26 @@ from adws.app_forge import key_of
 from adws.web import api_admin, api_control, api_external, api_health, api_steps, api_views, api_workflows, errors
 from adws.web.gate import CLOSED, Gate, GateRules
 from adws.web.home import Home
-from adws.web.pages import assets, frame
+from adws.web.pages import assets, live, login, opening
 
 if TYPE_CHECKING:
     from adws.app import App
 
 #: What has pages for people.
-PAGES = (assets,)
+PAGES = (assets, live, login)
 _ABOUT = "Workflows that carry an issue to a pull request: look at them, start them, stop them, undo them."
 
 
-def create_app(app: App, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0)) -> Gate:
-    """Return the web door of the home *app*; *workers* says how many workers are wanted beside it, and run."""
+def create_app(app: App, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0), host: str | None = None) -> Gate:
+    """
+    Return the web door of the home *app*.
+
+    *workers* says how many workers are wanted beside it, and run; *host* is where it listens, None as the settings say.
+    """
     settings = app.settings
     home = Home(app, workers=workers)
+    api = create_api(home)
+    pages = opening.open_pages(api, home, host=host or settings.web_host)
     rules = GateRules(
         tokens=settings.web_token or (),
         max_body_bytes=settings.web_max_body_bytes,
@@ -42,7 +48,13 @@ def create_app(app: App, *, workers: Callable[[], tuple[int, int]] = lambda: (0,
     )
     webhook = WebhookDoor.of(app, store=lambda: home.part(lambda parts: parts.deliveries))
 
-    return Gate(create_api(home), rules, doors=dict.fromkeys(PATHS, webhook), close=webhook.close)
+    def close() -> None:
+        api.state.live.close()
+        webhook.close()
+
+    doors = dict.fromkeys(PATHS, webhook)
+
+    return Gate(api, rules, doors=doors, pages=pages, drain=api.state.live.drain, close=close)
 
 
 def create_api(home: Home) -> FastAPI:
@@ -57,10 +69,9 @@ def create_api(home: Home) -> FastAPI:
         redirect_slashes=False,
     )
     api.state.home = home
-    errors.install(api, redact=home.part(lambda app: app.redactor).redact_text)
+    errors.install(api, redact=home.part(lambda app: app.redactor).redact_text, page=opening.error_page)
     for part in (api_health, api_workflows, api_control, api_views, api_admin, api_external, api_steps):
         api.include_router(part.router)
-    frame.install(api, home)
     for page in PAGES:
         api.include_router(page.router)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI documents this way of extending it

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_triggers import problems
@@ -55,36 +55,48 @@ def fitting() -> Iterator[None]:
         raise Conflict(exc) from exc
 
 
-def install(app: FastAPI, *, redact: Callable[[str], str]) -> None:
-    """Make every error of *app* leave in the one shape, without the secrets that *redact* knows."""
+def install(
+    app: FastAPI,
+    *,
+    redact: Callable[[str], str],
+    page: Callable[[Request, Problem], Response | None] = lambda _request, _problem: None,
+) -> None:
+    """
+    Make every error of *app* leave in the one shape, without the secrets that *redact* knows.
 
-    def answer(problem: Problem) -> JSONResponse:
+    *page* returns the same as a page where the request came from a browser, None where it did not.
+    """
+
+    def answer(request: Request, problem: Problem) -> Response:
+        shown = page(request, problem)
+        if shown is not None:
+            return shown
         told = replace(problem, message=redact(problem.message))
 
         return JSONResponse(told.to_json(), status_code=told.status, headers=told.headers())
 
     @app.exception_handler(AdwError)
-    def on_expected(_request: Request, error: AdwError) -> JSONResponse:
-        return answer(problem_of(error))
+    def on_expected(request: Request, error: AdwError) -> Response:
+        return answer(request, problem_of(error))
 
     @app.exception_handler(Conflict)
-    def on_conflict(_request: Request, error: Conflict) -> JSONResponse:
-        return answer(Problem(status=409, code="conflict", message=str(error)))
+    def on_conflict(request: Request, error: Conflict) -> Response:
+        return answer(request, Problem(status=409, code="conflict", message=str(error)))
 
     @app.exception_handler(RequestValidationError)
-    def on_bad_request(_request: Request, error: RequestValidationError) -> JSONResponse:
-        return answer(Problem(status=422, code="bad_request", message=_said(error), advice=_ADVICE))
+    def on_bad_request(request: Request, error: RequestValidationError) -> Response:
+        return answer(request, Problem(status=422, code="bad_request", message=_said(error), advice=_ADVICE))
 
     @app.exception_handler(HTTPException)
-    def on_http(_request: Request, error: HTTPException) -> JSONResponse:
-        response = answer(of_status(error.status_code))
+    def on_http(request: Request, error: HTTPException) -> Response:
+        response = answer(request, of_status(error.status_code))
         response.headers.update(error.headers or {})
 
         return response
 
     @app.exception_handler(Exception)
-    def on_bug(_request: Request, _error: Exception) -> JSONResponse:
-        return answer(problems.bug())
+    def on_bug(request: Request, _error: Exception) -> Response:
+        return answer(request, problems.bug())
 
 
 def of_status(status: int) -> Problem:

@@ -1,9 +1,9 @@
 """
 The outermost frame of the web door: what every request passes before anything of it is parsed.
 
-Webhook deliveries go to their own door. For the API the token is checked first, then the body is read within its
-limits; a client without a token cannot make the server read anything. Whatever goes wrong behind it, the client gets
-the one error shape and the log gets the rest.
+Webhook deliveries go to their own door, and pages for people have a guard of theirs. For the API the token is checked
+first, then the body is read within its limits; a client without a token cannot make the server read anything. Whatever
+goes wrong behind it, the client gets the one error shape and the log gets the rest.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from adws.adw_triggers import problems
 from adws.adw_triggers.asgi import (
@@ -32,7 +33,9 @@ logger = logging.getLogger("adw.web")
 
 #: Everything below needs a token.
 CLOSED = ("/api/", "/admin/")
-#: Of these, what the token of a task opens for that task.
+#: What else is no page for people.
+OPEN = frozenset({"/health", "/metrics"})
+#: Of what is closed, what the token of a task opens for that task.
 FOR_TASKS = ("/api/v1/external/", "/api/v1/event/emit")
 #: Where the routes find the task whose token was shown.
 TASK_IN_SCOPE = "adw.task"
@@ -50,17 +53,46 @@ class GateRules:
     task_of: Callable[[str], str | None] = lambda _token: None  #: token -> the task that it is for
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """How a request for a page goes on."""
+
+    scope: Scope
+    most_bytes: int  #: that its body may have
+    look: Callable[[bytes], App | None] = lambda _body: None  #: the body -> what answers it instead; None: it is well
+
+
+class Guard(Protocol):
+    """Lets requests for pages in."""
+
+    def headed(self, send: Send) -> Send: ...
+    def admit(self, scope: Scope, head: Mapping[str, str]) -> Entry | App: ...
+
+
 class Gate:
     """Lets requests in."""
 
     def __init__(
-        self, app: App, rules: GateRules, *, doors: Mapping[str, App], close: Callable[[], None] = lambda: None
+        self,
+        app: App,
+        rules: GateRules,
+        *,
+        doors: Mapping[str, App],
+        pages: Guard,
+        drain: Callable[[], None] = lambda: None,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
-        """*doors* are paths whose requests are read by somebody else, from the stream on; *close* ends them."""
+        """
+        *doors* are paths whose requests are read by somebody else, from the stream on; *pages* lets in to pages.
+
+        *drain* makes answers end that would go on for ever; *close* ends everything.
+        """
+        self.drain = drain
         self.close = close
         self._app = app
         self._rules = rules
         self._doors = doors
+        self._pages = pages
         self._budget = Budget(_LARGEST_AT_A_TIME * rules.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,6 +119,9 @@ class Gate:
             await door(scope, receive, send)
             return
         head = head_of(scope)
+        if not scope["path"].startswith(CLOSED) and scope["path"] not in OPEN:
+            await self._show(scope, head, receive, self._pages.headed(send))
+            return
         if scope["path"].startswith(CLOSED):
             task = self._rules.task_of(auth.token_in(head)) if scope["path"].startswith(FOR_TASKS) else None
             problem = auth.why_not(head, self._rules.tokens) if task is None else None
@@ -94,13 +129,26 @@ class Gate:
             if problem is not None:
                 await send_problem(send, problem, {"WWW-Authenticate": "Bearer", "Connection": "close"})
                 return
+        await self._pass(Entry(scope=scope, most_bytes=self._rules.max_body_bytes), head, receive, send)
+
+    async def _show(self, scope: Scope, head: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Answer a request for a page."""
+        entry = self._pages.admit(scope, head)
+        if isinstance(entry, Entry):
+            await self._pass(entry, head, receive, send)
+        else:
+            await entry(scope, receive, send)
+
+    async def _pass(self, entry: Entry, head: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Read the body within its limits, and let the request through."""
         with self._budget.share() as share:
-            most_bytes, seconds = self._rules.max_body_bytes, self._rules.body_seconds
+            most_bytes, seconds = entry.most_bytes, self._rules.body_seconds
             body = await read_body(receive, head, most_bytes=most_bytes, seconds=seconds, share=share)
             if isinstance(body, Problem):
                 await send_problem(send, body)
                 return
-            await self._app(scope, _Replay(body, receive), send)
+            answer = entry.look(body) or self._app
+            await answer(entry.scope, _Replay(body, receive), send)
 
 
 class _Watched:

@@ -149,7 +149,17 @@ def address_of(listening: socket.socket) -> str:
     """Return where a socket listens, as the beginning of a URL."""
     host, port = listening.getsockname()[:2]
 
+    return url_of(host, port)
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the beginning of the URLs of a server at *host* and *port*."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def url_for_people(address: str) -> str:
+    """Return *address* as one opens it on this machine: that of a server that listens everywhere leads nowhere."""
+    return address.replace("http://0.0.0.0:", "http://127.0.0.1:").replace("http://[::]:", "http://[::1]:")
 
 
 def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:

@@ -31,7 +31,10 @@ class Serving:
         clock: Clock,
         shutdown_seconds: float,
         say: Callable[[str], None] = lambda _line: None,
+        drain: Callable[[], None] = lambda: None,
     ) -> None:
+        """*drain* makes those answers end that would go on for ever."""
+        self._drain = drain
         self._server = server
         self._supervisor = supervisor
         self._clock = clock
@@ -74,6 +77,7 @@ class Serving:
     def _end(self) -> None:
         self._until = self._clock.monotonic() + self._shutdown_seconds
         self._server.should_exit = True
+        self._drain()
         self._supervisor.drain()
 
     def _look(self) -> None:

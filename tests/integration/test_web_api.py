@@ -236,7 +236,7 @@ def test_what_is_not_there_is_404(lab, path):
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/nothing", 404),
+        ("GET", "/nothing", 421),  # a page, and not under the name of this server
         ("GET", "/api/v1/nothing", 404),
         ("DELETE", "/api/v1/runs", 405),
         ("PUT", "/health", 405),

@@ -70,7 +70,7 @@ class Control:
         maker: RunMaker | None = None,
         mark: Mark | None = None,
     ) -> None:
-        """*load* reads a document without owning it; *maker* makes its runs; *mark* says which delivery asks."""
+        """*load* reads a document without owning it; *maker* makes its runs; *mark* says who asks."""
         self._load = load
         self._maker = maker or RunMaker()
         self._ownership = ownership
@@ -79,8 +79,8 @@ class Control:
         self._requests = requests
         self._mark = mark
 
-    def for_delivery(self, mark: Mark) -> Control:
-        """Return the same for what a delivery asks: the write that obeys it says so, and nobody obeys it twice."""
+    def asked_by(self, mark: Mark) -> Control:
+        """Return the same for what *mark* asks: the write that obeys it says so, and a delivery is obeyed once."""
         return Control(
             ownership=self._ownership,
             engine=self._engine,
@@ -92,7 +92,7 @@ class Control:
         )
 
     def _change(self, session: WorkSession, rule: Callable[[Draft], _Result]) -> _Result:
-        """Store what *rule* does, and which delivery asked for it."""
+        """Store what *rule* does, and who asked for it."""
 
         def marked(draft: Draft) -> _Result:
             answer = rule(draft)
@@ -102,7 +102,7 @@ class Control:
         return session.change(marked)
 
     def _asked(self, payload: JsonObject) -> JsonObject:
-        """Return what is asked of a live owner, with the delivery that asks it."""
+        """Return what is asked of a live owner, with who asks it."""
         return payload if self._mark is None else {**payload, "mark": self._mark.to_json()}
 
     @contextmanager

@@ -161,42 +161,42 @@ class Commands:
         )
 
     def _pause(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        made = self._parts.control.for_delivery(mark)
+        made = self._parts.control.asked_by(mark)
 
         return _said(made.pause(document.adw_id, by=command.actor.login, reason=_reason(command, "paused")))
 
     def _stop(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        made = self._parts.control.for_delivery(mark)
+        made = self._parts.control.asked_by(mark)
 
         return _said(made.stop(document.adw_id, by=command.actor.login, reason=_reason(command, "stopped")))
 
     def _abandon(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        made = self._parts.control.for_delivery(mark)
+        made = self._parts.control.asked_by(mark)
 
         return _said(made.abandon(document.adw_id, by=command.actor.login, reason=_reason(command, "abandoned")))
 
     def _hint(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        return _said(self._parts.control.for_delivery(mark).hint(document.adw_id, command.text, by=command.actor.login))
+        return _said(self._parts.control.asked_by(mark).hint(document.adw_id, command.text, by=command.actor.login))
 
     def _resume(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        made = self._parts.control.for_delivery(mark)
+        made = self._parts.control.asked_by(mark)
 
         return made.resume(document.adw_id, by=command.actor.login, hint=command.text).message
 
     def _rework(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        made = self._parts.control.for_delivery(replace(mark, is_follow_up=True))
+        made = self._parts.control.asked_by(replace(mark, is_follow_up=True))
         first = command_rules.rework_from(document)
 
         return made.resume(document.adw_id, by=command.actor.login, hint=command.text, from_phase=first).message
 
     def _approve(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        made = self._parts.control.for_delivery(mark)
+        made = self._parts.control.asked_by(mark)
         said = made.approve(document.adw_id, by=command.actor.login, text=command.text).message
 
         return f"workflow {document.adw_id}: {said}"
 
     def _reject(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        made = self._parts.control.for_delivery(mark)
+        made = self._parts.control.asked_by(mark)
         said = made.reject(document.adw_id, by=command.actor.login, text=command.text).message
 
         return f"workflow {document.adw_id}: {said}"

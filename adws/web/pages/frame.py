@@ -37,10 +37,13 @@ is typing in is left alone. Keep `data-tail` and what people type outside of suc
 answer (`text/plain`), then asks the address in the header `Adw-Next` of the answer, until there is none. An empty
 answer means that there is nothing new yet. Without the script the page has to show the first part itself.
 
-**Actions.** A form POSTs to a route that begins with `form = await actions.guard(request)` (an `actions.Form`: checks
-session, CSRF token, origin and read-only mode, and gives the fields), does its work in a thread when it is slow, and
-ends with `return actions.done(request, "/where", "what was done")`: 303 and a message on the next page.
-`frame.confirm(request, ...)` asks first. While `page.is_read_only` no buttons are shown: the macros see to it.
+**Actions.** A form POSTs to a route. The door has checked login, origin, read-only mode and CSRF token before the route
+runs, so it begins with `form = actions.guard(request)` (not async; `form.text("hint")`, `form.is_set("force")`), and
+does its work in a plain `def`, which runs in a thread. `actions.control(request, home, "pause", adw_id)` is the Control
+whose changes leave the audit event `action_asked`; for what is not a Control call `actions.note(request, "what",
+adw_id=...)`. It ends with `return actions.done(request, "/where", "what was done")`: 303, and the message on the next
+page; `actions.told(done)` makes it of what a Control answers. Wrap calls in `with errors.fitting():` as the API does.
+`frame.confirm(request, ...)` asks first. While `page.is_read_only` the macros show no buttons.
 """
 
 from __future__ import annotations
@@ -53,19 +56,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 import jinja2
-from fastapi import FastAPI, Request
+from fastapi import Request
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 import adws
 from adws.web.pages import assets, shown
+from adws.web.pages.session_rules import Known
 
 if TYPE_CHECKING:
     from adws.web.home import Home
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Where the gate leaves who looks.
-VIEWER_IN_SCOPE = "adw.viewer"
+#: Where the door leaves who looks, their login, and the form they sent.
+VIEWER_IN_SCOPE, KNOWN_IN_SCOPE, FORM_IN_SCOPE = "adw.viewer", "adw.login", "adw.form"
 #: Address -> name, in the order of the menu.
 MENU: Mapping[str, str] = MappingProxyType(
     {
@@ -134,19 +138,23 @@ class Frame:
         return self._environment.get_template(template).render(page=page, **facts)
 
 
-def install(api: FastAPI, home: Home) -> None:
-    """Make pages of *home* possible in *api*."""
+def of_home(home: Home) -> Frame:
+    """Return the frame of the pages of *home*."""
     redactor = home.part(lambda app: app.redactor)
     clock = home.part(lambda app: app.clock)
-    api.state.frame = Frame(now=clock.now, redact=redactor.redact_text, is_read_only=False)
+
+    return Frame(now=clock.now, redact=redactor.redact_text, is_read_only=home.settings.web_read_only)
 
 
 def render(request: Request, template: str, *, status: int = 200, topic: str = "", **facts: object) -> HTMLResponse:
     """Return the page that *template* makes of *facts*."""
     frame = cast("Frame", request.app.state.frame)
     path, seen_by = request.url.path, viewer(request)
+    answer = HTMLResponse(frame.text(template, path=path, viewer=seen_by, topic=topic, **facts), status_code=status)
+    if seen_by.flash:
+        answer.headers.append("Set-Cookie", request.app.state.door.forget_note)
 
-    return HTMLResponse(frame.text(template, path=path, viewer=seen_by, topic=topic, **facts), status_code=status)
+    return answer
 
 
 def confirm(
@@ -177,6 +185,11 @@ def confirm(
 def viewer(request: Request) -> Viewer:
     """Return who looks."""
     return cast("Viewer", request.scope.get(VIEWER_IN_SCOPE) or Viewer())
+
+
+def known(request: Request) -> Known | None:
+    """Return the login of whoever looks, None when there is none."""
+    return cast("Known | None", request.scope.get(KNOWN_IN_SCOPE))
 
 
 def _environment(redact: Callable[[str], str]) -> jinja2.Environment:

@@ -109,22 +109,28 @@
 
   const LONGEST = 30 * SECOND;
   let wait = SECOND;
+  let seen = "";
+  let source = null;
+  // What was seen last is told, so that the server knows whether this page is old by now.
   const listen = () => {
-    const source = new EventSource(`/live?topic=${encodeURIComponent(topic)}`);
+    source = new EventSource(`/live?topic=${encodeURIComponent(topic)}&since=${encodeURIComponent(seen)}`);
     source.onopen = () => {
-      if (state && state.dataset.state === "lost") refresh();
       wait = SECOND;
       show("on", "Live");
     };
-    source.addEventListener("changed", () => refresh());
+    source.addEventListener("changed", (event) => {
+      seen = event.lastEventId;
+      refresh();
+    });
     source.onerror = () => {
       source.close();
       show("lost", "Connection lost, trying again");
+      if (wait > 2 * SECOND) refresh(); // finds out when the login is over
       setTimeout(listen, wait * (0.75 + Math.random() / 2));
       wait = Math.min(LONGEST, wait * 2);
     };
-    window.addEventListener("pagehide", () => source.close(), { once: true });
   };
+  window.addEventListener("pagehide", () => { if (source) source.close(); });
   if (topic && window.EventSource) listen();
   // A page that comes back from the browser's memory is old.
   window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
