@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,18 +137,33 @@ def list_files(folder: Path) -> tuple[AttemptFile, ...]:
 
 def read_tail(folder: Path, name: str, *, max_bytes: int = TAIL_BYTES) -> str:
     """Return the end of a file named as `list_files` does, from the beginning of a line; raise UnsafePath."""
+    with _place_of(folder, name) as (directory, own):
+        found, end = durable_file.look_at_end(own, directory=directory, size=max_bytes)
+    if found.st_size > len(end):
+        end = end.partition(b"\n")[2] or end
+
+    return end.decode("utf-8", "replace")
+
+
+def read_part(folder: Path, name: str, *, start: int, max_bytes: int) -> tuple[bytes, int]:
+    """Return up to *max_bytes* of a file from *start* on, and how large it is; raise UnsafePath, FileNotFoundError."""
+    with _place_of(folder, name) as (directory, own):
+        found, part = durable_file.look_at_part(own, directory=directory, start=start, size=max_bytes)
+
+    return part, found.st_size
+
+
+@contextlib.contextmanager
+def _place_of(folder: Path, name: str) -> Iterator[tuple[int, str]]:
+    """Give the directory and the own name of a file that is one of an attempt; raise UnsafePath."""
     path = folder / name
     if _is_outside(folder, path):
         raise UnsafePath(f"{name} is not a file of this workflow's attempts")
     directory = durable_file.open_directory(str(path.parent), follow=False)
     try:
-        found, end = durable_file.look_at_end(path.name, directory=directory, size=max_bytes)
+        yield directory, path.name
     finally:
         os.close(directory)
-    if found.st_size > len(end):
-        end = end.partition(b"\n")[2] or end
-
-    return end.decode("utf-8", "replace")
 
 
 def _is_outside(folder: Path, path: Path) -> bool:

@@ -13,6 +13,7 @@ import fcntl
 import os
 import signal
 import stat
+from collections.abc import Callable
 
 from adws.adw_modules.errors import UnsafePath
 
@@ -301,10 +302,20 @@ def read_file(name: str, *, directory: int | None = None, max_bytes: int) -> tup
 
 def look_at_end(name: str, *, directory: int, size: int) -> tuple[os.stat_result, bytes]:
     """Return what the regular file *name* is and its last *size* bytes; raise as `read_file` does."""
+    return _look(name, directory, size, lambda length: max(0, length - size))
+
+
+def look_at_part(name: str, *, directory: int, start: int, size: int) -> tuple[os.stat_result, bytes]:
+    """Return what the regular file *name* is and up to *size* bytes from *start* on; raise as `read_file` does."""
+    return _look(name, directory, size, lambda _length: start)
+
+
+def _look(name: str, directory: int, size: int, place: Callable[[int], int]) -> tuple[os.stat_result, bytes]:
+    """Return what a file is and *size* bytes of it, from where *place* says when it knows the length."""
     fd = _open_to_read(name, directory)
     try:
         found = _regular(fd, name)
-        return found, os.pread(fd, size, max(0, found.st_size - size))
+        return found, os.pread(fd, size, place(found.st_size))
     finally:
         os.close(fd)
 

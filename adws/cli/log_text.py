@@ -7,73 +7,16 @@ Starts without pydantic and the like, as all views do.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from adws.adw_modules import attempt_files
-from adws.adw_modules.attempt_files import AttemptFile
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.attempt_output import Source
+from adws.adw_modules.json_value import JsonObject
 from adws.cli import output
 
 #: Bytes that are read of a growing file at a time.
 _CHUNK = 65_536
-#: When the output of an attempt is written; "" stands for that of the phase itself.
-_TURNS = {"setup": 0, "cleanup": 1, "": 2, "gate": 3}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """A file that is shown."""
-
-    name: str  #: relative to the workflow's directory
-    size: int
-    phase: str = ""  #: "" for the log of the workflow
-    attempt: int = 0
-    stream: str = ""  #: stdout | stderr | setup-1.stdout | cleanup.stdout | gate-1.stdout | ...
-
-    @property
-    def heading(self) -> str:
-        """What stands above its lines."""
-        return f"== {self.phase}, attempt {self.attempt}, {self.stream}" if self.phase else ""
-
-
-def in_order(document: JsonObject, files: Sequence[AttemptFile]) -> tuple[Source, ...]:
-    """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
-    begun = _begun(document)
-    sources = [
-        Source(
-            name=file.name,
-            size=file.size,
-            phase=file.phase,
-            attempt=file.attempt,
-            stream=file.kind.removesuffix(".log"),
-        )
-        for file in files
-    ]
-
-    return tuple(sorted(sources, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
-
-
-def _begun(document: JsonObject) -> dict[tuple[str, int], str]:
-    """Return when each attempt was begun, as the document has it."""
-    found: dict[tuple[str, int], str] = {}
-    for phase in _objects(document.get("phases")):
-        for attempt in _objects(phase.get("attempts")):
-            number = attempt.get("number")
-            if isinstance(number, int):
-                found[str(phase.get("name")), number] = str(attempt.get("started_at"))
-
-    return found
-
-
-def _place(source: Source) -> tuple[str, int, int, int, str]:
-    """Return where a file comes among those of its attempt: set-up, clean-up, the phase itself, its gates."""
-    *whose, stream = source.stream.split(".")
-    what, _, number = whose[0].partition("-") if whose else ("", "", "")
-    turn = _TURNS.get(what, _TURNS[""])
-
-    return source.phase, source.attempt, turn, int(number) if number.isdigit() else 0, f"{stream != 'stdout'}{stream}"
 
 
 def source_data(folder: Path, source: Source) -> dict[str, output.Printable]:
@@ -133,6 +76,3 @@ class Tail:
                 self._offset += len(piece)
                 yield piece
 
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

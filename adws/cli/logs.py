@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import attempt_files
+from adws.adw_modules import attempt_files, attempt_output
 from adws.adw_modules.attempt_files import AttemptFile
+from adws.adw_modules.attempt_output import Source
 from adws.adw_modules.errors import UsageError
 from adws.cli import arguments, log_text, looking, main, output
-from adws.cli.log_text import Source
 
 if TYPE_CHECKING:
     from adws.app import App
@@ -79,7 +79,7 @@ def _chosen(app: App, adw_id: str, choice: Choice) -> tuple[Source, ...]:
         path = folder / _LOG_NAME
         return (Source(name=_LOG_NAME, size=path.stat().st_size),) if path.is_file() else ()
     wanted = [file for file in _outputs(folder) if _is_meant(file, choice)]
-    ordered = log_text.in_order(looking.peek(app, adw_id).data, wanted)
+    ordered = attempt_output.in_order(looking.peek(app, adw_id).data, wanted)
     if not ordered or choice.is_all or choice.attempt is not None:
         return ordered
     last = ordered[-1]

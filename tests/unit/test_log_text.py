@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from adws.adw_modules import attempt_output
 from adws.adw_modules.attempt_files import AttemptFile
 from adws.cli import log_text
 
@@ -36,7 +37,7 @@ def test_files_come_as_their_attempts_were_begun_and_were_written():
         file("plan", 1, "stdout.log"),
     ]
 
-    ordered = log_text.in_order(document, files)
+    ordered = attempt_output.in_order(document, files)
 
     assert [source.heading for source in ordered] == [
         "== plan, attempt 1, stdout",
@@ -55,7 +56,7 @@ def test_files_come_as_their_attempts_were_begun_and_were_written():
 def test_output_of_a_document_with_odd_fields_is_shown_by_name():
     files = [file("plan", 2, "stdout.log"), file("plan", 1, "stdout.log"), file("build", 1, "stdout.log")]
 
-    ordered = log_text.in_order({"phases": [{"attempts": [{"number": "x"}]}, 3]}, files)
+    ordered = attempt_output.in_order({"phases": [{"attempts": [{"number": "x"}]}, 3]}, files)
 
     assert [(source.phase, source.attempt) for source in ordered] == [("build", 1), ("plan", 1), ("plan", 2)]
 
@@ -88,7 +89,7 @@ def test_a_file_that_was_put_in_the_place_of_another_is_read_from_its_beginning(
 
 
 def test_a_line_is_told_to_programs_with_where_it_comes_from():
-    source = log_text.in_order({}, [file("plan", 1, "stderr.log")])[0]
+    source = attempt_output.in_order({}, [file("plan", 1, "stderr.log")])[0]
 
     assert log_text.line_data(source, "x") == {"phase": "plan", "attempt": 1, "stream": "stderr", "line": "x"}
-    assert log_text.Source(name="adw.log", size=0).heading == ""
+    assert attempt_output.Source(name="adw.log", size=0).heading == ""
