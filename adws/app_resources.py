@@ -37,6 +37,7 @@ class GitRoom:
 
     def __init__(self, settings: config.Settings, *, clock: Clock) -> None:
         # GitPython takes a tenth of a second to import, and commands that only look at ports or quotas have no use.
+        from adws.adw_modules.resources.diff_stats import DiffStats  # noqa: PLC0415 - see above
         from adws.adw_modules.resources.git import GitCommands  # noqa: PLC0415 - see above
         from adws.adw_modules.resources.remote_refs import OwnRemoteRefs  # noqa: PLC0415 - see above
         from adws.adw_modules.resources.repository import RepositoryGit  # noqa: PLC0415 - see above
@@ -49,6 +50,7 @@ class GitRoom:
         self.repository = RepositoryGit(commands, trees=settings.trees_dir, clock=clock, remote=settings.git_remote)
         self.shared = SharedGit(commands, lambda: self.repository.common_dir, remote=settings.git_remote)
         self.remote_refs = OwnRemoteRefs(commands, lambda: self.repository.common_dir, remote=settings.git_remote)
+        self.diff_stats = DiffStats(commands, clock=clock)
         self.worktrees = Worktrees(
             self.repository,
             self.workplace,

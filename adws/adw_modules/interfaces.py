@@ -158,6 +158,9 @@ class EventLog(Protocol):
     def of_workflow(self, adw_id: str, *, after: str | None = None, limit: int = 1000) -> tuple[Event, ...]:
         """Return the events of a workflow in the order they happened, those after event *after*."""
 
+    def newest(self, adw_id: str, *, before: str | None = None, limit: int = 50) -> tuple[Event, ...]:
+        """Return the events of a workflow, the newest first, those before event *before*."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectedWrite:

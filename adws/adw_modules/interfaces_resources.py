@@ -116,6 +116,34 @@ class CommitText:
     patch: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileChange:
+    """What a branch does to one file."""
+
+    name: str
+    added: int | None  #: lines; None: it is no text
+    deleted: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiffStat:
+    """What a branch changes, committed work only."""
+
+    base: str  #: commit
+    head: str  #: commit
+    files: tuple[FileChange, ...]
+
+    @property
+    def added(self) -> int:
+        """Lines that are new."""
+        return sum(file.added or 0 for file in self.files)
+
+    @property
+    def deleted(self) -> int:
+        """Lines that are gone."""
+        return sum(file.deleted or 0 for file in self.files)
+
+
 class GitWorkplace(Protocol):
     """A worktree as a place to work in."""
 

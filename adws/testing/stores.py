@@ -166,14 +166,22 @@ class MemoryEventLog:
 
     def of_workflow(self, adw_id: str, *, after: str | None = None, limit: int = 1000) -> tuple[Event, ...]:
         """Return the events of a workflow in the order they happened, those after event *after*."""
-        found = self._store.events_of(adw_id)
-        if after is None:
-            return found[:limit]
-        keys = [event.event_id for event in found]
-        if after not in keys:
-            raise UsageError(f"workflow {adw_id} has no event {after}")
+        return _behind(self._store.events_of(adw_id), after, adw_id)[:limit]
 
-        return found[keys.index(after) + 1 :][:limit]
+    def newest(self, adw_id: str, *, before: str | None = None, limit: int = 50) -> tuple[Event, ...]:
+        """Return the events of a workflow, the newest first, those before event *before*."""
+        return _behind(self._store.events_of(adw_id)[::-1], before, adw_id)[:limit]
+
+
+def _behind(events: tuple[Event, ...], event_id: str | None, adw_id: str) -> tuple[Event, ...]:
+    """Return those of *events* that come behind the one of that id, all of them for None."""
+    if event_id is None:
+        return events
+    keys = [event.event_id for event in events]
+    if event_id not in keys:
+        raise UsageError(f"workflow {adw_id} has no event {event_id}")
+
+    return events[keys.index(event_id) + 1 :]
 
 
 def _cursor(row: WorkflowSummary) -> str:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from adws.adw_modules.errors import StateNotFound, UsageError
 from adws.adw_modules.execution_views import ExecutionLine, IterationLine
 from adws.adw_modules.executions import IterationState
+from adws.web import orders
 from adws.web.errors import fitting
 from adws.web.routes import ERRORS, AdwId, HomeOf, PageOf, asker
 
@@ -208,9 +209,7 @@ def cancel_retry(home: HomeOf, retry_id: ExecutionId, order: CancelOrder | None 
     """Give it up: the calls of an execution, or the next attempt of a workflow's phase. 409 when nothing waits."""
     asked = order or CancelOrder()
     with fitting():
-        desk = home.part(lambda app: app.retries)
-        message = desk.cancel(retry_id, by=asker(asked.by), index=asked.index, reason=asked.reason)
-    home.bring_up()
+        message = orders.cancel_retry(home, retry_id, by=asker(asked.by), index=asked.index, reason=asked.reason)
 
     return Cancelled(retry_id=retry_id, message=message)
 

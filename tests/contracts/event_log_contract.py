@@ -69,11 +69,23 @@ class EventLogContract:
         assert keys(rest) == [f"{FIRST}.1.2", f"{FIRST}.2.0"]
         assert world.events.of_workflow(FIRST, after=rest[-1].event_id) == ()
 
+    def test_the_newest_come_first_and_reading_goes_back_from_an_event(self, world):
+        document = world.store.create(make_document(), events=[FULL, FULL, FULL])
+        world.store.save(document, fence=1, events=[FULL])
+
+        first = world.events.newest(FIRST, limit=2)
+        rest = world.events.newest(FIRST, before=first[-1].event_id)
+
+        assert keys(first) == [f"{FIRST}.2.0", f"{FIRST}.1.2"]
+        assert keys(rest) == [f"{FIRST}.1.1", f"{FIRST}.1.0"]
+        assert world.events.newest(FIRST, before=rest[-1].event_id) == ()
+
     def test_workflows_do_not_mix(self, world):
         world.store.create(make_document(), events=[FULL])
         world.store.create(make_document(SECOND), events=[FULL, FULL])
 
         assert keys(world.events.of_workflow(SECOND)) == [f"{SECOND}.1.0", f"{SECOND}.1.1"]
+        assert keys(world.events.newest(SECOND)) == [f"{SECOND}.1.1", f"{SECOND}.1.0"]
 
     def test_an_event_of_nobody_is_no_place_to_go_on_from(self, world):
         world.store.create(make_document(), events=[FULL])
@@ -82,6 +94,8 @@ class EventLogContract:
         for unknown in ("nonsense", f"{SECOND}.1.0"):
             with pytest.raises(UsageError, match="has no event"):
                 world.events.of_workflow(FIRST, after=unknown)
+            with pytest.raises(UsageError, match="has no event"):
+                world.events.newest(FIRST, before=unknown)
 
     def test_a_workflow_without_events_has_none(self, world):
         world.store.create(make_document())

@@ -214,6 +214,10 @@ EVENTS_OF_WORKFLOW = (
     f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"  # noqa: S608 - names of this module
     " WHERE adw_id = :adw_id AND seq > :after ORDER BY seq LIMIT :limit"
 )
+EVENTS_NEWEST = (
+    f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"  # noqa: S608 - names of this module
+    " WHERE adw_id = :adw_id AND seq < :before ORDER BY seq DESC LIMIT :limit"
+)
 EVENTS_OF_WORKFLOW_DELETE = "DELETE FROM events WHERE adw_id = :adw_id"
 
 # --- checks ----------------------------------------------------------------------------------------------------
