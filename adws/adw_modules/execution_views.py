@@ -18,10 +18,11 @@ SHOWN_CHARACTERS = 200
 
 
 class ExecutionNotFound(AdwError):
-    """There is no such execution, or no such iteration of it."""
+    """There is no such execution, or no such iteration of it, or nothing of one of its pages."""
 
-    def __init__(self, execution_id: str, index: int | None = None) -> None:
+    def __init__(self, execution_id: str, index: int | None = None, page: int | None = None) -> None:
         what = f"execution {execution_id}" if index is None else f"iteration {index} of execution {execution_id}"
+        what = what if page is None else f"page {page} of {what}"
         super().__init__(f"there is no {what}: adw executions ID lists those of a workflow")
 
 
@@ -113,6 +114,13 @@ class ExecutionViews(Protocol):
         self, execution_id: str, *, states: Sequence[str] = (), after: int = -1, limit: int = 100
     ) -> tuple[IterationLine, ...]:
         """Return iterations in the order of the collection, those with a higher index than *after*."""
+
+    def page(self, execution_id: str, index: int, page: int, *, limit: int) -> tuple[str, int]:
+        """
+        Return the first *limit* characters of what was kept of one page, and how many there are.
+
+        Raises ExecutionNotFound when nothing was.
+        """
 
     def iteration(self, execution_id: str, index: int) -> IterationDetail:
         """Return all about one iteration; raise ExecutionNotFound."""

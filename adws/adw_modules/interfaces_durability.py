@@ -64,6 +64,16 @@ class CheckpointRow:
     adw_id: str = ""  #: the workflow whose phase the task is, "" for a task of a library user
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointLine:
+    """A checkpoint in a list, without what it keeps."""
+
+    task_id: str
+    step_name: str | None
+    created_at: str
+    size: int  #: characters of its JSON
+
+
 class CheckpointStore(Protocol):
     """
     Checkpoints of tasks; durable when a call returns.
@@ -95,6 +105,9 @@ class CheckpointStore(Protocol):
 
     def workflows(self) -> tuple[str, ...]:
         """Return the workflows whose phases have checkpoints, in the order of their ids."""
+
+    def lines_of(self, adw_id: str) -> tuple[CheckpointLine, ...]:
+        """Return the checkpoints of a workflow's phases, the newest first."""
 
     def forget(self, adw_id: str) -> int:
         """Delete all checkpoints of a workflow's phases and return how many there were."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import Fenced
 from adws.adw_modules.interfaces import Clock, LeaseBook
-from adws.adw_modules.interfaces_durability import CheckpointRow
+from adws.adw_modules.interfaces_durability import CheckpointLine, CheckpointRow
 
 
 class MemoryCheckpoints:
@@ -73,6 +73,16 @@ class MemoryCheckpoints:
         """Return the workflows whose phases have checkpoints, in the order of their ids."""
         with self._guard:
             return tuple(sorted({row.adw_id for row, _ in self._rows if row.adw_id}))
+
+    def lines_of(self, adw_id: str) -> tuple[CheckpointLine, ...]:
+        """Return the checkpoints of a workflow's phases, the newest first."""
+        with self._guard:
+            found = [(row, body) for row, body in self._rows if adw_id and row.adw_id == adw_id]
+
+        return tuple(
+            CheckpointLine(task_id=row.task_id, step_name=row.step_name, created_at=row.created_at, size=len(body))
+            for row, body in reversed(found)
+        )
 
     def forget(self, adw_id: str) -> int:
         """Delete all checkpoints of a workflow's phases and return how many there were."""

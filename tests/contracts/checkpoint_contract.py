@@ -142,6 +142,10 @@ class CheckpointContract:
             add(f"{FIRST}/{phase}", fence=fence)
         add(f"{FIRST}/mine")
 
+        lines = [(line.task_id, line.size) for line in checkpoints.lines_of(FIRST)]
+        assert lines == [(f"{FIRST}/{phase}", len("{}")) for phase in ("build/2", "build", "plan")]
+        assert checkpoints.lines_of(SECOND) == checkpoints.lines_of("") == ()
         assert (checkpoints.forget(FIRST), checkpoints.forget(FIRST)) == (3, 0)
+        assert checkpoints.lines_of(FIRST) == ()
         assert checkpoints.workflows() == ()
         assert checkpoints.latest(f"{FIRST}/mine") is not None, "a library user's, however it is called"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adws.adw_modules.db import execution_statements
 from adws.adw_modules.db.execution_views import DatabaseExecutionViews
 from adws.adw_modules.db.executions import DatabaseExecutions
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
@@ -85,6 +86,15 @@ def test_one_iteration_is_opened_with_its_own_calls(views):
         ("action_failed", 1),
     ]
     assert "it is broken" in found.line.error
+
+
+def test_what_was_kept_of_a_page_is_opened_as_far_as_it_is_asked_for(views, database):
+    row = {"execution_id": EXECUTION, "idx": 0, "page": 1, "part": '["one", "two"]'}
+    database.transact(lambda session: session.run(execution_statements.KEEP_PAGE, row))
+
+    assert views.page(EXECUTION, 0, 1, limit=7) == ('["one",', 14)
+    with pytest.raises(ExecutionNotFound, match="page 2 of iteration 0"):
+        views.page(EXECUTION, 0, 2, limit=7)
 
 
 @pytest.mark.parametrize("index", [4, 99])

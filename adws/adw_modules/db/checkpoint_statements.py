@@ -28,6 +28,10 @@ CHECKPOINTS_DELETE = "DELETE FROM task_checkpoints WHERE task_id = :task_id"
 CHECKPOINT_FENCE = "SELECT fence FROM workflow_states WHERE adw_id = :adw_id {row_lock}"
 
 CHECKPOINT_WORKFLOWS = "SELECT DISTINCT adw_id FROM task_checkpoints WHERE adw_id <> '' ORDER BY adw_id"
+CHECKPOINT_LINES = """
+SELECT task_id, step_name, created_at, length(checkpoint_data) FROM task_checkpoints
+WHERE adw_id = :adw_id ORDER BY sequence DESC
+"""
 CHECKPOINTS_FORGET = "DELETE FROM task_checkpoints WHERE adw_id = :adw_id"
 
 #: For `adw db check`: checkpoints of workflows that are gone.

@@ -15,7 +15,7 @@ from adws.adw_modules.db import checkpoint_statements as sql
 from adws.adw_modules.db.session import Database, Row, Session
 from adws.adw_modules.errors import DatabaseError, Fenced
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.interfaces_durability import CheckpointRow
+from adws.adw_modules.interfaces_durability import CheckpointLine, CheckpointRow
 
 
 class DatabaseCheckpoints:
@@ -88,6 +88,16 @@ class DatabaseCheckpoints:
         """Return the workflows whose phases have checkpoints, in the order of their ids."""
         with self._database.read() as session:
             return tuple(row[0] for row in session.all(sql.CHECKPOINT_WORKFLOWS))
+
+    def lines_of(self, adw_id: str) -> tuple[CheckpointLine, ...]:
+        """Return the checkpoints of a workflow's phases, the newest first."""
+        with self._database.read() as session:
+            found = session.all(sql.CHECKPOINT_LINES, {"adw_id": adw_id}) if adw_id else []
+
+        return tuple(
+            CheckpointLine(task_id=task_id, step_name=step_name, created_at=created_at, size=size)
+            for task_id, step_name, created_at, size in found
+        )
 
     def forget(self, adw_id: str) -> int:
         """Delete all checkpoints of a workflow's phases and return how many there were."""

@@ -48,6 +48,10 @@ _ITERATIONS = f"SELECT {_LINE} FROM iterations WHERE execution_id = :execution_i
 ITERATION_SHOWN = f"""
 SELECT {_LINE}, element, result, call FROM iterations WHERE execution_id = :execution_id AND idx = :idx
 """
+PAGE_SHOWN = """
+SELECT substr(part, 1, :shown), length(part) FROM iteration_pages
+WHERE execution_id = :execution_id AND idx = :idx AND page = :page
+"""
 PAGE_SIZES = "SELECT length(part) FROM iteration_pages WHERE execution_id = :execution_id AND idx = :idx ORDER BY page"
 CALLS_OF_ITERATION = f"""
 SELECT {", ".join(statements.EVENT_COLUMNS)} FROM events
@@ -92,6 +96,20 @@ class DatabaseExecutionViews:
         }
         with self._database.read() as session:
             return tuple(map(_line, session.all(f"{_ITERATIONS}{among} ORDER BY idx LIMIT :limit", params)))
+
+    def page(self, execution_id: str, index: int, page: int, *, limit: int) -> tuple[str, int]:
+        """
+        Return the first *limit* characters of what was kept of one page, and how many there are.
+
+        Raises ExecutionNotFound when nothing was.
+        """
+        which = {"execution_id": rows.plain(execution_id), "idx": index, "page": page, "shown": limit}
+        with self._database.read() as session:
+            row = session.one(PAGE_SHOWN, which)
+        if row is None:
+            raise ExecutionNotFound(execution_id, index, page)
+
+        return str(row[0]), int(row[1])
 
     def iteration(self, execution_id: str, index: int) -> IterationDetail:
         """Return all about one iteration; raise ExecutionNotFound."""
