@@ -25,7 +25,9 @@ FIRST_BYTES = 24 * 1024
 #: Characters of a line that are shown, and bytes after which one is shown though it has not ended.
 LINE_CHARACTERS = 4000
 _LONGEST_LINE = 32 * 1024
-_SPOT = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,99})~([1-9][0-9]{0,8})((?:~[a-z][a-z0-9.-]{0,60}:[0-9]{1,15}){0,40})")
+_SPOT = re.compile(
+    r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,99})~([1-9][0-9]{0,8})((?:~[a-z][a-z0-9.-]{0,60}:[0-9]{1,15}){0,40})"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

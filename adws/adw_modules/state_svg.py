@@ -62,8 +62,10 @@ def state_svg(table: Table, current: str, made: Mapping[Move, int]) -> str:
     height = round(max(place.y for place in places.values()) + _MARGIN)
     seen = {name for move in made for name in move} | {current}
     parts = [
-        f'<svg class="states" role="img" aria-labelledby="states-title states-about" viewBox="0 0 {WIDTH} {height}" '
-        f'width="{WIDTH}" height="{height}">',
+        (
+            '<svg class="states" role="img" aria-labelledby="states-title states-about" '
+            f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
+        ),
         f'<title id="states-title">{escape(f"The workflow is {_said(current)}")}</title>',
         f'<desc id="states-about">{escape(about(current, made))}</desc>',
         "<defs>",

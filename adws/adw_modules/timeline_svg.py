@@ -33,8 +33,10 @@ def timeline_svg(line: Timeline, *, title: str, say: Callable[[str], str] = str)
     """Return the picture of *line*; *title* is read out in its place, *say* is what every strange text passes."""
     height = max(1, len(line.lanes)) * _LANE + _AXIS
     parts = [
-        f'<svg class="timeline" role="img" aria-labelledby="timeline-title timeline-about" width="100%" '
-        f'height="{height}">',
+        (
+            f'<svg class="timeline" role="img" aria-labelledby="timeline-title timeline-about" width="100%" '
+            f'height="{height}">'
+        ),
         f'<title id="timeline-title">{escape(say(title))}</title>',
         f'<desc id="timeline-about">{escape(say(about(line)))}</desc>',
         *_grid(line, height),

@@ -75,4 +75,3 @@ class Tail:
             while piece := file.read(_CHUNK):
                 self._offset += len(piece)
                 yield piece
-

@@ -52,9 +52,7 @@ def resume(home: HomeOf, adw_id: AdwId, response: Response, order: models.Resume
     """Make a workflow that stopped go on; a worker takes it up. 409 while somebody works on it."""
     with fitting():
         orders = Orders(home, adw_id, by=asker(order.by))
-        return _told(
-            response, orders.resume(from_phase=order.from_phase, hint=order.hint, budget=order.budget_usd)
-        )
+        return _told(response, orders.resume(from_phase=order.from_phase, hint=order.hint, budget=order.budget_usd))
 
 
 @router.post("/retry", operation_id="retry_workflow")

@@ -142,7 +142,17 @@ def test_output_that_was_forgotten_gives_nothing(log):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "plan", "plan~0", "../x~1", "plan~1~stdout", "plan~1~stdout:-1", "plan~1~../x:1", f"plan~1~a:{'9' * 16}", "~1"],
+    [
+        "",
+        "plan",
+        "plan~0",
+        "../x~1",
+        "plan~1~stdout",
+        "plan~1~stdout:-1",
+        "plan~1~../x:1",
+        f"plan~1~a:{'9' * 16}",
+        "~1",
+    ],
 )
 def test_a_spot_that_is_none_is_refused(text):
     with pytest.raises(UsageError, match="no place in the output"):

@@ -40,7 +40,7 @@ def test_every_state_of_every_table_is_in_the_picture_and_inside_of_it(bits):
     rows = [one.find("rect") for one in tree.iter("g") if (one.get("class") or "").startswith("state ")]
 
     assert set(classes(tree)) == {state.value for state in table}
-    assert all(0 <= float(r.get("y")) and float(r.get("y")) + float(r.get("height")) <= height for r in rows)
+    assert all(float(r.get("y")) >= 0 and float(r.get("y")) + float(r.get("height")) <= height for r in rows)
     assert len({(r.get("x"), r.get("y")) for r in rows}) == len(rows)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from threading import Lock
+from typing import TypeVar
 
 from adws.adw_modules.errors import GitError
 from adws.adw_modules.interfaces import Clock
@@ -21,6 +22,7 @@ SECONDS = 3.0
 FRESH_SECONDS = 5.0
 #: Counts and branches that are kept.
 _KEPT = 200
+_Kept = TypeVar("_Kept")
 
 
 class DiffStats:
@@ -90,6 +92,6 @@ def _count(text: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _shorten(kept: OrderedDict[tuple[str, str], object]) -> None:
+def _shorten(kept: OrderedDict[tuple[str, str], _Kept]) -> None:
     while len(kept) > _KEPT:
         kept.popitem(last=False)
