@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.interfaces import Catalogue, Clock, EventLog, IssueLocks, LeaseBook, Requests, StateStore
     from adws.adw_modules.interfaces_coordination import AgentSessions, Counters, Dispatcher, Runners
     from adws.adw_modules.interfaces_engine import RunQueue
+    from adws.adw_modules.interfaces_reports import Reports
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.run_making import RunMaker
@@ -76,6 +77,13 @@ class SharedParts:
         from adws.adw_modules.db.cost_book import DatabaseCostBook
 
         return DatabaseCostBook(self.database)
+
+    @cached_property
+    def reports(self) -> Reports:
+        """What was done, and what is now."""
+        from adws.adw_modules.db.reports import DatabaseReports
+
+        return DatabaseReports(self.database, clock=self.clock)
 
     @cached_property
     def leases(self) -> LeaseBook:

@@ -89,7 +89,8 @@ def pg_url(_pg_ready: str) -> str:
         " WHERE datname = current_database() AND pid <> pg_backend_pid()",
         "TRUNCATE workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, breakers,"
         " deliveries, task_checkpoints, schedule, notifications, notification_cursor, runners, sessions,"
-        " counters, home_facts, executions, iterations, iteration_pages, external_tasks,"
+        " counters, home_facts, executions, iterations, iteration_pages, external_tasks, report_sums,"
+        " report_workflows, report_progress,"
         " procrastinate_jobs, procrastinate_workers, procrastinate_periodic_defers,"
         " procrastinate_events RESTART IDENTITY",
     )
@@ -110,7 +111,9 @@ def new_pg_url(pg_server, _pg_ready: str) -> Iterator[Callable[[], str]]:
         )
         url: str = pg_server.get_uri(database=made[-1])
         tables = "workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, home_facts,"
-        tables += " executions, iterations, iteration_pages, external_tasks"
+        tables += (
+            " executions, iterations, iteration_pages, external_tasks, report_sums, report_workflows, report_progress"
+        )
         _run(url, f"TRUNCATE {tables}, procrastinate_jobs RESTART IDENTITY CASCADE")
         return url
 

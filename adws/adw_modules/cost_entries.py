@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from adws.adw_modules.agent import TokenUsage
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.plain_document import objects
 
 #: The most that one attempt can have cost, in US dollars: more is a mistake of whoever says it.
 MOST_USD = 1_000_000.0
@@ -81,8 +82,8 @@ def entries_of(adw_id: str, workflow: str, phases: object) -> Iterator[CostEntry
 
     A document of another tool may hold anything: what has not the right form is passed over.
     """
-    for phase in _objects(phases):
-        for attempt in _objects(phase.get("attempts")):
+    for phase in objects(phases):
+        for attempt in objects(phase.get("attempts")):
             found = _entry(adw_id, workflow, str(phase.get("name") or ""), attempt)
             if found is not None:
                 yield found
@@ -134,10 +135,6 @@ def _tokens(value: object) -> TokenUsage:
 
 def _count(value: object) -> int:
     return value if type(value) is int and value > 0 else 0
-
-
-def _objects(value: object) -> Iterator[Mapping[str, object]]:
-    yield from (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()
 
 
 def _object(value: object) -> Mapping[str, object]:

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.plain_document import error_of, last_attempt, number_in, phase_in, text_in
 from adws.adw_modules.recovery_facts import Claim
 from adws.adw_modules.runs import FINAL_RUNS, RunState
 
@@ -45,7 +46,7 @@ class Explanation:
 
 def explain(found: Situation) -> Explanation:
     """Return why the workflow stands where it stands."""
-    adw_id, state = _text(found.data, "adw_id"), _text(found.data, "current_state")
+    adw_id, state = text_in(found.data, "adw_id"), text_in(found.data, "current_state")
     if found.data.get("rollback") is not None and state != "rolled_back":
         return Explanation(
             why=f"Workflow {adw_id} is being rolled back and is not finished.",
@@ -65,8 +66,8 @@ def explain(found: Situation) -> Explanation:
 
 
 def _at_work(found: Situation, adw_id: str, state: str) -> Explanation:
-    phase = _phase(found.data, "running")
-    what = f"{_text(phase, 'name')}, attempt {_attempts(phase)}" if phase else state
+    phase = phase_in(found.data, "running")
+    what = f"{text_in(phase, 'name')}, attempt {_attempts(phase)}" if phase else state
     asked = f" It was asked to {' and '.join(found.asked)} and has not answered yet." if found.asked else ""
 
     return Explanation(
@@ -77,15 +78,15 @@ def _at_work(found: Situation, adw_id: str, state: str) -> Explanation:
 
 
 def _paused(found: Situation, adw_id: str) -> Explanation:
-    phase = _phase(found.data, "waiting")
+    phase = phase_in(found.data, "waiting")
     if phase is not None:
         return Explanation(
-            why=f"Workflow {adw_id} waits for a person to look at {_text(phase, 'name')}.",
+            why=f"Workflow {adw_id} waits for a person to look at {text_in(phase, 'name')}.",
             then="Nothing happens until somebody decides.",
             commands=(f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"),
         )
-    reason = _text(found.data, "pause_reason") or "no reason is recorded"
-    place = _text(found.data, "resume_state") or "pending"
+    reason = text_in(found.data, "pause_reason") or "no reason is recorded"
+    place = text_in(found.data, "resume_state") or "pending"
     named = "" if _has_definition(found.data) else " --workflow NAME"
 
     return Explanation(
@@ -96,10 +97,10 @@ def _paused(found: Situation, adw_id: str) -> Explanation:
 
 
 def _failed(found: Situation, adw_id: str) -> Explanation:
-    phase = _phase(found.data, "failed") or {}
-    name = _text(phase, "name") or _text(found.data, "failed_phase")
-    reason = _text(found.data, "terminal_reason") or _text(phase, "terminal_reason")
-    message = _text(phase, "last_failure_reason")
+    phase = phase_in(found.data, "failed") or {}
+    name = text_in(phase, "name") or text_in(found.data, "failed_phase")
+    reason = text_in(found.data, "terminal_reason") or text_in(phase, "terminal_reason")
+    message = text_in(phase, "last_failure_reason")
     advice = advice_of(phase, adw_id)
     why = f"Workflow {adw_id} failed in {name or 'a phase'}" + (f" ({reason})" if reason else "")
 
@@ -114,22 +115,22 @@ def _doctor(phase: JsonObject) -> str:
     """Return what the doctor decided last about a phase that failed, "" when it has nothing to do with it."""
     calls = phase.get("doctor")
     last = calls[-1] if isinstance(calls, list) and calls else None
-    if not isinstance(last, dict) or _text(last, "decision") not in ("skip", "human"):
+    if not isinstance(last, dict) or text_in(last, "decision") not in ("skip", "human"):
         return ""
     what = "gave its other attempts up" if last["decision"] == "skip" else "asks for a person"
 
-    return " " + _sentence(f"The doctor ({_text(last, 'by')}) {what}: {_text(last, 'reason')}")
+    return " " + _sentence(f"The doctor ({text_in(last, 'by')}) {what}: {text_in(last, 'reason')}")
 
 
 def _ways_on(data: JsonObject, adw_id: str, phase: JsonObject, name: str) -> tuple[str, ...]:
     """Return the commands that a failed workflow does not refuse."""
     if not _has_definition(data):
         return (f"adw resume {adw_id} --workflow NAME", f"adw abandon {adw_id}")
-    allowed = _number(phase, "max_attempts") + _number(phase, "granted")
-    is_spent = _number(phase, "attempts_used") >= allowed > 0
-    is_out_of_retries = _number(data, "retry_count") >= _number(data, "max_retries")
+    allowed = number_in(phase, "max_attempts") + number_in(phase, "granted")
+    is_spent = number_in(phase, "attempts_used") >= allowed > 0
+    is_out_of_retries = number_in(data, "retry_count") >= number_in(data, "max_retries")
     grant = " --grant 3" if is_spent or is_out_of_retries else ""
-    if "BUDGET" in (_text(data, "terminal_reason"), _text(phase, "terminal_reason")):
+    if "BUDGET" in (text_in(data, "terminal_reason"), text_in(phase, "terminal_reason")):
         return (f"adw cost {adw_id}", f"adw retry {adw_id}{grant} --budget USD", f"adw abandon {adw_id}")
     again = f"adw retry {adw_id}{grant}"
     afresh = () if not name or is_out_of_retries else (f"adw resume {adw_id} --from {name}",)
@@ -139,7 +140,7 @@ def _ways_on(data: JsonObject, adw_id: str, phase: JsonObject, name: str) -> tup
 
 def _over(found: Situation, adw_id: str, state: str) -> Explanation:
     number, workflow = found.data.get("issue_number"), found.data.get("workflow")
-    name = _text(workflow, "name") if isinstance(workflow, dict) else ""
+    name = text_in(workflow, "name") if isinstance(workflow, dict) else ""
     again = (f"adw run {number}{f' --workflow {name}' if name else ''}",) if isinstance(number, int) else ()
     free = ", and its issue is free for another one" if again else ""
 
@@ -168,25 +169,27 @@ def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
 
 
 def _queued(found: Situation, adw_id: str, state: str) -> Explanation:
-    phase = _phase(found.data, "retry_wait")
-    if phase is not None and (reason := _text(phase, "wait_reason")):
-        at = _text(phase, "retry_at")
+    phase = phase_in(found.data, "retry_wait")
+    if phase is not None and (reason := text_in(phase, "wait_reason")):
+        at = text_in(phase, "retry_at")
         if not at:
             return Explanation(
-                why=_sentence(f"Workflow {adw_id} is in {_text(phase, 'name')}, which {reason}"),
+                why=_sentence(f"Workflow {adw_id} is in {text_in(phase, 'name')}, which {reason}"),
                 then="It goes on by itself when that is over. Workers make the calls of steps; what is done outside of "
                 "adw is reported over HTTP.",
                 commands=(f"adw executions {adw_id}", "adw retries", "adw external"),
             )
         return Explanation(
-            why=_sentence(f"Workflow {adw_id} waits with {_text(phase, 'name')} until {_moment(at)}: {reason}"),
+            why=_sentence(f"Workflow {adw_id} waits with {text_in(phase, 'name')} until {_moment(at)}: {reason}"),
             then="No attempt is used by that. Whoever waits for that moment goes on then: a worker, or the command "
             "that was started for it.",
             commands=("adw worker", f"adw resume {adw_id}"),
         )
     if phase is not None:
-        waits = f"Workflow {adw_id} waits to try {_text(phase, 'name')} again at {_moment(_text(phase, 'retry_at'))}"
-        failed = f"attempt {_attempts(phase)} failed: {_text(phase, 'last_failure_reason')}"
+        waits = (
+            f"Workflow {adw_id} waits to try {text_in(phase, 'name')} again at {_moment(text_in(phase, 'retry_at'))}"
+        )
+        failed = f"attempt {_attempts(phase)} failed: {text_in(phase, 'last_failure_reason')}"
         return Explanation(
             why=f"{waits} ({failed}).",
             then="Whoever waits for that does it then: a worker, or the command that was started for it.",
@@ -205,15 +208,6 @@ def _queued(found: Situation, adw_id: str, state: str) -> Explanation:
 # --- reading plain JSON ----------------------------------------------------------------------------------------
 
 
-def _phase(data: JsonObject, status: str) -> JsonObject | None:
-    phases = data.get("phases")
-    for phase in phases if isinstance(phases, list) else []:
-        if isinstance(phase, dict) and phase.get("status") == status:
-            return phase
-
-    return None
-
-
 def _has_definition(data: JsonObject) -> bool:
     """Say whether a definition is frozen in it; documents of older versions have none."""
     workflow = data.get("workflow")
@@ -223,26 +217,13 @@ def _has_definition(data: JsonObject) -> bool:
 
 def advice_of(phase: JsonObject, adw_id: str) -> str:
     """Return what helps against the last failure of *phase*, with commands as they can be typed; "" for nothing."""
-    attempts = phase.get("attempts")
-    last = attempts[-1] if isinstance(attempts, list) and attempts else None
-    error = last.get("error") if isinstance(last, dict) else None
-    advice = _text(error, "advice") if isinstance(error, dict) else ""
+    advice = text_in(error_of(last_attempt(phase)), "advice")
 
     return re.sub(r"(?<=adw )(\w+) ID\b", rf"\1 {adw_id}", advice)
 
 
 def _attempts(phase: JsonObject) -> str:
-    return f"{_number(phase, 'attempts_used')}/{_number(phase, 'max_attempts') + _number(phase, 'granted')}"
-
-
-def _text(data: JsonObject, key: str) -> str:
-    value: JsonValue = data.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _number(data: JsonObject, key: str) -> int:
-    value = data.get(key)
-    return value if isinstance(value, int) else 0
+    return f"{number_in(phase, 'attempts_used')}/{number_in(phase, 'max_attempts') + number_in(phase, 'granted')}"
 
 
 def _moment(text: str) -> str:

@@ -178,6 +178,7 @@ class WaitKind(Enum):
     APPROVAL = "approval"  #: a person who looks at a phase
     PERSON = "person"  #: a person: it is paused
     LATER = "later"  #: its time
+    NOBODY = "nobody"  #: nothing: it is under way by its state, and somebody has to find it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from adws.adw_modules import attempt_rules
 from adws.adw_modules.attempt_rules import Loss
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.phase_choice import WAITING, waiting_attempt
+from adws.adw_modules.plain_document import last_attempt, objects
 from adws.adw_modules.state_table import ACTIVE_STATES
 
 if TYPE_CHECKING:
@@ -69,11 +70,10 @@ def of_call(retry: ScheduledRetry) -> WaitingRetry:
 
 def of_phase(data: Mapping[str, JsonValue]) -> WaitingRetry | None:
     """Return the retry that the workflow in the plain document *data* waits for, None when it waits for none."""
-    phases = data.get("phases") if data.get("current_state") in _ACTIVE else []
-    for phase in phases if isinstance(phases, list) else []:
-        if not isinstance(phase, dict) or phase.get("status") != "retry_wait" or not phase.get("retry_at"):
+    for phase in objects(data.get("phases")) if data.get("current_state") in _ACTIVE else ():
+        if phase.get("status") != "retry_wait" or not phase.get("retry_at"):
             continue
-        if _last_status(phase) == WAITING:
+        if last_attempt(phase).get("status") == WAITING:
             continue
         used = phase.get("attempts_used")
         return WaitingRetry(
@@ -88,13 +88,6 @@ def of_phase(data: Mapping[str, JsonValue]) -> WaitingRetry | None:
         )
 
     return None
-
-
-def _last_status(phase: Mapping[str, JsonValue]) -> JsonValue:
-    attempts = phase.get("attempts")
-    last = attempts[-1] if isinstance(attempts, list) and attempts else None
-
-    return last.get("status") if isinstance(last, dict) else None
 
 
 def waiting_phase(document: WorkflowDocument) -> int:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at a party, at least: one that says "now" must not be asked without end.
 SHORTEST_WAIT_SECONDS = 1.0
+#: How it begins what is said of a phase that waits for a quota.
+QUOTA_WAIT = "a quota is used up"
 
 
 def wait_for(draft: Draft, chosen: Chosen, wait: Wait) -> Outcome:
@@ -69,7 +71,7 @@ def park(draft: Draft, chosen: Chosen, trouble: Trouble, at: datetime, report: R
         index, "parked", duration=duration(draft, index), error=trouble.error, report=said_by(report)
     )
     add_cost(draft, chosen.spec.name, report)
-    why = f"a quota is used up: {trouble.message}"
+    why = f"{QUOTA_WAIT}: {trouble.message}"
     parked = draft.change_phase(
         index,
         status="retry_wait",

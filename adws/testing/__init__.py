@@ -24,6 +24,7 @@ from adws.testing.ownership import (
     MemoryRequests,
 )
 from adws.testing.parts import MemoryParts, memory_parts
+from adws.testing.reports import MemoryReports
 from adws.testing.resources import MemoryPorts, MemoryQuotas
 from adws.testing.run_queue import MemoryRunQueue
 from adws.testing.runners import MemoryCounters, MemoryRunners
@@ -55,6 +56,7 @@ __all__ = [
     "MemoryPorts",
     "MemoryQuotas",
     "MemoryRegistry",
+    "MemoryReports",
     "MemoryRequests",
     "MemoryRunQueue",
     "MemoryRunners",

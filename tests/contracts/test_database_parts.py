@@ -12,6 +12,7 @@ from tests.contracts.lock_contract import LockContract
 from tests.contracts.lost_run_contract import LostRunContract
 from tests.contracts.mass_lease_contract import MassLeaseContract
 from tests.contracts.registry_contract import RegistryContract
+from tests.contracts.report_contract import ReportContract
 from tests.contracts.request_contract import RequestContract
 from tests.contracts.run_queue_contract import RunQueueContract
 from tests.contracts.run_terms_contract import RunTermsContract
@@ -87,4 +88,8 @@ class TestSessions(SessionContract):
 
 
 class TestMassLeases(MassLeaseContract):
+    pass
+
+
+class TestReports(ReportContract):
     pass

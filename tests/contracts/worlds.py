@@ -18,6 +18,7 @@ from adws.adw_modules.db.events import DatabaseEventLog
 from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
 from adws.adw_modules.db.leases import DatabaseLeases
 from adws.adw_modules.db.registry import DatabaseRegistry
+from adws.adw_modules.db.reports import DatabaseReports
 from adws.adw_modules.db.requests import DatabaseRequests
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.runners import DatabaseRunners
@@ -35,6 +36,7 @@ from adws.testing import (
     MemoryIssueLocks,
     MemoryLeases,
     MemoryRegistry,
+    MemoryReports,
     MemoryRequests,
     MemoryRunners,
     MemoryRunQueue,
@@ -88,6 +90,7 @@ class World:
     runners: Any
     counters: Any
     sessions: Any
+    reports: Any
     add_row: Callable[[str], None]  #: make the row of a workflow that nobody owns
     let_pass: Callable[[float], None]  #: let seconds pass for leases
 
@@ -97,6 +100,7 @@ def memory_world(clock: FakeClock, *, repository: str = "") -> World:
     store, runs = MemoryStore(clock=clock), MemoryRunQueue(clock)
     locks = MemoryIssueLocks(clock, repository=repository)
     leases = MemoryLeases(clock, runs, locks)
+    runners = MemoryRunners(clock)
 
     return World(
         clock=clock,
@@ -108,9 +112,10 @@ def memory_world(clock: FakeClock, *, repository: str = "") -> World:
         catalogue=MemoryCatalogue(store, repository=repository),
         events=MemoryEventLog(store),
         runs=runs,
-        runners=MemoryRunners(clock),
+        runners=runners,
         counters=MemoryCounters(),
         sessions=MemorySessions(clock, runs),
+        reports=MemoryReports(clock, store, runs=runs, leases=leases, runners=runners),
         add_row=leases.add,
         let_pass=clock.advance,
     )
@@ -146,6 +151,7 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
         runners=DatabaseRunners(database, clock=clock),
         counters=DatabaseCounters(database),
         sessions=DatabaseSessions(database, clock=clock),
+        reports=DatabaseReports(database, clock=clock),
         add_row=add_row,
         let_pass=let_pass,
     )

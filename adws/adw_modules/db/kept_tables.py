@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from adws.adw_modules.db.external_tasks import TASK_COLUMNS
+from adws.adw_modules.db.report_statements import SUM_COLUMNS, WORKFLOW_COLUMNS
 from adws.adw_modules.db.session import Session
 from adws.adw_modules.interfaces_rebuild import KeptRow
 
@@ -66,9 +67,17 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "external_tasks": TASK_COLUMNS,
     "counters": ("name", "labels", "value"),
     "home_facts": ("name", "value", "changed_at"),
+    "report_sums": SUM_COLUMNS,
+    "report_workflows": WORKFLOW_COLUMNS,
 }
 #: In which order they are read: that in which they were made.
-_ORDER = {"notifications": "notice_id", "sessions": "started_at, session_id", "external_tasks": "created_at, task_id"}
+_ORDER = {
+    "notifications": "notice_id",
+    "sessions": "started_at, session_id",
+    "external_tasks": "created_at, task_id",
+    "report_sums": "kind, day, workflow, phase, item",
+    "report_workflows": "adw_id",
+}
 
 
 def read(session: Session, table: str) -> tuple[KeptRow, ...]:

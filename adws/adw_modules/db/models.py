@@ -22,8 +22,9 @@ from sqlalchemy import (
 
 from adws.adw_modules.db.model_base import Number, metadata
 from adws.adw_modules.db.model_external import external_tasks
+from adws.adw_modules.db.model_reports import report_progress, report_sums, report_workflows
 
-__all__ = ["external_tasks", "metadata"]
+__all__ = ["external_tasks", "metadata", "report_progress", "report_sums", "report_workflows"]
 
 workflow_states = Table(
     "workflow_states",

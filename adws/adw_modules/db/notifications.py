@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import rows
+from adws.adw_modules.db import rows, settled_events
 from adws.adw_modules.db import schedule_statements as sql
 from adws.adw_modules.db.session import Database, Row, Session
-from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_schedule import Notice, NotificationRow
@@ -34,7 +33,7 @@ class DatabaseNotifications:
 
     def gather(self, pick: Callable[[Event], Notice | None], *, since: str) -> int:
         """Store what *pick* makes of every event since the last call, and return how many rows that made."""
-        last, made = self._last_settled(), 0
+        last, made = settled_events.last(self._database), 0
         while last is not None:
             added, is_through = self._database.transact(lambda session: self._gather_some(session, pick, since, last))
             made += added
@@ -42,24 +41,6 @@ class DatabaseNotifications:
                 break
 
         return made
-
-    def _last_settled(self) -> int | None:
-        """Return the number of the last event when every one before it is in or will never be, None: ask later."""
-
-        def work(session: Session) -> int:
-            if self._database.dialect == "postgresql":
-                session.run(sql.EVENTS_PATIENCE)
-                session.run(sql.EVENTS_SETTLED)
-            row = session.one(sql.EVENTS_LAST)
-
-            return int(row[0]) if row else 0
-
-        try:
-            return self._database.transact(work)
-        except DatabaseUnavailable:
-            # Somebody has been writing events for long. Whoever looks later finds them; and if the database is gone
-            # altogether, whatever is asked of it next says so.
-            return None
 
     def _gather_some(
         self, session: Session, pick: Callable[[Event], Notice | None], since: str, last: int
@@ -72,8 +53,7 @@ class DatabaseNotifications:
         if found:
             session.run(sql.CURSOR_MOVE, {"seq": found[-1][0], "event_id": found[-1][1]})
         elif not is_known:
-            at = session.one(sql.EVENT_AT, {"seq": after})
-            session.run(sql.CURSOR_MOVE, {"seq": after, "event_id": at[0] if at else ""})
+            session.run(sql.CURSOR_MOVE, {"seq": after, "event_id": settled_events.event_at(session, after)})
 
         return added, len(found) < CHUNK
 
@@ -81,8 +61,7 @@ class DatabaseNotifications:
         """Return the number of the last event that was looked at, and whether that is known from before."""
         row = session.one(self._cursor)
         seq, event_id = (int(row[0]), str(row[1])) if row else (-1, "")
-        at = session.one(sql.EVENT_AT, {"seq": seq})
-        if seq >= 0 and (at[0] if at else "") == event_id:
+        if seq >= 0 and settled_events.event_at(session, seq) == event_id:
             return seq, True
         first = session.one(sql.EVENTS_BEFORE, {"since": since, "last": last})
 

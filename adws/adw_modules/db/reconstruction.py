@@ -18,6 +18,7 @@ from adws.adw_modules.db import (
     delivery_statements,
     kept_tables,
     opening,
+    report_statements,
     rows,
     run_rows,
     run_statements,
@@ -267,6 +268,7 @@ class DatabaseReconstruction:
             )
             for table, kept in contents.kept.items():
                 kept_tables.bring(session, table, kept, moment=timestamps.to_text(self._clock.now()))
+            session.run(report_statements.PROGRESS_FORGET)  # documents changed that no event tells of
             after = session.one(statements.EVENTS_COUNT) or (0,)
 
             return int(after[0]) - int(before[0])

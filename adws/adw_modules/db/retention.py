@@ -3,12 +3,14 @@
 Deleting rows that are old, a few at a time: nobody waits long for a transaction of ours.
 
 The newest row of a table that numbers its rows stays, whatever its age: SQLite would give its number again. So do
-events from the one on that notifications were last made of: how far they were looked through is known by that one.
+events from the one on that notifications were last made of, or reports: how far they were looked through is known by
+that one.
 """
 
 from __future__ import annotations
 
 from adws.adw_modules.db import delivery_statements
+from adws.adw_modules.db.report_sums import ReportSums
 from adws.adw_modules.db.session import Database, Session
 from adws.adw_modules.interfaces_retention import OldEvents
 from adws.adw_modules.retention_rules import OVER
@@ -21,7 +23,9 @@ _OVER = ", ".join(f"'{state}'" for state in sorted(OVER))
 #: The first event that stays.
 EVENTS_END = """
 SELECT min(seq) FROM (
-  SELECT max(seq) AS seq FROM events UNION ALL SELECT seq FROM notification_cursor WHERE name = 'events' AND seq >= 0
+  SELECT max(seq) AS seq FROM events
+  UNION ALL SELECT seq FROM notification_cursor WHERE name = 'events' AND seq >= 0
+  UNION ALL SELECT seq FROM report_progress WHERE name = 'events' AND seq >= 0
 ) AS kept
 """
 _OF_FINISHED = f"""
@@ -63,6 +67,7 @@ _WITH_IT = (
     "DELETE FROM quota_reservations WHERE adw_id = :adw_id",
     "DELETE FROM ports WHERE adw_id = :adw_id",
     "DELETE FROM external_tasks WHERE adw_id = :adw_id",
+    "DELETE FROM report_workflows WHERE adw_id = :adw_id",  # the sums stay
 )
 _EXECUTIONS_OF = "SELECT execution_id FROM executions WHERE adw_id = :adw_id"
 #: What its steps left, a few rows at a time: the rows that others hang from come last. Large results of single calls
@@ -94,6 +99,7 @@ class DatabaseRetention:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._sums = ReportSums(database)
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -106,6 +112,7 @@ class DatabaseRetention:
 
     def forget_events(self, before: str) -> int:
         """Delete them, and return how many."""
+        self._sums.bring_up()
         deleted = after = 0
         while True:
             with self._database.read() as session:
@@ -147,7 +154,7 @@ class DatabaseRetention:
 
     def forget_workflow(self, adw_id: str, *, fence: int) -> bool:
         """Delete all rows of a workflow that is over; False, with nothing deleted, when it is not ours or not over."""
-        if not self._database.transact(lambda session: _forget_rows(session, adw_id, fence)):
+        if not self._database.transact(lambda session: self._forget_rows(session, adw_id, fence)):
             return False
         # What happened comes after: there may be much of it, and nobody asks for it any more.
         while self._forget_some_events(adw_id):
@@ -156,6 +163,15 @@ class DatabaseRetention:
         for statement in STEPS_OF_FORGET:
             while self._database.transact(lambda session, sql=statement: session.run(sql, params)):  # type: ignore[misc]  # mypy cannot tell the kind of a lambda with a default
                 pass
+
+        return True
+
+    def _forget_rows(self, session: Session, adw_id: str, fence: int) -> bool:
+        self._sums.add_last(session, adw_id)
+        if session.run(WORKFLOW_FORGET, {"adw_id": adw_id, "fence": fence}) != 1:
+            return False
+        for statement in _WITH_IT:
+            session.run(statement, {"adw_id": adw_id})
 
         return True
 
@@ -189,12 +205,3 @@ def _ending(session: Session) -> int:
     row = session.one(EVENTS_END)
 
     return int(row[0]) if row and row[0] is not None else 0
-
-
-def _forget_rows(session: Session, adw_id: str, fence: int) -> bool:
-    if session.run(WORKFLOW_FORGET, {"adw_id": adw_id, "fence": fence}) != 1:
-        return False
-    for statement in _WITH_IT:
-        session.run(statement, {"adw_id": adw_id})
-
-    return True

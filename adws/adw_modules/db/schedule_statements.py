@@ -84,14 +84,8 @@ INSERT INTO notification_cursor (name, seq, event_id) VALUES ('events', -1, '') 
 """
 CURSOR_TAKE = "SELECT seq, event_id FROM notification_cursor WHERE name = 'events' {row_lock}"
 CURSOR_MOVE = "UPDATE notification_cursor SET seq = :seq, event_id = :event_id WHERE name = 'events'"
-EVENT_AT = "SELECT event_id FROM events WHERE seq = :seq"
-EVENTS_LAST = "SELECT coalesce(max(seq), 0) FROM events"
 #: The last event before the first one made since a moment: what is made again after a loss may not be in order.
 EVENTS_BEFORE = "SELECT coalesce(min(seq) - 1, :last) FROM events WHERE created_at >= :since"
 EVENTS_BETWEEN = (
     f"SELECT seq, {', '.join(EVENT_COLUMNS)} FROM events WHERE seq > :after AND seq <= :last ORDER BY seq LIMIT :limit"
 )
-#: PostgreSQL gives numbers before the commit, so a lower one may appear after a higher one was seen. Who holds this
-#: lock has waited for all who were writing events; it gives up soon, because those who come later wait behind it.
-EVENTS_SETTLED = "LOCK TABLE events IN SHARE MODE"
-EVENTS_PATIENCE = "SET LOCAL lock_timeout = '2s'"

@@ -22,8 +22,9 @@ from adws.adw_modules.interfaces_move import TableSum
 
 #: Rows that are read or written at once.
 AT_ONCE = 500
-#: Workers say that they are there by themselves, and facts are about one database.
-NOT_COPIED = frozenset({"runners", "home_facts"})
+#: Workers say that they are there by themselves, and facts are about one database. Without a note how far they were
+#: looked through, all workflows are looked at again for reports: their documents may be newer than the copies were.
+NOT_COPIED = frozenset({"runners", "home_facts", "report_progress"})
 #: What is over on another machine.
 _OVER: Mapping[str, Mapping[str, object]] = {
     "workflow_states": {"lease_until": 0.0, "lease_boot": "", "home": "database"},

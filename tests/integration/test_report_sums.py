@@ -1,0 +1,251 @@
+"""The sums of reports stay right: whoever brings them up, whatever is made again, forgotten or torn."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from adws.adw_modules import document as documents
+from adws.adw_modules import timestamps
+from adws.adw_modules.db import report_statements as sql
+from adws.adw_modules.db import report_sums, rows, statements
+from adws.adw_modules.db.reports import DatabaseReports
+from adws.adw_modules.db.retention import DatabaseRetention
+from adws.adw_modules.errors import DatabaseUnavailable
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces_reports import DayOutcomes, Window
+from adws.testing import START
+from tests.contracts.report_contract import TODAY, change, failed, moment, phase, put, tried
+from tests.contracts.worlds import FIRST, SECOND, THIRD, database_world, make_document
+
+ALL = Window()
+
+
+@pytest.fixture
+def world(database, clock):
+    return database_world(database, clock)
+
+
+def sums_of(database) -> list[tuple]:
+    with database.read() as session:
+        return session.all("SELECT * FROM report_sums WHERE number <> 0 ORDER BY 1, 2, 3, 4, 5")
+
+
+def added_by(database) -> list[tuple]:
+    with database.read() as session:
+        return session.all("SELECT adw_id FROM report_workflows ORDER BY adw_id")
+
+
+def run(database, text: str, **params) -> None:
+    with database.write() as session:
+        session.run(text, params)
+
+
+def fill(world) -> None:
+    put(world, FIRST, state="completed", phases=[phase(attempts=tried("succeeded", report={"cost_usd": 1.0}))])
+    put(world, SECOND, state="failed", phases=[phase(attempts=[failed("no"), failed("no net")])])
+
+
+def test_bringing_up_says_how_many_had_something_new(world):
+    fill(world)
+
+    assert world.reports.refresh() == 2
+    assert world.reports.refresh() == 0
+
+
+def test_a_look_at_all_goes_on_where_it_was_cut_off(world, database, monkeypatch):
+    fill(world)
+    put(world, THIRD, state="completed")
+    monkeypatch.setattr(report_sums, "DOCUMENTS_AT_ONCE", 1)
+    sums = report_sums.ReportSums(database)
+    for _step in range(2):  # it begins, and looks at the first
+        database.transact(lambda session: sums._look_at_some(session, 99))
+    assert added_by(database) == [(FIRST,)]
+
+    # Whoever asks now gets everything, those that were not looked at included.
+    with database.read() as session:
+        assert set(sums.news(session).workflows) == {SECOND, THIRD}
+    assert sums.bring_up() == 2
+    assert added_by(database) == [(FIRST,), (SECOND,), (THIRD,)]
+
+
+def test_a_change_behind_a_look_at_all_is_news(world, database, monkeypatch):
+    fill(world)
+    monkeypatch.setattr(report_sums, "DOCUMENTS_AT_ONCE", 1)
+    sums = report_sums.ReportSums(database)
+    for _step in range(2):
+        database.transact(lambda session: sums._look_at_some(session, 2))
+    document = world.store.load(FIRST).document
+    change(world, document, phases=[phase(attempts=tried("succeeded", "failed"))])
+
+    with database.read() as session:
+        assert set(sums.news(session).workflows) == {FIRST, SECOND}
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "DELETE FROM report_progress",
+        "DELETE FROM events",
+        "UPDATE events SET event_id = event_id || '.again'",
+    ],
+    ids=["how far was forgotten", "events are gone", "events are others"],
+)
+def test_looking_at_everything_again_adds_nothing_twice(world, database, loss):
+    fill(world)
+    world.reports.refresh()
+    before = sums_of(database)
+    run(database, loss)
+
+    assert world.reports.refresh() == 0
+    assert sums_of(database) == before
+
+
+def test_a_document_that_came_back_older_takes_away_what_it_had_added(world, database):
+    fill(world)
+    world.reports.refresh()
+    older = make_document(FIRST, phases=[])
+    body = documents.to_bytes(older).decode()
+    run(
+        database,
+        "UPDATE workflow_states SET body = :body, state = 'pending' WHERE adw_id = :adw_id",
+        body=body,
+        adw_id=FIRST,
+    )
+    run(database, "DELETE FROM report_progress")
+
+    world.reports.refresh()
+
+    assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, failed=1),)
+    assert world.reports.costs(ALL, by="phase") == ()
+    assert [row[0] for row in sums_of(database)] == ["attempt", "failure", "failure", "outcome"]
+
+
+def test_a_document_that_cannot_be_read_adds_nothing_and_stops_nobody(world, database):
+    fill(world)
+    run(database, "UPDATE workflow_states SET body = '{torn' WHERE adw_id = :adw_id", adw_id=FIRST)
+
+    assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, failed=1),)
+
+
+def test_texts_that_a_database_cannot_store_do_not_stop_a_report(world):
+    put(world, phases=[phase("bu\x00ild \ud800".encode("utf-8", "replace").decode(), [failed("a NUL \x00 here")])])
+    world.reports.refresh()
+
+    (found,) = world.reports.failures(ALL)
+
+    assert found.message == "a NUL \ufffd here"
+    assert world.reports.refresh() == 0
+
+
+def test_sums_outlive_the_workflows_they_are_of(world, database):
+    fill(world)
+    retention = DatabaseRetention(database)
+
+    assert retention.forget_workflow(FIRST, fence=0)
+    assert not retention.forget_workflow(SECOND, fence=0)  # it failed: it is not over
+
+    assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
+    world.reports.refresh()
+    assert added_by(database) == [(SECOND,)]
+    assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
+
+
+def test_events_are_looked_at_before_they_are_forgotten(world, database):
+    fill(world)
+    assert added_by(database) == []
+
+    assert DatabaseRetention(database).forget_events("2026-02-01") == 1  # that of the one that is over
+
+    assert added_by(database) == [(FIRST,), (SECOND,)]
+    assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
+
+
+def test_the_event_that_was_looked_at_last_stays(world, database):
+    put(world, FIRST, state="completed")
+    put(world, SECOND, state="completed")
+    world.reports.refresh()
+    put(world, THIRD, state="completed")
+    retention = DatabaseRetention(database)
+    retention._sums.bring_up = lambda: 0  # as when somebody has been writing events for long
+
+    assert retention.forget_events("2026-02-01") == 1
+    with database.read() as session:
+        assert session.all("SELECT adw_id FROM events ORDER BY seq") == [(SECOND,), (THIRD,)]
+    assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=3),)
+
+
+def test_several_who_bring_up_at_once_add_everything_once(world, database, clock):
+    fill(world)
+    world.reports.refresh()
+    expected = sums_of(database)
+    run(database, "DELETE FROM report_progress")
+    run(database, "DELETE FROM report_sums")
+    run(database, "DELETE FROM report_workflows")
+    problems = []
+
+    def bring_up():
+        try:
+            DatabaseReports(database, clock=clock).refresh()
+        except BaseException as exc:  # noqa: BLE001 - shown below, whatever it is
+            problems.append(exc)
+
+    threads = [threading.Thread(target=bring_up) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert problems == []
+    assert sums_of(database) == expected
+
+
+def test_many_new_events_are_brought_up_by_whoever_asks(world, database, monkeypatch):
+    monkeypatch.setattr(report_sums, "MOST_WAITING", 3)
+    world.reports.refresh()
+    fill(world)
+    world.reports.outcomes(ALL)
+    assert added_by(database) == []
+
+    events = [
+        Event(event_type="hint_given", adw_id=FIRST, event_id=f"{FIRST}.9.{n}", created_at=moment()) for n in range(2)
+    ]
+    with database.write() as session:
+        session.run_each(statements.EVENT_INSERT, [rows.event_params(event) for event in events])
+    world.reports.outcomes(ALL)
+
+    assert added_by(database) == [(FIRST,), (SECOND,)]
+
+
+def test_where_nothing_can_be_written_the_answer_is_the_same(world, database, monkeypatch):
+    fill(world)
+    monkeypatch.setattr(report_sums.ReportSums, "bring_up", _refuse)
+
+    assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
+    assert [found.adw_id for found in world.reports.costliest(ALL)] == [FIRST]
+    assert [found.count for found in world.reports.failures(ALL)] == [1, 1]
+    assert added_by(database) == []
+
+
+def _refuse(_self) -> int:
+    raise DatabaseUnavailable("attempt to write a readonly database")
+
+
+def test_what_is_asked_is_found_along_an_index(world, database):
+    """
+    Lists of what is now must not sort or walk over all that ever was.
+    """
+    if database.dialect != "sqlite":
+        pytest.skip("PostgreSQL decides by statistics, which an empty database has not")
+    clock = {**database.lease_clock(), "limit": 5, "moment": timestamps.to_text(START)}
+    unattended = sql.UNATTENDED.replace("{states}", "'building', 'planning'")
+    for text in (sql.RUNNING, sql.WAITING, sql.PAUSED, unattended, sql.QUEUE_DUE, sql.QUEUE_LATER, sql.QUEUE_LIVE):
+        with database.read() as session:
+            plan = "\n".join(row[3] for row in session.all(f"EXPLAIN QUERY PLAN {sql.spelled(database, text)}", clock))
+        if text is sql.RUNNING:  # workers are few: theirs are found by an index, and then put in order
+            assert "SEARCH run USING INDEX ix_runs_state" in plan, plan
+            continue
+        assert "TEMP B-TREE" not in plan, plan
+        assert "SCAN flow" not in plan, plan
+        assert "SCAN run\n" not in plan, plan
