@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from adws.adw_modules import ids, timestamps
 from adws.adw_modules.errors import UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -29,7 +33,25 @@ def workflow_id(text: str) -> str:
 
 def adw_id_argument(command: _Command) -> _Command:
     """Give a command the argument ID, as *adw_id*."""
-    return click.argument("adw_id", metavar="ID", callback=lambda _ctx, _param, value: workflow_id(value))(command)
+    return click.argument(
+        "adw_id", metavar="ID", callback=lambda _ctx, _param, value: workflow_id(value), shell_complete=_offer("ids")
+    )(command)
+
+
+def _offer(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what offers *what* to a shell; loaded when a shell asks."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found: list[CompletionItem] = getattr(importlib.import_module("adws.cli.completing"), what)(
+            ctx, param, incomplete
+        )
+        return found
+
+    return complete
+
+
+#: For options and arguments that name a workflow to run, or a state.
+offer_names, offer_states = _offer("names"), _offer("states")
 
 
 def parse_span(text: str) -> timedelta:

@@ -59,6 +59,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "plugins": Entry("adws.cli.plugins", "plugins_", "Show what other packages bring, and whether it can be used."),
         "workflows": Entry("adws.cli.workflows", "workflows", "Show the workflows there are to run."),
         "config": Entry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
+        "completion": Entry("adws.cli.completion", "completion", "Print the completion script of a shell."),
     },
     "Work": {
         "run": Entry("adws.cli.work", "run", "Start a workflow for an issue."),
@@ -110,6 +111,7 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
+        _give_examples(command)
 
         return command
 
@@ -249,6 +251,17 @@ def _bug(error: Exception, invocation: Invocation) -> int:
     importlib.import_module("adws.cli.crash").report(error, invocation.known_settings)
 
     return EXIT_BUG
+
+
+def _give_examples(command: click.Command) -> None:
+    """Let the help of a command and of all below it end with examples, which are loaded when it is asked for."""
+    command.format_epilog = _write_examples  # type: ignore[method-assign]  # one place for all, whatever their class
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        _give_examples(below)
+
+
+def _write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    importlib.import_module("adws.cli.examples").write(ctx, formatter)
 
 
 def _unknown_command(name: str, known: Sequence[str]) -> str:

@@ -56,6 +56,11 @@ def emit_line(data: Printable, text: str, *, as_json: bool) -> None:
     _write(json.dumps(data, sort_keys=True) if as_json else clean(text))
 
 
+def emit_script(text: str) -> None:
+    """Print a text that a program reads, as it is."""
+    _write(text)
+
+
 def say(message: str) -> None:
     """Tell the person something on stderr, where it does not mix with the output."""
     click.echo(clean(message), err=True)

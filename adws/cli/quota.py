@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adws.adw_modules.json_value import JsonObject
-from adws.cli import main, output
+from adws.cli import arguments, main, output
 
 if TYPE_CHECKING:
     from adws.adw_modules.interfaces_resources import QuotaStatus
@@ -26,7 +26,12 @@ EXCEEDED = 1
 
 
 @click.command()
-@click.option("--workflow", metavar="NAME", help="Workflow to estimate the cost of, from past ones of its name.")
+@click.option(
+    "--workflow",
+    metavar="NAME",
+    shell_complete=arguments.offer_names,
+    help="Workflow to estimate the cost of, from past ones of its name.",
+)
 @output.json_option
 def quota(*, workflow: str | None, as_json: bool) -> int:
     """Show every limit and how much of it is used; exits with 1 when one is exceeded."""

@@ -49,12 +49,15 @@ def status(*, adw_id: str, as_json: bool) -> None:
 @click.command(name="list")
 @click.option(
     "--state",
+    shell_complete=arguments.offer_states,
     metavar="STATE",
     callback=lambda _ctx, _param, value: _known_state(value),
     help="Only those in this state.",
 )
 @click.option("--issue", type=click.IntRange(min=1), metavar="NUMBER", help="Only the workflows of this issue.")
-@click.option("--workflow", metavar="NAME", help="Only workflows made from this definition.")
+@click.option(
+    "--workflow", metavar="NAME", shell_complete=arguments.offer_names, help="Only workflows made from this definition."
+)
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Workflows on a page, at most 1000."
 )

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 @click.command(name="run")
 @click.argument("issue", metavar="ISSUE")
-@click.option("--workflow", metavar="NAME", help="The workflow to run; adw workflows lists them.")
+@click.option(
+    "--workflow",
+    metavar="NAME",
+    shell_complete=arguments.offer_names,
+    help="The workflow to run; adw workflows lists them.",
+)
 @click.option("--repository", metavar="OWNER/NAME", default="", help="The issue's repository, when it is not this one.")
 @click.option("--title", default="", help="Title of the issue, for the phases; wins over the forge's.")
 @click.option("--body", default="", help="Text of the issue, for the phases; wins over the forge's.")
@@ -156,7 +161,12 @@ _BUDGET = click.option(
 @click.option("--from", "from_phase", metavar="PHASE", default="", help="Start again at this phase, with a new round.")
 @click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
 @_BUDGET
-@click.option("--workflow", metavar="NAME", help="The definition, for a workflow of an older version that has none.")
+@click.option(
+    "--workflow",
+    metavar="NAME",
+    shell_complete=arguments.offer_names,
+    help="The definition, for a workflow of an older version that has none.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 @click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
 @output.json_option

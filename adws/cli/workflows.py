@@ -13,14 +13,14 @@ import click
 
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.workflow import Gate, PhaseSpec, WorkflowSpec, phase_to_json
-from adws.cli import main, output
+from adws.cli import arguments, main, output
 
 if TYPE_CHECKING:
     from adws.adw_modules.workflows import Workflows
 
 
 @click.command()
-@click.argument("name", metavar="[NAME]", required=False)
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=arguments.offer_names)
 @output.json_option
 def workflows(*, name: str | None, as_json: bool) -> None:
     """

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from adws.adw_modules import events, recovery_table, state_diagram, state_machine
+from adws.cli import examples
 from adws.cli import main as frame
 from adws.config import IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS, Setting
 
@@ -172,6 +173,8 @@ def _section(root: click.Context, names: Sequence[str]) -> Iterator[str]:
         yield f"### {path}\n\n{inspect.cleandoc(command.help or '')}\n\n`{usage}`\n"
         if rows := list(_options(command, ctx)):
             yield f"{_table(('Option', 'Meaning'), rows)}\n"
+        if lines := examples.of(path):
+            yield "".join(f"- `{typed}`: {what}\n" for typed, what in lines)
 
 
 def _options(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, str]]:
