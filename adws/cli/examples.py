@@ -97,6 +97,10 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("serve", "Webhooks, API and dashboard at loopback, with a worker beside it."),
         ("serve --port 9000 --workers 0", "At another port, without workers."),
     ),
+    "dashboard": (
+        ("dashboard", "Print a link that logs a browser in, once."),
+        ("dashboard --address https://adw.example.com", "The same for a server behind a proxy."),
+    ),
     "recover": (
         ("recover --dry-run", "Show what would be taken back from dead workers, and by what proof."),
         ("recover --mode all", "Look at everything that is with a worker, however young."),
