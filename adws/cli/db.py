@@ -31,9 +31,9 @@ def db() -> None:
 @output.json_option
 def upgrade(*, as_json: bool) -> None:
     """
-    Bring the schema up, and make views again that are missing. A SQLite database that has a schema is copied first.
+    Bring the schema up, and make views again that are missing.
 
-    On PostgreSQL all steps are one transaction, and no copy is made: make one with pg_dump before, if you want one.
+    What was there is kept: of a SQLite database a copy beside it, of PostgreSQL a copy of each table.
     """
     with main.open_home() as app:
         app.refuse_lost_database()
@@ -43,15 +43,14 @@ def upgrade(*, as_json: bool) -> None:
             made = views.make_missing(database)
         finally:
             database.close()
-    backup = str(done.backup) if done.backup is not None else None
     text = (
         f"{database.name} has schema {done.now}, there was nothing to do"
         if done.found == done.now
         else f"{database.name}: schema {done.found or 'none'} -> {done.now}"
     )
-    lines = [text] if backup is None else [text, f"the database as it was before: {backup}"]
+    lines = [text] if done.backup is None else [text, f"the database as it was before: {done.backup}"]
     lines.extend(f"made the view {name} again" for name in made)
-    data: JsonObject = {"from": done.found, "to": done.now, "backup": backup, "views": list(made)}
+    data: JsonObject = {"from": done.found, "to": done.now, "backup": done.backup, "views": list(made)}
 
     output.emit(data, lines, as_json=as_json)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sqlite3
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -239,7 +241,11 @@ def test_a_relative_url_is_a_path_from_here(tmp_path, monkeypatch, open_db):
 
 @pytest.fixture
 def a_step_ahead(monkeypatch, tmp_path):
-    """A later adw: one more migration, which a test may make fail."""
+    return step_ahead(monkeypatch, tmp_path)
+
+
+def step_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Make this a later adw: one more migration, which a test may make fail."""
     folder = tmp_path / "later" / "versions"
     folder.mkdir(parents=True)
     for ours in (Path(upgrade.__file__).parent / "migrations" / "versions").glob("0*.py"):
@@ -285,12 +291,71 @@ def test_a_sqlite_upgrade_keeps_the_database_it_found(sqlite_url, open_db, clock
     database.close()
 
     assert (done.found, done.now) == (NOW, LATER)
-    assert done.backup == tmp_path / f"adw.db.before-{NOW}.bak"
-    assert done.backup.stat().st_mode & 0o777 == 0o600
-    with sqlite3.connect(done.backup) as kept:
+    backup = tmp_path / f"adw.db.before-{NOW}.bak"
+    assert done.backup == str(backup)
+    assert backup.stat().st_mode & 0o777 == 0o600
+    with sqlite3.connect(backup) as kept:
         assert kept.execute("SELECT version_num FROM alembic_version").fetchall() == [(NOW,)]
         assert kept.execute("SELECT adw_id FROM adw_locks").fetchall() == [("before",)]
     kept.close()
+
+
+def rows_of(database, table: str) -> list[tuple]:
+    with database.read() as session:
+        return session.all(f"SELECT * FROM {table} ORDER BY 1")
+
+
+@pytest.mark.postgres
+def test_a_postgresql_upgrade_keeps_the_tables_it_found(empty_pg_url, open_db, clock, request):
+    before = open_db(empty_pg_url)
+    database_world(before, clock).requests.ask(FIRST, "pause")
+    tables = [*models.metadata.tables, "alembic_version"]
+    there = {name: rows_of(before, name) for name in tables}
+    request.getfixturevalue("a_step_ahead")
+
+    done = opening.upgrade(before)
+
+    assert done.backup == f"the tables adw_before_{NOW}_*"
+    assert {name: rows_of(before, f"adw_before_{NOW}_{name}") for name in tables} == there
+    assert there["alembic_version"] == [(NOW,)]
+    assert len(there["requests"]) == 1
+
+
+@pytest.mark.postgres
+def test_a_copy_of_tables_that_is_there_is_not_written_over(empty_pg_url, open_db, request):
+    database = open_db(empty_pg_url)
+    with database.write() as session:
+        session.run(f"CREATE TABLE adw_before_{NOW}_runs AS SELECT 1 AS one")
+    request.getfixturevalue("a_step_ahead")
+
+    assert opening.upgrade(database).backup == f"the tables adw_before_{NOW}x2_*"
+    assert rows_of(database, f"adw_before_{NOW}_runs") == [(1,)]
+    assert rows_of(database, f"adw_before_{NOW}x2_runs") == []
+
+
+@pytest.mark.postgres
+def test_the_page_says_how_to_go_back_to_the_tables_that_were_kept(empty_pg_url, open_db, clock, tmp_path):
+    """Word for word: aside with the newer ones, make the older ones, fill them; numbers go on above."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "database.md").read_text()
+    aside, fill = (textwrap.dedent(sql) for sql in re.findall(r"  ```sql\n(.*?)  ```", page, re.DOTALL))
+    before = open_db(empty_pg_url)
+    asked = database_world(before, clock).requests.ask(FIRST, "pause")
+    there = rows_of(before, "requests")
+    with pytest.MonkeyPatch.context() as newer:
+        step_ahead(newer, tmp_path)
+        assert opening.upgrade(before).now == LATER
+    before.close()
+
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(empty_pg_url, autocommit=True) as person:
+        person.execute(aside)
+        open_db(empty_pg_url)
+        person.execute(fill.replace("0011", NOW))
+
+    after = open_db(empty_pg_url)
+    assert (after.schema_version(), rows_of(after, "requests")) == (NOW, there)
+    world = database_world(after, clock)
+    assert world.requests.ask(FIRST, "stop").request_id > asked.request_id
 
 
 def test_a_step_that_fails_leaves_the_schema_and_the_rows_as_they_were(empty_database_url, open_db, clock, request):

@@ -24,7 +24,7 @@ class Upgrade:
 
     found: str | None  #: the revision before; None: the database was new
     now: str
-    backup: Path | None = None  #: the copy of the database before, when there was something to lose
+    backup: str | None = None  #: where the database as it was before is, when there was something to lose
 
 
 def open_database(url: str, *, clock: Clock, boot_id: str = "", patience_seconds: float = PATIENCE_SECONDS) -> Database:

@@ -8,7 +8,8 @@ it was.
 from __future__ import annotations
 
 import importlib
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.pool import NullPool
 
-from adws.adw_modules.db import opening, schema_version, sqlite
+from adws.adw_modules.db import models, opening, schema_version, sqlite
 from adws.adw_modules.db.opening import Upgrade
 from adws.adw_modules.db.session import Database
 from adws.adw_modules.db.sqlite import SqliteDatabase
@@ -36,11 +37,14 @@ def upgrade(database: Database) -> Upgrade:
     with engine(database).connect() as connection, connection.begin():
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
         found = _found(connection, database.name)
+        backup = None
         if found != schema_version.HEAD:
+            with _whole(database.name):
+                backup = None if found is None else keep_tables(connection, found)
             run_steps(connection, database.name)
         _bring_up_jobs(connection, database.name)
 
-    return Upgrade(found=found, now=schema_version.HEAD)
+    return Upgrade(found=found, now=schema_version.HEAD, backup=backup and f"the tables {backup}*")
 
 
 def _bring_up_jobs(connection: sa.Connection, name: str) -> None:
@@ -59,10 +63,40 @@ def _upgrade_sqlite(database: SqliteDatabase) -> Upgrade:
             found = _found(connection, database.name)
             if found == schema_version.HEAD:
                 return Upgrade(found=found, now=found)
-            backup = None if found is None else _keep_copy(database, found)
+            backup = None if found is None else str(_keep_copy(database, found))
             run_steps(connection, database.name)
 
     return Upgrade(found=found, now=schema_version.HEAD, backup=backup)
+
+
+def keep_tables(connection: sa.Connection, found: str) -> str:
+    """
+    Keep every table of adw as it is before an upgrade, beside itself, and return what the names of the copies begin with.
+
+    In the transaction of the upgrade: there is a copy if and only if there was an upgrade. The tables of Procrastinate
+    are left out, because what they say follows from the runs.
+    """
+    there = set(sa.inspect(connection).get_table_names())
+    names = sorted(there & {*models.metadata.tables, "alembic_version"})
+    beginning, number = f"adw_before_{found}_", 1
+    while any(name.startswith(beginning) for name in there):  # somebody went back to it, and upgrades again
+        number += 1
+        beginning = f"adw_before_{found}x{number}_"
+    # Nobody writes between the copy of one table and that of another, nor before the steps are done.
+    connection.exec_driver_sql(f"LOCK TABLE {', '.join(names)} IN SHARE ROW EXCLUSIVE MODE")
+    for name in names:
+        connection.exec_driver_sql(f"CREATE TABLE {beginning}{name} AS TABLE {name}")
+
+    return beginning
+
+
+@contextmanager
+def _whole(name: str) -> Iterator[None]:
+    """Say of an error inside the block that nothing was changed."""
+    try:
+        yield
+    except sa.exc.SQLAlchemyError as exc:
+        raise DatabaseError(f"the database {name} could not be upgraded: {exc}; it is as it was before") from exc
 
 
 def run_steps(connection: sa.Connection, name: str, target: str = "head") -> None:
@@ -79,10 +113,8 @@ def run_steps(connection: sa.Connection, name: str, target: str = "head") -> Non
 
     with EnvironmentContext(config, scripts, fn=missing) as environment:
         environment.configure(connection=connection, transactional_ddl=True)
-        try:
+        with _whole(name):
             environment.run_migrations()
-        except sa.exc.SQLAlchemyError as exc:
-            raise DatabaseError(f"the database {name} could not be upgraded: {exc}; it is as it was before") from exc
 
 
 def engine(database: Database) -> sa.Engine:
