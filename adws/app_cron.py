@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from adws import app_forge, config, config_values
 from adws.adw_modules import notify_rules
 from adws.adw_modules.coordination.cron_jobs import CronJobs, CronParts, Job
+from adws.adw_modules.coordination.cron_work import CronRunParts, CronRuns, CronWork
 from adws.adw_modules.coordination.notifying import Notifier, NotifyParts, NotifyThread
 from adws.adw_modules.coordination.poll_jobs import PollJobs, PollParts
 from adws.adw_modules.db.breakers import DatabaseBreakers
@@ -206,6 +207,22 @@ class CronRoom:
                 gc_execute=settings.cron_gc_execute,
                 stuck_after=timedelta(minutes=minutes) if minutes else None,
                 retention=lambda: app.tidy.retention,
+            )
+        )
+
+    @cached_property
+    def cron_runs(self) -> CronRuns:
+        """What queues runs that do an entry of the schedule, and does them."""
+        app = self._app
+
+        return CronRuns(
+            CronRunParts(
+                clock=app.clock,
+                runs=app.runs,
+                keeper=app.work.keeper,
+                book=self.book,
+                entries={name: getattr(app.settings, f"cron_{name}") for name in ENTRIES},
+                work=lambda: CronWork(self.jobs, book=self.book, me=app.processes.me("cron"), processes=app.processes),
             )
         )
 

@@ -34,7 +34,7 @@ from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
 from adws.adw_modules.engine.runners.python_call import PythonRunner
 from adws.adw_modules.recovery_facts import Policy, mode_of
 from adws.adw_modules.run_waiting import Patience
-from adws.adw_modules.runs import DELIVERY, ITERATION, ROLLBACK
+from adws.adw_modules.runs import CRON, DELIVERY, ITERATION, ROLLBACK
 from adws.adw_modules.steps import STEPS
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
@@ -47,6 +47,7 @@ from adws.app_steps import LateErrand, StepRoom
 
 if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
+    from adws.adw_modules.coordination.cron_work import CronRuns
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
     from adws.adw_modules.coordination.rollback_runs import RollbackRuns
     from adws.adw_modules.document import WorkflowDocument
@@ -91,6 +92,13 @@ class HomeTidying(Protocol):
 
     @property
     def rollback_runs(self) -> RollbackRuns: ...
+
+
+class HomeSchedule(Protocol):
+    """What the schedule of a home (`app_cron.CronRoom`) is to the work in it."""
+
+    @property
+    def cron_runs(self) -> CronRuns: ...
 
 
 class HomeParts(HomeSpace, Protocol):
@@ -147,6 +155,8 @@ class HomeParts(HomeSpace, Protocol):
     def quotas(self) -> MachineQuotas: ...
     @property
     def tidy(self) -> HomeTidying: ...
+    @property
+    def cron(self) -> HomeSchedule: ...
     @property
     def deliveries(self) -> Deliveries: ...
 
@@ -338,6 +348,7 @@ class WorkRoom:
                 ROLLBACK: LateErrand(lambda: app.tidy.rollback_runs),
                 DELIVERY: LateErrand(lambda: self.deliveries.work),
                 ITERATION: LateErrand(lambda: self.steps.lanes),
+                CRON: LateErrand(lambda: app.cron.cron_runs),
             },
             wake=self.steps.wake,
         )

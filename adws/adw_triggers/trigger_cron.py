@@ -9,42 +9,26 @@ with its next tick; a cron that dies leaves a claim that ends by itself, and the
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.coordination.cron_jobs import Job, JobEnd
-from adws.adw_modules.errors import AdwError, ConfigError, DatabaseError
+from adws.adw_modules.coordination.cron_jobs import Job
+from adws.adw_modules.coordination.cron_work import TTL_SECONDS, CronWork, Ran
+from adws.adw_modules.errors import ConfigError, DatabaseError
 from adws.adw_modules.interfaces import Clock, Processes
-from adws.adw_modules.interfaces_schedule import ScheduleBook, ScheduleRow, Tick
-from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.interfaces_schedule import ScheduleBook, ScheduleRow
+from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_triggers import schedule
 from adws.adw_triggers.schedule import Due, Entry
 
 logger = logging.getLogger("adw.cron")
 
-#: Seconds that a claim lasts; it is renewed while its job runs.
-TTL_SECONDS = 120.0
 #: Seconds between two looks whether to end.
 LOOK_SECONDS = 0.5
 #: The longest wait for the next tick: the settings of a clock may change meanwhile.
 MOST_SECONDS = 30.0
 #: Sends what the other entries tell, so it comes after them.
 LAST = "notify"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ran:
-    """What came of an entry that was due."""
-
-    name: str
-    due: str
-    missed: int
-    status: str  #: done | failed | busy (another cron has it) | lost (another cron took it over)
-    outcome: str
-    details: tuple[str, ...] = ()
 
 
 def check_entries(entries: Sequence[Entry], where: Callable[[str], str]) -> None:
@@ -73,12 +57,9 @@ class Cron:
         ttl_seconds: float = TTL_SECONDS,
     ) -> None:
         self._entries = entries
-        self._jobs = jobs
         self._book = book
         self._clock = clock
-        self._me = me
-        self._processes = processes
-        self._ttl = ttl_seconds
+        self._work = CronWork(jobs, book=book, me=me, processes=processes, ttl_seconds=ttl_seconds)
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -105,65 +86,11 @@ class Cron:
             yield self._run(one, rows.get(one.entry.name))
 
     def _run(self, due: Due, row: ScheduleRow | None) -> Ran:
-        tick = self._book.claim(
-            due.entry.name,
-            spec=due.entry.expression,
-            due=timestamps.to_text(due.at),
-            seen=row.last_due if row else "",
-            owner=self._me,
-            ttl_seconds=self._ttl,
-            dead_token=self._dead_token(row),
+        entry = due.entry
+
+        return self._work.do(
+            entry.name, spec=entry.expression, due=timestamps.to_text(due.at), row=row, missed=due.missed
         )
-        if tick is None:
-            return _ran(due, "busy", "another cron has it, or has done it")
-        with self._kept(tick):
-            status, end = self._do(tick)
-        kept = self._book.finish(tick, status=status, outcome=end.outcome, memo=end.memo, notices=end.notices)
-        logger.info("Done by schedule", extra={"action": "cron_ran", "entry": tick.name, "outcome": end.outcome})
-
-        return _ran(due, status if kept else "lost", end.outcome, end.details)
-
-    def _do(self, tick: Tick) -> tuple[str, JobEnd]:
-        try:
-            return "done", self._jobs[tick.name](tick)
-        except DatabaseError:
-            raise  # nothing can be written down: the claim ends by itself, and the tick is done by whoever comes next
-        except (AdwError, OSError) as exc:
-            logger.warning("A job failed", extra={"action": "cron_failed", "entry": tick.name}, exc_info=exc)
-            return "failed", JobEnd(outcome=" ".join(str(exc).split())[:500])
-        except Exception as exc:  # a bug in one job must not keep the others from being done
-            logger.exception("A job broke", extra={"action": "cron_failed", "entry": tick.name})
-            return "failed", JobEnd(outcome=f"a bug in adw: {type(exc).__name__}: {exc}"[:500])
-
-    def _dead_token(self, row: ScheduleRow | None) -> int | None:
-        """Return the token of a claim that nobody works on any more, None when there is none."""
-        if row is None or not row.owner:
-            return None
-        owner = OwnerRecord.from_text(row.owner)
-        # One of ours is left over: its end could not be written down, and we do one thing at a time.
-        is_over = owner == self._me or self._processes.verdict(owner) is Verdict.DEAD
-
-        return row.token if is_over else None
-
-    @contextmanager
-    def _kept(self, tick: Tick) -> Iterator[None]:
-        """Renew the claim while the block runs."""
-        over = threading.Event()
-
-        def renew() -> None:
-            while not over.wait(self._ttl / 3):
-                try:
-                    self._book.renew(tick, ttl_seconds=self._ttl)
-                except DatabaseError as exc:
-                    logger.warning("A claim was not renewed", extra={"action": "database_trouble"}, exc_info=exc)
-
-        thread = threading.Thread(target=renew, name="adw-cron-claim", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
 
     def _rest(self) -> None:
         """Wait for the next tick."""
@@ -173,14 +100,3 @@ class Cron:
         until = self._clock.monotonic() + seconds
         while not self._is_stopping and (left := until - self._clock.monotonic()) > 0.0:
             self._clock.sleep(min(left, LOOK_SECONDS))
-
-
-def _ran(due: Due, status: str, outcome: str, details: tuple[str, ...] = ()) -> Ran:
-    return Ran(
-        name=due.entry.name,
-        due=timestamps.to_text(due.at),
-        missed=due.missed,
-        status=status,
-        outcome=outcome,
-        details=details,
-    )

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from adws.adw_modules import time_words, timestamps
+from adws.adw_modules.coordination.cron_work import Ran
+from adws.adw_modules.errors import UsageError
 from adws.adw_triggers import schedule
 from adws.adw_triggers.schedule import Entry
-from adws.adw_triggers.trigger_cron import Cron, Ran
-from adws.cli import home_schedule, log, main, output
+from adws.adw_triggers.trigger_cron import Cron
+from adws.cli import answers, home_schedule, log, main, output
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,16 +30,24 @@ _HEADERS = ("ENTRY", "WHEN", "NEXT", "LAST", "", "OUTCOME")
 @click.command()
 @click.option("--once", is_flag=True, help="Do what is due now, and end; for a crontab or a timer.")
 @click.option("--list", "only_list", is_flag=True, help="Show the entries, and do nothing.")
+@click.option("--now", "entry", metavar="ENTRY", help="Do this entry now, whenever it is due, and end.")
+@click.option("--detach", is_flag=True, help="With --now: leave it to a worker (adw worker).")
 @output.json_option
-def cron(*, once: bool, only_list: bool, as_json: bool) -> int:
+def cron(*, once: bool, only_list: bool, entry: str | None, detach: bool, as_json: bool) -> int:
     """
     Do what is due: poll, look after quotas and crashed work, notify, report. Missed ticks are made up for once.
 
     Several may run at a time, also on several machines: each tick is done by one of them. Times are UTC.
     """
+    if once + only_list + (entry is not None) > 1:
+        raise UsageError("--once, --list and --now are three things to do: use one of them")
+    if detach and entry is None:
+        raise UsageError("--detach leaves one entry to a worker: say which with --now ENTRY")
     with main.open_home(role="cron") as app:
         entries = home_schedule.checked_entries(app)
         log.install_for_people(app.settings)
+        if entry is not None:
+            return _detach(app, entry, as_json=as_json) if detach else _now(app, entry, as_json=as_json)
         if only_list:
             _list(app, entries, as_json=as_json)
             return 0
@@ -45,8 +55,23 @@ def cron(*, once: bool, only_list: bool, as_json: bool) -> int:
         return _once(made, as_json=as_json) if once else _forever(made)
 
 
+def _detach(app: App, entry: str, *, as_json: bool) -> int:
+    run = app.cron.cron_runs.queue(entry, by=answers.who())
+    text = [f"run {run.run_id} does {entry}: it is {run.state.value}", "next: adw worker, or adw runs"]
+    output.emit({"run_id": run.run_id, "entry": entry, "state": run.state.value}, text, as_json=as_json)
+
+    return 0
+
+
+def _now(app: App, entry: str, *, as_json: bool) -> int:
+    return _show([app.cron.cron_runs.do(entry)], as_json=as_json)
+
+
 def _once(made: Cron, *, as_json: bool) -> int:
-    ran = list(made.run_due())
+    return _show(list(made.run_due()), as_json=as_json)
+
+
+def _show(ran: list[Ran], *, as_json: bool) -> int:
     lines = [line for one in ran for line in _lines(one)] or ["nothing is due"]
     data: output.Printable = {"ran": [{**asdict(one), "details": list(one.details)} for one in ran]}
     output.emit(data, lines, as_json=as_json)

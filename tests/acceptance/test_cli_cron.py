@@ -144,6 +144,40 @@ def test_an_entry_can_be_switched_off_by_a_variable(adw, home):
     assert "gc" not in {one["name"] for one in done.json()["ran"]}
 
 
+def test_an_entry_is_done_at_once_here_and_by_a_worker(adw, home, where):
+    write(home, QUIET)
+
+    here = adw("cron", "--now", "quota", env=where)
+    left = adw("cron", "--now", "report", "--detach", "--json", env=where).json()
+    worked = adw("worker", "--once", env=where)
+
+    assert (here.rc, here.stdout) == (0, "quota done: no quota is used up\n")
+    assert (left["entry"], left["state"], worked.rc) == ("report", "pending", 0)
+    (run,) = adw("runs", "--json", env=where).json()["runs"]
+    assert (run["run_id"], run["kind"], run["state"]) == (left["run_id"], "cron", "completed")
+    rows = {row["name"]: row for row in adw("cron", "--list", "--json", env=where).json()["entries"]}
+    assert (rows["report"]["status"], rows["report"]["outcome"]) == ("done", run["reason"])
+    assert rows["quota"]["status"] == "done"
+    assert rows["gc"]["status"] == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--now", "dance"], "'dance' is no entry of the schedule; use one of notify, recover,"),
+        (["--now", "dance", "--detach"], "'dance' is no entry of the schedule"),
+        (["--detach"], "say which with --now ENTRY"),
+        (["--once", "--now", "gc"], "use one of them"),
+    ],
+)
+def test_an_entry_that_makes_no_sense_is_refused_in_one_sentence(adw, home, args, said):
+    refused = adw("cron", *args)
+
+    assert (refused.rc, refused.stdout) == (2, "")
+    assert said in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
 def test_quotas_are_told_once_when_used_up_and_once_when_free(adw, home):
     told = home / "told.txt"
     write(home, notify(f"sh -c 'echo $ADW_NOTIFY_KIND >> {told}'"), QUIET.replace('quota = "off"', ""))

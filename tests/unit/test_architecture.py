@@ -75,7 +75,7 @@ CATCH_ALL = {
     "cli/main.py": "the outermost frame of a process: a bug becomes a log file and an exit code",
     "adw_modules/coordination/keeper.py": "its thread renews all that a process owns: a bug must not end it",
     "adw_modules/coordination/notifying.py": "a sink: what a channel raises must not stop the work it tells of",
-    "adw_triggers/trigger_cron.py": "a bug in one job is logged and written down; the others are done",
+    "adw_modules/coordination/cron_work.py": "a bug in one job is logged and written down; the others are done",
     "adw_modules/coordination/worker.py": "a bug in one run is logged and parks its workflow; the others go on",
     "adw_modules/db/procrastinate_service.py": "its thread brings runs to a worker: a bug must not leave it deaf",
     "adw_modules/db/projection.py": "a sink: the copy must not stop the work, and is made again",

@@ -71,7 +71,7 @@ def _upgrade_sqlite(database: SqliteDatabase) -> Upgrade:
 
 def keep_tables(connection: sa.Connection, found: str) -> str:
     """
-    Keep every table of adw as it is before an upgrade, beside itself, and return what the names of the copies begin with.
+    Copy every table of adw as it is before an upgrade, beside itself; return what the names of the copies begin with.
 
     In the transaction of the upgrade: there is a copy if and only if there was an upgrade. The tables of Procrastinate
     are left out, because what they say follows from the runs.
