@@ -59,13 +59,17 @@ class PromptFiles:
         if path is not None:
             return Prompt(name=name, text=_read(path), source=str(path))
         if name in DEFAULTS:
-            text = (resources.files(PACKAGE) / f"{name}.md").read_text(encoding="utf-8")
-            return Prompt(name=name, text=text, source="adw")
+            return Prompt(name=name, text=self.shipped(name), source="adw")
 
         raise UsageError(
             f"there is no prompt {name!r}: write {self._home / FOLDER / f'{name}.md'}, or name one of "
             f"{', '.join(DEFAULTS)}"
         )
+
+    @staticmethod
+    def shipped(name: str) -> str:
+        """Return the text of a prompt that comes with adw, one of DEFAULTS."""
+        return (resources.files(PACKAGE) / f"{name}.md").read_text(encoding="utf-8")
 
     def _own(self, name: str) -> Path | None:
         """Return the user's file for *name*, None when there is none."""

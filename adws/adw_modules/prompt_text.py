@@ -34,7 +34,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "result": "How to give back a result, when the phase wants one. Comes at the end when it is not placed.",
         "result_file": "The file for the result.",
         "results": "What earlier phases gave back, fenced. Comes at the end when it is not placed.",
-        "situation": "What went before: an interruption, a failed attempt. Comes first when it is not placed.",
+        "situation": "What went before: an interruption, a failed attempt, what its gate said. First if not placed.",
     }
 )
 #: Those that come into every prompt, whether the template names them or not; all but the first come at its end.
@@ -42,6 +42,7 @@ ALWAYS = ("situation", "goal", "results", "hints", "result")
 
 #: How much of each thing is told, in characters.
 MAX_TROUBLE = 4_000
+MAX_OUTPUT = 6_000
 MAX_RESULT = 8_000
 
 _VARIABLE = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
@@ -58,6 +59,7 @@ class Situation:
     attempt: int = 1
     ended: str = ""  #: how the attempt before ended: interrupted | suspended | failed | ...
     trouble: str = ""  #: what was wrong with it
+    gate_output: str = ""  #: the end of what the gate said that did not let it pass
     last_words: str = ""  #: what the agent said last
 
 
@@ -196,8 +198,13 @@ def _what_was_wrong(now: Situation, mark: str) -> str:
     if not now.trouble:
         return ""
     told = _fenced("TROUBLE", clean(now.trouble, limit=MAX_TROUBLE), mark)
+    said = f"The attempt before this one ended so ({now.ended or 'failed'}); do not run into the same again:\n\n{told}"
+    if not now.gate_output.strip():
+        return said
+    # What is wrong stands at the end of what tests and checks say.
+    output = _fenced("OUTPUT", clean(now.gate_output[-MAX_OUTPUT:].strip("\n"), limit=MAX_OUTPUT), mark)
 
-    return f"The attempt before this one ended so ({now.ended or 'failed'}); do not run into the same again:\n\n{told}"
+    return f"{said}\n\nThe end of what the gate said:\n\n{output}"
 
 
 _PARTS: Mapping[str, Callable[[PromptFacts], str]] = MappingProxyType(

@@ -15,6 +15,20 @@ from adws.adw_modules.errors import UsageError
 _ADDRESS = r"(?:(?:https?|ssh|git)://[^/\s]+/|[\w.-]+@[\w.-]+:/?)?"
 _REPOSITORY = re.compile(_ADDRESS + r"([\w.-]+)/([\w.-]+?)(?:\.git)?/?", re.ASCII | re.IGNORECASE)
 
+#: The same on GitHub itself; `github.com-work` is how people with several keys call it.
+_ON_GITHUB = re.compile(
+    r"(?:(?:https?|ssh|git)://(?:[^/@\s]*@)?|[^/@\s]*@)?(?:www\.|ssh\.)?github\.com(?:-[\w.-]+)?(?::\d+(?=/))?[:/]/?"
+    r"([\w.-]+/[\w.-]+?)(?:\.git)?/?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def on_github(address: str) -> str:
+    """Return `owner/name`, as it is written, for the address of a repository on github.com; "" for any other."""
+    match = _ON_GITHUB.fullmatch(address)
+
+    return match[1] if match else ""
+
 
 def normalise(text: str) -> str:
     """Return `owner/name` for such a text or its address on any host, "" for ""; raise UsageError for another text."""

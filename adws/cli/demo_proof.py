@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.json_value import JsonObject
@@ -41,8 +42,7 @@ def to_json(found: dict[str, list[str]]) -> JsonObject:
     return {name.replace(" ", "_"): list(things) for name, things in found.items()}
 
 
-def _branches(refs: object, default: str) -> list[str]:
-    names = refs if isinstance(refs, dict) else {}
-    heads = [name.removeprefix("refs/heads/") for name in names if name.startswith("refs/heads/")]
+def _branches(refs: Mapping[str, str], default: str) -> list[str]:
+    heads = [name.removeprefix("refs/heads/") for name in refs if name.startswith("refs/heads/")]
 
     return [name for name in heads if name != default]

@@ -7,7 +7,6 @@ get no variable that is a setting.
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws import config
+from adws.adw_modules import toml_text
 from adws.adw_modules.errors import AdwError, GitError, UsageError
 from adws.sample import agent, texts
 
@@ -152,7 +152,7 @@ def _write_files(place: Path, pace_seconds: float, *, stops_half_way: bool) -> N
     starter.chmod(0o755)
     if stops_half_way:
         (folder / "stop-half-way").touch()
-    adw_toml = texts.ADW_TOML.format(agent=json.dumps(str(starter)), python=json.dumps(sys.executable))
+    adw_toml = texts.ADW_TOML.format(agent=toml_text.quoted(str(starter)), python=toml_text.quoted(sys.executable))
     for name, text in (
         ("greet.py", texts.GREET),
         ("test_greet.py", texts.TEST_GREET),

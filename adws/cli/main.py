@@ -38,6 +38,7 @@ class Entry(NamedTuple):
 COMMANDS: dict[str, dict[str, Entry]] = {
     "Begin": {
         "demo": Entry("adws.cli.demo", "demo", "Carry a sample issue to a pull request, without an account."),
+        "init": Entry("adws.cli.init", "init", "Write adw.toml, prompts and .gitignore lines for a repository."),
     },
     "Look": {
         "status": Entry("adws.cli.views", "status", "Show one workflow."),

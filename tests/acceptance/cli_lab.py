@@ -181,6 +181,10 @@ class Terminal:
         """Type Ctrl-C."""
         os.write(self._master, b"\x03")
 
+    def type(self, text: str) -> None:
+        """Type a line."""
+        os.write(self._master, f"{text}\n".encode())
+
     def end(self) -> int:
         """Read until it ends and return the exit code."""
         while self._read():

@@ -443,6 +443,21 @@ def test_an_agent_is_warned_of_what_it_could_do_otherwise_and_of_nothing_else(wo
     assert "look at git status" in prompt
 
 
+@pytest.mark.parametrize(("klass", "is_told"), [("gate", True), ("timeout", False)])
+def test_an_agent_is_told_what_the_gate_said_that_did_not_let_it_pass(world, klass, is_told):
+    world.after({"status": "failed", "error": {"klass": klass, "message": "make: *** [test] Error 1"}})
+    place = world.folder / "phases" / "build"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "attempt-1.gate-1.stdout.log").write_text("FAILED test_greet.py::test_nobody\n")
+    (place / "attempt-1.stdout.log").write_text("what the agent said itself\n")
+
+    world.run({"answer": "Done."})
+
+    prompt = world.agent.calls[-1]["prompt"]
+    assert ("FAILED test_greet.py::test_nobody" in prompt) is is_told
+    assert "what the agent said itself" not in prompt
+
+
 def test_a_conversation_that_the_agent_does_not_know_is_handed_over_once(world):
     world.after({"status": "interrupted", "agent": facts(), "report": {"summary": "half of it is done"}})
 

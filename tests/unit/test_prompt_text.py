@@ -80,7 +80,9 @@ def test_hidden_channels_are_not_in_a_prompt():
         body="![b](x.png) <!-- c -->",
         results={"plan": {"summary": "<!-- d -->"}},
         hints=("<!-- e -->ok",),
-        situation=Situation(trouble="<!-- f -->", is_handed_over=True, last_words="<!-- g -->"),
+        situation=Situation(
+            trouble="<!-- f -->", gate_output="<!-- h -->", is_handed_over=True, last_words="<!-- g -->"
+        ),
     )
 
     assert not re.search(r"<!--|\u200b|!\[b\]", build("Do it.", facts))
@@ -138,6 +140,20 @@ def test_what_went_before_comes_first(situation, words):
     text = build("Do it.", replace(FACTS, situation=situation))
 
     assert 0 <= text.index(words) < text.index("Do it.")
+
+
+def test_the_end_of_what_a_gate_said_is_told_between_marks():
+    """
+    What is wrong stands at the end of what tests say; a summary alone does not help.
+    """
+    output = "collected 2 items\n" * 1000 + "E  assert 1 == 2\n1 failed\n"
+    situation = Situation(attempt=2, trouble="the gate ended with exit code 1: 1 failed", gate_output=output)
+
+    text = build("Do it.", replace(FACTS, situation=situation))
+
+    assert f"E  assert 1 == 2\n1 failed\n{MARK} OUTPUT>>>" in text
+    assert len(text) < 8000
+    assert "OUTPUT" not in build("Do it.", replace(FACTS, situation=replace(situation, gate_output="\n")))
 
 
 def test_the_first_attempt_is_told_nothing_about_others():

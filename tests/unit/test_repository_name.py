@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.repository_name import comparable, in_home, normalise
+from adws.adw_modules.repository_name import comparable, in_home, normalise, on_github
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,25 @@ def test_no_name_is_the_repository_of_the_home(text, home, meant):
 )
 def test_a_normalised_name_stays_as_it_is(text):
     assert normalise(normalise(text)) == normalise(text) == text.lower()
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("https://github.com/Acme/Shop.git", "Acme/Shop"),
+        ("https://github.com/acme/shop/", "acme/shop"),
+        ("https://user:secret@github.com/acme/shop", "acme/shop"),
+        ("git@github.com:acme/shop.git", "acme/shop"),
+        ("git@github.com-work:acme/shop.git", "acme/shop"),
+        ("ssh://git@github.com/acme/shop.git", "acme/shop"),
+        ("ssh://git@ssh.github.com:443/acme/shop.git", "acme/shop"),
+        ("github.com/acme/shop", "acme/shop"),
+        ("https://gitlab.com/acme/shop.git", ""),
+        ("https://github.com.evil.example/acme/shop", ""),
+        ("https://example.com/github.com/acme", ""),
+        ("/srv/github.com/acme/shop", ""),
+        ("", ""),
+    ],
+)
+def test_a_repository_on_github_is_told_by_its_address(address, name):
+    assert on_github(address) == name

@@ -61,7 +61,23 @@ class RepositoryGit:
         with suppress(GitUnreachable):
             return self._default_now()
 
-        return self._default_known()
+        return self.default_branch_known()
+
+    def default_branch_known(self) -> str:
+        """Return the default branch as far as it is known without asking the remote."""
+        known = self._git("symbolic-ref", "--quiet", f"refs/remotes/{self._remote}/HEAD", ok=(0, 1, 128)).text.strip()
+
+        return known.removeprefix(f"refs/remotes/{self._remote}/") or self._branch_of_main_checkout()
+
+    def remotes(self) -> Mapping[str, str]:
+        """Return every remote and its address."""
+        names = self._git("remote").text.split()
+
+        return {name: self._git("remote", "get-url", "--end-of-options", name).text.strip() for name in names}
+
+    def is_ignored(self, name: str) -> bool:
+        """Say whether git ignores the path *name*, relative to the main checkout, whether it is there or not."""
+        return self._commands.ask("check-ignore", "--quiet", "--no-index", "--", name, cwd=self.root).status == 0
 
     def fetch_default(self) -> tuple[str, str]:
         """Fetch the default branch as the remote names it now, never as remembered; return its name and commit."""
@@ -77,12 +93,7 @@ class RepositoryGit:
         said = self._ask_remote("ls-remote", "--symref", "--end-of-options", self._remote, "HEAD", url=url)
         found = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", said.text, re.MULTILINE)
 
-        return found[1] if found else self._default_known()
-
-    def _default_known(self) -> str:
-        known = self._git("symbolic-ref", "--quiet", f"refs/remotes/{self._remote}/HEAD", ok=(0, 1, 128)).text.strip()
-
-        return known.removeprefix(f"refs/remotes/{self._remote}/") or self._branch_of_main_checkout()
+        return found[1] if found else self.default_branch_known()
 
     def fetch(self, branch: str) -> str:
         """Fetch *branch* from the remote and return its commit; the local one when there is no remote."""

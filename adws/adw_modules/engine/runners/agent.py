@@ -283,7 +283,7 @@ class AgentRunner:
             wants_result=job.evidence == "result",
             results=job.context.results,
             hints=job.context.hints,
-            situation=situation_of(job, known),
+            situation=situation_of(job, known, self._parts.folder_of(document.adw_id)),
         )
         if prompt_text.lacks_goal(job.prompt.text, facts):
             raise RunFailed(FailedRun(subtype="config", text=_NO_GOAL), f"{_NO_GOAL} {document.adw_id} -m TEXT")

@@ -17,7 +17,7 @@ from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, Usage
 from adws.adw_modules.agent_options import AgentOptions
 from adws.adw_modules.agent_sessions import Conversation
 from adws.adw_modules.agents import reset_times
-from adws.adw_modules.attempt_files import AttemptFiles
+from adws.adw_modules.attempt_files import AttemptFiles, list_files, read_tail
 from adws.adw_modules.cost_rules import BudgetWatch
 from adws.adw_modules.doctor_rules import NOT_THE_WORK
 from adws.adw_modules.engine.parties import PERSON_CLASSES
@@ -144,8 +144,8 @@ def refusal_of(spoken: Spoken) -> FailedRun | None:
     return spoken.failure if spoken.failure is not None and spoken.failure.subtype == "denied" else None
 
 
-def situation_of(job: Job, known: Conversation | None) -> Situation:
-    """Return what the agent is told about what went before."""
+def situation_of(job: Job, known: Conversation | None, folder: Path) -> Situation:
+    """Return what the agent is told about what went before; *folder* is the directory of the workflow."""
     before = agent_sessions.newest_before(job.record)
     error, report = (before.error or {}, before.report or {}) if before else ({}, {})
 
@@ -156,7 +156,15 @@ def situation_of(job: Job, known: Conversation | None) -> Situation:
         ended=before.status if before else "",
         trouble=str(error.get("message") or "") if before is not None and _is_about_work(before) else "",
         last_words=str(report.get("summary") or ""),
+        gate_output=_gate_output(job.phase.name, before, folder) if error.get("klass") == "gate" and before else "",
     )
+
+
+def _gate_output(phase: str, before: AttemptRecord, folder: Path) -> str:
+    """Return the ends of what the gates of an attempt said."""
+    files = [file for file in list_files(folder) if (file.phase, file.attempt) == (phase, before.number)]
+
+    return "".join(read_tail(folder, file.name) for file in files if file.kind.startswith("gate-"))
 
 
 def _is_about_work(before: AttemptRecord) -> bool:
