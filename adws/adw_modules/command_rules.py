@@ -253,22 +253,24 @@ def recorded_head(document: WorkflowDocument) -> str:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
     """
-    Who asked for a change: written with the change.
-
-    A delivery asks by its guid, so that nobody makes the change twice; a person at a door from a place.
+    Who asked for a change: written with the change, so that nobody makes it twice, and its history says who.
     """
 
-    delivery: str = ""
+    delivery: str  #: the delivery, or the click of a person
     kind: str = ""
     by: str = ""
     is_follow_up: bool = False
-    source: str = ""  #: the door and where it was asked from; "": it is a delivery's
+    source: str = ""  #: the door that a person came by, and from where; "": it is a delivery's
 
     def to_json(self) -> JsonObject:
         """Return the mark as it travels in a request to the owner of a workflow."""
-        data: JsonObject = {"delivery": self.delivery, "kind": self.kind, "by": self.by}
-
-        return {**data, "source": self.source} if self.source else {**data, "is_follow_up": self.is_follow_up}
+        return {
+            "delivery": self.delivery,
+            "kind": self.kind,
+            "by": self.by,
+            "is_follow_up": self.is_follow_up,
+            "source": self.source,
+        }
 
     @classmethod
     def from_json(cls, data: JsonValue) -> Mark | None:
@@ -287,20 +289,19 @@ class Mark:
 
 def is_marked(document: WorkflowDocument, mark: Mark | None) -> bool:
     """Say whether what the delivery of *mark* asked for is in *document* already."""
-    return mark is not None and bool(mark.delivery) and mark.delivery in document.deliveries
+    return mark is not None and mark.delivery in document.deliveries
 
 
 def mark(draft: Draft, made: Mark | None) -> None:
-    """Write down who asked for this change, a delivery once; None: nobody who has to be named."""
+    """Write down who asked for this change, once; None: nobody who has to be named."""
     if made is None or is_marked(draft.document, made):
-        return
-    if made.source:
-        draft.tell("action_asked", data={"action": made.kind, "by": made.by, "from": made.source})
-    if not made.delivery:
         return
     document = draft.document
     document.deliveries = [*document.deliveries, made.delivery][-REMEMBERED:]
-    draft.tell("command_obeyed", data={"delivery": made.delivery, "command": made.kind, "by": made.by})
+    if made.source:
+        draft.tell("action_asked", data={"action": made.kind, "by": made.by, "from": made.source})
+    else:
+        draft.tell("command_obeyed", data={"delivery": made.delivery, "command": made.kind, "by": made.by})
     if made.is_follow_up:
         document.followups += 1
         draft.tell("followup_begun", data={"number": document.followups, "by": made.by, "delivery": made.delivery})

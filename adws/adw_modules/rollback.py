@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from adws.adw_modules import ambient, effect_rules, rollback_rules
+from adws.adw_modules import ambient, command_rules, effect_rules, rollback_rules
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.document_draft import Draft
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
@@ -325,6 +325,7 @@ class _Running:
             )
             steps: JsonObject = {"steps": [step.what for step in self._steps]}
             draft.tell("rollback_begun", data={"reason": self._wishes.reason, **steps})
+        command_rules.mark(draft, self._wishes.mark)
         self._write_record(draft)
         self._tell_forgotten(draft)
         for step in self._steps:
@@ -375,13 +376,15 @@ def _why(step: Step, outcome: str, at: str) -> JsonObject | None:
 
 def payload_of(wishes: Wishes) -> JsonObject:
     """Return what a run needs to know to roll back as it was asked for."""
-    return {
+    payload: JsonObject = {
         "reason": wishes.reason,
         "keep_branch": wishes.keep_branch,
         "force": wishes.force,
         "forget_hosts": list(wishes.forget_hosts),
         "by": wishes.by,
     }
+
+    return payload if wishes.mark is None else {**payload, "mark": wishes.mark.to_json()}
 
 
 def mark_rolled_back(draft: Draft, *, reason: str, kept: list[str]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from adws.adw_modules.command_rules import Mark
 from adws.adw_modules.effect_rules import open_effects
 from adws.adw_modules.interfaces_resources import Effect
 from adws.adw_modules.json_value import JsonObject, JsonValue
@@ -126,6 +127,7 @@ class Wishes:
     force: bool = False  #: go on although uncommitted work could not be salvaged
     forget_hosts: tuple[str, ...] = ()  #: machines that are gone for good: what is there is not undone
     by: str = ""  #: who asks
+    mark: Mark | None = None  #: the same for the history, of who asked at a door that writes it down
 
 
 # --- the plan --------------------------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.command_rules import Mark
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.coordination.rollback_runs import MAX_ROLLBACKS
 from adws.adw_modules.coordination.worker import WorkerOptions
@@ -70,6 +72,24 @@ def test_a_wrong_id_queues_nothing(lab):
     said = adw(lab, "rollback", "99999999", "--detach")
 
     assert (said.returncode, said.stdout) == (1, "")
+
+
+def test_who_asked_for_a_rollback_at_a_door_is_in_its_history_once(lab):
+    """
+    The run that a worker makes carries who asked.
+    """
+    asked = Mark(delivery="dashboard:1", kind="rollback", by="ada (dashboard)", source="dashboard, 10.0.0.7")
+    with lab.open() as app:
+        lab.make(app)
+        app.tidy.rollback_runs.queue(ADW_ID, replace(WISHES, mark=asked), by="ada")
+        app.work.worker(ONCE).run()
+        app.projection.flush()
+
+        told = [event for event in app.events.of_workflow(ADW_ID) if event.event_type == "action_asked"]
+
+    assert [event.data for event in told] == [
+        {"action": "rollback", "by": "ada (dashboard)", "from": "dashboard, 10.0.0.7"}
+    ]
 
 
 def test_the_wishes_are_kept_with_the_run(lab):

@@ -292,8 +292,20 @@ def test_a_document_remembers_only_the_newest_deliveries():
     assert draft.document.deliveries == [str(number) for number in range(5, REMEMBERED + 5)]
 
 
-def test_a_mark_travels_with_a_request():
-    made = Mark(delivery="g#1", kind="stop", by="ada", is_follow_up=True)
+def test_what_a_person_asked_for_at_a_door_is_told_once_with_who_and_from_where():
+    draft = draft_of(document_of(spec_of("plan")))
+    made = Mark(delivery="dashboard:1", kind="pause", by="ada (dashboard)", source="dashboard, 10.0.0.7")
+
+    mark(draft, made)
+    mark(draft, made)
+
+    assert types(draft) == ["action_asked"]
+    assert draft.events[0].data == {"action": "pause", "by": "ada (dashboard)", "from": "dashboard, 10.0.0.7"}
+
+
+@pytest.mark.parametrize("source", ["", "dashboard, 10.0.0.7"])
+def test_a_mark_travels_with_a_request(source):
+    made = Mark(delivery="g#1", kind="stop", by="ada", is_follow_up=True, source=source)
 
     assert Mark.from_json(made.to_json()) == made
     assert Mark.from_json({"delivery": "g#1"}) == Mark(delivery="g#1")

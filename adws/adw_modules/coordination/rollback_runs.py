@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from adws.adw_modules.command_rules import Mark
 from adws.adw_modules.coordination.workflow_work import TROUBLE_SECONDS, WorkEnd, end_of
 from adws.adw_modules.errors import WorkflowBusy
 from adws.adw_modules.interfaces import Clock, Request, Requests
@@ -103,4 +104,5 @@ def wishes_of(run: Run) -> Wishes:
         force=run.payload.get("force") is True,
         forget_hosts=tuple(map(str, hosts)) if isinstance(hosts, list) else (),
         by=str(run.payload.get("by") or run.asked_by),
+        mark=Mark.from_json(run.payload.get("mark")),
     )

@@ -41,9 +41,11 @@ def note(request: Request, action: str, *, adw_id: str = "", **facts: object) ->
     logger.warning("Something was asked for on the dashboard", extra={"action": "action_asked", **said})
 
 
-def mark(request: Request, action: str) -> Mark:
-    """Return who asks for *action* and from where, as it is written with the change (event `action_asked`)."""
-    return Mark(kind=action, by=frame.viewer(request).by, source=f"dashboard, {source(request)}")
+def mark(request: Request, home: Home, action: str) -> Mark:
+    """Return who asks for *action* and from where, as it is written with the change (event `action_asked`), once."""
+    click = f"dashboard:{home.part(lambda app: app.clock).token()}"
+
+    return Mark(delivery=click, kind=action, by=frame.viewer(request).by, source=f"dashboard, {source(request)}")
 
 
 def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
@@ -51,7 +53,7 @@ def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
     home.part(lambda app: app.store).peek(adw_id)
     note(request, action, adw_id=adw_id)
 
-    return home.part(lambda app: app.work.control).asked_by(mark(request, action))
+    return home.part(lambda app: app.work.control).asked_by(mark(request, home, action))
 
 
 def told(done: Asked | Applied) -> str:
