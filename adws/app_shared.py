@@ -179,11 +179,17 @@ class SharedParts:
                 decide=planner.decide,
                 fold=planner.fold,
                 scrub=redact,
-                resolve=lambda context: resolved(context, self.executions),
+                is_storable=self._is_storable,
+                resolve=lambda new: resolved(new.context, self.executions, new.adw_id),
             ),
             sanitise=lambda new: event_contexts(new, redact),
             scrub=self.redactor.scrub_bytes,
         )
+
+    def _is_storable(self, text: str) -> bool:
+        payload = text.encode("ascii")
+
+        return self.redactor.scrub_bytes(payload) is payload
 
     @cached_property
     def retries(self) -> RetryDesk:

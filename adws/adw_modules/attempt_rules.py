@@ -201,7 +201,10 @@ def _close_well(draft: Draft, chosen: Chosen, report: RunReport) -> None:
     attempt = draft.end_attempt(index, "succeeded", duration=duration(draft, index), report=said_by(report))
     draft.change_phase(index, result=result_of(name, report), parks=0)
     add_cost(draft, name, report)
-    draft.tell("attempt_succeeded", index, status=attempt.status, duration=attempt.duration, data=summary_of(report))
+    meta = end_meta(draft, index)
+    draft.tell(
+        "attempt_succeeded", index, status=attempt.status, duration=attempt.duration, data=summary_of(report), meta=meta
+    )
 
 
 def rework(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport) -> Outcome:
@@ -266,7 +269,15 @@ def close_badly(draft: Draft, chosen: Chosen, trouble: Trouble, report: RunRepor
         add_cost(draft, chosen.spec.name, report)
     draft.change_phase(index, last_failure_reason=trouble.message, parks=0)
     told: JsonObject = {"error": without_traceback(trouble.error)}
-    draft.tell("attempt_failed", index, status=attempt.status, duration=attempt.duration, data=told)
+    meta: JsonObject = {
+        **end_meta(draft, index),
+        "error": {
+            "message": trouble.message[:500],
+            "has_stack_trace": bool(trouble.error.get("traceback")),
+            "failed_at": draft.text,
+        },
+    }
+    draft.tell("attempt_failed", index, status=attempt.status, duration=attempt.duration, data=told, meta=meta)
 
 
 def after_failure(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Trouble) -> Outcome:
@@ -363,6 +374,16 @@ def abandon(draft: Draft, reason: str) -> Outcome:
     draft.move(WorkflowState.ABANDONED, {"reason": reason})
 
     return Done(state=WorkflowState.ABANDONED.value)
+
+
+def end_meta(draft: Draft, index: int) -> JsonObject:
+    """Return what `meta` says about an attempt that is over."""
+    record = draft.phase(index)
+
+    return {
+        "retry": {"has_config": True, "attempt_number": record.attempts_used, "max_attempts": limit(record)},
+        "execution": {"duration_seconds": record.attempts[-1].duration, "completed_at": draft.text},
+    }
 
 
 def duration(draft: Draft, index: int) -> float:

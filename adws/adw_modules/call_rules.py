@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from adws.adw_modules import expressions
 from adws.adw_modules.error_classes import ErrorCategory
@@ -81,13 +82,34 @@ def inputs_of(step: StepSpec, assignment: Assignment, values: Mapping[str, Value
     """
     Return the inputs of a call: those of the step filled in, and over them what the page before asked for.
 
-    What came in a response is never read as a template.
+    What came in a response is never read as a template, and cannot send credentials to another host.
     """
     filled: JsonObject = {
         key: value if key in NO_TEMPLATES else expressions.render(value, values) for key, value in step.inputs.items()
     }
 
-    return merged(filled, assignment.call) if assignment.call else filled
+    if not assignment.call:
+        return filled
+    if filled.get("headers_env") and "url" in assignment.call:
+        _check_host(str(filled.get("url")), str(assignment.call["url"]))
+
+    return merged(filled, assignment.call)
+
+
+def _check_host(own: str, asked: str) -> None:
+    """Raise ExpressionError when the next page is at another host: what is in `headers_env` is for the first one."""
+    if _origin(own) != _origin(asked):
+        there, here = (urlsplit(url).hostname or url[:60] for url in (asked, own))
+        why = f"the next page is asked of {there}, and headers_env is for {here}: credentials go to no other host"
+        raise ExpressionError(why, name="url")
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError as exc:
+        raise ExpressionError(f"{url[:60]!r} is no address: {exc}", name="url") from exc
 
 
 def collecting(step: StepSpec) -> RetryRule | None:

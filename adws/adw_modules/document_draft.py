@@ -30,11 +30,14 @@ class Draft:
         *,
         now: Callable[[], datetime],
         max_cost_usd: float | None = None,
+        queue: JsonObject | None = None,
     ) -> None:
+        """*queue* is who makes the changes, and on which run: `queue_id` and `worker_id`."""
         self.document = document.changed(phases=list(document.phases))
         self.machine = machine
         self.now = now
         self.max_cost_usd = max_cost_usd  #: the cap of the settings, for documents that have none; None: no cap
+        self._meta: JsonObject = {"queue": queue} if queue else {}
         self.events: list[Event] = []
         self.at = now()  #: the one moment of this write
         self.text = timestamps.to_text(self.at)
@@ -118,6 +121,7 @@ class Draft:
                 "status": record.status,
                 "attempt_number": number,
                 **fields,
+                "meta": {**self._meta, **fields.get("meta", {})},
             }
         reference = self.document.workflow
         catalog = f"{reference.name}@{reference.version}" if reference else None

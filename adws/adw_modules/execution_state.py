@@ -93,8 +93,9 @@ class Rules:
     decide: Decide
     fold: Fold
     scrub: Callable[[JsonValue], JsonValue] = lambda value: value  #: takes secrets out of what events show
+    is_storable: Callable[[str], bool] = lambda _text: True  #: whether a text of JSON is stored as it is
     #: Makes what templates know of the stored context; long results are read when they are asked for.
-    resolve: Callable[[JsonObject], Mapping[str, Value]] = lambda context: context
+    resolve: Callable[[NewExecution], Mapping[str, Value]] = lambda new: new.context
 
 
 def values_of(

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from adws.adw_modules import call_rules, timestamps
+from adws.adw_modules import call_rules, execution_telling, timestamps
 from adws.adw_modules.call_rules import CallFacts, Judgement
 from adws.adw_modules.events import Event
 from adws.adw_modules.execution_state import (
@@ -27,6 +28,7 @@ from adws.adw_modules.execution_state import (
     Rules,
     values_of,
 )
+from adws.adw_modules.execution_telling import MAX_MESSAGE, MAX_VALUE, REFERENCE, said, truncated
 from adws.adw_modules.executions import (
     Assignment,
     CallAgain,
@@ -41,8 +43,8 @@ from adws.adw_modules.expressions import Value
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.page_results import REPLACE, collected
 
-#: Larger values are left out of events, which say how large they were; the rows have them.
-MAX_IN_EVENT = 10_000
+#: Why a sequence ends whose next call cannot be kept until it is made.
+_SECRET = "the next call asks for something that looks like a secret, which is never stored: give it by headers_env"
 
 _encode = json.JSONEncoder(allow_nan=False).encode
 _USUAL: Mapping[str, Any] = Event(event_type="").__dict__
@@ -75,6 +77,7 @@ class ExecutionTurn:
         self.events: list[Event] = []
         self.changed: dict[int, Iteration] = {}
         self.pages: list[tuple[int, int, str]] = []  #: index, page and part of what is kept
+        self._asked: dict[int, str] = {}  #: index -> what its next call gets, whole
         rule = call_rules.collecting(self._step)
         self._collects = REPLACE if rule is None else rule.collect
         self._base = self._usual_fields()
@@ -88,16 +91,7 @@ class ExecutionTurn:
 
     def start(self, total: int) -> None:
         """Say that everything is stored and calls can begin."""
-        loop = self._step.loop
-        data: JsonObject = {"collection_size": total, "retry": bool(self._step.retry)}
-        if loop is not None:
-            data.update(
-                iterator_name=loop.element,
-                mode=loop.mode,
-                concurrency=loop.concurrency,
-                chunk_size=loop.chunk_size,
-                on_failure=loop.on_failure,
-            )
+        data = self._rules.scrub(execution_telling.started(self._step, total))
         self._base["total_iterations"] = total
         self._tell("iterator_started", status="running", data=data, context=self.plan.event_context)
 
@@ -129,14 +123,15 @@ class ExecutionTurn:
     def ask_to_cancel(self, reason: str) -> None:
         """Say that nothing more is begun."""
         if not self.head.cancel_reason and not self.is_over:
-            self._tell("iterator_cancel_requested", status="cancelling", data={"reason": reason})
+            self._tell("iterator_cancel_requested", status="cancelling", data={"reason": self._rules.scrub(reason)})
 
     def cancel(self, rows: Iterable[Iteration], reason: str) -> None:
         """End iterations that wait."""
+        why = str(self._rules.scrub(reason))
         for row in rows:
             self._touch(row)
-            self._end_sequence(row, call_rules.FAILED if row.attempts else "", reason)
-            self._over(row, IterationState.CANCELLED, reason)
+            self._end_sequence(row, call_rules.FAILED if row.attempts else "", why)
+            self._over(row, IterationState.CANCELLED, why)
 
     # --- calls -------------------------------------------------------------------------------------------------
 
@@ -146,7 +141,7 @@ class ExecutionTurn:
         was_interrupted = row.why == "interrupted"
         element = json.loads(row.element) if row.element != NULL else None
         if not row.last_event_id:
-            data: JsonObject = {"element": self._shown(element, row.element)}
+            data: JsonObject = {"element": self._shown(element, row.element, row)}
             started = self._write("iteration_started", row, status=RUNNING, data=data)
             row.last_event_id = started.event_id
             row.started_at = self._moment
@@ -194,7 +189,7 @@ class ExecutionTurn:
             try:
                 text = _encode(report.result)
             except (TypeError, ValueError) as exc:
-                report = _not_json(report, exc)
+                report = execution_telling.not_json(report, exc)
         self._judged(row, report, self._judge(row, report), text)
 
     def _judge(self, row: Iteration, report: CallReport | None) -> Judgement:
@@ -211,14 +206,19 @@ class ExecutionTurn:
             call=json.loads(row.call),
         )
 
-        return call_rules.judge(
+        found = call_rules.judge(
             self._step, facts, report, lambda: self._values(row), now=self._now, random=self._random()
         )
+        call = found.facts.get("call")
+        if call and found.facts.get("page") != row.page and not self._rules.is_storable(_encode(call)):
+            return replace(found, facts={"again": False, "sequence": call_rules.FAILED, "reason": _SECRET})
+
+        return found
 
     def _values(self, row: Iteration) -> Mapping[str, Value]:
         return values_of(
             self.plan.new,
-            self._rules.resolve(self.plan.new.context),
+            self._rules.resolve(self.plan.new),
             index=row.index,
             element=json.loads(row.element),
             attempt=row.attempts,
@@ -251,21 +251,22 @@ class ExecutionTurn:
             row.result = _encode(found.part)
 
     def _tell_success(self, row: Iteration, report: CallReport, found: Judgement, text: str) -> Event:
+        is_kept = found.facts.get("again") is not True or self._collects != REPLACE
         return self._write(
             "action_completed",
             row,
             status="completed",
             parent_event_id=row.last_event_id,
             duration=report.duration,
-            result=self._shown(report.result, text),
-            data={"retry": found.facts, "page": row.page} if found.facts else {},
+            result=self._shown(report.result, text, row if is_kept else None),
+            data={"retry": self._told(row, found), "page": row.page} if found.facts else {},
             context=report.context or self.plan.small_context,
             meta=self._meta(row, report, found),
         )
 
     def _tell_failure(self, row: Iteration, report: CallReport | None, found: Judgement) -> Event:
         error = dict(call_rules.INTERRUPTED) if report is None else dict(report.error or {})
-        row.error = str(error.get("message") or "")[:500]
+        row.error = str(error.get("message") or "")[:MAX_MESSAGE]
 
         return self._write(
             "action_failed",
@@ -273,30 +274,35 @@ class ExecutionTurn:
             status="failed",
             parent_event_id=row.last_event_id,
             duration=report.duration if report is not None else None,
-            data={"retry": found.facts, "page": row.page, "error": self._rules.scrub(_said(error))},
+            data={"retry": self._told(row, found), "page": row.page, "error": self._rules.scrub(said(error))},
             context=(report.context if report is not None else None) or self.plan.small_context,
             meta=self._meta(row, report, found, error),
         )
+
+    def _told(self, row: Iteration, found: Judgement) -> JsonObject:
+        """Return what an event tells of a judgement: secrets are taken out, and the row has what is asked for."""
+        told = dict(found.facts)
+        if told.get("call"):
+            self._asked[row.index] = _encode(told["call"])
+            told["call"] = self._shown(told["call"], self._asked[row.index])
+        if told.get("reason"):
+            told["reason"] = self._rules.scrub(told["reason"])
+
+        return told
 
     def _meta(
         self, row: Iteration, report: CallReport | None, found: Judgement, error: JsonObject | None = None
     ) -> JsonObject:
         meta: JsonObject = {**self._base["meta"], **(report.meta if report is not None else {})}
         if self._step.retry:
-            meta["retry"] = {
-                "has_config": True,
-                "attempt_number": row.attempts,
-                "max_attempts": found.facts.get("max_attempts") or self._step.retry[0].max_attempts,
-                "retry_type": str(found.facts.get("rule") or self._step.retry[0].kind),
-            }
+            meta["retry"] = execution_telling.retry_meta(
+                self._step, found, attempts=row.attempts, is_well=error is None
+            )
         if report is not None:
             meta["execution"] = {"duration_seconds": report.duration, "completed_at": self._moment}
         if error is not None:
-            meta["error"] = {
-                "message": self._rules.scrub(str(error.get("message") or "")[:500]),
-                "has_stack_trace": bool(error.get("has_stack_trace") or error.get("traceback")),
-                "failed_at": error.get("failed_at") or self._moment,
-            }
+            message = str(self._rules.scrub(str(error.get("message") or "")[:MAX_MESSAGE]))
+            meta["error"] = execution_telling.error_meta(error, message, self._moment)
 
         return meta
 
@@ -326,7 +332,7 @@ class ExecutionTurn:
             row.same_call = row.interruptions = row.same_failures = 0
             row.fingerprint = ""
         row.state, row.why, row.page = RETRY_WAIT, command.why, command.page
-        row.call = _encode(command.call)
+        row.call = self._asked.pop(row.index, None) or _encode(command.call)
         row.run_id, row.token = None, 0
         row.next_at = (
             timestamps.to_text(self._now + timedelta(seconds=command.after_seconds)) if command.after_seconds else ""
@@ -340,6 +346,7 @@ class ExecutionTurn:
             row,
             status=sequence,
             parent_event_id=row.last_event_id,
+            result=self._place(row) if sequence == call_rules.COMPLETED else None,
             data={"total_attempts": row.attempts, "pages": row.page, "reason": reason},
         )
         row.last_event_id = event.event_id
@@ -355,7 +362,7 @@ class ExecutionTurn:
             row,
             status=state.value,
             parent_event_id=row.last_event_id,
-            result=self._shown(_UNREAD, row.result) if state is IterationState.COMPLETED else None,
+            result=self._shown(_UNREAD, row.result, row) if state is IterationState.COMPLETED else None,
             data={"reason": reason} if reason else {},
         )
         row.last_event_id = event.event_id
@@ -378,14 +385,9 @@ class ExecutionTurn:
             status=command.state.value,
             parent_event_id=done.first_event_id or None,
             context=self.plan.event_context,
-            data={
-                "total_iterations": done.total or 0,
-                "successful": done.succeeded,
-                "failed": done.failed,
-                "cancelled": done.cancelled,
-                "success_rate": round(done.succeeded / done.total, 6) if done.total else 1.0,
-                **({"reason": command.reason} if command.reason else {}),
-            },
+            result={REFERENCE: done.execution_id} if command.state is ExecutionState.COMPLETED else None,
+            data=execution_telling.ended(done, command.reason),
+            meta={**self._base["meta"], **execution_telling.end_meta(done, self._moment)},
         )
         head.execution = self._rules.fold(head.execution, event)
 
@@ -416,10 +418,7 @@ class ExecutionTurn:
         return event
 
     def _usual_fields(self) -> dict[str, Any]:
-        new, lane = self.plan.new, self._lane
-        meta: JsonObject = {"retry": {"has_config": bool(self._step.retry)}}
-        if lane is not None:
-            meta["queue"] = {"queue_id": lane.run_id, "worker_id": lane.worker_id}
+        new = self.plan.new
 
         return {
             **_USUAL,
@@ -434,17 +433,21 @@ class ExecutionTurn:
             "catalog_id": new.catalog_id,
             "context": self.plan.small_context,
             "data": {},
-            "meta": meta,
+            "meta": execution_telling.usual_meta(self._step, self._lane),
         }
 
-    def _shown(self, value: JsonValue | object, text: str) -> JsonValue:
-        """Return what an event shows of a value."""
-        if len(text) > MAX_IN_EVENT:
-            return {"_truncated": True, "_size": len(text)}
+    def _shown(self, value: JsonValue | object, text: str, row: Iteration | None = None) -> JsonValue:
+        """Return what an event shows of a value; of a large one, that it is with *row*."""
+        if len(text) > MAX_VALUE:
+            return {**truncated(len(text)), **(self._place(row) if row is not None else {})}
         if value is _UNREAD:
             value = json.loads(text)
 
         return self._rules.scrub(value) if isinstance(value, str | list | dict) else value  # type: ignore[return-value]  # it is JSON, read or given
+
+    def _place(self, row: Iteration) -> JsonObject:
+        """Return where the result of an iteration is whole."""
+        return {REFERENCE: self.plan.new.execution_id, "_index": row.index}
 
     def _touch(self, row: Iteration) -> None:
         self.changed[row.index] = row
@@ -453,31 +456,3 @@ class ExecutionTurn:
 #: A value that only its text is known of.
 _UNREAD = object()
 _WELL = Judgement(facts={})
-
-
-def _said(error: JsonObject) -> JsonObject:
-    """Return of an error what an event tells; traces stay with whoever made the call."""
-    told: JsonObject = {key: value for key, value in error.items() if key not in ("traceback", "message")}
-    told["message"] = str(error.get("message") or "")[:500]
-
-    return told
-
-
-def _not_json(report: CallReport, why: Exception) -> CallReport:
-    error: JsonObject = {
-        "type": type(why).__name__,
-        "category": "fatal",
-        "message": f"what the call gave back is not JSON: {why}",
-        "has_stack_trace": False,
-    }
-
-    return CallReport(
-        index=report.index,
-        attempt_number=report.attempt_number,
-        ok=False,
-        error=error,
-        fingerprint="not_json",
-        duration=report.duration,
-        context=report.context,
-        meta=report.meta,
-    )

@@ -120,6 +120,7 @@ class PhaseContext:
     base: str = ""  #: the commit the work stood on when the attempt began, "" without a repository
     checkpoint: JsonObject | None = None  #: what an earlier attempt saved last; None: begin at the beginning
     save_checkpoint: CheckpointSaver = _keep_none  #: durable on return
+    queue: JsonObject = field(default_factory=dict)  #: `queue_id` and `worker_id` of who makes the attempt
 
 
 class EffectMaker(Protocol):

@@ -17,8 +17,8 @@ from adws.adw_modules.retry_policy import MAX_SECONDS
 from adws.adw_modules.spelling import hint
 from adws.adw_modules.step_part_checks import loop_problems, next_problems, retry_problems, sink_problems
 from adws.adw_modules.step_shapes import shape_problems
-from adws.adw_modules.step_templates import UNKNOWN, Surroundings, template_problems
-from adws.adw_modules.steps import INPUTS_OF_TOOL, OUTPUTS, TOOLS, StepSpec
+from adws.adw_modules.step_templates import UNKNOWN, Surroundings, rule_paths, template_problems
+from adws.adw_modules.steps import INPUTS_OF_TOOL, NO_TEMPLATES, OUTPUTS, TOOLS, StepSpec
 from adws.adw_modules.workflow import AGENTS, KeyPath, Problem
 
 #: Steps of a phase.
@@ -46,6 +46,7 @@ def check_steps(
             *_tool_problems(step, has_file),
             *loop_problems(step),
             *retry_problems(step),
+            *_next_call_problems(step),
             *sink_problems(step, around.connections, around.sinks),
             *template_problems(step, steps, around),
         ]
@@ -93,19 +94,41 @@ def _tool_problems(step: StepSpec, has_file: Callable[[str], bool]) -> Iterator[
     for key in step.inputs:
         if key not in known:
             yield _problem((key,), f"{key!r} is no input of the tool {step.tool}{hint(key, known)}")
-    yield from _kind_problems(step)
+    yield from _kind_problems(step.inputs)
     if step.tool == "agent":
         yield from _agent_problems(step.inputs, has_file)
     else:
         yield from _CHECKS[step.tool](step.inputs)
 
 
-def _kind_problems(step: StepSpec) -> Iterator[Problem]:
+def _kind_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
     """Yield a problem for each input of the wrong kind; a template of one expression may give any."""
-    for key, value in step.inputs.items():
+    for key, value in inputs.items():
         rule, is_right = _KINDS.get(key, ("", lambda _value: True))
         if not is_right(value):
             yield _problem((key,), f"{key} must be {rule}, not {shown(value)}")
+
+
+def _next_call_problems(step: StepSpec) -> Iterator[Problem]:
+    """Yield what is wrong with the inputs of later pages: they are made of responses, which strangers write."""
+    for path, rule in rule_paths(step):
+        fixed = [key for key in rule.next_call if key in NO_TEMPLATES]
+        asked = {key: value for key, value in rule.next_call.items() if key not in fixed}
+        found = [
+            *(_problem((key,), f"{key} is the same for all calls of a step, so next_call has none") for key in fixed),
+            *_kind_problems(asked),
+            *(_http_values(asked) if step.tool == "http" else ()),
+            *_second_choice(step.inputs, asked),
+        ]
+        yield from (problem.below(*path, "next_call") for problem in found)
+
+
+def _second_choice(inputs: Mapping[str, object], asked: Mapping[str, object]) -> Iterator[Problem]:
+    """Yield a problem where *asked* gives what *inputs* give in another way."""
+    for pair in (("json", "body"), ("command", "shell"), ("prompt", "prompt_file")):
+        for first, second in (pair, pair[::-1]):
+            if first in inputs and second in asked:
+                yield _problem((second,), f"the step has {first}, so its next call cannot have {second}")
 
 
 def _is_text(value: object) -> bool:
@@ -163,16 +186,20 @@ def _one_of(inputs: Mapping[str, object], first: str, second: str, tool: str) ->
 
 
 def _http_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
-    url = inputs.get("url", "")
-    if not url:
+    if not inputs.get("url", ""):
         yield _problem((), "the tool http needs url")
-    elif isinstance(url, str) and (why := _why_no_address(url)):
+    if "json" in inputs and "body" in inputs:
+        yield _problem(("body",), "give json or body, not both")
+    yield from _http_values(inputs)
+
+
+def _http_values(inputs: Mapping[str, object]) -> Iterator[Problem]:
+    url = inputs.get("url", "")
+    if isinstance(url, str) and url and (why := _why_no_address(url)):
         yield _problem(("url",), f"url {why}")
     method = inputs.get("method", "GET")
     if isinstance(method, str) and not is_template(method) and method.upper() not in METHODS:
         yield _problem(("method",), f"{method!r} is no method of HTTP{hint(method, METHODS)}")
-    if "json" in inputs and "body" in inputs:
-        yield _problem(("body",), "give json or body, not both")
     headers = inputs.get("headers")
     for name, value in headers.items() if isinstance(headers, Mapping) else ():
         if str(name).lower() in SECRET_HEADERS and not is_template(value):

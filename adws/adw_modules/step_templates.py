@@ -184,13 +184,16 @@ def _why_no_step(name: str, step: StepSpec, steps: Sequence[StepSpec]) -> str:
 
 def _unquoted(step: StepSpec) -> Iterator[Problem]:
     """Yield a problem when a value would be read by the shell as part of the line, whatever it holds."""
-    shell = step.inputs.get("shell")
-    if not isinstance(shell, str) or "{{" not in shell:
-        return
+    lines: list[tuple[KeyPath, object]] = [(("shell",), step.inputs.get("shell"))]
+    lines += [((*path, "next_call", "shell"), rule.next_call.get("shell")) for path, rule in rule_paths(step)]
+    for path, line in lines:
+        if isinstance(line, str) and "{{" in line and not _is_quoted(line):
+            rule = "shell puts a value into a line for the shell: end it with |quote, or use command with a list"
+            yield Problem(path=path, message=rule)
+
+
+def _is_quoted(line: str) -> bool:
     try:
-        filters = expressions.filters_of(shell)
+        return all(name == "quote" for name in expressions.filters_of(line))
     except ExpressionError:
-        return  # told already
-    if any(name != "quote" for name in filters):
-        rule = "shell puts a value into a line for the shell: end it with |quote, or use command with a list"
-        yield Problem(path=("shell",), message=rule)
+        return True  # told already

@@ -237,7 +237,8 @@ class ExecutionContract:
 
         assert next(executions.results(new.execution_id))[2] == "y" * 70_000
         (action,) = (event for event in events() if event.event_type == "action_completed")
-        assert action.result == {"_truncated": True, "_size": 70_002}
+        where = {"_execution": new.execution_id, "_index": 0}
+        assert action.result == {"_truncated": True, "_size": 70_002, **where}
 
     def test_what_a_call_gave_that_is_not_json_is_a_failed_call(self, open_one, executions, lane):
         new = open_one(["x"])

@@ -11,6 +11,7 @@ from adws.adw_modules.call_rules import (
     inputs_of,
     judge,
 )
+from adws.adw_modules.errors import ExpressionError
 from adws.adw_modules.executions import Assignment, CallReport
 from adws.adw_modules.steps import RetryRule, StepSpec
 from adws.testing import START
@@ -305,3 +306,35 @@ def test_what_came_in_a_response_is_never_read_as_a_template():
     found = inputs_of(spec, assignment(call=asked), {"vars": {"host": "h", "secret": "s"}})
 
     assert found == {"url": "{{ vars.secret }}", "params": {"size": 5, "page": 2}}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["https://evil.example.com/2", "http://api.example.com/2", "https://api.example.com:444/2", "//evil.example.com"],
+)
+def test_a_response_cannot_send_credentials_to_another_host(asked):
+    spec = step(inputs={"url": "https://api.example.com/1", "headers_env": {"Authorization": "TOKEN"}})
+
+    with pytest.raises(ExpressionError, match="credentials go to no other host"):
+        inputs_of(spec, assignment(call={"url": asked}), {})
+
+
+def test_a_next_page_of_the_same_host_keeps_its_credentials():
+    spec = step(inputs={"url": "https://api.example.com/1", "headers_env": {"Authorization": "TOKEN"}})
+
+    found = inputs_of(spec, assignment(call={"url": "https://API.example.com:443/2"}), {})
+
+    assert found == {"url": "https://API.example.com:443/2", "headers_env": {"Authorization": "TOKEN"}}
+
+
+def test_without_credentials_the_next_page_may_be_anywhere():
+    spec = step(inputs={"url": "https://api.example.com/1"})
+
+    assert inputs_of(spec, assignment(call={"url": "https://other.example.com"}), {})["url"].endswith("other.example.com")
+
+
+def test_an_address_that_is_none_is_said_to_be_none():
+    spec = step(inputs={"url": "https://api.example.com/1", "headers_env": {"Authorization": "TOKEN"}})
+
+    with pytest.raises(ExpressionError, match="is no address"):
+        inputs_of(spec, assignment(call={"url": "https://[broken"}), {})

@@ -1028,7 +1028,7 @@ def test_a_fresh_session_knows_all_that_the_last_one_knew():
 
     def shape(world):
         return [
-            replace(event, event_id="", revision=0, created_at="", duration=None, data={}, adw_id="", execution_id="")
+            replace(event, event_id="", revision=0, created_at="", duration=None, data={}, meta={}, adw_id="", execution_id="")
             for event in world.events()
         ]
 

@@ -108,4 +108,4 @@ def test_the_issue_is_known_as_it_was_frozen():
 def test_a_context_without_steps_is_as_it_is():
     clock = FakeClock()
 
-    assert resolved({"vars": {}}, MemoryExecutions(clock, MemoryRunQueue(clock))) == {"vars": {}}
+    assert resolved({"vars": {}}, MemoryExecutions(clock, MemoryRunQueue(clock)), "1a2b3c4d") == {"vars": {}}

@@ -168,6 +168,46 @@ def test_what_a_rule_of_retry_needs(rule, path, words):
     assert (("steps", 0, "retry", rule.kind, *path), True) in [(where, words in message) for where, message in found]
 
 
+SHELL = step("command", shell="x")
+INLINE = step("python", code="def main(): return 1")
+
+
+@pytest.mark.parametrize(
+    ("of", "next_call", "key", "words"),
+    [
+        (INLINE, {"code": "{{ response }}"}, "code", "code is the same for all calls of a step"),
+        (INLINE, {"call": "{{ response }}"}, "call", "call is the same for all calls of a step"),
+        (HTTP, {"headers_env": {"A": "{{ response }}"}}, "headers_env", "headers_env is the same for all calls"),
+        (SHELL, {"env": ["HOME"]}, "env", "env is the same for all calls of a step"),
+        (SHELL, {"shell": "echo {{ response }}"}, "shell", "end it with |quote"),
+        (SHELL, {"command": ["x"]}, "command", "the step has shell, so its next call cannot have command"),
+        (step(url="http://x", json={}), {"body": "x"}, "body", "the step has json, so its next call cannot have body"),
+        (HTTP, {"params": 3}, "params", "params must be a table, or a template of one, not 3"),
+        (HTTP, {"url": 3}, "url", "url must be a text, not 3"),
+        (HTTP, {"url": "http://a:b@x"}, "url", "url holds a password"),
+        (HTTP, {"method": "FETCH"}, "method", "'FETCH' is no method of HTTP"),
+    ],
+)
+def test_what_responses_may_change_of_the_next_call(of, next_call, key, words):
+    """
+    Strangers write responses: they may not become code, or part of a line for the shell, or name secrets.
+    """
+    one_wrong(replace(of, retry=(replace(PAGES, next_call=next_call),)), ("retry", "on_success", "next_call", key), words)
+
+
+def test_a_credential_does_not_stand_in_the_next_call():
+    rule = replace(PAGES, next_call={"headers": {"Authorization": "Bearer x"}})
+
+    where = ("retry", "on_success", "next_call", "headers", "Authorization")
+    one_wrong(replace(HTTP, retry=(rule,)), where, "name an environment variable in headers_env")
+
+
+def test_a_quoted_value_may_stand_in_the_next_line_for_the_shell():
+    rule = replace(PAGES, next_call={"shell": "echo {{ response|quote }}"})
+
+    assert check(replace(SHELL, retry=(rule,))) == []
+
+
 def test_two_rules_of_one_kind_are_told_apart_by_their_place_in_the_list():
     rules = (RetryRule(kind="on_error", when="error.x"), RetryRule(kind="on_error", max_attempts=0))
 

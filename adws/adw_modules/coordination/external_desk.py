@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import external_rules
 from adws.adw_modules.errors import StateNotFound, UsageError
+from adws.adw_modules.execution_telling import MAX_VALUE, truncated
 from adws.adw_modules.external_tasks import (
     ENDS,
     TOLD,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 #: Most bytes of a result as JSON: it becomes a part of the workflow's document.
 MAX_RESULT_BYTES = 256 * 1024
-#: Most bytes of one value in the context or the data of an event; a larger one is named by its size.
-MAX_VALUE_BYTES = 10 * 1024
 #: What may stand in a context besides names without an underscore.
 _KEPT = "_step_results"
 
@@ -173,7 +172,7 @@ class ExternalDesk:
 def _cut(value: JsonValue) -> JsonValue:
     size = _size(value)
 
-    return value if size <= MAX_VALUE_BYTES else {"_truncated": True, "_size": size}
+    return value if size <= MAX_VALUE else truncated(size)
 
 
 def _size(value: JsonValue) -> int:

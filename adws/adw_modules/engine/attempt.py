@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.attempt_rules import Trouble
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.engine.parties import BreakerNews
+    from adws.adw_modules.json_value import JsonObject
     from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 
 _Result = TypeVar("_Result")
@@ -58,6 +59,14 @@ class WorkSession:
     def document(self) -> WorkflowDocument:
         """The last stored revision."""
         return self._owned.document
+
+    @property
+    def queue(self) -> JsonObject:
+        """Who works on it, and on which run: what events have as `meta.queue`."""
+        run = self._owned.run
+        worker: JsonObject = {"worker_id": self._owned.lease.owner.describe()}
+
+        return {"queue_id": run.run_id, **worker} if run is not None else worker
 
     # --- one attempt -------------------------------------------------------------------------------------------
 
@@ -341,7 +350,13 @@ class WorkSession:
         if machine is None:
             machine = WorkflowStateMachine.of(self.document, now=self._parts.clock.now)
 
-        return Draft(self.document, machine, now=self._parts.clock.now, max_cost_usd=self._parts.max_cost_usd)
+        return Draft(
+            self.document,
+            machine,
+            now=self._parts.clock.now,
+            max_cost_usd=self._parts.max_cost_usd,
+            queue=self.queue,
+        )
 
     def _save(self, draft: Draft) -> None:
         self._owned.save(draft.finished(), events=draft.events)

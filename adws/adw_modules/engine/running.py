@@ -48,6 +48,10 @@ class Session(Protocol):
     def document(self) -> WorkflowDocument:
         """The last stored revision."""
 
+    @property
+    def queue(self) -> JsonObject:
+        """Who works on it, and on which run."""
+
     def change(self, rule: Callable[[Draft], None]) -> None:
         """Store what *rule* does to the document."""
 
@@ -179,6 +183,7 @@ class PhaseRuns(Generic[_S]):
             record_agent=lambda facts: self._record_agent(chosen.index, facts),
             answered=lambda: self._parts.answered(document, chosen.spec),
             base=secured_head(document),
+            queue=self._session.queue,
         )
 
     def _record_process(self, index: int, process: ProcessRecord) -> None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, overload
 
+from adws.adw_modules.execution_telling import MAX_VALUE, REFERENCE, truncated
 from adws.adw_modules.executions import Executions, NewExecution
 from adws.adw_modules.expressions import Rows, Value
 from adws.adw_modules.json_value import JsonObject, JsonValue
@@ -19,21 +21,13 @@ from adws.adw_modules.json_value import JsonObject, JsonValue
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
-#: Characters of JSON of one value in an event.
-MAX_VALUE = 10_000
 #: Characters of JSON of the context of an event, of which every call makes two.
 MAX_SMALL = 2_000
-#: The key of a table that stands for the results of an execution.
-REFERENCE = "_execution"
-#: The key of a table that stands for the large result of a single call.
-KEPT = "_kept"
+#: The key of a table that stands for a large result, and the one in it that says what kind of thing that is.
+KEPT, _KIND = "_kept", "_type"
 
 _SHOWN = ("workload", "vars")
-
-
-def truncated(size: int) -> JsonObject:
-    """Return what stands for a value of so many characters."""
-    return {"_truncated": True, "_size": size}
+_KINDS = {dict: "dict", list: "list", str: "str", bool: "bool", int: "int", float: "float", type(None): "null"}
 
 
 def limited(value: JsonValue) -> JsonValue:
@@ -49,36 +43,77 @@ def limited(value: JsonValue) -> JsonValue:
     return truncated(size)
 
 
+def shown_context(
+    ids: Mapping[str, JsonValue],
+    context: JsonObject,
+    redact: Callable[[JsonValue], JsonValue],
+    statuses: Mapping[str, JsonValue] = MappingProxyType({}),
+) -> JsonObject:
+    """Return what an event shows of what the templates of a phase know; *statuses* are those of steps."""
+    steps = context.get("steps")
+
+    return {
+        **ids,
+        **{name: limited(redact(context[name])) for name in _SHOWN if context.get(name)},
+        "_step_results": {
+            name: result_facts(value, status="skipped" if statuses.get(name) == "skipped" else "success")
+            for name, value in (steps if isinstance(steps, dict) else {}).items()
+        },
+    }
+
+
 def event_contexts(new: NewExecution, redact: Callable[[JsonValue], JsonValue]) -> tuple[JsonObject, JsonObject]:
-    """Return what the first event of an execution shows of its context, and what all others do."""
-    steps = new.context.get("steps")
-    whole: JsonObject = {
+    """Return what the first and the last event of an execution show of its context, and what all others do."""
+    ids: JsonObject = {
         "execution_id": new.execution_id,
         "parent_execution_id": new.parent_execution_id,
         "catalog_id": new.catalog_id,
-        **{name: limited(redact(new.context[name])) for name in _SHOWN if new.context.get(name)},
-        "_step_results": {
-            name: result_facts(value) for name, value in (steps if isinstance(steps, dict) else {}).items()
-        },
     }
+    whole = shown_context(ids, new.context, redact)
     if len(json.dumps(whole)) <= MAX_SMALL:
         return whole, whole
+    sizes = {name: len(json.dumps(value)) for name, value in whole.items()}
     small = {
-        name: value if name not in _SHOWN or len(json.dumps(value)) < MAX_SMALL // 4 else truncated(len(str(value)))
+        name: value if name not in _SHOWN or sizes[name] < MAX_SMALL // 4 else truncated(sizes[name])
         for name, value in whole.items()
     }
     if len(json.dumps(small)) > MAX_SMALL:
-        small["_step_results"] = truncated(len(json.dumps(whole["_step_results"])))
+        small["_step_results"] = truncated(sizes["_step_results"])
 
     return whole, small
 
 
-def result_facts(value: JsonValue) -> JsonObject:
+def result_facts(value: JsonValue, *, status: str = "success") -> JsonObject:
     """Return what a context says about the result of a step: what kind of thing it is, and not the thing."""
-    kinds = {dict: "dict", list: "list", str: "str", bool: "bool", int: "int", float: "float", type(None): "null"}
     has_data = value is not None and value not in ([], {}, "")
+    kind = value[_KIND] if isinstance(value, dict) and KEPT in value and _KIND in value else _KINDS[type(value)]
 
-    return {"has_data": has_data, "status": "success", "data_type": kinds[type(value)]}
+    return {"has_data": has_data, "status": status, "data_type": kind}
+
+
+# --- large results ---------------------------------------------------------------------------------------------
+
+
+def stored_result(result: JsonValue, key: str, keep: Callable[[str, JsonValue], None]) -> JsonValue:
+    """
+    Return what is stored of a result in the place of many: itself, or the key that it is kept under.
+
+    What only looks like such a key is kept, too: results come from outside.
+    """
+    size = len(json.dumps(result))
+    if size <= MAX_VALUE and not _is_reference(result):
+        return result
+    keep(key, result)
+
+    return {KEPT: key, _KIND: _KINDS[type(result)], **truncated(size)}
+
+
+def _is_reference(value: JsonValue) -> bool:
+    if not isinstance(value, dict):
+        return False
+    results = value.get("results")
+
+    return KEPT in value or (isinstance(results, dict) and REFERENCE in results)
 
 
 # --- what templates know ---------------------------------------------------------------------------------------
@@ -105,25 +140,32 @@ def known_of(
     }
 
 
-def resolved(context: JsonObject, executions: Executions) -> dict[str, Value]:
-    """Return a stored context with what stands for long results replaced by these, which are read when asked for."""
-    steps = context.get("steps")
+def resolved(context: JsonObject, executions: Executions, adw_id: str) -> dict[str, Value]:
+    """Return a stored context with what stands for large results of *adw_id* replaced by these."""
+    steps, phases = context.get("steps"), context.get("phases")
     values: dict[str, Value] = dict(context)
     if isinstance(steps, dict):
-        read: dict[str, Value] = {name: read_result(value, executions) for name, value in steps.items()}
+        read: dict[str, Value] = {name: read_result(value, executions, adw_id) for name, value in steps.items()}
         values["steps"] = read  # type: ignore[assignment]  # rows may stand wherever a value may
+    if isinstance(phases, dict):
+        values["phases"] = {  # type: ignore[assignment]  # the same
+            name: {**value, "result": read_result(value["result"], executions, adw_id)}
+            if isinstance(value, dict) and _is_reference(value.get("result"))
+            else value
+            for name, value in phases.items()
+        }
 
     return values
 
 
-def read_result(value: JsonValue, executions: Executions) -> Value:
-    """Return the stored result of a step as templates know it."""
-    if not isinstance(value, dict):
+def read_result(value: JsonValue, executions: Executions, adw_id: str) -> Value:
+    """Return the stored result of a step as templates know it; results of loops are read when they are asked for."""
+    if not isinstance(value, dict) or not _is_reference(value):
         return value
-    kept, results = value.get(KEPT), value.get("results")
-    if isinstance(kept, str) and len(value) == 1:
-        return executions.kept(kept)
-    if isinstance(results, dict) and isinstance(results.get(REFERENCE), str):
+    kept, results, ours = value.get(KEPT), value.get("results"), f"{adw_id}."
+    if isinstance(kept, str):
+        return executions.kept(kept) if kept.startswith(ours) else value
+    if isinstance(results, dict) and str(results[REFERENCE]).startswith(ours):
         total = value.get("total")
         rows = ResultRows(executions, str(results[REFERENCE]), total if isinstance(total, int) else 0)
         return {**value, "results": rows}  # type: ignore[dict-item]  # Rows are values too

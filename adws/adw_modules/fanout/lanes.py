@@ -179,7 +179,7 @@ class _Calls:
         parts, new = self._parts, self._new
         if self._document is None or self._known is None:
             self._document = parts.load(new.adw_id)
-            self._known = resolved(new.context, parts.executions)
+            self._known = resolved(new.context, parts.executions, new.adw_id)
 
         return CallContext(
             document=self._document,

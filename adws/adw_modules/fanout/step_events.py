@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.events import new_event
+from adws.adw_modules.execution_telling import MAX_MESSAGE, error_meta
 from adws.adw_modules.executions import CallReport, Executions
-from adws.adw_modules.fanout.contexts import limited, result_facts
+from adws.adw_modules.fanout.contexts import limited, shown_context
 from adws.adw_modules.fanout.step_progress import Progress
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import PhaseContext
@@ -24,65 +26,85 @@ _STATUSES = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EventParts:
+    """What events of steps are made of."""
+
+    executions: Executions
+    clock: Clock
+    redact: Callable[[JsonValue], JsonValue]
+    known: Callable[[], JsonObject]  #: what templates of the phase know
+    catalog_id: str
+
+
 class StepEvents:
     """Tells of the steps of one attempt; each event is numbered by the progress, so telling twice changes nothing."""
 
-    def __init__(
-        self, executions: Executions, context: PhaseContext, progress: Progress, *, catalog_id: str, clock: Clock
-    ) -> None:
-        self._executions = executions
+    def __init__(self, parts: EventParts, context: PhaseContext, progress: Progress) -> None:
+        self._parts = parts
         self._context = context
         self._progress = progress
-        self._catalog_id = catalog_id
-        self._clock = clock
         self._execution_id = f"{context.document.adw_id}.{context.phase}.{context.attempt_number}"
-        self._last: str | None = None
+        self._call: str | None = None  #: the event that began the call
 
     def tell(self, event_type: str, step: StepSpec, **fields: Any) -> None:
         """Store one event of *step*."""
-        self._progress.told += 1
+        progress = self._progress
+        progress.told += 1
+        event_id = f"{self._execution_id}.s{progress.told}"
+        if event_type == "action_started":
+            self._call = event_id
         event = new_event(
             event_type,
             adw_id=self._context.document.adw_id,
-            event_id=f"{self._execution_id}.s{self._progress.told}",
-            created_at=timestamps.to_text(self._clock.now()),
+            event_id=event_id,
+            created_at=timestamps.to_text(self._parts.clock.now()),
             execution_id=self._execution_id,
             parent_execution_id=self._context.document.adw_id,
-            parent_event_id=self._last,
+            parent_event_id=progress.last_event or None,
+            retry_sequence_id=self._call if event_type.startswith("action") else None,
             attempt_number=self._context.attempt_number,
             node_id=f"{self._context.phase}.{step.name}",
             node_name=step.name,
             node_type="step",
-            catalog_id=self._catalog_id,
-            **{"status": _STATUSES.get(event_type, ""), "context": self._shown(), **fields},
+            catalog_id=self._parts.catalog_id,
+            **{"status": _STATUSES.get(event_type, ""), "context": self._shown(), "meta": self._meta(), **fields},
         )
-        self._executions.tell([event])
-        self._last = event.event_id
+        self._parts.executions.tell([event])
+        progress.last_event = event_id
 
-    def tell_call(self, step: StepSpec, report: CallReport, redact: Callable[[JsonValue], JsonValue]) -> None:
-        """Store what came of a single call."""
-        moment = timestamps.to_text(self._clock.now())
-        meta: JsonObject = {
-            **report.meta,
-            "retry": {"has_config": False},
-            "execution": {"duration_seconds": report.duration, "completed_at": moment},
-        }
-        if report.ok:
-            shown = redact(limited(report.result))
-            self.tell("action_completed", step, status="completed", duration=report.duration, result=shown, meta=meta)
-            return
+    def tell_success(self, step: StepSpec, report: CallReport, stored: JsonValue) -> None:
+        """Store that a single call ended well; *stored* is what is kept of its result."""
+        result = self._parts.redact(limited(stored))
+        meta = self._call_meta(report, timestamps.to_text(self._parts.clock.now()))
+        self.tell("action_completed", step, status="completed", duration=report.duration, result=result, meta=meta)
+
+    def tell_failure(self, step: StepSpec, report: CallReport) -> None:
+        """Store that a single call failed."""
+        moment = timestamps.to_text(self._parts.clock.now())
         error = report.error or {}
-        message = redact(str(error.get("message") or "")[:500])
-        meta["error"] = {
-            "message": message,
-            "has_stack_trace": bool(error.get("has_stack_trace")),
-            "failed_at": error.get("failed_at") or moment,
-        }
+        message = str(self._parts.redact(str(error.get("message") or "")[:MAX_MESSAGE]))
+        meta = {**self._call_meta(report, moment), "error": error_meta(error, message, moment)}
         told: JsonObject = {key: error[key] for key in ("type", "category", "klass", "status") if error.get(key)}
         data: JsonObject = {"error": {**told, "message": message}}
         self.tell("action_failed", step, status="failed", duration=report.duration, data=data, meta=meta)
 
-    def _shown(self) -> JsonObject:
-        facts: JsonObject = {name: result_facts(value) for name, value in self._progress.steps.items()}
+    def _call_meta(self, report: CallReport, moment: str) -> JsonObject:
+        return {
+            **report.meta,
+            **self._meta(),
+            "retry": {"has_config": False, "will_retry": False},
+            "execution": {"duration_seconds": report.duration, "completed_at": moment},
+        }
 
-        return {"execution_id": self._execution_id, "catalog_id": self._catalog_id, "_step_results": facts}
+    def _meta(self) -> JsonObject:
+        return {"queue": dict(self._context.queue)} if self._context.queue else {}
+
+    def _shown(self) -> JsonObject:
+        ids: JsonObject = {
+            "execution_id": self._execution_id,
+            "parent_execution_id": self._context.document.adw_id,
+            "catalog_id": self._parts.catalog_id,
+        }
+
+        return shown_context(ids, self._parts.known(), self._parts.redact, self._progress.statuses)

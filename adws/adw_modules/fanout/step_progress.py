@@ -8,17 +8,16 @@ again. Large results are kept apart, and a key stands for them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from adws.adw_modules import expressions
 from adws.adw_modules.errors import ExpressionError
 from adws.adw_modules.expressions import Rows, Value
-from adws.adw_modules.fanout.contexts import KEPT
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.steps import LoopSpec, StepSpec
 
-#: Characters of JSON of a result that stands in the checkpoint itself; a checkpoint has all results of a phase.
+#: Characters of JSON of the results of a loop that stand in the checkpoint itself, which has those of all steps.
 MAX_INLINE = 64 * 1024
 #: Steps that an attempt may go through, those that it comes to again counted.
 MAX_VISITS = 10_000
@@ -36,6 +35,7 @@ class Progress:
     execution: str = ""  #: what the step that comes next waits for
     metas: list[JsonValue] = field(default_factory=list)  #: what single calls used that no attempt has reported yet
     told: int = 0  #: events
+    last_event: str = ""  #: the last one of them
 
     def to_json(self) -> JsonObject:
         """Return it as a checkpoint."""
@@ -64,15 +64,6 @@ class Progress:
         self.steps[step] = stored
         self.statuses[step] = status
         self.execution = ""
-
-
-def stored_result(result: JsonValue, key: str, keep: Callable[[str, JsonValue], None]) -> JsonValue:
-    """Return what the checkpoint has of a result: itself, or the key it is kept under."""
-    if len(json.dumps(result)) <= MAX_INLINE:
-        return result
-    keep(key, result)
-
-    return {KEPT: key}
 
 
 def next_step(steps: tuple[StepSpec, ...], step: StepSpec, values: Mapping[str, Value]) -> str:

@@ -8,6 +8,7 @@ nor the next attempt of the same round does it again; the step that failed is be
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,6 +23,7 @@ from adws.adw_modules.error_handler import WorkflowError
 from adws.adw_modules.errors import ExpressionError, Fenced, LeaseLost, RunLost
 from adws.adw_modules.execution_picking import lanes_of
 from adws.adw_modules.execution_state import values_of
+from adws.adw_modules.execution_telling import MAX_VALUE, REFERENCE
 from adws.adw_modules.executions import (
     Assignment,
     CallReport,
@@ -32,9 +34,16 @@ from adws.adw_modules.executions import (
 )
 from adws.adw_modules.fanout import call_costs
 from adws.adw_modules.fanout.calls import CallContext, CallMaker
-from adws.adw_modules.fanout.contexts import REFERENCE, known_of, limited, read_result, resolved, result_facts
-from adws.adw_modules.fanout.step_events import StepEvents
-from adws.adw_modules.fanout.step_progress import MAX_INLINE, Progress, elements_of, next_step, stored_result
+from adws.adw_modules.fanout.contexts import (
+    known_of,
+    limited,
+    read_result,
+    resolved,
+    result_facts,
+    stored_result,
+)
+from adws.adw_modules.fanout.step_events import EventParts, StepEvents
+from adws.adw_modules.fanout.step_progress import MAX_INLINE, Progress, elements_of, next_step
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.json_value import JsonObject, JsonValue
@@ -93,7 +102,15 @@ class _PhaseSteps:
         self._kept = PhaseCheckpoints(parts.checkpoints, context)
         self._progress = self._found()
         self._events = StepEvents(
-            self._executions, context, self._progress, catalog_id=_catalog_id(context.document), clock=parts.clock
+            EventParts(
+                executions=self._executions,
+                clock=parts.clock,
+                redact=parts.redact,
+                known=self._known,
+                catalog_id=_catalog_id(context.document),
+            ),
+            context,
+            self._progress,
         )
 
     def _found(self) -> Progress:
@@ -155,7 +172,7 @@ class _PhaseSteps:
         return self._take(step, self._opened(step, new, values))
 
     def _values(self) -> dict[str, Value]:
-        return resolved(self._known(), self._executions)
+        return resolved(self._known(), self._executions, self._document.adw_id)
 
     def _known(self) -> JsonObject:
         return known_of(self._document, self._context.results, self._progress.steps, self._progress.vars)
@@ -194,7 +211,7 @@ class _PhaseSteps:
         # Never stored, half stored, or stopped with the workflow: opening it goes on where it stood.
         new = self._executions.plan(execution_id) or replace(self._new(step, 1), execution_id=execution_id)
 
-        return self._opened(step, new, resolved(new.context, self._executions))
+        return self._opened(step, new, resolved(new.context, self._executions, new.adw_id))
 
     def _take(self, step: StepSpec, found: Execution) -> Forked | None:
         """Take the result of an execution that has ended, or wait for it."""
@@ -235,7 +252,7 @@ class _PhaseSteps:
         facts: JsonObject = {"total": found.total or 0, "successful": found.succeeded, "failed": found.failed}
         if self._executions.results_size(execution_id) > MAX_INLINE:
             stored: JsonObject = {**facts, "results": {REFERENCE: execution_id}}
-            return read_result(stored, self._executions), stored
+            return read_result(stored, self._executions, self._document.adw_id), stored
         results = [value for _index, _state, value in self._executions.results(execution_id)]
         whole: JsonObject = {**facts, "results": results}
 
@@ -262,11 +279,12 @@ class _PhaseSteps:
         if report.is_suspended:
             order = self._context.orders.current()
             return Suspended(reason=order.reason if order else "ended on order", usage=self._usage())
-        self._events.tell_call(step, report, self._parts.redact)
         if not report.ok:
+            self._events.tell_failure(step, report)
             raise _error_of(report.error or {}, step)
-        key = f"{new.execution_id}#0"
-        self._finish(step, report.result, stored_result(report.result, key, self._executions.keep))
+        stored = stored_result(report.result, f"{new.execution_id}#0", self._executions.keep)
+        self._events.tell_success(step, report, stored)
+        self._finish(step, report.result, stored)
 
         return None
 
@@ -326,14 +344,23 @@ class _PhaseSteps:
         done = [name for name, status in progress.statuses.items() if status == "completed"]
         last = done[-1] if done else ""
         steps: JsonObject = {
-            name: {**result_facts(progress.steps.get(name)), "status": status}
+            name: result_facts(progress.steps.get(name), status=str(status))
             for name, status in progress.statuses.items()
         }
-        result: JsonObject = {"result": limited(progress.steps.get(last)), "steps": steps}
+        result: JsonObject = {"result": self._short(progress.steps.get(last)), "steps": steps}
         if progress.vars:
             result["vars"] = progress.vars
 
         return RunReport(ok=True, summary=f"{len(done)} steps done", result=result, usage=self._usage())
+
+    def _short(self, value: JsonValue) -> JsonValue:
+        """Return what the document has of a result: itself, or where it is; later phases read it there."""
+        if len(json.dumps(value)) <= MAX_VALUE:
+            return value
+        context = self._context
+        key = f"{self._document.adw_id}.{context.phase}.{context.attempt_number}#result"
+
+        return stored_result(value, key, self._executions.keep)
 
 
 def _catalog_id(document: WorkflowDocument) -> str:
