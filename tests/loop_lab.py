@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adws.adw_modules.events import Event
+from adws.adw_modules.events import CONTEXT_KEYS, META_KEYS, Event
 from adws.adw_modules.executions import EndExecution, EndIteration, Execution
 from adws.adw_modules.fanout import planner
 from adws.adw_modules.step_json import step_from_json
@@ -115,7 +115,7 @@ def _event(row: dict[str, Any]) -> Event:
 
 def problems(told: Told) -> list[str]:
     """Return what is wrong with an execution that has ended: empty when the log, the rows and the counts agree."""
-    found = [*_numbers(told), *_counts(told), *_ends(told), *_calls(told), *_replayed(told)]
+    found = [*_numbers(told), *_counts(told), *_ends(told), *_calls(told), *_keys(told), *_replayed(told)]
 
     return [f"{told.row['execution_id']}: {problem}" for problem in found]
 
@@ -183,6 +183,24 @@ def _calls(told: Told) -> list[str]:
     wrong = {index: seen for index, seen in numbers.items() if seen != list(range(1, len(seen) + 1))}
     if wrong:
         found.append(f"numbers of attempts: {wrong}")
+
+    return found
+
+
+def _keys(told: Told) -> list[str]:
+    """Events have the keys that the page about events explains, and no others; calls have all they need."""
+    found = []
+    for event in told.events:
+        unknown = (event.context.keys() - CONTEXT_KEYS.keys()) | (event.meta.keys() - META_KEYS.keys())
+        if unknown:
+            found.append(f"{event.event_type} has the unknown keys {sorted(unknown)}")
+        wanted = {"execution_id", "parent_execution_id", "catalog_id", "_step_results"}
+        if not event.context.keys() >= wanted:
+            found.append(f"{event.event_type} has the context {sorted(event.context)}")
+    for event in told.of_type("action_completed", "action_failed"):
+        wanted = {"retry", "queue"} | ({"error"} if event.event_type == "action_failed" else {"execution"})
+        if not event.meta.keys() >= wanted:
+            found.append(f"{event.event_type} has only {sorted(event.meta)} in meta")
 
     return found
 

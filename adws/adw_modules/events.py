@@ -95,6 +95,34 @@ def _stamped(event: Event, adw_id: str, revision: int, created_at: str, index: i
     return stamped
 
 
+#: Keys of `context` -> what they mean. Other names that begin with `_` are never in it.
+CONTEXT_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "execution_id": "The execution.",
+        "parent_execution_id": "The one that started it.",
+        "catalog_id": "Workflow and version.",
+        "workload": "The values of `[workflows.NAME.workload]`.",
+        "vars": "What steps have set.",
+        "_step_results": "Of each step so far what kind of result it gave: `has_data`, `status`, `data_type`.",
+    }
+)
+#: Keys of `meta` -> what they mean.
+META_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "retry": "`has_config`; of a call `attempt_number`, `max_attempts`, `retry_type` (the rule that decided: "
+        "`on_error`, `on_success`, `interrupted`) and `will_retry`; of a phase how many attempts are used and allowed.",
+        "execution": "`duration_seconds` and `completed_at` of a call or an attempt.",
+        "queue": "`queue_id` (the run, or the task that is done outside) and `worker_id` of who worked on it.",
+        "error": "`message` (at most 500 characters), `has_stack_trace` and `failed_at`.",
+        "call": "What the tool and the sink say of a call: `status`, `exit_code`, `rows`, `usage` of an agent.",
+        "total_iterations": "Of the end of a step: how many iterations there were.",
+        "completed_iterations": "Of the end of a step: how many went well.",
+        "success_rate": "Of the end of a step: the share of these.",
+        "completed_at": "Of the end of a step: when that was.",
+        "rebuilt_from": "What `adw db rebuild` made the event from.",
+    }
+)
+
 #: name -> what it means. The documentation page is made from this table.
 EVENT_TYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -105,22 +133,25 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "followup_begun": "A review or red checks sent the work on; `data` has which follow-up it is and who asked.",
         "attempt_waits": "An attempt waits for work that others do; `data` says for what, and until when at most.",
         "attempt_went_on": "What an attempt waited for is over, and it goes on.",
-        "iterator_started": "The calls of a step can begin; `data` has its name, the size of the collection, the mode "
-        "and how many calls are made at a time.",
+        "iterator_started": "The calls of a step can begin; `data` has the size of the collection, how it is gone "
+        "through (`mode`, `concurrency`, `chunk_size`, `on_failure`), the rules of `retry` (`retry_config`) and the "
+        "sink.",
         "iteration_started": "An element of a collection is taken up for the first time; `data` has the element.",
         "action_started": "A call is about to be made; `attempt_number` counts the calls of its iteration. Of a phase "
         "that is done outside of adw: its task was claimed, or whoever has it says so.",
         "action_completed": "A call ended well; `data.retry` says whether another one follows, such as the next page.",
         "action_failed": "A call failed, or its worker vanished; `data` has the error, and whether it is made again.",
         "action_suspended": "A call was ended on order, or not begun; it does not count, and is made later.",
-        "retry_sequence_completed": "The calls of an iteration ended well; `data` has how many there were.",
+        "retry_sequence_completed": "The calls of an iteration ended well; `data` has how many there were, and "
+        "`result` where what they gave is.",
         "retry_sequence_exhausted": "The calls of an iteration are used up, or the same failure came too often.",
         "retry_sequence_failed": "Calling again does not help, or makes no progress; `data` has why.",
         "iteration_completed": "An iteration is over, and went well; `result` is what it gave.",
         "iteration_failed": "An iteration is over, and failed; `data` has why.",
         "iteration_cancelled": "An iteration was not begun any more, or its next call not made; `data` has why.",
         "iterator_cancel_requested": "Nothing more of a step is begun; `data` has why.",
-        "iterator_completed": "Every call of a step is over, and it went well; `data` has how many did and did not.",
+        "iterator_completed": "Every call of a step is over, and it went well; `data` has how many did and did not, "
+        "and `result` where the results are.",
         "iterator_failed": "Every call of a step is over, and too many failed; `data` has how many.",
         "iterator_cancelled": "A step was cancelled, and nothing of it goes on; `data` has why.",
         "step_started": "A step of a phase begins.",

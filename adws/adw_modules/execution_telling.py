@@ -30,7 +30,11 @@ def truncated(size: int) -> JsonObject:
 def started(step: StepSpec, total: int) -> JsonObject:
     """Return what is told when the calls of *step* can begin."""
     written = step_to_json(step)
-    data: JsonObject = {"tool": step.tool, "collection_size": total, **(_of_loop(step.loop) if step.loop is not None else {})}
+    data: JsonObject = {
+        "tool": step.tool,
+        "collection_size": total,
+        **(_of_loop(step.loop) if step.loop is not None else {}),
+    }
     if step.retry:
         data["retry_config"] = written["retry"]
     if step.sink is not None:

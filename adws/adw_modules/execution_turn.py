@@ -44,7 +44,9 @@ from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.page_results import REPLACE, collected
 
 #: Why a sequence ends whose next call cannot be kept until it is made.
-_SECRET = "the next call asks for something that looks like a secret, which is never stored: give it by headers_env"
+_NOT_STORABLE = (
+    "the next call asks for something that looks like a secret, which is never stored: give it by headers_env"
+)
 
 _encode = json.JSONEncoder(allow_nan=False).encode
 _USUAL: Mapping[str, Any] = Event(event_type="").__dict__
@@ -211,7 +213,7 @@ class ExecutionTurn:
         )
         call = found.facts.get("call")
         if call and found.facts.get("page") != row.page and not self._rules.is_storable(_encode(call)):
-            return replace(found, facts={"again": False, "sequence": call_rules.FAILED, "reason": _SECRET})
+            return replace(found, facts={"again": False, "sequence": call_rules.FAILED, "reason": _NOT_STORABLE})
 
         return found
 
@@ -332,7 +334,7 @@ class ExecutionTurn:
             row.same_call = row.interruptions = row.same_failures = 0
             row.fingerprint = ""
         row.state, row.why, row.page = RETRY_WAIT, command.why, command.page
-        row.call = self._asked.pop(row.index, None) or _encode(command.call)
+        row.call = self._asked.pop(row.index, "") or _encode(command.call)
         row.run_id, row.token = None, 0
         row.next_at = (
             timestamps.to_text(self._now + timedelta(seconds=command.after_seconds)) if command.after_seconds else ""

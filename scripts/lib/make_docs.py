@@ -15,7 +15,8 @@ from pathlib import Path
 
 import click
 
-from adws.adw_modules import events, recovery_table, state_diagram, state_machine
+from adws.adw_modules import events, execution_telling, recovery_table, state_diagram, state_machine
+from adws.adw_modules.fanout import contexts
 from adws.cli import examples
 from adws.cli import main as frame
 from adws.config import IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS, Setting
@@ -192,6 +193,8 @@ def events_page() -> str:
     """Return docs/events.md."""
     types = [(f"`{name}`", meaning) for name, meaning in events.EVENT_TYPES.items()]
     fields = [(f"`{name}`", f"`{kind}`", meaning) for name, kind, meaning in event_fields()]
+    context = [(f"`{name}`", meaning) for name, meaning in events.CONTEXT_KEYS.items()]
+    meta = [(f"`{name}`", meaning) for name, meaning in events.META_KEYS.items()]
 
     return f"""# Events
 
@@ -207,6 +210,20 @@ those of a workflow in order; with `--json`, fields that are empty are left out.
 ## Fields
 
 {_table(("Field", "Type", "Meaning"), fields)}
+
+## What steps tell
+
+Secrets are taken out of every event: by their names, by their looks, and where they are known. A value of more than
+{execution_telling.MAX_VALUE:,} characters of JSON is told as `{{"_truncated": true, "_size": n}}`; decisions are made
+on the whole value before that. Where it is kept, the same table says where: `_execution` and `_index` are those of
+`adw executions EXECUTION --index N`, and `_kept` is the key of a result that templates read as `steps.NAME`.
+
+All events of an execution have the same context. When it is more than {contexts.MAX_SMALL:,} characters of JSON, its
+first and its last event have it whole, and the others the small ones of its values.
+
+{_table(("Key of `context`", "Meaning"), context)}
+
+{_table(("Key of `meta`", "Meaning"), meta)}
 """
 
 

@@ -10,12 +10,19 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost, StateInvalid, StateUnserialisable, UsageError
-from adws.adw_modules.executions import CallReport, Execution, ExecutionState, IterationState, NewExecution
+from adws.adw_modules.executions import (
+    CallAgain,
+    CallReport,
+    Execution,
+    ExecutionState,
+    IterationState,
+    NewExecution,
+)
 from adws.adw_modules.fanout import planner
 from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.runs import ITERATION, NewRun, RunState
-from adws.adw_modules.steps import LoopSpec, RetryRule, StepSpec
+from adws.adw_modules.steps import LoopSpec, RetryRule, SinkSpec, StepSpec
 from tests.contracts.worlds import make_owner
 
 ADW_ID = "1a2b3c4d"
@@ -82,6 +89,7 @@ class ExecutionContract:
             assert sum(counts[name] for name in planner.ENDS) == len(ends), "one end for each iteration"
             assert sum(counts[name] for name in planner.EXECUTION_ENDS) == (stands.state is not ExecutionState.RUNNING)
             assert [event.event_id for event in told] == [f"{new.execution_id}.{n + 1}" for n in range(len(told))]
+            assert _awaited(executions, new) <= _asked_for(new, told), "what waits is what the log last asked for"
 
     @pytest.fixture
     def opened(self):
@@ -342,6 +350,38 @@ class ExecutionContract:
         assert executions.report(run, [well(again)], most=1).is_over
         assert executions.get(new.execution_id).state is ExecutionState.COMPLETED
         assert executions.retries() == ()
+
+    def test_the_log_says_which_rule_decided_and_whether_a_call_follows(
+        self, open_one, executions, lane, events, clock
+    ):
+        rules = (replace(PAGES, max_attempts=7), AGAIN)
+        open_one(["x"], spec=step(retry=rules, sink=SinkSpec(tool="jsonl", path="x.jsonl")))
+        run = lane()
+        (one,) = executions.take(run, most=1).assignments
+        executions.report(run, [badly(one)], most=1)
+        clock.advance(13)
+        (again,) = executions.take(run, most=1).assignments
+        (page,) = executions.report(run, [well(again, {"data": [], "page": 1, "more": True})], most=1).assignments
+        executions.report(run, [well(page, {"data": [], "page": 2, "more": False})], most=1)
+
+        started, *told = (
+            event for event in events() if event.event_type.startswith(("iterator", "action_", "retry_s"))
+        )
+        assert started.data["retry_config"][1]["kind"] == "on_error"
+        assert (started.data["tool"], started.data["sink"]["path"]) == ("python", "x.jsonl")
+        found = [event.meta["retry"] for event in told if event.event_type in {"action_failed", "action_completed"}]
+        assert [
+            (one["retry_type"], one["attempt_number"], one["max_attempts"], one["will_retry"]) for one in found
+        ] == [
+            ("on_error", 1, 3, True),
+            ("on_success", 2, 7, True),
+            ("on_success", 3, 7, False),
+        ]
+        sequence, end = told[-2:]
+        assert sequence.result == {"_execution": started.execution_id, "_index": 0}
+        assert end.result == {"_execution": started.execution_id}
+        assert end.meta["completed_iterations"] == end.meta["total_iterations"] == 1
+        assert (end.meta["success_rate"], end.meta["completed_at"]) == (1.0, end.created_at)
 
     def test_a_failure_that_comes_again_uses_the_calls_up(self, open_one, executions, lane, clock, events):
         new = open_one(["x"], spec=step(retry=(AGAIN,)))
@@ -620,3 +660,26 @@ class ExecutionContract:
 
 
 _ENDED = {"completed", "failed", "cancelled"}
+
+
+def _awaited(executions, new):
+    """Return what waits by a rule: number, page, how many calls there were, and when the next one is due."""
+    return {
+        (one.index, one.page, one.attempt_number, one.next_at)
+        for one in executions.retries()
+        if one.execution_id == new.execution_id and one.why in {"on_error", "on_success"}
+    }
+
+
+def _asked_for(new, told):
+    """Return the same of the last call of each iteration, decided again from the log alone."""
+    execution, last = Execution(execution_id=new.execution_id, step=new.step), {}
+    for event in told:
+        execution = planner.fold(execution, event)
+        for command in planner.decide(execution, event):
+            if isinstance(command, CallAgain):
+                due = timestamps.parse(event.created_at) + timedelta(seconds=command.after_seconds)
+                next_at = timestamps.to_text(due) if command.after_seconds else ""
+                last[command.index] = (command.index, command.page, event.attempt_number, next_at)
+
+    return {*last.values()}

@@ -330,7 +330,9 @@ def test_a_next_page_of_the_same_host_keeps_its_credentials():
 def test_without_credentials_the_next_page_may_be_anywhere():
     spec = step(inputs={"url": "https://api.example.com/1"})
 
-    assert inputs_of(spec, assignment(call={"url": "https://other.example.com"}), {})["url"].endswith("other.example.com")
+    assert inputs_of(spec, assignment(call={"url": "https://other.example.com"}), {})["url"].endswith(
+        "other.example.com"
+    )
 
 
 def test_an_address_that_is_none_is_said_to_be_none():

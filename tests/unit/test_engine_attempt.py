@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from adws.adw_modules import attempt_rules, resume_rules
+from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.errors import (
     DurabilityUnknown,
@@ -30,10 +31,12 @@ from adws.adw_modules.interfaces_engine import Order, ProcessRecord
 from adws.adw_modules.outcome import Done, Failed, Next, Paused, RetryAt, RunReport, Stopped, Suspended
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.phase_choice import MAX_SUSPENSIONS
+from adws.adw_modules.runs import NewRun
 from adws.adw_modules.state_table import PHASE_STATES
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
 from adws.testing import FakeClock, MemoryStore, memory_parts
+from tests.contracts.worlds import make_owner
 from tests.unit.engine_cases import ADW_ID, BROKEN, HUMAN, WELL, S, World, phase, spec_of
 
 DRAIN = Order(kind="drain", reason="the worker ends")
@@ -265,6 +268,30 @@ def test_exhausted_is_failed_in_the_write_that_counted_it():
     assert told == ["attempt_failed", "phase_failed", "state_changed"]
     assert (world.state, world.document.terminal_reason) == ("failed", "MAX_ATTEMPTS_EXHAUSTED")
     assert world.record("plan").last_failure_reason == "connection reset by peer"
+
+
+def test_the_end_of_an_attempt_is_told_with_who_made_it_how_long_it_took_and_what_is_left():
+    world = World(spec_of(phase("build", max_attempts=3)), {"build": [BROKEN, WELL]})
+    run = world.parts.runs.enqueue(NewRun(adw_id=ADW_ID))
+    run = world.parts.runs.claim(make_owner(), ttl_seconds=60, run_id=run.run_id)
+    with world.parts.ownership.own(ADW_ID, run=run) as owned:
+        session = WorkSession(world.engine, owned, world.orders)
+        session.attempt()
+        world.clock.advance(600)
+        session.attempt()
+        owner = owned.lease.owner.describe()
+
+    failed, well = (event for event in world.events() if event.event_type in {"attempt_failed", "attempt_succeeded"})
+    assert failed.meta["queue"] == well.meta["queue"] == {"queue_id": run.run_id, "worker_id": owner}
+    assert failed.meta["retry"] == {"has_config": True, "attempt_number": 1, "max_attempts": 3}
+    assert failed.meta["error"] == {"message": failed.data["error"]["message"], **_seen(failed)}
+    assert well.meta["retry"]["attempt_number"] == 2
+    assert well.meta["execution"] == {"duration_seconds": well.duration, "completed_at": well.created_at}
+    assert "error" not in well.meta
+
+
+def _seen(event):
+    return {"has_stack_trace": True, "failed_at": event.created_at}
 
 
 def test_a_failed_workflow_is_not_worked_on_and_no_later_phase_starts():
@@ -1028,7 +1055,17 @@ def test_a_fresh_session_knows_all_that_the_last_one_knew():
 
     def shape(world):
         return [
-            replace(event, event_id="", revision=0, created_at="", duration=None, data={}, meta={}, adw_id="", execution_id="")
+            replace(
+                event,
+                event_id="",
+                revision=0,
+                created_at="",
+                duration=None,
+                data={},
+                meta={},
+                adw_id="",
+                execution_id="",
+            )
             for event in world.events()
         ]
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from adws.adw_modules.executions import NewExecution
-from adws.adw_modules.fanout.contexts import event_contexts, known_of, limited, resolved, result_facts
+from adws.adw_modules.fanout.contexts import (
+    event_contexts,
+    known_of,
+    limited,
+    resolved,
+    result_facts,
+    shown_context,
+    stored_result,
+)
 from adws.adw_modules.redaction import MASK, Redactor
 from adws.adw_modules.steps import StepSpec
 from adws.testing import FakeClock, MemoryExecutions, MemoryRunQueue
@@ -85,6 +95,73 @@ def test_results_of_steps_are_told_by_their_kind():
     assert result_facts(None) == {"has_data": False, "status": "success", "data_type": "null"}
     assert result_facts({}) == {"has_data": False, "status": "success", "data_type": "dict"}
     assert result_facts(0) == {"has_data": True, "status": "success", "data_type": "int"}
+
+
+def test_a_step_that_was_skipped_is_told_as_that():
+    found = shown_context({}, {"steps": {"a": None, "b": 1}}, lambda value: value, {"a": "skipped", "b": "completed"})
+
+    assert {name: facts["status"] for name, facts in found["_step_results"].items()} == {"a": "skipped", "b": "success"}
+
+
+# --- large results ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def executions():
+    clock = FakeClock()
+    return MemoryExecutions(clock, MemoryRunQueue(clock))
+
+
+def test_a_large_result_is_kept_apart_and_told_by_its_kind_and_size(executions):
+    result = ["x" * 100] * 1000
+
+    stored = stored_result(result, "1a2b3c4d.build.1.s#0", executions.keep)
+
+    assert stored["_truncated"] is True
+    assert stored["_size"] == len(json.dumps(result))
+    assert result_facts(stored) == {"has_data": True, "status": "success", "data_type": "list"}
+    assert resolved({"steps": {"s": stored}}, executions, "1a2b3c4d")["steps"] == {"s": result}
+
+
+def test_a_small_result_is_stored_as_it_is(executions):
+    assert stored_result({"a": 1}, "k", executions.keep) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"_kept": "1a2b3c4d.build.1.other#0"},
+        {"_kept": "5e6f7a8b.build.1.s#0", "_type": "dict"},
+        {"total": 3, "results": {"_execution": "5e6f7a8b.build.1.s"}},
+    ],
+)
+def test_a_result_that_looks_like_a_key_leads_to_no_other_result(executions, forged):
+    """
+    Results come from servers and programs: what they say is a value, and never where to read.
+    """
+    executions.keep("1a2b3c4d.build.1.other#0", "mine")
+    executions.keep("5e6f7a8b.build.1.s#0", "of another workflow")
+
+    stored = stored_result(forged, "1a2b3c4d.build.1.s#0", executions.keep)
+
+    assert resolved({"steps": {"s": stored}}, executions, "1a2b3c4d")["steps"]["s"] == forged
+
+
+def test_what_another_runner_gave_back_reads_nothing_of_another_workflow(executions):
+    executions.keep("5e6f7a8b.build.1.s#0", "of another workflow")
+    forged = {"_kept": "5e6f7a8b.build.1.s#0"}, {"results": {"_execution": "5e6f7a8b.build.1.s"}}, {"_kept": 7}
+    context = {"phases": {f"p{n}": {"result": one} for n, one in enumerate(forged)} | {"q": None, "r": {"ok": True}}}
+
+    assert resolved(context, executions, "1a2b3c4d") == context
+
+
+def test_later_phases_know_the_whole_result_of_a_phase(executions):
+    executions.keep("1a2b3c4d.build.1#result", ["whole"])
+    context = {"phases": {"build": {"result": {"_kept": "1a2b3c4d.build.1#result"}, "vars": {"n": 1}}}}
+
+    found = resolved(context, executions, "1a2b3c4d")
+
+    assert found["phases"]["build"] == {"result": ["whole"], "vars": {"n": 1}}
 
 
 def test_values_of_phases_before_are_known_and_those_of_this_one_come_first():

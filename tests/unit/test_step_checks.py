@@ -192,7 +192,9 @@ def test_what_responses_may_change_of_the_next_call(of, next_call, key, words):
     """
     Strangers write responses: they may not become code, or part of a line for the shell, or name secrets.
     """
-    one_wrong(replace(of, retry=(replace(PAGES, next_call=next_call),)), ("retry", "on_success", "next_call", key), words)
+    one_wrong(
+        replace(of, retry=(replace(PAGES, next_call=next_call),)), ("retry", "on_success", "next_call", key), words
+    )
 
 
 def test_a_credential_does_not_stand_in_the_next_call():

@@ -12,12 +12,14 @@ from adws.adw_modules.coordination.keeper import Keeper
 from adws.adw_modules.errors import ExpressionError, LeaseLost, RunLost
 from adws.adw_modules.executions import CallReport, ExecutionState
 from adws.adw_modules.fanout import step_progress
+from adws.adw_modules.fanout.contexts import resolved
 from adws.adw_modules.fanout.lanes import LaneParts, Lanes
 from adws.adw_modules.fanout.step_progress import elements_of
 from adws.adw_modules.fanout.step_runner import SUPERSEDED, StepParts, StepRunner
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Done, Failed, Paused, RetryAt
 from adws.adw_modules.process_tree import Ending
+from adws.adw_modules.redaction import Redactor
 from adws.adw_modules.runs import ITERATION, NewRun, RunState
 from adws.adw_modules.steps import LoopSpec, NextRule, RetryRule, StepSpec
 from adws.testing import MemoryCheckpoints, MemoryExecutions, MemoryRequests
@@ -78,6 +80,7 @@ class Steps:
                 executions=lambda: self.executions,
                 calls=lambda: self.calls,
                 checkpoints=checkpoints,
+                redact=Redactor().redact,
             )
         )
         self.run = self.runs.enqueue(NewRun(adw_id=ADW_ID, kind="start", not_before=FAR))
@@ -256,6 +259,56 @@ def test_a_large_result_is_kept_apart_and_read_when_it_is_asked_for():
     steps.attempt()
 
     assert steps.record.result["result"] == 1000
+    (called, _) = steps.told("action_completed")
+    assert called.result["_kept"] == f"{ADW_ID}.build.1.first#0"
+    assert called.result["_truncated"] is True
+
+
+def test_a_large_result_of_the_last_step_is_whole_for_later_phases_and_small_in_the_document():
+    steps = Steps(one("first"), does={"first": lambda _e, _c: ["x" * 100] * 200})
+    steps.attempt()
+
+    found = steps.record.result["result"]
+    assert found["_size"] > 20_000
+    known = {"phases": {"build": steps.record.result}}
+    assert resolved(known, steps.executions, ADW_ID)["phases"]["build"]["result"] == ["x" * 100] * 200
+
+
+def test_the_events_of_a_step_say_what_it_knew_who_made_it_and_what_came_before():
+    steps = Steps(
+        one("first", vars={"password": "{{ result }}"}),
+        one("left_out", when="false"),
+        one("second"),
+        does={"first": lambda _e, _c: "hunter22", "second": lambda _e, _c: 2},
+    )
+    steps.attempt()
+
+    told = steps.told()
+    assert [event.event_type for event in told] == [
+        *("step_started", "action_started", "action_completed", "step_completed", "step_skipped"),
+        *("step_started", "action_started", "action_completed", "step_completed"),
+    ]
+    assert [event.parent_event_id for event in told] == [None, *(event.event_id for event in told[:-1])]
+    assert {event.meta["queue"]["worker_id"] for event in told} == {steps.record.attempts[-1].owner}
+    context = told[-1].context
+    assert context["workload"] == {"items": [1, 2, 3, 4]}
+    assert context["vars"] == {"password": "[redacted]"}
+    assert (context["execution_id"], context["parent_execution_id"]) == (f"{ADW_ID}.build.1", ADW_ID)
+    assert context["_step_results"]["left_out"]["status"] == "skipped"
+    called = told[2]
+    assert called.retry_sequence_id == told[1].event_id
+    assert called.meta["execution"]["completed_at"] == called.created_at
+
+
+def test_the_chain_of_events_goes_on_after_a_wait():
+    steps = looped()
+    steps.attempt()
+    steps.work()
+    steps.attempt()
+
+    told = [event for event in steps.told() if event.execution_id == f"{ADW_ID}.build.1"]
+    assert told[-1].event_type == "step_completed"
+    assert [event.parent_event_id for event in told] == [None, *(event.event_id for event in told[:-1])]
 
 
 # --- loops -----------------------------------------------------------------------------------------------------

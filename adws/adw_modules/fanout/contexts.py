@@ -148,14 +148,17 @@ def resolved(context: JsonObject, executions: Executions, adw_id: str) -> dict[s
         read: dict[str, Value] = {name: read_result(value, executions, adw_id) for name, value in steps.items()}
         values["steps"] = read  # type: ignore[assignment]  # rows may stand wherever a value may
     if isinstance(phases, dict):
-        values["phases"] = {  # type: ignore[assignment]  # the same
-            name: {**value, "result": read_result(value["result"], executions, adw_id)}
-            if isinstance(value, dict) and _is_reference(value.get("result"))
-            else value
-            for name, value in phases.items()
-        }
+        values["phases"] = {name: _with_result(value, executions, adw_id) for name, value in phases.items()}
 
     return values
+
+
+def _with_result(phase: JsonValue, executions: Executions, adw_id: str) -> JsonValue:
+    if not isinstance(phase, dict) or not _is_reference(phase.get("result")):
+        return phase
+    result = read_result(phase["result"], executions, adw_id)
+
+    return {**phase, "result": result}  # type: ignore[dict-item]  # rows may stand wherever a value may
 
 
 def read_result(value: JsonValue, executions: Executions, adw_id: str) -> Value:
