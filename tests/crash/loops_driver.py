@@ -48,6 +48,10 @@ def _note(**facts):
     os.write(fd, line.encode())
     os.close(fd)
 
+def alone():
+    _note(step="alone", index=0, page=1)
+    return {"k": "alone"}
+
 def once(item):
     _note(step="loop", index=item, page=1)
     return {"k": f"loop-{item}"}
@@ -57,6 +61,12 @@ def page(step, index, number, attempt):
     if attempt == 1:
         raise ConnectionResetError("connection reset by peer")
     return {"rows": [{"k": f"{step}-{index}-{number}-{n}"} for n in range(2)], "number": number, "more": number < 3}
+
+def save(rows, key):
+    line = json.dumps({"key": key, "rows": rows}) + "\\n"
+    fd = os.open(os.path.join(os.path.dirname(__file__), "saved.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(fd, line.encode())
+    os.close(fd)
 """
 
 WORKFLOW = """
@@ -65,6 +75,12 @@ WORKFLOW = """
 name = "build"
 max_attempts = 40
 retry = {{ base_seconds = 0.01, strategy = "fixed" }}
+
+[[workflows.crash.phases.steps]]
+name = "alone"
+tool = "python"
+call = "crash_calls:alone"
+sink = {{{sink_alone}}}
 
 [[workflows.crash.phases.steps]]
 name = "loop"
@@ -99,13 +115,16 @@ RETRY = (
     'on_success = {while = "response.more", collect = "append", merge_path = "rows", base_seconds = 0.01,'
     ' next_call = {args = {number = "{{ response.number + 1 }}"}}}'
 )
+#: Every step saves to a place of its own.
+STEPS = ("alone", "loop", "pages", "both")
 WANTED = sorted(
-    [f"loop-{index}" for index in range(5)]
+    ["alone"]
+    + [f"loop-{index}" for index in range(5)]
     + [f"pages-0-{page}-{n}" for page in (1, 2, 3) for n in range(2)]
     + [f"both-{index}-{page}-{n}" for index in (0, 1) for page in (1, 2, 3) for n in range(2)]
 )
 #: Calls that end well, each of a page of its own.
-PAGES = [("loop", index, 1) for index in range(5)] + [
+PAGES = [("alone", 0, 1), *(("loop", index, 1) for index in range(5))] + [
     (step, index, page) for step, index in (("pages", 0), ("both", 0), ("both", 1)) for page in (1, 2, 3)
 ]
 
@@ -181,13 +200,15 @@ class Place:
         def sink_of(step: str) -> str:
             if self.sink in {"jsonl", "csv"}:
                 return f'tool = "{self.sink}", path = "{step}.{self.sink}"'
+            if self.sink == "python":
+                return 'tool = "python", call = "crash_calls:save"'
             return f'tool = "{self.sink}", table = "saved_{step}"'
 
         connection = 'type = "postgres"\nurl_env = "SINK_URL"' if self.sink == "postgres" else None
         return WORKFLOW.format(
             retry=RETRY,
             connection=connection or 'type = "sqlite"\npath = "saved.db"',
-            **{f"sink_{step}": sink_of(step) for step in ("loop", "pages", "both")},
+            **{f"sink_{step}": sink_of(step) for step in STEPS},
         )
 
     def open(self, home: Path) -> wiring.App:
@@ -201,11 +222,25 @@ class Place:
 
     def saved(self, home: Path) -> list[str]:
         """Return the keys of all rows that were saved, sorted."""
+        if self.sink == "python":
+            return self._saved_by_function(home)
         found: list[str] = []
-        for step in ("loop", "pages", "both"):
+        for step in STEPS:
             found += self._saved_by(home, step)
 
         return sorted(found)
+
+    def _saved_by_function(self, home: Path) -> list[str]:
+        """Return the same of a function, which saves at least once: under one key, and the same each time."""
+        parts: dict[str, str] = {}
+        found = []
+        for line in (home / "saved.log").read_text().splitlines():
+            part = json.loads(line)
+            known = parts.setdefault(part["key"], json.dumps(part["rows"]))
+            if known != json.dumps(part["rows"]):
+                found.append(f"{part['key']} came with other rows")
+
+        return sorted([*found, *(row["k"] for text in parts.values() for row in json.loads(text))])
 
     def _saved_by(self, home: Path, step: str) -> list[str]:
         if self.sink == "jsonl":
@@ -394,7 +429,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--url", default="", help="of PostgreSQL; without it, each home has SQLite")
-    parser.add_argument("--sink", choices=("sqlite", "postgres", "jsonl", "csv"), default="sqlite")
+    parser.add_argument("--sink", choices=("sqlite", "postgres", "jsonl", "csv", "python"), default="sqlite")
     parser.add_argument("--count", type=int, default=0, help="so many points; 0: all")
     parser.add_argument("--more", type=int, default=0, help="so many workers after the first are killed too")
     parser.add_argument("--concurrency", type=int, default=1)

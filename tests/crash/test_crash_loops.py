@@ -38,7 +38,7 @@ def check(found: dict) -> None:
     assert found["kills"] >= 0.7 * found["rounds"]
 
 
-@pytest.mark.parametrize("sink", ["sqlite", "jsonl", "csv"])
+@pytest.mark.parametrize("sink", ["sqlite", "jsonl", "csv", "python"])
 def test_a_worker_that_dies_at_any_point_loses_no_iteration_and_saves_none_twice(sink, tmp_path, seed, repeat):
     found = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(4, 0), "--seed", seed)
 

@@ -21,7 +21,7 @@ from adws.adw_modules.outcome import Done, Failed, Paused, RetryAt
 from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.redaction import Redactor
 from adws.adw_modules.runs import ITERATION, NewRun, RunState
-from adws.adw_modules.steps import LoopSpec, NextRule, RetryRule, StepSpec
+from adws.adw_modules.steps import LoopSpec, NextRule, RetryRule, SinkSpec, StepSpec
 from adws.testing import MemoryCheckpoints, MemoryExecutions, MemoryRequests
 from tests.contracts.worlds import make_owner
 from tests.unit.engine_cases import ADW_ID, World, phase, spec_of
@@ -50,9 +50,11 @@ class Calls:
     def __init__(self, does):
         self.does = does
         self.made = []
+        self.keys = []  #: that sinks save under
 
     def make(self, step, assignment, context):
         self.made.append((step.name, assignment.index))
+        self.keys.append(assignment.sink_key)
         try:
             found = self.does[step.name](assignment.element, context)
         except OSError as exc:
@@ -229,6 +231,60 @@ def test_whoever_lost_the_workflow_stops_there(lost):
 
     with pytest.raises(type(lost)):
         steps.attempt()
+
+
+SAVED = SinkSpec(tool="jsonl", path="saved.jsonl")
+
+
+def test_a_single_call_that_was_cut_off_saves_under_the_same_key_when_it_is_made_again():
+    """
+    Its worker died after the sink had saved: the next attempt must not save it a second time.
+    """
+    answers = iter([LeaseLost("its process died"), "saved"])
+
+    def call(_element, _context):
+        if isinstance(found := next(answers), Exception):
+            raise found
+        return found
+
+    steps = Steps(one("save", sink=SAVED), does={"save": call}, max_attempts=3)
+    with pytest.raises(LeaseLost):
+        steps.attempt()
+
+    assert steps.attempt() == Done(state="completed")
+    assert steps.record.attempts[-1].number == 2
+    assert steps.calls.keys == [f"{ADW_ID}.build.1.save#0#1"] * 2
+
+
+def test_a_single_call_that_failed_is_another_one_in_the_next_attempt():
+    answers = iter([ConnectionError("reset by peer"), "saved"])
+
+    def call(_element, _context):
+        if isinstance(found := next(answers), Exception):
+            raise found
+        return found
+
+    steps = Steps(one("save", sink=SAVED), does={"save": call}, max_attempts=3)
+    steps.attempt()
+    steps.clock.advance(600)
+
+    assert steps.attempt() == Done(state="completed")
+    assert steps.calls.keys == [f"{ADW_ID}.build.1.save#0#1", f"{ADW_ID}.build.2.save#0#1"]
+
+
+def test_a_step_with_a_sink_that_is_come_to_again_saves_under_a_key_of_its_own():
+    steps = Steps(
+        one(
+            "save",
+            sink=SAVED,
+            vars={"n": "{{ vars.n|default(0) + 1 }}"},
+            next=(NextRule(step="save", when="vars.n < 2"),),
+        ),
+        does={"save": lambda _e, _c: 1},
+    )
+
+    assert steps.attempt() == Done(state="completed")
+    assert steps.calls.keys == [f"{ADW_ID}.build.1.save#0#1", f"{ADW_ID}.build.1.save~2#0#1"]
 
 
 def test_an_order_ends_the_work_between_two_steps():

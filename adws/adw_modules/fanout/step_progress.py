@@ -33,6 +33,7 @@ class Progress:
     vars: JsonObject = field(default_factory=dict)
     visits: JsonObject = field(default_factory=dict)  #: how often each step was begun
     execution: str = ""  #: what the step that comes next waits for
+    call: str = ""  #: the single call with a sink that was begun
     metas: list[JsonValue] = field(default_factory=list)  #: what single calls used that no attempt has reported yet
     told: int = 0  #: events
     last_event: str = ""  #: the last one of them
@@ -63,7 +64,7 @@ class Progress:
         """Note the result of a step."""
         self.steps[step] = stored
         self.statuses[step] = status
-        self.execution = ""
+        self.execution = self.call = ""
 
 
 def next_step(steps: tuple[StepSpec, ...], step: StepSpec, values: Mapping[str, Value]) -> str:

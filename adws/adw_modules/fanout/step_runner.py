@@ -161,8 +161,7 @@ class _PhaseSteps:
             progress.at = following[place] if place < len(following) else ""
             self._save(step)
             return None
-        visit = progress.visit(step.name)
-        new = self._new(step, visit)
+        new = self._begun(step)
         self._events.tell("step_started", step, data={"tool": step.tool, "is_queued": step.is_queued})
         if not step.is_queued:
             return self._call(step, new)
@@ -170,6 +169,18 @@ class _PhaseSteps:
         self._save(step)  # before it is opened: whoever goes on after a crash finds it
 
         return self._take(step, self._opened(step, new, values))
+
+    def _begun(self, step: StepSpec) -> NewExecution:
+        """Return what a step is begun as; a call that was cut off has its old name, under which its sink saves."""
+        progress = self._progress
+        if progress.call:
+            return replace(self._new(step, 1), execution_id=progress.call)
+        new = self._new(step, progress.visit(step.name))
+        if step.sink is not None and not step.is_queued:
+            progress.call = new.execution_id
+            self._save(step)
+
+        return new
 
     def _values(self) -> dict[str, Value]:
         return resolved(self._known(), self._executions, self._document.adw_id)
@@ -325,7 +336,7 @@ class _PhaseSteps:
     def _failed(self, step: StepSpec, exc: WorkflowError | ExpressionError) -> RunReport:
         """Report that a step failed; the next attempt begins it anew."""
         usage = self._usage()
-        self._progress.execution = ""
+        self._progress.execution = self._progress.call = ""
         self._progress.metas = []
         self._progress.visits.pop(step.name, None)  # the next attempt has a number, and so executions, of its own
         self._events.tell("step_failed", step, data={"error": self._parts.redact(str(exc)[:500])})
