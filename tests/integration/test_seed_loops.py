@@ -528,6 +528,27 @@ loop = {{collection = [1, 2], element = "n"}}
     assert "workload" in context
 
 
+def test_the_next_call_gets_the_whole_value_and_the_log_does_not(lab, api):
+    api.sizes["cursor"] = 3
+    asked = '{params = {cursor = "{{ response.next }}"}, headers = {X-Auth-Token = "of {{ response.next }}"}}'
+    body = f"""
+tool = "http"
+url = "{api.url}/cursor"
+[workflows.w.phases.steps.retry.on_success]
+while = "response.next is not none"
+collect = "append"
+merge_path = "items"
+next_call = {asked}
+"""
+    done = lab.run("w", one_step(body))
+
+    assert done.state == "completed"
+    assert [one.headers.get("x-auth-token") for one in api.asked] == [None, "of c2"]
+    first, _last = done.one.of_type("action_completed")
+    assert first.data["retry"]["call"] == {"params": {"cursor": "c2"}, "headers": {"X-Auth-Token": "[redacted]"}}
+    assert first.meta["retry"]["will_retry"] is True
+
+
 def test_the_context_of_events_has_facts_about_steps_and_not_their_results(lab, api):
     text = one_step(f'tool = "http"\nurl = "{api.url}/users"') + (
         '[[workflows.w.phases.steps]]\nname = "t"\ntool = "python"\ncode = "def main(u): return u"\n'
