@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Self
 
 import postgres_queue
+import verdict
 
 from adws import app as wiring
 from adws import config
@@ -193,10 +194,8 @@ def report(sides: dict[str, Ours | Other], rates: dict[str, float], *, beside: s
         print(f"  {name:16} {rate:8.0f} / s   {sides[name].durability}")
         if name not in {"adw", beside}:
             print(f"  {'':16} adw: {rates['adw'] / rate:.2f} x of it, to know")
-    ratio = rates["adw"] / rates[beside]
-    print(f"  adw: {ratio:.2f} x {beside}, at least {limit} x: {_verdict(ratio >= limit)}")
 
-    return ratio >= limit
+    return verdict.tell(f"iterations a second beside {beside}", rates["adw"] / rates[beside], least=limit)
 
 
 def bench_sqlite(root: Path, python: Path, iterations: int, rounds: int) -> bool:
@@ -224,9 +223,8 @@ def bench_memory(root: Path, iterations: int) -> bool:
             peaks[count] = ours.peak_megabytes()
         print(f"  {count:8} iterations: {peaks[count]:7.1f} MB   ({count / seconds:.0f} / s)", flush=True)
     ratio = peaks[10 * iterations] / peaks[iterations]
-    print(f"  ten times the iterations: {ratio:.2f} x, at most {MEMORY_LIMIT} x: {_verdict(ratio <= MEMORY_LIMIT)}")
 
-    return ratio <= MEMORY_LIMIT
+    return verdict.tell("most memory of a worker at ten times the iterations", ratio, most=MEMORY_LIMIT)
 
 
 def bench_postgres(root: Path, iterations: int, rounds: int) -> bool:
@@ -254,10 +252,6 @@ def environment(given: Path | None, root: Path) -> Iterator[Path]:
     if not has_it:
         subprocess.run([str(python), "-m", "pip", "install", "-q", "huey"], check=True)
     yield python
-
-
-def _verdict(is_met: bool) -> str:
-    return "met" if is_met else "NOT MET"
 
 
 def main() -> int:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import procrastinate
+import verdict
 
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db.opening import open_database
@@ -200,10 +201,8 @@ def _rates(rounds: int, sides: dict[str, Ours | Bare]) -> bool:
         done = 1000 * statistics.median(spent[1] for spent in found) / TURN
         print(f"  {name:14} {rates[name]:7.0f} / s   stored in {put:6.3f} ms each, then done in {done:6.3f} ms each")
     ratio = rates["adw"] / rates["Procrastinate"]
-    is_met = ratio >= RATE_LIMIT
-    print(f"  adw: {ratio:.2f} x bare Procrastinate, at least {RATE_LIMIT} x: {'met' if is_met else 'NOT MET'}")
 
-    return is_met
+    return verdict.tell("runs a second on PostgreSQL beside bare Procrastinate", ratio, least=RATE_LIMIT)
 
 
 def _turn(side: Ours | Bare, first: int) -> tuple[float, float]:
@@ -234,7 +233,5 @@ def _latencies(rounds: int, sides: dict[str, Ours | Bare]) -> bool:
         found.sort()
         worst = found[int(len(found) * 0.95)]
         print(f"  {name:14} p50 {statistics.median(found):7.1f} ms   p95 {worst:7.1f} ms   most {found[-1]:7.1f} ms")
-    is_met = worst <= P95_LIMIT_MS
-    print(f"  adw: p95 {worst:.1f} ms, at most {P95_LIMIT_MS:.0f} ms: {'met' if is_met else 'NOT MET'}")
 
-    return is_met
+    return verdict.tell("p95 from store to start on PostgreSQL", worst, most=P95_LIMIT_MS, unit="ms")

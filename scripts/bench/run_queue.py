@@ -27,6 +27,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import verdict
+
 from adws import app as wiring
 from adws import config
 from adws.adw_modules.interfaces_coordination import Listener
@@ -132,10 +134,10 @@ def bench_rate(rounds: int, root: Path) -> bool:
     print(f"claim + finish, {rounds} interleaved rounds, two durable commits each (SQLite, WAL, synchronous=FULL)")
     for name, rate in rates.items():
         print(f"  {name:8} {rate:8.0f} / s   median {1000 / rate:6.3f} ms")
-    ratio = rates["adw"] / rates["by hand"]
-    print(f"  adw: {ratio:.2f} x the rate by hand, at least {RATE_LIMIT} x: {verdict(ratio >= RATE_LIMIT)}")
 
-    return ratio >= RATE_LIMIT
+    return verdict.tell(
+        "claims and ends on SQLite beside SQL by hand", rates["adw"] / rates["by hand"], least=RATE_LIMIT
+    )
 
 
 def interleaved(rounds: int, actions: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
@@ -205,9 +207,8 @@ def bench_latency(rounds: int, root: Path) -> bool:
     print(f"enqueue to start, {rounds} runs one at a time")
     p95 = say_latency("adw (SQLite, durable, woken by a look every 25 ms)", ours)
     say_huey(rounds, root)
-    print(f"  adw: p95 {p95:.1f} ms, at most {P95_LIMIT_MS:.0f} ms: {verdict(p95 <= P95_LIMIT_MS)}")
 
-    return p95 <= P95_LIMIT_MS
+    return verdict.tell("p95 from enqueue to start on SQLite", p95, most=P95_LIMIT_MS, unit="ms")
 
 
 def say_latency(name: str, seconds: Sequence[float]) -> float:
@@ -301,14 +302,12 @@ def bench_idle(seconds: float, root: Path) -> bool:
         claimer.ending.set()
         claimer.join()
         cpu = (time.process_time() - before) / seconds
-    ok = cpu <= IDLE_CPU_LIMIT and len(queries) <= IDLE_QUERIES_LIMIT
     print(
         f"idle for {seconds:.0f} s: {claimer.looks} looks at data_version, {len(queries)} queries, {cpu:.2%} of a CPU"
     )
-    limits = f"at most {IDLE_QUERIES_LIMIT} queries and {IDLE_CPU_LIMIT:.0%}"
-    print(f"  adw: {limits}: {verdict(ok)}")
+    is_quiet = verdict.tell("queries of an idle worker", len(queries), most=IDLE_QUERIES_LIMIT, unit="queries")
 
-    return ok
+    return verdict.tell("processor time of an idle worker", 100 * cpu, most=100 * IDLE_CPU_LIMIT, unit="%") and is_quiet
 
 
 def count_queries(app: wiring.App) -> list[str]:
@@ -327,11 +326,6 @@ def count_queries(app: wiring.App) -> list[str]:
     database.write = noting("write", database.write)  # type: ignore[assignment,method-assign]  # to count, here only
 
     return begun
-
-
-def verdict(ok: bool) -> str:
-    """Return how a comparison with a limit ended."""
-    return "met" if ok else "NOT MET"
 
 
 def on_postgres(rounds: int, latency_rounds: int, root: Path) -> bool:

@@ -21,6 +21,8 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import verdict
+
 from adws import app as wiring
 from adws import config
 from adws.adw_modules import document as documents
@@ -152,9 +154,9 @@ def bench_steps(rounds: int, root: Path) -> bool:
         print(f"  {name:26} median {value * 1000:7.3f} ms   p95 {p95 * 1000:7.3f} ms   ratio {value / yardstick:5.2f}")
     ok = True
     for name, limit in (("files store", FILES_LIMIT), ("database store (SQLite)", DATABASE_LIMIT)):
-        ratio = medians[name] / yardstick
-        ok &= ratio <= limit
-        print(f"  {name}: {ratio:.2f} x, at most {limit} x: {'met' if ratio <= limit else 'NOT MET'}")
+        ok &= verdict.tell(
+            f"a step with the {name} beside a bare durable replace", medians[name] / yardstick, most=limit
+        )
     return ok
 
 
@@ -196,11 +198,10 @@ def bench_list(root: Path) -> bool:
             results[size] = statistics.median(times) * 1000
     for size, value in results.items():
         print(f"  list, one page of 50 out of {size:7,}: {value:6.2f} ms")
+    is_short = verdict.tell("a page of a list of 10,000", results[10_000], most=PAGE_LIMIT_MS, unit="ms")
     flat = results[100_000] / results[1_000]
-    ok = results[10_000] <= PAGE_LIMIT_MS and flat <= FLAT_LIMIT
-    verdict = "met" if ok else "NOT MET"
-    print(f"  list: {results[10_000]:.2f} ms (at most {PAGE_LIMIT_MS}), 100,000 against 1,000: {flat:.2f} x: {verdict}")
-    return ok
+
+    return verdict.tell("a page of a list of 100,000 beside one of 1,000", flat, most=FLAT_LIMIT) and is_short
 
 
 def main() -> int:

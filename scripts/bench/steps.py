@@ -23,6 +23,8 @@ import time
 import venv
 from pathlib import Path
 
+import verdict
+
 from adws import app as wiring
 from adws import config
 from adws.adw_modules.coordination.launch import Start
@@ -188,9 +190,9 @@ def report(engines: dict[str, Ours | Other], rates: dict[str, float]) -> int:
     best = max(durable, key=lambda name: durable[name])
     is_met = True
     for name, limit in (("adw, files", FILES_LIMIT), ("adw, database", DATABASE_LIMIT)):
-        ratio = rates[name] / durable[best]
-        is_met &= ratio >= limit
-        print(f"  {name}: {ratio:.2f} x {best}, at least {limit} x: {'met' if ratio >= limit else 'NOT MET'}")
+        is_met &= verdict.tell(
+            f"workflows of nine phases a second, {name} beside {best}", rates[name] / durable[best], least=limit
+        )
 
     return 0 if is_met else 1
 

@@ -31,6 +31,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
+import verdict
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -189,10 +190,9 @@ async def compare(ours: Asgi, theirs: Asgi, *, rounds: int, requests: int, clien
         )
     rate = statistics.median(a / b for a, b in zip(rates["ours"], rates["bare"], strict=True))
     p99 = _p99(times["ours"]) / _p99(times["bare"])
-    print(f"rate: {rate:.2f} of the bare handler (at least {RATE_LIMIT})")
-    print(f"p99: {p99:.2f} times the bare handler's (below {P99_LIMIT})")
+    is_fast = verdict.tell("deliveries a second beside a bare handler", rate, least=RATE_LIMIT)
 
-    return rate >= RATE_LIMIT and p99 < P99_LIMIT
+    return verdict.tell("p99 of a delivery beside a bare handler", p99, most=P99_LIMIT) and is_fast
 
 
 def _p99(times: list[float]) -> float:
