@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
+    from adws.adw_modules.coordination.measuring import Measuring
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
     from adws.adw_modules.coordination.recovery import Recovery
     from adws.adw_modules.db.reconstruction import DatabaseReconstruction
@@ -380,6 +381,13 @@ class App(SharedParts):
         from adws.app_resources import open_breakers
 
         return open_breakers(self.settings, self.database, clock=self.clock)
+
+    @cached_property
+    def measuring(self) -> Measuring:
+        """What reads the metrics."""
+        from adws.app_metrics import open_measuring
+
+        return open_measuring(self)
 
     # --- work --------------------------------------------------------------------------------------------------
 

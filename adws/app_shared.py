@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.interfaces import Catalogue, Clock, EventLog, IssueLocks, LeaseBook, Requests, StateStore
     from adws.adw_modules.interfaces_coordination import AgentSessions, Counters, Dispatcher, Runners
     from adws.adw_modules.interfaces_engine import RunQueue
+    from adws.adw_modules.interfaces_metrics import EventTally
     from adws.adw_modules.interfaces_reports import Reports
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
@@ -133,6 +134,13 @@ class SharedParts:
         from adws.adw_modules.db.counters import DatabaseCounters
 
         return DatabaseCounters(self.database)
+
+    @cached_property
+    def tally(self) -> EventTally:
+        """What happened, counted."""
+        from adws.adw_modules.db.event_tally import DatabaseEventTally
+
+        return DatabaseEventTally(self.database)
 
     @cached_property
     def external_tasks(self) -> ExternalTasks:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from adws.adw_modules.interfaces_durability import CheckpointStore
     from adws.adw_modules.interfaces_engine import RunQueue
+    from adws.adw_modules.interfaces_metrics import EventTally
     from adws.adw_modules.interfaces_resources import GitWorkplace
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
@@ -87,6 +88,8 @@ class HomeParts(Protocol):
     def runs(self) -> RunQueue: ...
     @property
     def deliveries(self) -> Deliveries: ...
+    @property
+    def tally(self) -> EventTally: ...
     @property
     def database(self) -> Database: ...
     @property
@@ -278,6 +281,7 @@ class TidyRoom:
                 ownership=lambda: app.ownership,
                 deliveries=app.deliveries,
                 is_live=Survey(self._survey).is_live,
+                count=app.tally.bring_up,
             )
         )
 

@@ -141,6 +141,8 @@ class Settings:
     web_host: str
     web_port: int
     web_token: tuple[str, ...] | None
+    web_metrics_token: tuple[str, ...] | None
+    web_metrics_open: bool
     web_public_url: str | None
     web_session_seconds: float
     web_read_only: bool
@@ -275,7 +277,8 @@ class Settings:
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values themselves, for those who have to keep them out of what they write."""
         webhook = (self.webhook_secret, self.webhook_secret_next)
-        tokens = (self.github_token, *webhook, self.forge_key, self.notify_url, *(self.web_token or ()))
+        web = (*(self.web_token or ()), *(self.web_metrics_token or ()))
+        tokens = (self.github_token, *webhook, self.forge_key, self.notify_url, *web)
 
         return (*(token for token in tokens if token), *config_values.passwords(self.database_url))
 

@@ -39,6 +39,24 @@ WEB_SETTINGS: tuple[Setting, ...] = (
         secret=True,
     ),
     Setting(
+        "web_metrics_token",
+        "",
+        config_values.tokens,
+        "Token that opens /metrics and nothing else, for Prometheus; web_token opens it too. Two or more, separated by "
+        "commas, are all accepted.",
+        values="TOKEN, TOKEN, ...",
+        secret=True,
+    ),
+    Setting(
+        "web_metrics_open",
+        "false",
+        config_values.switch,
+        "Whether /metrics is shown without a token to clients on this machine. Behind a proxy on this machine "
+        "everybody comes from there: leave it off then.",
+        "web.metrics_open",
+        values="true or false",
+    ),
+    Setting(
         "web_public_url",
         "",
         config_values.origin,

@@ -78,6 +78,7 @@ def _add(draft: Draft, phase: str, cost: float | None, usage: Usage | None) -> N
     if cost is None and usage is None:
         return
     draft.document.cost = _grown(draft.document.cost, phase, cost, usage)
+    draft.tell("cost_added", node_id=phase, node_name=phase, node_type="phase", data=_told(cost, usage))
     cap = cost_rules.cap_of(draft.document, draft.max_cost_usd)
     warning = cost_rules.warning_for(draft.document, cap)
     if warning is None:
@@ -85,6 +86,13 @@ def _add(draft: Draft, phase: str, cost: float | None, usage: Usage | None) -> N
     draft.document.cost = draft.document.cost.changed(warned_at=cap)
     told: JsonObject = {"cap_usd": cap, "spent_usd": draft.document.cost.total_usd, "message": warning}
     draft.tell("budget_warning", data=told)
+
+
+def _told(cost: float | None, usage: Usage | None) -> JsonObject:
+    """Return what an event tells of a cost: the amount that counts, and whom it is paid to for what."""
+    said: JsonObject = {} if usage is None else _kept(usage)
+
+    return {**said, "cost_usd": cost}
 
 
 def _grown(cost: Cost, phase: str, usd: float | None, usage: Usage | None) -> Cost:

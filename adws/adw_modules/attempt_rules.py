@@ -173,7 +173,7 @@ def succeed(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport)
     """Complete the phase; every gate has passed."""
     _close_well(draft, chosen, report)
     draft.change_phase(chosen.index, status="complete", terminal_reason=None)
-    draft.tell("phase_completed", chosen.index)
+    draft.tell("phase_completed", chosen.index, duration=since_first(draft, chosen.index))
 
     return after_phase(draft, spec)
 
@@ -288,21 +288,23 @@ def after_failure(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Tro
         loss = Loss(reason=reason, message=trouble.message, advice=trouble.advice)
         return fail_phase(draft, spec, chosen, loss)
 
-    return retry_at(draft, chosen, trouble.retry_at, trouble.message)
+    return retry_at(draft, chosen, trouble.retry_at, trouble)
 
 
-def retry_at(draft: Draft, chosen: Chosen, at: datetime, why: str) -> Outcome:
+def retry_at(draft: Draft, chosen: Chosen, at: datetime, trouble: Trouble) -> Outcome:
     """Let a phase that has attempts left be tried again at that moment."""
     spent = spent_budget(draft)
     if spent is not None:  # nobody waits an hour for an attempt that may not be made
         return fail_workflow(draft, chosen.spec, chosen.index, spent)
 
-    return _retry_later(draft, chosen.index, at, why)
+    return _retry_later(draft, chosen.index, at, trouble)
 
 
-def _retry_later(draft: Draft, index: int, at: datetime, why: str) -> Outcome:
+def _retry_later(draft: Draft, index: int, at: datetime, trouble: Trouble) -> Outcome:
+    why = trouble.message
     record = draft.change_phase(index, status="retry_wait", retry_at=timestamps.to_text(at))
-    draft.tell("retry_scheduled", index, data={"at": record.retry_at or "", "why": why})
+    told: JsonObject = {"at": record.retry_at or "", "why": why, "category": trouble.error.get("category")}
+    draft.tell("retry_scheduled", index, data=told)
 
     return RetryAt(phase=record.name, at=at, reason=why)
 
@@ -325,14 +327,15 @@ def _pass_over(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> None:
     has_run = bool(draft.phase(index).attempts)
     draft.change_phase(index, status="failed" if has_run else "skipped", terminal_reason=loss.reason, retry_at=None)
     draft.document.warnings = [*draft.document.warnings, f"{phase.name} was passed over: {loss.message}"]
-    draft.tell("phase_failed" if has_run else "phase_skipped", index, data=loss.to_json())
+    passed = since_first(draft, index)
+    draft.tell("phase_failed" if has_run else "phase_skipped", index, duration=passed, data=loss.to_json())
 
 
 def fail_workflow(draft: Draft, phase: PhaseSpec, index: int, loss: Loss) -> Outcome:
     """Fail a phase for good, and its workflow with it."""
     machine = draft.machine
     draft.change_phase(index, status="failed", terminal_reason=loss.reason, retry_at=None)
-    draft.tell("phase_failed", index, data=loss.to_json())
+    draft.tell("phase_failed", index, duration=since_first(draft, index), data=loss.to_json())
     if machine.is_merged and phase.state == WorkflowState.CLEANING.value:
         draft.move_on(WorkflowState.CLEANING)
         machine.finish_cleaning(loss.message)
@@ -391,3 +394,11 @@ def duration(draft: Draft, index: int) -> float:
     attempt = draft.phase(index).attempts[-1]
     passed = (draft.at - timestamps.parse(attempt.started_at)).total_seconds()
     return max(0.0, passed - attempt.waited_seconds)
+
+
+def since_first(draft: Draft, index: int) -> float | None:
+    """Return the seconds since the first attempt of a phase's round was begun, None when none was."""
+    record = draft.phase(index)
+    first = next((attempt for attempt in record.attempts if attempt.round == record.round), None)
+
+    return None if first is None else max(0.0, (draft.at - timestamps.parse(first.started_at)).total_seconds())

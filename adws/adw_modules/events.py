@@ -175,10 +175,13 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "attempt_suspended": "An attempt was ended on order; `data` has the order. It does not count.",
         "attempt_parked": "A quota is used up; `data` has until when the phase waits. The attempt does not count.",
         "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",
-        "phase_completed": "A phase is complete, its gates passed.",
-        "phase_failed": "A phase failed for good; `data` has the terminal reason.",
+        "cost_added": "What an attempt or the doctor used was added to what the workflow cost; `data` has the amount "
+        "that counts, who is paid for which model, and the tokens.",
+        "phase_completed": "A phase is complete, its gates passed; `duration` is the time since its first attempt.",
+        "phase_failed": "A phase failed for good; `data` has the terminal reason, `duration` is the time since its "
+        "first attempt.",
         "phase_skipped": "A phase that is not required was left out; `data` has why.",
-        "retry_scheduled": "The phase is tried again; `data` has when and why.",
+        "retry_scheduled": "The phase is tried again; `data` has when, why and the category of the error.",
         "rework_asked": "A phase sent the work back to an earlier one.",
         "approval_asked": "A phase waits for a person: adw approve or adw reject.",
         "approval_given": "A person approved; `data` has who and what they said.",

@@ -148,9 +148,10 @@ METRICS: tuple[Metric, ...] = (
         labels=("quota",),
     ),
     Metric(
-        name="adw_webhook_deliveries_total",
+        name="adw_deliveries_total",
         kind=COUNTER,
-        help="Webhook deliveries that were stored, by what was made of them; one that came again is repeated.",
+        help="Deliveries of webhooks and polls that were stored, by what was made of them; one that came again is "
+        "repeated.",
         labels=("verdict",),
     ),
     Metric(

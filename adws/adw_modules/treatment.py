@@ -73,7 +73,7 @@ def treat(
         return _replan(draft, spec, chosen, plan, ordered.reason)
     draft.change_phase(chosen.index, model=ordered.model)
 
-    return retry_at(draft, chosen, trouble.retry_at or draft.at, trouble.message)
+    return retry_at(draft, chosen, trouble.retry_at or draft.at, trouble)
 
 
 def _refusal(chosen: Chosen, ordered: Prescription) -> str:

@@ -9,7 +9,8 @@ that is late is 503, and the same delivery can come again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from adws.adw_modules.json_value import JsonObject
@@ -61,6 +62,7 @@ class WebhookDoor:
         self._body_seconds = body_seconds
         self._answer_seconds = answer_seconds
         self._budget = Budget(_LARGEST_AT_A_TIME * ingress.rules.max_body_bytes)
+        self.refused: Counter[str] = Counter()  #: code of the problem -> how often it was the answer
         self._queue: DeliveryQueue[NewDelivery, JsonObject | Problem] = DeliveryQueue(ingress.keep)
 
     @classmethod
@@ -79,10 +81,10 @@ class WebhookDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one delivery."""
         if scope["method"] != "POST":
-            await send_problem(send, _WRONG_METHOD, {"Allow": "POST"})
+            await self._refuse(send, _WRONG_METHOD, {"Allow": "POST"})
             return
         if not self._ingress.rules.secrets:
-            await send_problem(send, _CLOSED, {"Connection": "close"})
+            await self._refuse(send, _CLOSED, {"Connection": "close"})
             return
         with self._budget.share() as share:
             head = head_of(scope)
@@ -90,9 +92,13 @@ class WebhookDoor:
             body = await read_body(receive, head, most_bytes=most_bytes, seconds=self._body_seconds, share=share)
             answer = body if isinstance(body, Problem) else await self._take(head, body)
         if isinstance(answer, Problem):
-            await send_problem(send, answer)
+            await self._refuse(send, answer)
         else:
             await send_json(send, 202, answer)
+
+    async def _refuse(self, send: Send, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
+        self.refused[problem.code] += 1
+        await send_problem(send, problem, headers)
 
     async def _take(self, head: dict[str, str], body: bytes) -> JsonObject | Problem:
         try:

@@ -17,10 +17,21 @@ import adws
 from adws.adw_modules.external_tasks import task_of_token
 from adws.adw_triggers.trigger_webhook import PATHS, WebhookDoor
 from adws.app_forge import key_of
-from adws.web import api_admin, api_control, api_external, api_health, api_steps, api_views, api_workflows, errors
-from adws.web.gate import CLOSED, Gate, GateRules
+from adws.web import (
+    api_admin,
+    api_control,
+    api_external,
+    api_health,
+    api_steps,
+    api_views,
+    api_workflows,
+    errors,
+    metrics_page,
+)
+from adws.web.gate import CLOSED, METRICS, Gate, GateRules
 from adws.web.home import Home
 from adws.web.pages import assets, live, login, opening
+from adws.web.pages.address_rules import is_from_here
 
 if TYPE_CHECKING:
     from adws.app import App
@@ -42,11 +53,14 @@ def create_app(app: App, *, workers: Callable[[], tuple[int, int]] = lambda: (0,
     pages = opening.open_pages(api, home, host=host or settings.web_host)
     rules = GateRules(
         tokens=settings.web_token or (),
+        metrics_tokens=settings.web_metrics_token or (),
+        may_read_metrics=is_from_here if settings.web_metrics_open else lambda _client, _host: False,
         max_body_bytes=settings.web_max_body_bytes,
         body_seconds=settings.web_body_seconds,
         task_of=partial(_task_of, app),
     )
     webhook = WebhookDoor.of(app, store=lambda: home.part(lambda parts: parts.deliveries))
+    home.refused = webhook.refused
 
     def close() -> None:
         api.state.live.close()
@@ -70,7 +84,7 @@ def create_api(home: Home) -> FastAPI:
     )
     api.state.home = home
     errors.install(api, redact=home.part(lambda app: app.redactor).redact_text, page=opening.error_page)
-    for part in (api_health, api_workflows, api_control, api_views, api_admin, api_external, api_steps):
+    for part in (api_health, api_workflows, api_control, api_views, api_admin, api_external, api_steps, metrics_page):
         api.include_router(part.router)
     for page in PAGES:
         api.include_router(page.router)
@@ -91,7 +105,7 @@ def _openapi(api: FastAPI) -> dict[str, object]:
         schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in schema["paths"].items():
             for operation in operations.values():
-                operation["security"] = [{"token": []}] if path.startswith(CLOSED) else []
+                operation["security"] = [{"token": []}] if path.startswith((*CLOSED, METRICS)) else []
         api.openapi_schema = schema
 
     return api.openapi_schema

@@ -33,8 +33,10 @@ logger = logging.getLogger("adw.web")
 
 #: Everything below needs a token.
 CLOSED = ("/api/", "/admin/")
+#: What Prometheus reads; a token of its own opens it, too.
+METRICS = "/metrics"
 #: What else is no page for people.
-OPEN = frozenset({"/health", "/metrics"})
+OPEN = frozenset({"/health", METRICS})
 #: Of what is closed, what the token of a task opens for that task.
 FOR_TASKS = ("/api/v1/external/", "/api/v1/event/emit")
 #: Where the routes find the task whose token was shown.
@@ -48,6 +50,8 @@ class GateRules:
     """Who is let in, and what is put up with."""
 
     tokens: tuple[str, ...] = ()
+    metrics_tokens: tuple[str, ...] = ()  #: open METRICS and nothing else
+    may_read_metrics: Callable[[str, str], bool] = lambda _client, _host: False  #: METRICS without a token
     max_body_bytes: int = 1024 * 1024
     body_seconds: float = 10.0
     task_of: Callable[[str], str | None] = lambda _token: None  #: token -> the task that it is for
@@ -122,13 +126,12 @@ class Gate:
         if not scope["path"].startswith(CLOSED) and scope["path"] not in OPEN:
             await self._show(scope, head, receive, self._pages.headed(send))
             return
-        if scope["path"].startswith(CLOSED):
-            task = self._rules.task_of(auth.token_in(head)) if scope["path"].startswith(FOR_TASKS) else None
-            problem = auth.why_not(head, self._rules.tokens) if task is None else None
-            scope = scope if task is None else {**scope, TASK_IN_SCOPE: task}
-            if problem is not None:
-                await send_problem(send, problem, {"WWW-Authenticate": "Bearer", "Connection": "close"})
-                return
+        task = self._rules.task_of(auth.token_in(head)) if scope["path"].startswith(FOR_TASKS) else None
+        scope = scope if task is None else {**scope, TASK_IN_SCOPE: task}
+        problem = self._why_not(scope, head) if task is None else None
+        if problem is not None:
+            await send_problem(send, problem, {"WWW-Authenticate": "Bearer", "Connection": "close"})
+            return
         await self._pass(Entry(scope=scope, most_bytes=self._rules.max_body_bytes), head, receive, send)
 
     async def _show(self, scope: Scope, head: Mapping[str, str], receive: Receive, send: Send) -> None:
@@ -149,6 +152,17 @@ class Gate:
                 return
             answer = entry.look(body) or self._app
             await answer(entry.scope, _Replay(body, receive), send)
+
+    def _why_not(self, scope: Scope, head: Mapping[str, str]) -> Problem | None:
+        """Return why a request is not let in, None when it is, or when what it asks for is open to everybody."""
+        rules = self._rules
+        if scope["path"] == METRICS:
+            client, _port = scope.get("client") or ("", 0)
+            if rules.may_read_metrics(client, head.get("host", "")):
+                return None
+            return auth.why_not(head, (*rules.tokens, *rules.metrics_tokens))
+
+        return auth.why_not(head, rules.tokens) if scope["path"].startswith(CLOSED) else None
 
 
 class _Watched:

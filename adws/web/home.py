@@ -8,7 +8,7 @@ shared. What a part does is safe for threads already, because a worker uses it s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,6 +29,7 @@ class Home:
         self._app = app
         self._building = threading.RLock()
         self.workers = workers
+        self.refused: Mapping[str, int] = {}  #: why deliveries were refused, and how many
 
     @property
     def settings(self) -> Settings:

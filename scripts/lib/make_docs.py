@@ -1,5 +1,5 @@
 """
-Make the pages that say what the code says: settings, commands, events, the state diagram, the table of recovery.
+Make the pages that say what the code says: settings, commands, events, metrics, the state diagram, recovery.
 
 Each page is a pure function of a table in the code, so `--check` can tell whether somebody forgot to make them again.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from adws.adw_modules import events, execution_telling, recovery_table, state_diagram, state_machine
+from adws.adw_modules import events, execution_telling, metric_names, recovery_table, state_diagram, state_machine
 from adws.adw_modules.fanout import contexts
 from adws.cli import examples
 from adws.cli import main as frame
@@ -23,8 +23,6 @@ from adws.config import IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTE = "<!-- Made by scripts/docs from the code: change the code, then run scripts/docs. -->"
-DIAGRAM = re.compile(r"(<!-- generated: state-diagram -->\n).*?(<!-- /generated -->)", re.DOTALL)
-RECOVERY = re.compile(r"(<!-- generated: recovery-table -->\n).*?(<!-- /generated -->)", re.DOTALL)
 #: A field of a dataclass as it stands in the source: name, type, what it means.
 FIELD = re.compile(r"^    (\w+): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  #: (.*))?$", re.MULTILINE)
 
@@ -36,11 +34,12 @@ def make_pages(docs: Path) -> dict[Path, str]:
         "cli.md": cli_page,
         "events.md": events_page,
     }
-    machine, recovery = docs / "state-machine.md", docs / "recovery.md"
+    machine, recovery, metrics = docs / "state-machine.md", docs / "recovery.md", docs / "metrics.md"
 
     return {docs / name: make() for name, make in makers.items()} | {
         machine: with_diagram(machine),
         recovery: with_recovery_table(recovery),
+        metrics: with_metrics(metrics),
     }
 
 
@@ -233,34 +232,48 @@ def event_fields() -> Iterator[tuple[str, str, str]]:
         yield name, kind.strip(), meaning
 
 
-# --- the state diagram -----------------------------------------------------------------------------------------
+# --- parts of pages --------------------------------------------------------------------------------------------
 
 
 def with_diagram(page: Path) -> str:
     """Return docs/state-machine.md with the diagram of the state table between its marks."""
-    text = page.read_text(encoding="utf-8")
-    if DIAGRAM.search(text) is None:
-        raise SystemExit(
-            f"{page} has no marks for the diagram: <!-- generated: state-diagram --> ... <!-- /generated -->"
-        )
     block = state_diagram.block(state_machine.StateTransition.TRANSITIONS)
 
-    return DIAGRAM.sub(lambda marks: f"{marks[1]}{block}{marks[2]}", text)
-
-
-# --- recovery --------------------------------------------------------------------------------------------------
+    return _with_block(page, "state-diagram", block, what="diagram")
 
 
 def with_recovery_table(page: Path) -> str:
     """Return docs/recovery.md with what the rule says between its marks."""
-    text = page.read_text(encoding="utf-8")
-    if RECOVERY.search(text) is None:
-        raise SystemExit(
-            f"{page} has no marks for the table: <!-- generated: recovery-table --> ... <!-- /generated -->"
-        )
-    block = f"\n{_table(recovery_table.HEADER, recovery_table.rows())}\n\n"
+    return _with_block(page, "recovery-table", f"\n{_table(recovery_table.HEADER, recovery_table.rows())}\n\n")
 
-    return RECOVERY.sub(lambda marks: f"{marks[1]}{block}{marks[2]}", text)
+
+def with_metrics(page: Path) -> str:
+    """Return docs/metrics.md with every metric and every label between its marks."""
+    header = ("Metric", "Type", "Labels", "Meaning")
+    rows = [
+        (f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels) or "-", metric.help)
+        for metric in metric_names.METRICS
+    ]
+    labels = [(f"`{name}`", meaning, _most(name)) for name, meaning in metric_names.LABELS.items()]
+    table, of_labels = _table(header, rows), _table(("Label", "Values", "At most"), labels)
+
+    return _with_block(page, "metrics", f"\n{table}\n\n{of_labels}\n\n")
+
+
+def _most(label: str) -> str:
+    most = metric_names.MOST_VALUES.get(label)
+
+    return f"{most}, then `{metric_names.OTHER}`" if most else "-"
+
+
+def _with_block(page: Path, name: str, block: str, *, what: str = "table") -> str:
+    """Return the text of *page* with *block* between the marks of that name."""
+    text, begin, end = page.read_text(encoding="utf-8"), f"<!-- generated: {name} -->", "<!-- /generated -->"
+    marks = re.compile(rf"({begin}\n).*?({end})", re.DOTALL)
+    if marks.search(text) is None:
+        raise SystemExit(f"{page} has no marks for the {what}: {begin} ... {end}")
+
+    return marks.sub(lambda found: f"{found[1]}{block}{found[2]}", text)
 
 
 # --- text ------------------------------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.db import rows, statements
+from adws.adw_modules.db.event_tally import DatabaseEventTally
 from adws.adw_modules.db.executions import DatabaseExecutions
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.db.standings import DatabaseStandings
 from adws.adw_modules.execution_state import Rules
 from adws.adw_modules.fanout import planner
-from tests.contracts.execution_contract import ExecutionContract
+from tests.contracts.execution_contract import AGAIN, ExecutionContract, badly, step, well
 from tests.contracts.worlds import make_document
 
 
@@ -44,3 +46,20 @@ class TestExecutionsInDatabases(ExecutionContract):
                 session.run(statements.STATE_INSERT, {**params, "schema_version": "3.0", "body": "{}"})
 
         return make_over
+
+    def test_the_page_of_metrics_sees_what_is_open_and_counts_what_ended(
+        self, database, clock, executions, open_one, lane
+    ):
+        standings, tally = DatabaseStandings(database, clock=clock), DatabaseEventTally(database)
+        open_one(range(10), spec=step(retry=(AGAIN,)), lanes=1)
+        one = lane()
+        taken = executions.take(one, most=3)
+        executions.report(one, [badly(taken.assignments[0]), well(taken.assignments[1])], most=1)
+
+        standing = standings.look()
+        assert standing.executions == 1
+        assert standing.iterations == {"pending": 7, "running": 1, "retry_wait": 1}
+        tally.bring_up()
+        assert tally.counted()["adw_retries_total"] == {("call", "transient"): 1.0}
+        counted = tally.counted()["adw_events_total"]
+        assert (counted["iteration_completed",], counted["action_failed",], counted["iterator_started",]) == (1, 1, 1)

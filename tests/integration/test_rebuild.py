@@ -16,6 +16,7 @@ from adws.adw_modules.db import kept_tables, models
 from adws.adw_modules.db.breakers import DatabaseBreakers
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
 from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
+from adws.adw_modules.db.event_tally import DatabaseEventTally
 from adws.adw_modules.db.events import DatabaseEventLog
 from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
 from adws.adw_modules.db.leases import DatabaseLeases
@@ -502,6 +503,69 @@ def test_a_damaged_database_that_can_be_read_keeps_its_schedule_notifications_se
             ("old", "finished", None, ""),
             ("open", "failed", None, "the database was made again"),
         ]
+
+
+def counted(home, opened):
+    """Count what happened, and return how many events there were of a kind that `made` tells."""
+    tally = DatabaseEventTally(opened().database)
+    tally.bring_up()
+    return tally.counted().get("adw_events_total", {}).get(("state_set",), 0.0)
+
+
+def test_counters_stay_when_the_database_is_made_again_and_count_on(home, opened):
+    home.made(A)
+    home.made(B, 43)
+    assert counted(home, opened) == 2.0
+    home.made(C, 44)
+
+    home.rebuilt()
+
+    assert counted(home, opened) == 3.0, "what was not counted before is counted first"
+    home.made("dddddddd", 45)
+    assert counted(home, opened) == 4.0
+
+
+def test_events_that_come_back_after_they_were_forgotten_are_not_counted_again(home, opened):
+    """
+    The last events of a finished workflow stay in its document: a rebuild stores them again.
+    """
+    home.made(A)
+    assert counted(home, opened) == 1.0
+    with opened().database.write() as session:
+        session.run("DELETE FROM events")
+
+    report = home.rebuilt()
+
+    assert report.events_made > 0
+    assert counted(home, opened) == 1.0
+    home.made(B, 43)
+    assert counted(home, opened) == 2.0
+
+
+def test_counters_of_a_damaged_database_stay_and_its_events_are_not_counted_again(home, opened, monkeypatch):
+    home.made(A)
+    assert counted(home, opened) == 1.0
+    monkeypatch.setattr(
+        "adws.adw_modules.db.sqlite.SqliteDatabase.integrity_problems", lambda self: ["row 1 missing from index"]
+    )
+    home.rebuilt()
+    monkeypatch.undo()
+
+    assert counted(home, opened) == 1.0
+    home.made(B, 43)
+    assert counted(home, opened) == 2.0
+
+
+def test_counters_of_a_lost_database_begin_again_and_count_nothing_old(home, opened):
+    home.made(A)
+    assert counted(home, opened) == 1.0
+    for path in home.root.glob("adw.db*"):
+        path.unlink()
+    home.rebuilt()
+
+    assert counted(home, opened) == 0.0
+    home.made(B, 43)
+    assert counted(home, opened) == 1.0
 
 
 def test_tables_that_are_kept_are_named_with_all_their_columns():

@@ -212,6 +212,22 @@ def test_notifications_go_on_where_they_were_after_events_were_forgotten(home):
     assert seen == [event.event_id for event in app.events.of_workflow(newest)]
 
 
+def test_what_is_forgotten_was_counted_and_stays_counted(home):
+    """
+    Nobody looked at the metrics before: the events are counted by whoever deletes them.
+    """
+    old, young = home.run(*DONE, days_ago=40), home.run(*DONE, days_ago=1)
+    app = home.open(**ALL)
+    app.tidy.retention.forget_all()
+
+    assert not app.store.exists(old)
+    assert app.store.exists(young)
+    app.tally.bring_up()
+    assert app.tally.counted()["adw_attempts_total"] == {("plan", "succeeded"): 2.0}
+    with app.database.read() as session:
+        assert session.one("SELECT count(*) FROM events WHERE adw_id = :adw_id", {"adw_id": old}) == (0,)
+
+
 # --- logs ------------------------------------------------------------------------------------------------------
 
 

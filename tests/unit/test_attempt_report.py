@@ -169,4 +169,27 @@ def test_no_cap_warns_of_nothing():
 
     add(made, said(1000.0))
 
-    assert types(made) == []
+    assert types(made) == ["cost_added"]
+
+
+# --- what is told ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_added_is_told_with_what_it_was_for():
+    made = draft()
+
+    add(made, said(0.5, 20), RunReport(ok=True, cost_usd=0.25), RunReport(ok=True), phase="build")
+
+    first, second = made.events
+    assert (first.node_name, first.node_type) == ("build", "phase")
+    assert (first.data["cost_usd"], first.data["provider"], first.data["model"]) == (0.5, "robots", MODEL)
+    assert first.data["tokens"] == {"input": 20}
+    assert second.data == {"cost_usd": 0.25}
+
+
+def test_what_is_paid_by_the_month_is_told_without_an_amount_that_counts():
+    made = draft()
+
+    add(made, said(0.5, 20, is_subscription=True))
+
+    assert (made.events[0].data["cost_usd"], made.events[0].data["is_subscription"]) == (None, True)

@@ -201,10 +201,42 @@ def test_success_closes_the_attempt_completes_the_phase_and_names_the_next_in_on
     assert (made.status, made.duration, made.ended_at) == ("succeeded", 12.5, draft.text)
     assert made.report == {"summary": "planned", "exit_code": 0, "cost_usd": 0.25, "output_files": ["1.log"]}
     assert [(event.event_type, event.status) for event in draft.events] == [
+        ("cost_added", ""),
         ("attempt_succeeded", "succeeded"),
         ("phase_completed", "complete"),
     ]
-    assert draft.events[0].data == {"summary": "planned"}
+    assert draft.events[1].data == {"summary": "planned"}
+
+
+def test_the_end_of_a_phase_tells_the_time_since_the_first_attempt_of_its_round():
+    """
+    The waits between attempts are part of what people wait for; an earlier round is not.
+    """
+    spec, clock = spec_of("plan"), FakeClock()
+    draft, found = begun(spec, clock)
+    rules.new_round(draft, "plan")
+    for seconds in (5.0, 20.0):
+        clock.advance(seconds)
+        draft = draft_of(draft.finished(), clock)
+        rules.begin(draft, found, owner="me", fence=1)
+    clock.advance(3.0)
+    draft = draft_of(draft.finished(), clock)
+
+    rules.succeed(draft, spec, found, RunReport(ok=True))
+
+    assert {event.event_type: event.duration for event in draft.events if event.event_type != "state_changed"} == {
+        "attempt_succeeded": 3.0,
+        "phase_completed": 23.0,
+    }
+
+
+def test_a_phase_that_never_began_tells_no_time():
+    spec = spec_of("plan")
+    draft = draft_of(document_of(spec), FakeClock())
+
+    rules.fail_workflow(draft, spec.phases[0], 0, rules.Loss(reason="BUDGET", message="nothing is left"))
+
+    assert next((event.event_type, event.duration) for event in draft.events) == ("phase_failed", None)
 
 
 def test_a_report_that_says_nothing_leaves_nothing_in_the_document():
@@ -383,6 +415,11 @@ def test_a_failure_with_attempts_left_waits_which_is_not_running():
         ("retry_scheduled", "retry_wait"),
     ]
     assert "traceback" not in draft.events[-2].data["error"]
+    assert draft.events[-1].data == {
+        "at": timestamps.to_text(LATER),
+        "why": "it broke",
+        "category": record.attempts[0].error["category"],
+    }
 
 
 def test_the_last_failed_attempt_and_the_failed_workflow_are_one_change():

@@ -27,7 +27,9 @@ def load_script():
 make_docs = load_script()
 
 
-@pytest.mark.parametrize("name", ["settings.md", "cli.md", "events.md", "state-machine.md", "recovery.md"])
+@pytest.mark.parametrize(
+    "name", ["settings.md", "cli.md", "events.md", "state-machine.md", "recovery.md", "metrics.md"]
+)
 def test_a_generated_page_is_what_the_code_says(name):
     assert (DOCS / name).read_text() == make_docs.make_pages(DOCS)[DOCS / name], "run scripts/docs"
 

@@ -75,7 +75,7 @@ def test_the_call_is_counted_before_the_doctor_is_asked_and_its_decision_is_in_t
     assert doctor.cases[0].document.doctor_calls == 1
     (entry,) = world.record("build").doctor
     assert (entry["decision"], entry["reason"], entry["attempt"]) == ("retry", "because", 1)
-    assert last_write(world) == ["attempt_failed", "doctor_decided", "retry_scheduled"]
+    assert last_write(world) == ["attempt_failed", "cost_added", "doctor_decided", "retry_scheduled"]
 
 
 def test_the_attempt_is_stored_and_counted_before_the_doctor_decides_about_it():
@@ -192,7 +192,7 @@ def test_skipping_ends_the_phase_in_the_write_of_its_attempt():
     assert (
         record.last_failure_reason != "it makes no progress"
     )  # why it failed, and why it was given up, are two things
-    assert last_write(world) == ["attempt_failed", "doctor_decided", "phase_failed", "state_changed"]
+    assert last_write(world) == ["attempt_failed", "cost_added", "doctor_decided", "phase_failed", "state_changed"]
 
 
 @pytest.mark.parametrize(("decision", "reason"), [("skip", "DOCTOR_SKIP"), ("human", "NEEDS_PERSON")])
@@ -234,7 +234,7 @@ def test_planning_again_goes_back_in_one_write_with_the_reason_as_a_hint_and_kee
     assert (plan.status, plan.attempts_used, plan.round) == ("queued", 1, 1)
     assert (build.status, build.attempts_used, build.round) == ("queued", 1, 1)
     assert hints_for(world.document, "plan") == ("build failed: the interface is wrong",)
-    assert last_write(world) == ["attempt_failed", "doctor_decided", "state_changed", "state_changed"]
+    assert last_write(world) == ["attempt_failed", "cost_added", "doctor_decided", "state_changed", "state_changed"]
 
 
 def test_after_planning_again_the_work_goes_on_where_the_plan_leads():
@@ -284,7 +284,7 @@ def test_planning_again_needs_no_move_when_plan_and_work_share_a_state():
     outcome, _ = failed_with(world, order("replan"))
 
     assert (outcome, world.state) == (Next(phase="plan"), "planning")
-    assert last_write(world) == ["attempt_failed", "doctor_decided"]
+    assert last_write(world) == ["attempt_failed", "cost_added", "doctor_decided"]
 
 
 def test_phases_that_were_passed_over_are_not_done_again():

@@ -31,6 +31,7 @@ class RetentionParts:
     ownership: Callable[[], Ownership]  #: built late: a look changes nothing
     deliveries: Deliveries
     is_live: Callable[[str], bool]  #: whether somebody works on a workflow
+    count: Callable[[], object] = lambda: None  #: counts what happened, so that nothing is forgotten uncounted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +50,7 @@ class Retention:
 
     def __init__(self, parts: RetentionParts) -> None:
         self._parts = parts
+        self._has_counted = False
 
     # --- finding -----------------------------------------------------------------------------------------------
 
@@ -90,6 +92,7 @@ class Retention:
 
     def forget(self, old: Old) -> str:
         """Forget *old*, say what was done; raise AdwError when it cannot be now."""
+        self._count()
         if old.kind == "workflow_old":
             return self._forget_workflow(old.adw_id)
         if old.kind == "events_old":
@@ -117,6 +120,12 @@ class Retention:
                 lines.append(f"{old.name}: {said}")
 
         return workflows, tuple(lines)
+
+    def _count(self) -> None:
+        """Count what happened, once: what is forgotten here was over long before."""
+        if not self._has_counted:
+            self._parts.count()
+            self._has_counted = True
 
     def _forget_workflow(self, adw_id: str) -> str:
         parts = self._parts

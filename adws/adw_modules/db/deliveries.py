@@ -8,11 +8,13 @@ indexes decide who is first, not a look before.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.db import counters, rows
 from adws.adw_modules.db import delivery_statements as sql
-from adws.adw_modules.db import rows
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.delivery_rows import (
@@ -29,6 +31,7 @@ from adws.adw_modules.delivery_rows import (
 from adws.adw_modules.errors import AdwError, DatabaseError, DeliveryNotFound
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.metric_rules import DELIVERIES, REPEATED
 from adws.adw_modules.runs import Run
 from adws.adw_modules.trigger import Accepted, DeliveryRow, KeptDelivery, NewDelivery, Offer
 
@@ -53,13 +56,16 @@ class DatabaseDeliveries:
         """Keep *delivery* and, when it asks for work, enqueue its run; the answer of the first when it came before."""
         work = self._accepting(Offer(delivery=delivery, run_id_of=run_id_of, adw_id=adw_id))
 
-        return self._database.transact(work)
+        return self._database.transact(lambda session: _counted(session, (work(session),))[0])
 
     def accept_all(self, offers: Sequence[Offer]) -> tuple[Accepted | AdwError, ...]:
         """Return `accept` of each, or what that raises, in their order; all of them in one commit."""
         works = [self._tried(offer) for offer in offers]
 
-        return self._database.transact(lambda session: tuple(_apart(session, work) for work in works))
+        def work_all(session: Session) -> tuple[Accepted | AdwError, ...]:
+            return _counted(session, tuple(_apart(session, work) for work in works))
+
+        return self._database.transact(work_all)
 
     def _tried(self, offer: Offer) -> Callable[[Session], Accepted] | AdwError:
         try:
@@ -242,6 +248,18 @@ def _apart(session: Session, work: Callable[[Session], Accepted] | AdwError) -> 
         return exc
     finally:
         session.run("RELEASE SAVEPOINT one_delivery")
+
+
+_Results = TypeVar("_Results", bound="tuple[Accepted | AdwError, ...]")
+
+
+def _counted(session: Session, results: _Results) -> _Results:
+    """Count what was made of deliveries, in the transaction that stores them, and return them."""
+    taken = [result for result in results if isinstance(result, Accepted)]
+    counts = Counter((one.row.verdict if one.is_new else REPEATED,) for one in taken)
+    counters.add_in(session, {DELIVERIES: {labels: float(count) for labels, count in counts.items()}})
+
+    return results
 
 
 def to_delivery(row: Row) -> DeliveryRow:

@@ -20,6 +20,8 @@ from adws.adw_modules.interfaces_schedule import Notice, NotificationRow
 
 #: Events that are looked through in one transaction.
 CHUNK = 500
+#: Under which name they are.
+CURSOR = "events"
 
 
 class DatabaseNotifications:
@@ -29,7 +31,7 @@ class DatabaseNotifications:
         self._database = database
         self._clock = clock
         self._is_due, self._due = database.spell(sql.NOTICE_IS_DUE), database.spell(sql.NOTICE_DUE)
-        self._claim, self._cursor = database.spell(sql.NOTICE_CLAIM), database.spell(sql.CURSOR_TAKE)
+        self._claim = database.spell(sql.NOTICE_CLAIM)
 
     def gather(self, pick: Callable[[Event], Notice | None], *, since: str) -> int:
         """Store what *pick* makes of every event since the last call, and return how many rows that made."""
@@ -45,24 +47,20 @@ class DatabaseNotifications:
     def _gather_some(
         self, session: Session, pick: Callable[[Event], Notice | None], since: str, last: int
     ) -> tuple[int, bool]:
-        session.run(sql.CURSOR_BEGIN)
         after, is_known = self._after(session, since, last)
         found = session.all(sql.EVENTS_BETWEEN, {"after": after, "last": last, "limit": CHUNK})
         notices = filter(None, (pick(rows.to_event(row[1:])) for row in found))
         added = add_notices(session, notices, timestamps.to_text(self._clock.now()))
-        if found:
-            session.run(sql.CURSOR_MOVE, {"seq": found[-1][0], "event_id": found[-1][1]})
-        elif not is_known:
-            session.run(sql.CURSOR_MOVE, {"seq": after, "event_id": settled_events.event_at(session, after)})
+        if found or not is_known:
+            settled_events.move(session, CURSOR, found[-1][0] if found else after)
 
         return added, len(found) < CHUNK
 
     def _after(self, session: Session, since: str, last: int) -> tuple[int, bool]:
         """Return the number of the last event that was looked at, and whether that is known from before."""
-        row = session.one(self._cursor)
-        seq, event_id = (int(row[0]), str(row[1])) if row else (-1, "")
-        if seq >= 0 and settled_events.event_at(session, seq) == event_id:
-            return seq, True
+        place = settled_events.take_place(self._database, session, CURSOR)
+        if place is not None and settled_events.event_at(session, place.seq) == place.event_id:
+            return place.seq, True
         first = session.one(sql.EVENTS_BEFORE, {"since": since, "last": last})
 
         return (int(first[0]) if first else 0), False

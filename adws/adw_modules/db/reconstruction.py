@@ -16,6 +16,7 @@ from adws.adw_modules.db import (
     breaker_statements,
     checkpoint_statements,
     delivery_statements,
+    event_tally,
     kept_tables,
     opening,
     report_statements,
@@ -242,6 +243,7 @@ class DatabaseReconstruction:
     def put(self, contents: NewContents) -> int:
         """Write *contents* in one transaction, making the database when it is missing; return how many events came."""
         queue = DatabaseRunQueue(self._open(), clock=self._clock)
+        event_tally.DatabaseEventTally(self._open()).bring_up()
 
         def work(session: Session) -> int:
             before = session.one(statements.EVENTS_COUNT) or (0,)
@@ -269,6 +271,7 @@ class DatabaseReconstruction:
             for table, kept in contents.kept.items():
                 kept_tables.bring(session, table, kept, moment=timestamps.to_text(self._clock.now()))
             session.run(report_statements.PROGRESS_FORGET)  # documents changed that no event tells of
+            event_tally.pass_over(self._open(), session)  # what is made again was counted when it happened
             after = session.one(statements.EVENTS_COUNT) or (0,)
 
             return int(after[0]) - int(before[0])

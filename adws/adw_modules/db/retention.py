@@ -3,8 +3,8 @@
 Deleting rows that are old, a few at a time: nobody waits long for a transaction of ours.
 
 The newest row of a table that numbers its rows stays, whatever its age: SQLite would give its number again. So do
-events from the one on that notifications were last made of, or reports: how far they were looked through is known by
-that one.
+events from the one on that somebody has looked at last, to notify, to report or to count: how far they were looked
+through is known by that one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OVER = ", ".join(f"'{state}'" for state in sorted(OVER))
 EVENTS_END = """
 SELECT min(seq) FROM (
   SELECT max(seq) AS seq FROM events
-  UNION ALL SELECT seq FROM notification_cursor WHERE name = 'events' AND seq >= 0
+  UNION ALL SELECT seq FROM notification_cursor WHERE seq >= 0
   UNION ALL SELECT seq FROM report_progress WHERE name = 'events' AND seq >= 0
 ) AS kept
 """

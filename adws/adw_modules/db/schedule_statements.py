@@ -80,10 +80,11 @@ NOTICES_FORGET = "DELETE FROM notifications WHERE status <> 'pending' AND create
 # --- how far events were looked through ------------------------------------------------------------------------
 
 CURSOR_BEGIN = """
-INSERT INTO notification_cursor (name, seq, event_id) VALUES ('events', -1, '') ON CONFLICT (name) DO NOTHING
+INSERT INTO notification_cursor (name, seq, event_id) VALUES (:name, -1, '') ON CONFLICT (name) DO NOTHING
 """
-CURSOR_TAKE = "SELECT seq, event_id FROM notification_cursor WHERE name = 'events' {row_lock}"
-CURSOR_MOVE = "UPDATE notification_cursor SET seq = :seq, event_id = :event_id WHERE name = 'events'"
+CURSOR_READ = "SELECT seq, event_id FROM notification_cursor WHERE name = :name"
+CURSOR_TAKE = f"{CURSOR_READ} {{row_lock}}"
+CURSOR_MOVE = "UPDATE notification_cursor SET seq = :seq, event_id = :event_id WHERE name = :name"
 #: The last event before the first one made since a moment: what is made again after a loss may not be in order.
 EVENTS_BEFORE = "SELECT coalesce(min(seq) - 1, :last) FROM events WHERE created_at >= :since"
 EVENTS_BETWEEN = (

@@ -30,6 +30,7 @@ OWN_SECRETS = frozenset(
         "ADW_WEBHOOK_SECRET",
         "ADW_WEBHOOK_SECRET_NEXT",
         "ADW_WEB_TOKEN",
+        "ADW_WEB_METRICS_TOKEN",
         "DATABASE_URL",
         "GH_TOKEN",
         "GITHUB_PAT",

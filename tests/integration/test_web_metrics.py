@@ -1,0 +1,193 @@
+"""`/metrics`: who may read it, and that it says what happened in a home, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from adws.adw_modules.coordination.measuring import Measuring
+from adws.adw_modules.errors import DatabaseUnavailable
+from tests.integration.web_lab import TOKEN, WebLab, labelled, signed
+
+METRICS_TOKEN = "token-of-prometheus-0123456789"
+
+
+@pytest.fixture
+def lab(tmp_path):
+    with WebLab(tmp_path / "home") as found:
+        yield found
+
+
+def samples(answer: httpx.Response):
+    """Return every sample by its name and the values of its labels, in the order of their names."""
+    assert answer.status_code == 200, answer.text
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def ask(lab, *, client="127.0.0.1", host="127.0.0.1:8001", token=None, path="/metrics"):
+    """Ask as somebody at an address, under a name."""
+    headers = {"Host": host, **({"Authorization": f"Bearer {token}"} if token else {})}
+
+    async def one():
+        transport = httpx.ASGITransport(app=lab.door, raise_app_exceptions=False, client=(client, 5))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as asking:
+            return await asking.get(path, headers=headers)
+
+    return asyncio.run(one())
+
+
+# --- who may ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", [None, "wrong", METRICS_TOKEN])
+def test_nothing_is_told_without_the_token(lab, token):
+    answer = ask(lab, token=token)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_the_token_of_the_api_opens_it(lab):
+    answer = ask(lab, token=TOKEN)
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_token_of_prometheus_opens_it_and_nothing_else(tmp_path):
+    with WebLab(tmp_path / "home", {"ADW_WEB_METRICS_TOKEN": METRICS_TOKEN}) as lab:
+        assert ask(lab, token=METRICS_TOKEN).status_code == 200
+        assert ask(lab, token=TOKEN).status_code == 200
+        assert ask(lab, token=METRICS_TOKEN, path="/api/v1/workflows").status_code == 401
+        assert ask(lab, token=METRICS_TOKEN, path="/metrics/").status_code in {401, 404}
+
+
+def test_the_token_of_prometheus_is_enough_where_the_api_is_closed(tmp_path):
+    with WebLab(tmp_path / "home", {"ADW_WEB_TOKEN": "", "ADW_WEB_METRICS_TOKEN": METRICS_TOKEN}) as lab:
+        assert ask(lab, token=METRICS_TOKEN).status_code == 200
+        assert ask(lab, token=METRICS_TOKEN, path="/api/v1/workflows").status_code == 403
+
+
+def test_without_any_token_in_the_settings_it_is_closed(tmp_path):
+    with WebLab(tmp_path / "home", {"ADW_WEB_TOKEN": ""}) as lab:
+        assert ask(lab).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("client", "host", "status"),
+    [
+        ("127.0.0.1", "127.0.0.1:8001", 200),
+        ("127.0.0.1", "localhost:8001", 200),
+        ("127.0.0.1", "LOCALHOST", 200),
+        ("::1", "[::1]:8001", 200),
+        ("10.0.0.7", "127.0.0.1:8001", 401),
+        ("127.0.0.1", "evil.invalid:8001", 401),
+        ("127.0.0.1", "127.0.0.1.evil.invalid", 401),
+        ("127.0.0.1", "x@127.0.0.1", 401),
+        ("127.0.0.1", "10.0.0.7", 401),
+        ("127.0.0.1", "", 401),
+        ("nobody", "127.0.0.1", 401),
+    ],
+)
+def test_opened_to_this_machine_it_needs_no_token_from_here_under_a_name_of_here(tmp_path, client, host, status):
+    """
+    A page of a stranger can have a browser on this machine ask under the stranger's name, and would read the answer.
+    """
+    with WebLab(tmp_path / "home", {"ADW_WEB_METRICS_OPEN": "true"}) as lab:
+        assert ask(lab, client=client, host=host).status_code == status
+        assert ask(lab, client=client, host=host, path="/api/v1/workflows").status_code == 401
+
+
+# --- what it says ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["files", "database", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def any_lab(request, tmp_path):
+    env = {"ADW_STORE": "files" if request.param == "files" else "database"}
+    if request.param == "postgresql":
+        env["ADW_DATABASE_URL"] = request.getfixturevalue("pg_url")
+    with WebLab(tmp_path / "home", env) as found:
+        yield found
+
+
+def test_it_says_what_happened_and_what_there_is(any_lab):
+    lab = any_lab
+    done, failed = lab.start(1), lab.start(2, "broken")
+    before = samples(ask(lab, token=TOKEN))
+    lab.work()
+
+    found = samples(ask(lab, token=TOKEN))
+
+    assert (lab.state(done), lab.state(failed)) == ("completed", "failed")
+    assert before["adw_workflows", "pending"] == 2.0
+    assert before["adw_queue_runs", "start", "waiting"] == 2.0
+    assert (found["adw_workflows", "completed"], found["adw_workflows", "failed"]) == (1.0, 1.0)
+    assert found["adw_workflows", "pending"] == found["adw_queue_runs", "start", "waiting"] == 0.0
+    assert found["adw_attempts_total", "succeeded", "plan"] == 1.0
+    assert found["adw_attempts_total", "failed", "build"] == 1.0
+    assert found["adw_phase_duration_seconds_count", "completed", "plan"] == 1.0
+    assert found["adw_phase_duration_seconds_count", "failed", "build"] == 1.0
+    assert found["adw_attempt_duration_seconds_bucket", "+Inf", "succeeded", "plan"] == 1.0
+    assert found["adw_transitions_total", "completed"] == 1.0
+    assert found["adw_events_total", "workflow_created"] == 2.0
+    assert found["adw_quota_limit", "runs", "workflows"] == 15.0
+    assert found["adw_quota_limit", "disk", "bytes"] > 1e9
+    assert samples(ask(lab, token=TOKEN))["adw_events_total", "workflow_created"] == 2.0
+
+
+def test_deliveries_count_by_what_was_made_of_them(any_lab):
+    lab = any_lab
+    lab.deliver(labelled(7, guid="one"), labelled(8, guid="two"))
+    lab.deliver(labelled(7, guid="one"))
+    lab.deliver(labelled(9, guid="three", label={"name": "other"}))
+    lab.deliver(signed(b"{}", guid="four", secret="not the secret"))
+    lab.deliver(signed(b"no json", guid="five"))
+
+    found = samples(ask(lab, token=TOKEN))
+
+    assert {
+        verdict: found["adw_deliveries_total", verdict] for verdict in ("run", "ignored", "repeated", "command")
+    } == {
+        "run": 2.0,
+        "ignored": 1.0,
+        "repeated": 1.0,
+        "command": 0.0,
+    }
+    assert (
+        found["adw_webhook_refused_total", "bad_signature"],
+        found["adw_webhook_refused_total", "bad_delivery"],
+    ) == (
+        1.0,
+        1.0,
+    )
+
+
+def test_what_recovery_did_is_shown(lab):
+    lab.app.counters.add("adw_runs_recovered_total", {"verdict": "dead", "mode": "stale", "action": "requeue"}, 3.0)
+
+    assert samples(ask(lab, token=TOKEN))["adw_runs_recovered_total", "requeue", "stale", "dead"] == 3.0
+
+
+def test_a_database_that_does_not_answer_is_503(lab, monkeypatch):
+    def gone(self):
+        raise DatabaseUnavailable("the database is gone")
+
+    monkeypatch.setattr(Measuring, "readings", gone)
+    answer = ask(lab, token=TOKEN)
+
+    assert (answer.status_code, answer.json()["error"]["message"]) == (503, "the database is gone")
+
+
+def test_whoever_asks_for_openmetrics_gets_it(lab):
+    answer = lab.ask("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
