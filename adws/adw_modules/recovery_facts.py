@@ -209,6 +209,10 @@ class RecoveryResult:
         """How many runs were stopped."""
         return len(self.run_ids("marked_stopped"))
 
+    def __getitem__(self, key: str) -> int:
+        """Return what is counted under *key*, such as `marked_failed`; raise KeyError for what is not counted."""
+        return len(self.run_ids(key))
+
     def run_ids(self, key: str) -> tuple[int, ...]:
         """Return the runs that are counted under *key*, in the order of the queue."""
         return tuple(sorted(run.run_id for run in self.runs if run.after in _COUNTED[key]))

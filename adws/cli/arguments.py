@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -22,6 +23,18 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 PREFIX = "adw-"
 _SPAN = r"([0-9]{1,9})(s|m|h|d|w)"
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class NumberRange(click.FloatRange):
+    """A number within bounds: neither `nan`, which no bound holds back, nor `inf`."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number that *value* is; fail as click does."""
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is not a number that can be counted with.", param, ctx)
+
+        return found
 
 
 def workflow_id(text: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MESSAGE = click.option("-m", "--message", default="", help="Why, for the history.")
 _WAIT = click.option(
-    "--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
+    "--wait", type=arguments.NumberRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
 )
 
 

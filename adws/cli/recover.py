@@ -9,7 +9,7 @@ import click
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.recovery_facts import Action, Mode, RecoveryResult, RecoveryStep, mode_of
-from adws.cli import log, main, output
+from adws.cli import arguments, log, main, output
 
 
 @click.command()
@@ -20,7 +20,7 @@ from adws.cli import log, main, output
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(min=0.0),
+    type=arguments.NumberRange(min=0.0),
     metavar="S",
     help="Seconds without a change after which mode stale takes back what nothing is proven about.",
 )

@@ -29,7 +29,7 @@ EXIT_BLOCKED = 1
     help="Give up what is on a machine that is gone for good; it is listed as left there. May be repeated.",
 )
 @click.option(
-    "--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
+    "--wait", type=arguments.NumberRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
 )
 @click.option("--detach", is_flag=True, help="Leave the rollback to a worker (adw worker).")
 @output.json_option

@@ -150,7 +150,7 @@ def _end(end: Ending, *, as_json: bool) -> int:
 
 _BUDGET = click.option(
     "--budget",
-    type=click.FloatRange(min=0, min_open=True),
+    type=arguments.NumberRange(min=0, min_open=True),
     metavar="USD",
     help="What the workflow may cost in all from now on, in US dollars; what it has cost counts.",
 )

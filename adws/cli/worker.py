@@ -14,7 +14,7 @@ import click
 from adws.adw_modules.coordination.worker import Worker, WorkerOptions
 from adws.adw_modules.coordination.workflow_work import WorkEnd, describe
 from adws.adw_modules.demands import checked_tags
-from adws.cli import log, main, output, progress
+from adws.cli import arguments, log, main, output, progress
 
 if TYPE_CHECKING:
     from adws.adw_modules.json_value import JsonObject
@@ -31,7 +31,7 @@ EXIT_FAILED = 1
 @click.option("--stop-on-first-failure", is_flag=True, help="Stop when a workflow has failed, with exit code 1.")
 @click.option(
     "--poll-interval",
-    type=click.FloatRange(min=0.001),
+    type=arguments.NumberRange(min=0.001),
     default=0.025,
     show_default=True,
     metavar="S",

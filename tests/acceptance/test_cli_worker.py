@@ -225,6 +225,8 @@ def test_recover_in_mode_none_says_what_it_would_do_and_changes_nothing(adw, hom
     ("args", "said"),
     [
         (["--mode", "some"], "'some' is no mode of recovery; use one of none, stale, all"),
+        (["--threshold", "nan"], "'nan' is not a number that can be counted with"),
+        (["--threshold", "inf"], "'inf' is not a number that can be counted with"),
         (["--force"], "--force takes work from owners that live: use it with --mode all, or leave it out"),
     ],
 )
@@ -235,7 +237,9 @@ def test_a_recovery_that_makes_no_sense_is_refused_in_one_sentence(adw, args, sa
     assert said in done.stderr
 
 
-@pytest.mark.parametrize("args", [["--concurrency", "0"], ["--poll-interval", "0"], ["--max-runs", "x"]])
+@pytest.mark.parametrize(
+    "args", [["--concurrency", "0"], ["--poll-interval", "0"], ["--poll-interval", "nan"], ["--max-runs", "x"]]
+)
 def test_a_number_of_a_worker_that_makes_no_sense_is_wrong_use(adw, args):
     done = adw("worker", *args)
 

@@ -263,6 +263,9 @@ def test_a_result_counts_what_became_of_runs_under_the_same_names_in_every_mode(
     result = RecoveryResult(mode=Mode.ALL, runs=runs)
 
     assert (result.reset_to_pending, result.marked_failed, result.marked_stopped) == (2, 2, 1)
+    assert [result[key] for key in ("reset_to_pending", "marked_failed", "marked_stopped")] == [2, 2, 1]
+    with pytest.raises(KeyError):
+        result["claimed"]
     assert result.to_json()["run_ids"] == {"reset_to_pending": [5, 9], "marked_failed": [7, 8], "marked_stopped": [6]}
     assert result.metrics() == {("dead", "all", "requeue"): 5}
     assert set(RecoveryResult(mode=Mode.NONE).to_json()) == set(result.to_json())
