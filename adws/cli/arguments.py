@@ -28,7 +28,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 class NumberRange(click.FloatRange):
     """A number within bounds: neither `nan`, which no bound holds back, nor `inf`."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number that *value* is; fail as click does."""
         found: float = super().convert(value, param, ctx)
         if not math.isfinite(found):
