@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.coordination.measuring import Measuring
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
     from adws.adw_modules.coordination.recovery import Recovery
+    from adws.adw_modules.coordination.reporting import Reporting
     from adws.adw_modules.db.reconstruction import DatabaseReconstruction
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.document import WorkflowDocument
@@ -404,6 +405,13 @@ class App(SharedParts):
         from adws.app_cron import CronRoom
 
         return CronRoom(self)
+
+    @cached_property
+    def reporting(self) -> Reporting:
+        """What makes reports, and finds what is stuck."""
+        from adws.app_reporting import open_reporting
+
+        return open_reporting(self)
 
     # --- undoing -----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ Apart from `app` because only cron and workers need it; each part is built on fi
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,11 +22,13 @@ from adws.adw_modules.errors import StateError
 from adws.adw_modules.notify import Channel, CommandChannel, CommentChannel, HttpChannel
 
 if TYPE_CHECKING:
+    from adws.adw_modules.coordination.reporting import Reporting
     from adws.adw_modules.db.cost_book import DatabaseCostBook
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.forge import Forge
     from adws.adw_modules.interfaces import Catalogue, Clock, Projection, StateStore
     from adws.adw_modules.interfaces_engine import RunQueue
+    from adws.adw_modules.interfaces_reports import Reports
     from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.recovery_facts import RecoveryStep
     from adws.adw_modules.redaction import Redactor
@@ -69,6 +70,10 @@ class HomeParts(Protocol):
     def costs(self) -> DatabaseCostBook: ...
     @property
     def runs(self) -> RunQueue: ...
+    @property
+    def reports(self) -> Reports: ...
+    @property
+    def reporting(self) -> Reporting: ...
     @property
     def deliveries(self) -> Deliveries: ...
     @property
@@ -188,14 +193,12 @@ class CronRoom:
 
     def _own_jobs(self) -> CronJobs:
         app, settings = self._app, self._app.settings
-        minutes = settings.cron_stuck_minutes
 
         return CronJobs(
             CronParts(
                 clock=app.clock,
                 host=app.processes.me("cron").host,
-                catalogue=app.catalogue,
-                runs=app.runs,
+                reports=app.reports,
                 quotas=app.quotas,
                 breakers=DatabaseBreakers(app.database),
                 notifications=self.notifications,
@@ -205,7 +208,7 @@ class CronRoom:
                 costs=app.costs.entries,
                 free_places=app.quotas.free_left_behind,
                 gc_execute=settings.cron_gc_execute,
-                stuck_after=timedelta(minutes=minutes) if minutes else None,
+                stuck=app.reporting.stuck if settings.cron_stuck_minutes else tuple,
                 retention=lambda: app.tidy.retention,
             )
         )

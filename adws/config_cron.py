@@ -72,7 +72,7 @@ CRON_SETTINGS: tuple[Setting, ...] = (
         "cron_stuck_minutes",
         "120",
         config_values.whole(least=0),
-        "A workflow that is under way and has not changed for so long is told of as stuck; 0: none is.",
+        "So long an attempt may take that has no history of its own yet; longer ones are stuck. 0: nobody is told.",
         "cron.stuck_minutes",
         values="0 or more",
     ),

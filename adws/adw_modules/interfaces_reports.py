@@ -219,7 +219,7 @@ class StuckNow:
     subject: Subject
     kind: StuckKind
     phase: str
-    since: str
+    since: str  #: when its attempt began, it was last changed, or it became due
     why: str  #: in a sentence
     commands: tuple[str, ...] = ()  #: what to type
 

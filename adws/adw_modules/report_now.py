@@ -7,6 +7,7 @@ Pure. What the document says comes first; where it says nothing, the run waits f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 
 from adws.adw_modules.error_classes import ErrorCategory
@@ -16,6 +17,8 @@ from adws.adw_modules.plain_document import definition_in, error_of, last_attemp
 from adws.adw_modules.steps import EXTERNAL
 from adws.adw_modules.waiting_rules import QUOTA_WAIT
 
+#: So long after the end of a run its workflow is not looked for: the copy of its document may still follow.
+JUST_ENDED = timedelta(minutes=1)
 #: How it begins what a run says that finds no room, see `errors.QuotaExceeded`.
 _NO_ROOM = "the quota "
 

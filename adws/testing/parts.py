@@ -19,8 +19,10 @@ from adws.testing.ownership import (
     MemoryRegistry,
     MemoryRequests,
 )
+from adws.testing.reports import MemoryReports
 from adws.testing.resources import MemoryQuotas
 from adws.testing.run_queue import MemoryRunQueue
+from adws.testing.runners import MemoryRunners
 from adws.testing.sessions import MemorySessions
 from adws.testing.stores import MemoryCatalogue, MemoryEventLog, MemoryStore
 
@@ -45,6 +47,8 @@ class MemoryParts:
     quotas: MemoryQuotas
     checkpoints: MemoryCheckpoints
     sessions: MemorySessions
+    runners: MemoryRunners
+    reports: MemoryReports
 
 
 def memory_parts(
@@ -69,6 +73,7 @@ def memory_parts(
     leases = MemoryLeases(the_clock, runs, locks)
     registry = MemoryRegistry(leases, locks, runs)
     local_lock = MemoryLocalLock()
+    runners = MemoryRunners(the_clock)
     processes = FakeProcesses(the_clock.token)
     ownership: Ownership = ownership_module.WorkflowOwnership(
         store=the_store,
@@ -99,4 +104,6 @@ def memory_parts(
         quotas=MemoryQuotas(),
         checkpoints=MemoryCheckpoints(the_clock, leases),
         sessions=MemorySessions(the_clock, runs),
+        runners=runners,
+        reports=MemoryReports(the_clock, the_store, runs=runs, leases=leases, runners=runners),
     )

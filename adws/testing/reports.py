@@ -164,7 +164,11 @@ class MemoryReports:
     def unattended(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return workflows that are under way by their state, while nobody has them and no run of theirs waits."""
         active = {state.value for state in ACTIVE_STATES}
-        attended = {run.adw_id for run in (*self._pending(), *self._runs.live()) if not run.slot}
+        recently = timestamps.to_text(self._clock.now() - report_now.JUST_ENDED)
+        runs = self._runs.page(limit=_ALL_RUNS)
+        attended = {
+            run.adw_id for run in runs if not run.slot and (run.finished_at is None or run.finished_at > recently)
+        }
         found = sorted(
             (one for one in self._documents() if one[0].state in active and one[0].adw_id not in attended),
             key=lambda one: (one[0].state, str(one[1]["created_at"]), one[0].adw_id),

@@ -13,7 +13,7 @@ from adws.adw_modules.document import AttemptRecord, HistoryEntry, PhaseRecord
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces_reports import Count, DayOutcomes, WaitKind, Window
-from adws.adw_modules.runs import NewRun
+from adws.adw_modules.runs import NewRun, RunState
 from adws.testing import START
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document, make_owner
 
@@ -317,6 +317,16 @@ class ReportContract:
 
         assert (found.subject.adw_id, found.kind, found.phase) == (FIRST, WaitKind.NOBODY, "build")
         assert found.since == timestamps.to_text(START)
+
+    def test_what_has_just_ended_is_not_looked_for(self, world):
+        put(world)
+        world.runs.enqueue(NewRun(adw_id=FIRST))
+        world.runs.finish(world.runs.claim(make_owner(), ttl_seconds=30.0), RunState.COMPLETED)
+        assert world.reports.unattended() == ()
+
+        world.let_pass(61.0)
+
+        assert [found.subject.adw_id for found in world.reports.unattended()] == [FIRST]
 
     def test_what_somebody_owns_is_attended(self, world):
         put(world)

@@ -238,7 +238,7 @@ def test_what_is_asked_is_found_along_an_index(world, database):
     """
     if database.dialect != "sqlite":
         pytest.skip("PostgreSQL decides by statistics, which an empty database has not")
-    clock = {**database.lease_clock(), "limit": 5, "moment": timestamps.to_text(START)}
+    clock = {**database.lease_clock(), "limit": 5, "moment": timestamps.to_text(START), "recently": ""}
     unattended = sql.UNATTENDED.replace("{states}", "'building', 'planning'")
     for text in (sql.RUNNING, sql.WAITING, sql.PAUSED, unattended, sql.QUEUE_DUE, sql.QUEUE_LATER, sql.QUEUE_LIVE):
         with database.read() as session:

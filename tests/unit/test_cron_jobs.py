@@ -13,8 +13,10 @@ from adws.adw_modules.coordination.cron_jobs import CronJobs, CronParts
 from adws.adw_modules.coordination.notifying import Notifier, NotifyParts
 from adws.adw_modules.cost_entries import CostEntry
 from adws.adw_modules.cost_rules import TokenUsage
+from adws.adw_modules.document import AttemptRecord, PhaseRecord
 from adws.adw_modules.gc_rules import Orphan
 from adws.adw_modules.interfaces_durability import BreakerRow, Permit
+from adws.adw_modules.interfaces_reports import StuckKind, StuckNow, Subject
 from adws.adw_modules.interfaces_resources import QuotaStatus
 from adws.adw_modules.interfaces_schedule import Tick
 from adws.adw_modules.recovery_facts import Action, RecoveryStep
@@ -52,6 +54,12 @@ class Collector:
         return tuple(SimpleNamespace(orphan=orphan, is_gone=orphan.kind != "lock", detail="held") for orphan in orphans)
 
 
+def stuck(adw_id: str) -> StuckNow:
+    return StuckNow(
+        subject=Subject(adw_id=adw_id), kind=StuckKind.TOO_LONG, phase="build", since=DUE, why="it takes long"
+    )
+
+
 class Lab:
     def __init__(self, **changes) -> None:
         self.parts = memory_parts(clock=FakeClock())
@@ -62,6 +70,7 @@ class Lab:
         self.steps: tuple[RecoveryStep, ...] = ()
         self.collector = Collector()
         self.costs: list[CostEntry] = []
+        self.stuck: tuple[StuckNow, ...] = ()
         self.changes = changes
 
     def send(self, row) -> None:
@@ -79,8 +88,7 @@ class Lab:
         fields = {
             "clock": self.clock,
             "host": "here",
-            "catalogue": self.parts.catalogue,
-            "runs": self.parts.runs,
+            "reports": self.parts.reports,
             "quotas": self.meter,
             "breakers": self.breakers,
             "notifications": self.notifications,
@@ -88,7 +96,7 @@ class Lab:
             "recover": lambda: self.steps,
             "collector": lambda: self.collector,
             "costs": lambda since: [entry for entry in self.costs if entry.ended_at >= since],
-            "stuck_after": timedelta(hours=2),
+            "stuck": lambda: self.stuck,
         }
         return CronJobs(CronParts(**{**fields, **self.changes, **changes}))
 
@@ -169,18 +177,15 @@ def test_what_needs_a_person_is_told_under_the_same_key_each_time(lab):
     assert [notice.key for notice in first.notices] == [notice.key for notice in again.notices]
 
 
-def test_a_workflow_that_does_not_move_is_told_once_for_each_revision(lab):
-    moment = timestamps.to_text(lab.clock.now())
-    lab.parts.store.create(make_document("1a2b3c4d", current_state="building", created_at=moment, updated_at=moment))
-    lab.parts.store.create(make_document("5e6f7a8b", current_state="paused", created_at=moment, updated_at=moment))
-    assert lab.jobs().recover(tick("recover")).notices == ()
-    lab.clock.advance(7300.0)
+def test_a_workflow_that_does_not_move_is_told_once_with_why(lab):
+    lab.stuck = (stuck("1a2b3c4d"),)
 
-    (notice,) = lab.jobs().recover(tick("recover")).notices
+    first, again = lab.jobs().recover(tick("recover")), lab.jobs().recover(tick("recover", LATER))
 
-    assert notice.key == "stuck:1a2b3c4d:1"
-    assert notice.title.startswith("workflow 1a2b3c4d has not moved since 2026-01-31T09:00")
-    assert lab.jobs(stuck_after=None).recover(tick("recover")).notices == ()
+    (notice,) = first.notices
+    assert notice.key == f"stuck:1a2b3c4d:too_long:{DUE}"
+    assert notice.title == f"workflow 1a2b3c4d has not moved since {DUE}: it takes long"
+    assert (first.outcome, again.notices) == ("0 recovered, 0 need a person, 1 do not move", first.notices)
 
 
 # --- left-overs, breakers, retention ---------------------------------------------------------------------------
@@ -271,7 +276,7 @@ def test_what_is_older_than_the_settings_say_is_forgotten_and_told(lab):
 # --- telling people --------------------------------------------------------------------------------------------
 
 
-def test_the_report_counts_states_waiting_runs_and_the_cost_of_a_day(lab):
+def test_the_report_counts_states_outcomes_failures_waiting_runs_and_the_cost_of_a_day(lab):
     moment = timestamps.to_text(lab.clock.now())
     for number in range(3):
         adw_id = f"1a2b3c4{number}"
@@ -287,10 +292,21 @@ def test_the_report_counts_states_waiting_runs_and_the_cost_of_a_day(lab):
             CostEntry(**common, attempt=attempt, ended_at=ended_at, model="", cost_usd=cost, tokens=TokenUsage())
         )
 
+    ended = {"created_at": moment, "updated_at": moment, "issue_number": None}
+    error = {"category": "fatal", "message": "no"}
+    attempt = AttemptRecord(number=1, status="failed", started_at=moment, ended_at=moment, error=error)
+    phase = PhaseRecord(name="build", state="building", attempts=[attempt])
+    lab.parts.store.create(make_document("5e6f7a8b", current_state="failed", phases=[phase], **ended))
+    lab.parts.store.create(make_document("9c0d1e2f", current_state="completed", **ended))
+    lab.stuck = (stuck("1a2b3c4d"),)
+
     end = lab.jobs().report(tick("report"))
 
-    assert end.outcome == "3 workflows, 3 runs waiting, 1.25 USD in a day"
+    assert end.outcome == "5 workflows, 3 runs waiting, 1 stuck, 1.25 USD in a day"
     assert "  building: 3" in end.details
+    assert "Ended since 2026-01-30: 50%: 1 of 2 completed" in end.details
+    assert "  1 x build, fatal: no" in end.details
+    assert "  1a2b3c4d: it takes long; adw explain 1a2b3c4d" in end.details
     assert "Spent since 2026-01-30T09:00:00.000000Z: 1.25 USD in 2 attempts" in end.details
     assert [notice.key for notice in end.notices] == [f"report:{DUE}"]
     assert end.memo["report"].splitlines() == list(end.details)

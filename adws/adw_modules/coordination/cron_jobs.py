@@ -8,20 +8,18 @@ of it in one sentence, what it remembers and what people are told; the three are
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import breaker_rules, notify_rules, report_rules, timestamps
-from adws.adw_modules.interfaces import Catalogue, Clock, PageQuery, WorkflowSummary
-from adws.adw_modules.interfaces_engine import RunQueue
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.interfaces_reports import Window
 from adws.adw_modules.interfaces_schedule import Notice, NotificationBook, Tick
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.recovery_facts import Action, RecoveryStep
 from adws.adw_modules.report_rules import DayCounts
-from adws.adw_modules.runs import Run, RunState
-from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
 
 if TYPE_CHECKING:
     from adws.adw_modules.coordination.gc import GarbageCollector
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.coordination.retention import Retention
     from adws.adw_modules.cost_entries import CostEntry
     from adws.adw_modules.interfaces_durability import BreakerRow, BreakerStore
+    from adws.adw_modules.interfaces_reports import Reports, StuckNow
     from adws.adw_modules.interfaces_resources import Quotas, QuotaStatus
 
 #: Quotas of one machine; the others are those of everybody who shares the database.
@@ -38,7 +37,10 @@ KEEP_NOTIFICATIONS = timedelta(days=30)
 #: Orphans that are named in what came of gc.
 MOST_NAMED = 5
 
-_PAGE = 200
+#: Kinds of failures in the report of the day.
+_MOST_FAILURES = 3
+#: The report of the day counts all there are, up to this.
+_ALL = 10_000_000
 _DAY = timedelta(days=1)
 
 
@@ -61,8 +63,6 @@ class CronParts:
 
     clock: Clock
     host: str
-    catalogue: Catalogue
-    runs: RunQueue
     quotas: Quotas
     breakers: BreakerStore
     notifications: NotificationBook
@@ -72,7 +72,8 @@ class CronParts:
     costs: Callable[[str], Iterable[CostEntry]]  #: what attempts cost that ended since a moment
     free_places: Callable[[], object] = lambda: None  #: frees the places of workflows nobody works on
     gc_execute: bool = False
-    stuck_after: timedelta | None = None  #: None: nothing is called stuck
+    reports: Reports
+    stuck: Callable[[], tuple[StuckNow, ...]] = tuple  #: what does not move as it should
     retention: Callable[[], Retention] | None = None  #: built late; None: nothing is ever too old
 
 
@@ -142,17 +143,17 @@ class CronJobs:
         steps = self._parts.recover()
         done = [step for step in steps if step.action is not Action.REPORT]
         needs = [step for step in steps if step.action is Action.REPORT]
-        stuck = list(self._stuck())
+        stuck = self._parts.stuck()
         channels = self._parts.notifier.channels_of("stuck")
         notices = [
             notify_rules.stuck_notice(
-                row.adw_id,
-                since=row.updated_at,
-                why="",
-                key=f"stuck:{row.adw_id}:{row.revision}",
+                one.subject.adw_id,
+                since=one.since,
+                why=one.why,
+                key=f"stuck:{one.subject.adw_id}:{one.kind.value}:{one.since}",
                 channels=channels,
             )
-            for row in stuck
+            for one in stuck
         ]
         notices += [
             Notice(
@@ -169,23 +170,6 @@ class CronJobs:
         details = tuple(f"{step.adw_id} {step.action.value}: {step.why}" for step in steps)
 
         return JobEnd(outcome=outcome, notices=tuple(notices), details=details)
-
-    def _stuck(self) -> Iterator[WorkflowSummary]:
-        """Yield the workflows that are under way and have not changed for long."""
-        if self._parts.stuck_after is None:
-            return
-        limit = timestamps.to_text(self._parts.clock.now() - self._parts.stuck_after)
-        for state in sorted(ACTIVE_STATES, key=lambda known: known.value):
-            yield from (row for row in self._rows(state) if row.updated_at < limit)
-
-    def _rows(self, state: WorkflowState) -> Iterator[WorkflowSummary]:
-        cursor: str | None = None
-        while True:
-            page = self._parts.catalogue.page(PageQuery(limit=_PAGE, cursor=cursor, state=state.value))
-            yield from page.rows
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     # --- left-overs --------------------------------------------------------------------------------------------
 
@@ -240,15 +224,17 @@ class CronJobs:
 
     def report(self, tick: Tick) -> JobEnd:
         """Make the report of the day."""
-        since = timestamps.to_text(timestamps.parse(tick.due) - _DAY)
-        costs = list(self._parts.costs(since))
+        since, reports = timestamps.to_text(timestamps.parse(tick.due) - _DAY), self._parts.reports
+        costs, queue, window = list(self._parts.costs(since)), reports.queue(at_most=_ALL), Window(since=since)
         counts = DayCounts(
             since=since,
-            by_state={state.value: sum(1 for _ in self._rows(state)) for state in WorkflowState},
+            by_state={state: count.number for state, count in reports.states(at_most=_ALL).items()},
             cost_usd=sum(entry.cost_usd or 0.0 for entry in costs),
             attempts=len(costs),
-            waiting=sum(1 for _ in self._waiting()),
-            stuck=[row.adw_id for row in self._stuck()],
+            waiting=queue.due.number + queue.later.number,
+            stuck=self._parts.stuck(),
+            outcomes=reports.outcomes(window),
+            failures=reports.failures(window, limit=_MOST_FAILURES),
         )
         told, channels = report_rules.report(counts), self._parts.notifier.channels_of("report")
         title = f"adw: {report_rules.headline(counts)}"
@@ -260,15 +246,6 @@ class CronJobs:
             notices=(notice,),
             details=tuple(told.splitlines()),
         )
-
-    def _waiting(self) -> Iterator[Run]:
-        before: int | None = None
-        while True:
-            page = self._parts.runs.page(states=(RunState.PENDING,), limit=_PAGE, before=before)
-            yield from page
-            if len(page) < _PAGE:
-                return
-            before = page[-1].run_id
 
     def notify(self, tick: Tick) -> JobEnd:
         """Make notices of what happened, and send what is due."""

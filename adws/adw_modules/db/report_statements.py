@@ -119,13 +119,15 @@ PAUSED = f"""
 SELECT {_SUBJECT}, flow.body FROM workflow_states AS flow
 WHERE flow.state = 'paused' ORDER BY flow.created_at DESC, flow.adw_id DESC LIMIT :limit
 """
-#: `{states}` are those in which a workflow is under way. One that is registered and has no document yet is being made.
+#: `{states}` are those in which a workflow is under way. One that is registered and has no document yet is being made,
+#: and where a run has just ended the copy of a document in files may not have followed yet.
 UNATTENDED = f"""
 SELECT {_SUBJECT}, flow.body, flow.updated_at FROM workflow_states AS flow
 WHERE flow.state IN ({{states}}) AND flow.revision > 0
   AND (flow.owner = '' OR flow.lease_boot <> :boot OR flow.lease_until <= {{now}})
   AND NOT EXISTS (
-    SELECT 1 FROM runs AS run WHERE run.adw_id = flow.adw_id AND run.slot = '' AND run.finished_at IS NULL)
+    SELECT 1 FROM runs AS run WHERE run.adw_id = flow.adw_id AND run.slot = ''
+      AND (run.finished_at IS NULL OR run.finished_at > :recently))
 ORDER BY flow.state, flow.created_at, flow.adw_id LIMIT :limit
 """
 #: The queue: what is due and since when, what is not, and what is with a worker, each no further than `:limit`.

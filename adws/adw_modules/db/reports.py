@@ -205,7 +205,8 @@ class DatabaseReports:
         named = {f"state{place}": state for place, state in enumerate(_ACTIVE)}
         text = sql.UNATTENDED.replace("{states}", ", ".join(f":{name}" for name in named))
         with self._database.read() as session:
-            found = session.all(self._spelled(text), {**self._database.lease_clock(), **named, "limit": limit})
+            params = {**self._database.lease_clock(), **named, "limit": limit, "recently": self._recently()}
+            found = session.all(self._spelled(text), params)
 
         return tuple(
             WaitingNow(
@@ -219,6 +220,9 @@ class DatabaseReports:
 
     def _spelled(self, text: str) -> str:
         return sql.spelled(self._database, text)
+
+    def _recently(self) -> str:
+        return timestamps.to_text(self._clock.now() - report_now.JUST_ENDED)
 
     def _moment(self) -> str:
         return timestamps.to_text(self._clock.now())
