@@ -19,7 +19,7 @@ from adws.adw_modules.interfaces_reports import (
     StuckNow,
     WorkflowCost,
 )
-from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.json_value import JsonObject, JsonValue
 
 #: Most workflows, or failures, that the report of a day names.
 MOST_NAMED = 10
@@ -60,7 +60,7 @@ class Report:
 
     def to_json(self) -> JsonObject:
         """Return it for programs."""
-        orphans = None if self.orphans is None else [orphan.to_json() for orphan in self.orphans]
+        orphans: JsonValue = None if self.orphans is None else [orphan.to_json() for orphan in self.orphans]
 
         return {
             "made_at": self.made_at,
