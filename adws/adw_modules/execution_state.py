@@ -66,6 +66,7 @@ class Head:
     lanes: int = 1
     stored: int = 0
     ended_at: str | None = None
+    created_at: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -364,6 +364,7 @@ class ExecutionTurn:
             row,
             status=state.value,
             parent_event_id=row.last_event_id,
+            duration=self._since(row.started_at),
             result=self._shown(_UNREAD, row.result, row) if state is IterationState.COMPLETED else None,
             data={"reason": reason} if reason else {},
         )
@@ -386,6 +387,7 @@ class ExecutionTurn:
             None,
             status=command.state.value,
             parent_event_id=done.first_event_id or None,
+            duration=self._since(head.created_at),
             context=self.plan.event_context,
             result={REFERENCE: done.execution_id} if command.state is ExecutionState.COMPLETED else None,
             data=execution_telling.ended(done, command.reason),
@@ -446,6 +448,10 @@ class ExecutionTurn:
             value = json.loads(text)
 
         return self._rules.scrub(value) if isinstance(value, str | list | dict) else value  # type: ignore[return-value]  # it is JSON, read or given
+
+    def _since(self, moment: str | None) -> float | None:
+        """Return the seconds since *moment*."""
+        return None if moment is None else max(0.0, (self._now - timestamps.parse(moment)).total_seconds())
 
     def _place(self, row: Iteration) -> JsonObject:
         """Return where the result of an iteration is whole."""

@@ -202,7 +202,7 @@ def events_lines(events: Sequence[Event], now: datetime) -> list[str]:
             event.event_id,
             _moment(event.created_at, now),
             event.event_type,
-            event.node_name or "-",
+            _where(event) or "-",
             "-" if event.attempt_number is None else str(event.attempt_number),
             _event_facts(event),
         )
@@ -214,11 +214,18 @@ def events_lines(events: Sequence[Event], now: datetime) -> list[str]:
 
 def event_line(event: Event) -> str:
     """Return one event as a line of its own."""
-    where = f" {event.node_name}" if event.node_name else ""
+    where = f" {_where(event)}" if event.node_name else ""
     attempt = f" {event.attempt_number}" if event.attempt_number is not None else ""
     facts = f" {told}" if (told := _event_facts(event)) else ""
 
     return f"{event.created_at} {event.event_type}{where}{attempt}{facts}"
+
+
+def _where(event: Event) -> str:
+    """Return the phase or step that an event is about, with the number of the element in a loop."""
+    is_one_of_many = event.iteration_index is not None and event.total_iterations != 1
+
+    return f"{event.node_name}[{event.iteration_index}]" if is_one_of_many else event.node_name or ""
 
 
 def _event_facts(event: Event) -> str:

@@ -127,7 +127,12 @@ class MemoryExecutions:
     def _new(self, new: NewExecution, elements: Iterable[JsonValue], lanes: int) -> _Stored:
         texts = [_text(element) for element in elements]
         copied = replace(new, context=json.loads(_text(new.context)))
-        head = Head(execution=Execution(execution_id=new.execution_id, step=new.step), lanes=lanes, stored=len(texts))
+        head = Head(
+            execution=Execution(execution_id=new.execution_id, step=new.step),
+            lanes=lanes,
+            stored=len(texts),
+            created_at=timestamps.to_text(self._clock.now()),
+        )
         stored = _Stored(plan=Plan(new=copied), head=head)
         stored.rows = {index: Iteration(index=index, element=text) for index, text in enumerate(texts)}
         self._stored[new.execution_id] = stored

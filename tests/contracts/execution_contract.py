@@ -362,6 +362,7 @@ class ExecutionContract:
         clock.advance(13)
         (again,) = executions.take(run, most=1).assignments
         (page,) = executions.report(run, [well(again, {"data": [], "page": 1, "more": True})], most=1).assignments
+        clock.advance(2)
         executions.report(run, [well(page, {"data": [], "page": 2, "more": False})], most=1)
 
         started, *told = (
@@ -382,6 +383,9 @@ class ExecutionContract:
         assert end.result == {"_execution": started.execution_id}
         assert end.meta["completed_iterations"] == end.meta["total_iterations"] == 1
         assert (end.meta["success_rate"], end.meta["completed_at"]) == (1.0, end.created_at)
+        (iteration,) = (event for event in events() if event.event_type == "iteration_completed")
+        assert iteration.duration == pytest.approx(15.0)
+        assert end.duration >= 15.0
 
     def test_a_failure_that_comes_again_uses_the_calls_up(self, open_one, executions, lane, clock, events):
         new = open_one(["x"], spec=step(retry=(AGAIN,)))

@@ -354,16 +354,18 @@ def test_the_events_of_a_step_say_what_it_knew_who_made_it_and_what_came_before(
     called = told[2]
     assert called.retry_sequence_id == told[1].event_id
     assert called.meta["execution"]["completed_at"] == called.created_at
+    assert [event.duration for event in told if event.event_type == "step_completed"] == [0.0, 0.0]
 
 
 def test_the_chain_of_events_goes_on_after_a_wait():
     steps = looped()
     steps.attempt()
     steps.work()
+    steps.clock.advance(7)
     steps.attempt()
 
     told = [event for event in steps.told() if event.execution_id == f"{ADW_ID}.build.1"]
-    assert told[-1].event_type == "step_completed"
+    assert (told[-1].event_type, told[-1].duration) == ("step_completed", 7.0)
     assert [event.parent_event_id for event in told] == [None, *(event.event_id for event in told[:-1])]
 
 

@@ -222,6 +222,13 @@ def test_events_are_shown_in_order_with_their_facts():
 
 def test_no_events_are_said_to_be_none():
     assert view_text.events_lines((), NOW) == ["no events"]
+
+
+@pytest.mark.parametrize(("total", "where"), [(3, "fetch[2]"), (1, "fetch"), (None, "fetch[2]")])
+def test_an_event_of_a_loop_names_its_element(total, where):
+    event = Event(event_type="iteration_completed", node_name="fetch", iteration_index=2, total_iterations=total)
+
+    assert f" iteration_completed {where}" in view_text.event_line(event)
     assert view_text.events_data(()) == {"events": [], "last": None}
 
 

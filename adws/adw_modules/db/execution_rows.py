@@ -96,6 +96,7 @@ def to_head(execution_id: str, step: StepSpec, row: Row) -> Head:
         lanes=row[9],
         last_event=row[10],
         ended_at=row[12],
+        created_at=row[13],
     )
 
 

@@ -54,7 +54,7 @@ INSERT = (
 )
 HEAD = """
 SELECT state, reason, total, stored, next_index, succeeded, failed, cancelled, cancel_reason, lanes, last_event,
-       first_event_id, ended_at
+       first_event_id, ended_at, created_at
 FROM executions WHERE execution_id = :execution_id
 """
 HEAD_TO_CHANGE = HEAD + " {row_lock}"

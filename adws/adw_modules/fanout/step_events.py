@@ -24,6 +24,7 @@ _STATUSES = {
     "step_skipped": "skipped",
     "action_started": "running",
 }
+_ENDS = frozenset({"step_completed", "step_failed"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +52,9 @@ class StepEvents:
         """Store one event of *step*."""
         progress = self._progress
         progress.told += 1
+        moment = timestamps.to_text(self._parts.clock.now())
+        if event_type == "step_started":
+            progress.began_at = moment
         event_id = f"{self._execution_id}.s{progress.told}"
         if event_type == "action_started":
             self._call = event_id
@@ -58,7 +62,7 @@ class StepEvents:
             event_type,
             adw_id=self._context.document.adw_id,
             event_id=event_id,
-            created_at=timestamps.to_text(self._parts.clock.now()),
+            created_at=moment,
             execution_id=self._execution_id,
             parent_execution_id=self._context.document.adw_id,
             parent_event_id=progress.last_event or None,
@@ -68,7 +72,13 @@ class StepEvents:
             node_name=step.name,
             node_type="step",
             catalog_id=self._parts.catalog_id,
-            **{"status": _STATUSES.get(event_type, ""), "context": self._shown(), "meta": self._meta(), **fields},
+            **{
+                "status": _STATUSES.get(event_type, ""),
+                "duration": self._since_beginning() if event_type in _ENDS else None,
+                "context": self._shown(),
+                "meta": self._meta(),
+                **fields,
+            },
         )
         self._parts.executions.tell([event])
         progress.last_event = event_id
@@ -88,6 +98,13 @@ class StepEvents:
         told: JsonObject = {key: error[key] for key in ("type", "category", "klass", "status") if error.get(key)}
         data: JsonObject = {"error": {**told, "message": message}}
         self.tell("action_failed", step, status="failed", duration=report.duration, data=data, meta=meta)
+
+    def _since_beginning(self) -> float | None:
+        began = self._progress.began_at
+        if not began:
+            return None
+
+        return max(0.0, (self._parts.clock.now() - timestamps.parse(began)).total_seconds())
 
     def _call_meta(self, report: CallReport, moment: str) -> JsonObject:
         return {

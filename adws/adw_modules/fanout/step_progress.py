@@ -35,6 +35,7 @@ class Progress:
     execution: str = ""  #: what the step that comes next waits for
     call: str = ""  #: the single call with a sink that was begun
     metas: list[JsonValue] = field(default_factory=list)  #: what single calls used that no attempt has reported yet
+    began_at: str = ""  #: when the step that comes next was begun
     told: int = 0  #: events
     last_event: str = ""  #: the last one of them
 
