@@ -63,7 +63,7 @@ class ForeignToken(AdwError):
     """The token that was shown is that of another task."""
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"the token is not that of task {task_id}: adw external show {task_id} --token prints it")
+        super().__init__(f"the token is not that of task {task_id}: type adw external show {task_id} --token")
 
 
 class Overdue(AdwError):
