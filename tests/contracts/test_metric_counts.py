@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from adws.adw_modules.db import counters, event_tally, rows, statements
+from adws.adw_modules.db import counters, event_tally, report_statements, rows, statements
+from adws.adw_modules.db import standings as standings_of
 from adws.adw_modules.db.event_tally import DatabaseEventTally
 from adws.adw_modules.db.retention import DatabaseRetention
 from adws.adw_modules.db.standings import DatabaseStandings
@@ -194,3 +195,34 @@ class TestStandings:
         assert [(line.kind, line.state, line.runs, line.since) for line in standings.look().queue] == [
             ("start", "dead", 1, "")
         ]
+
+
+@pytest.mark.parametrize(
+    ("query", "way"),
+    [
+        (standings_of.WORKFLOWS, "SCAN workflow_states USING COVERING INDEX ix_workflow_states_state"),
+        (
+            standings_of.QUEUE.format(runs="runs INDEXED BY uq_runs_unfinished"),
+            "SCAN runs USING INDEX uq_runs_unfinished",
+        ),
+        (standings_of.DEAD, "SEARCH runs USING INDEX ix_runs_state"),
+        (standings_of.EXECUTIONS, "SCAN executions USING INDEX ix_executions_open"),
+        (standings_of.RUNNING, "SCAN iterations USING INDEX ix_iterations_running"),
+        (standings_of.RETRYING, "SCAN iterations USING INDEX ix_iterations_waiting"),
+        (event_tally.PIECE_END, "SEARCH events USING INTEGER PRIMARY KEY"),
+        (event_tally.TYPES, "SEARCH events USING INTEGER PRIMARY KEY"),
+        (event_tally.FACTS, "SEARCH events USING INTEGER PRIMARY KEY"),
+        (report_statements.WORKFLOWS_AFTER_EVENT, "SEARCH events USING INTEGER PRIMARY KEY"),
+    ],
+    ids=["workflows", "queue", "dead", "executions", "running", "retrying", "piece", "types", "facts", "changed"],
+)
+def test_a_look_walks_over_nothing_that_is_over(open_db, sqlite_url, query, way):
+    """
+    What is asked every few seconds must not take longer with each workflow that was ever done.
+    """
+    params = {"after": 5, "last": 9, "limit": 3, "moment": MOMENT}
+    with open_db(sqlite_url).read() as session:
+        plan = [row[-1] for row in session.all(f"EXPLAIN QUERY PLAN {query}", params)]
+
+    assert any(step.startswith(way) for step in plan), plan
+    assert all(" USING " in step for step in plan if step.startswith(("SCAN", "SEARCH")) and "piece" not in step), plan

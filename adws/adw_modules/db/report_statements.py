@@ -31,7 +31,8 @@ PROGRESS_END = "DELETE FROM report_progress WHERE name = :name"
 PROGRESS_FORGET = "DELETE FROM report_progress"
 
 EVENTS_AFTER = "SELECT seq, event_id, adw_id FROM events WHERE seq > :after AND seq <= :last ORDER BY seq LIMIT :limit"
-WORKFLOWS_AFTER_EVENT = "SELECT DISTINCT adw_id FROM events WHERE seq > :after ORDER BY adw_id"
+#: Not by the column itself: SQLite would walk over the whole index of it, instead of the few events behind a number.
+WORKFLOWS_AFTER_EVENT = "SELECT DISTINCT adw_id || '' AS changed FROM events WHERE seq > :after ORDER BY changed"
 WORKFLOWS_AFTER = "SELECT adw_id FROM workflow_states WHERE adw_id > :after ORDER BY adw_id LIMIT :limit"
 
 # --- sums ------------------------------------------------------------------------------------------------------
