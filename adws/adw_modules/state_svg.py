@@ -148,7 +148,7 @@ def _path(source: _Place, target: _Place) -> tuple[str, float, float]:
         return _across(source, target)
     if target.row == source.row + 1:
         start, end = source.y + _HALF_HEIGHT, target.y - _HALF_HEIGHT
-        return f"M{source.x} {start:g}L{target.x} {end:g}", source.x + 14, (start + end) / 2 + 4
+        return f"M{source.x} {start:g}L{target.x} {end:g}", source.x + 16, (start + end) / 2 + 4
     side = -1 if source.is_left else 1
     x = source.x + side * _HALF_WIDTH
     far = x + side * _BEND
@@ -187,8 +187,8 @@ def _arrow(path: str, kind: str) -> str:
 
 def _arrowhead(name: str) -> str:
     return (
-        f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
-        f'orient="auto-start-reverse"><path class="{name}" d="M0 0L8 4L0 8z"/></marker>'
+        f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
+        f'markerUnits="userSpaceOnUse" orient="auto-start-reverse"><path class="{name}" d="M0 0L8 4L0 8z"/></marker>'
     )
 
 

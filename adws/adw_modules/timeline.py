@@ -40,8 +40,8 @@ WAITS = {
 MOST_BARS = 600
 #: The part of the whole below which a gap between two attempts is no wait.
 SHORTEST_PART = 0.004
-#: How far the future is shown at most, as a part of what has passed, and in seconds at least.
-FUTURE_PART, FUTURE_SECONDS = 0.25, 60.0
+#: How much of a wait that has not ended is shown at most: as a part of what was before it, and in seconds at least.
+WAIT_PART, WAIT_SECONDS = 0.25, 60.0
 #: Characters of an error or a reason in a label.
 _LABEL_WIDTH = 200
 
@@ -174,11 +174,13 @@ def _lane(phase: PhaseRecord, bars: Sequence[Bar], end: datetime) -> Lane:
 
 def _end(bars: Sequence[Bar], *, start: datetime, until: datetime) -> tuple[datetime, bool]:
     """Return where the picture ends, and whether something is cut off there: a week of waiting must not fill it."""
-    wanted = max((bar.end for bar in bars), default=until)
-    room = max(FUTURE_SECONDS, (until - start).total_seconds() * FUTURE_PART)
-    limit = until + timedelta(seconds=room)
+    last = bars[-1] if bars else None
+    if last is None or last.attempt or not last.is_open:
+        return until, False
+    room = max(WAIT_SECONDS, (last.start - start).total_seconds() * WAIT_PART)
+    limit = last.start + timedelta(seconds=room)
 
-    return max(until, min(wanted, limit)), wanted > limit
+    return (limit, True) if last.end > limit else (max(until, last.end), False)
 
 
 def _spent(bars: Sequence[Bar], until: datetime) -> dict[str, float]:

@@ -27,6 +27,8 @@ _ROOM = 4.0
 _BY_MINUTE, _BY_DAY = 600.0, 2 * 86_400.0
 #: How an attempt ended that did not end well.
 BAD = frozenset({"failed", "interrupted"})
+#: How attempts stand or ended, as classes; what another tool calls it is no class.
+_CLASSES = frozenset({"running", "waiting", "succeeded", "suspended", "parked"}) | BAD
 
 
 def timeline_svg(line: Timeline, *, title: str, say: Callable[[str], str] = str) -> str:
@@ -109,7 +111,9 @@ def _block(line: Timeline, bar: Bar, top: int, text: str) -> str:
     )
     box = f'<rect class="block" x="{left:.3f}%" y="{y}" width="{width:.3f}%" height="{_BLOCK}" rx="3"/>'
 
-    return f'<g class="bar {escape(bar.kind)}{opened}"><title>{text}</title>{box}{notch}{number}</g>'
+    kind = bar.kind if bar.kind in _CLASSES else "other"
+
+    return f'<g class="bar {kind}{opened}"><title>{text}</title>{box}{notch}{number}</g>'
 
 
 def _thin(line: Timeline, bar: Bar, top: int, text: str) -> str:
@@ -117,7 +121,7 @@ def _thin(line: Timeline, bar: Bar, top: int, text: str) -> str:
     opened = " open" if bar.is_open else ""
 
     return (
-        f'<g class="wait {escape(bar.kind)}{opened}"><title>{text}</title>'
+        f'<g class="wait {bar.kind}{opened}"><title>{text}</title>'
         f'<rect x="{left:.3f}%" y="{top + _LINE_TOP}" width="{width:.3f}%" height="{_LINE}" rx="3"/></g>'
     )
 
@@ -131,7 +135,7 @@ def _mark(line: Timeline, mark: Mark, height: int, say: Callable[[str], str]) ->
     place = _percent(line, mark.at)
 
     return (
-        f'<g class="mark {escape(mark.kind)}"><title>{escape(say(mark.label))}</title>'
+        f'<g class="mark {mark.kind}"><title>{escape(say(mark.label))}</title>'
         f'<line x1="{place:.3f}%" x2="{place:.3f}%" y1="0" y2="{height - _AXIS}"/>'
         f'<circle cx="{place:.3f}%" cy="5" r="4"/></g>'
     )
@@ -159,4 +163,4 @@ def legend(line: Timeline) -> list[tuple[str, str, bool]]:
     kinds = dict.fromkeys(bar.kind for bar in line.bars)
     waits = [(kind, text, True) for kind, text in WAITS.items() if kind in kinds]
 
-    return [*((kind, kind.replace("_", " "), False) for kind in kinds if kind not in WAITS), *waits]
+    return [*((kind, kind, False) for kind in kinds if kind in _CLASSES), *waits]

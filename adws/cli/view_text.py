@@ -7,11 +7,10 @@ nothing for granted about a field but its name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import event_words, timestamps
 from adws.adw_modules.events import Event
 from adws.adw_modules.execution_views import ExecutionLine
 from adws.adw_modules.interfaces import LeaseRow, Page, PeekedState
@@ -204,7 +203,7 @@ def events_lines(events: Sequence[Event], now: datetime) -> list[str]:
             event.event_type,
             _where(event) or "-",
             "-" if event.attempt_number is None else str(event.attempt_number),
-            _event_facts(event),
+            event_words.facts_of(event),
         )
         for event in events
     ]
@@ -216,7 +215,7 @@ def event_line(event: Event) -> str:
     """Return one event as a line of its own."""
     where = f" {_where(event)}" if event.node_name else ""
     attempt = f" {event.attempt_number}" if event.attempt_number is not None else ""
-    facts = f" {told}" if (told := _event_facts(event)) else ""
+    facts = f" {told}" if (told := event_words.facts_of(event)) else ""
 
     return f"{event.created_at} {event.event_type}{where}{attempt}{facts}"
 
@@ -226,24 +225,6 @@ def _where(event: Event) -> str:
     is_one_of_many = event.iteration_index is not None and event.total_iterations != 1
 
     return f"{event.node_name}[{event.iteration_index}]" if is_one_of_many else event.node_name or ""
-
-
-def _event_facts(event: Event) -> str:
-    """Return the facts of an event in few words; --json has them whole."""
-    facts = [f"{name}={_fact(value)}" for name, value in sorted(event.data.items()) if value not in (None, "")]
-    if event.duration is not None:
-        facts.append(f"duration={event.duration:.3f}")
-
-    return " ".join(facts)
-
-
-def _fact(value: JsonValue) -> str:
-    """Return one fact: of a classified error what it says, a text with blanks in quotes."""
-    if isinstance(value, dict) and "message" in value:
-        value = value["message"]
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) and (" " in text or not text) else text
 
 
 # --- parts of the status ---------------------------------------------------------------------------------------

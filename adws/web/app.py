@@ -30,14 +30,23 @@ from adws.web import (
 )
 from adws.web.gate import CLOSED, METRICS, Gate, GateRules
 from adws.web.home import Home
-from adws.web.pages import assets, live, login, opening
+from adws.web.pages import (
+    assets,
+    executions,
+    live,
+    login,
+    opening,
+    workflow,
+    workflow_log,
+    workflow_orders,
+)
 from adws.web.pages.address_rules import is_from_here
 
 if TYPE_CHECKING:
     from adws.app import App
 
 #: What has pages for people.
-PAGES = (assets, live, login)
+PAGES = (assets, live, login, workflow, workflow_log, workflow_orders, executions)
 _ABOUT = "Workflows that carry an issue to a pull request: look at them, start them, stop them, undo them."
 
 

@@ -19,11 +19,12 @@ ROLLBACK_WAIT_SECONDS = 5.0
 class Orders:
     """Orders about one workflow, by one person."""
 
-    def __init__(self, home: Home, adw_id: str, *, by: str) -> None:
-        """*by* is who orders it, for the history."""
+    def __init__(self, home: Home, adw_id: str, *, by: str, control: Control | None = None) -> None:
+        """*by* is who orders it, for the history; *control* changes the workflow, that of the home unless given."""
         self._home = home
         self._adw_id = adw_id
         self._by = by
+        self._given = control
 
     def pause(self, *, reason: str = "") -> models.Done:
         """Park the workflow; an attempt under way is suspended and does not count."""
@@ -81,7 +82,7 @@ class Orders:
         """Return what changes workflows; raise StateNotFound for one that is not there."""
         self._home.part(lambda app: app.store).peek(self._adw_id)
 
-        return self._home.part(lambda app: app.work.control)
+        return self._given or self._home.part(lambda app: app.work.control)
 
     def _state(self) -> str:
         return self._home.part(lambda app: app.store).load(self._adw_id).document.current_state

@@ -121,6 +121,17 @@ def test_a_retry_far_away_is_cut_so_that_the_past_stays_in_the_picture():
     assert bars(found)[-1] == ("build", "retry", 400, 500)
 
 
+def test_a_long_wait_for_a_person_is_cut_and_counted_whole():
+    history = (move("building", "failed", 1000),)
+    made = document(phase("build", tried(1, 0, 1000, "failed"), status="failed"), history=history)
+
+    found = timeline(made, now=at(99_000))
+
+    assert (found.end, found.is_cut) == (at(1250), True)
+    assert bars(found)[-1] == ("build", "stopped", 1000, 1250)
+    assert found.spent["stopped"] == 98_000
+
+
 @pytest.mark.parametrize(("before", "kind"), [("parked", "quota"), ("succeeded", "party")])
 def test_a_wait_for_a_quota_or_a_party_says_what_for(before, kind):
     waits = phase(
@@ -183,9 +194,9 @@ def test_a_phase_that_waits_for_a_person_waits_until_now():
     history = (move("building", "paused", 10, reason="awaiting_approval"),)
     made = document(phase("build", tried(1, 0, 10), status="waiting"), history=history)
 
-    found = timeline(made, now=at(100))
+    found = timeline(made, now=at(60))
 
-    assert bars(found)[-1] == ("build", "approval", 10, 100)
+    assert bars(found)[-1] == ("build", "approval", 10, 60)
     assert (found.bars[-1].is_open, found.bars[-1].label) == (True, "waits for a person to decide")
 
 
