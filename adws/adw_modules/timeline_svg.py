@@ -36,7 +36,7 @@ def timeline_svg(line: Timeline, *, title: str, say: Callable[[str], str] = str)
     height = max(1, len(line.lanes)) * _LANE + _AXIS
     parts = [
         (
-            f'<svg class="timeline" role="img" aria-labelledby="timeline-title timeline-about" width="100%" '
+            f'<svg class="timeline kinds" role="img" aria-labelledby="timeline-title timeline-about" width="100%" '
             f'height="{height}">'
         ),
         f'<title id="timeline-title">{escape(say(title))}</title>',
