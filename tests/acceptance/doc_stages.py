@@ -1,0 +1,165 @@
+"""
+The places where the commands of pages are typed: for each page a home in which they make sense.
+
+What a page shows as an id (`1a2b3c4d`), an address or a directory is replaced by what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.acceptance import cli_lab
+
+#: The id that pages show.
+SHOWN_ID = "1a2b3c4d"
+
+#: The workflow of docs/running.md, and one that failed: its command is mended by the file `mended`.
+SHOP = """
+[workflows.release]
+[[workflows.release.phases]]
+name = "build"
+command = ["make", "all"]
+[[workflows.release.phases]]
+name = "review"
+shell = "make report"
+gate = "human"
+
+[workflows.fragile]
+[[workflows.fragile.phases]]
+name = "build"
+shell = "echo building; test -e mended || no-such-program"
+max_attempts = 3
+"""
+
+
+@dataclass
+class Stage:
+    """Where the commands of a page are typed."""
+
+    home: Path
+    env: dict[str, str] = field(default_factory=dict)
+    shown: dict[str, str] = field(default_factory=dict)  #: what the page shows -> what is there
+    close: list[Callable[[], object]] = field(default_factory=list)
+
+    def adw(self, *words: str, rc: int = 0) -> str:
+        """Type a command that the page does not show."""
+        done = subprocess.run(
+            [cli_lab.ADW, *words],
+            cwd=self.home,
+            env={**os.environ, **self.env, "ADW_HOME": str(self.home)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == rc, done.stdout + done.stderr
+        return done.stdout
+
+    def run(self, workflow: str, issue: int, *more: str, rc: int = 0) -> str:
+        """Run a workflow and return its id."""
+        return json.loads(self.adw("run", str(issue), "--workflow", workflow, "--json", *more, rc=rc))["adw_id"]
+
+
+def shop(tmp_path: Path) -> Stage:
+    """Return a home with the workflows above, and a `make` that always succeeds."""
+    home = tmp_path.resolve() / "shop"
+    home.mkdir()
+    (home / "adw.toml").write_text(SHOP)
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "make").write_text("#!/bin/sh\necho made $1\n")
+    (bin_ / "make").chmod(0o755)
+    path = f"{bin_}:{Path(cli_lab.ADW).parent}:{os.environ['PATH']}"
+    return Stage(home=home, env={"PATH": path, "ADW_HOME": str(home)})
+
+
+def failed(tmp_path: Path) -> Stage:
+    """Return a home whose shown workflow has failed, and succeeds when it is tried again."""
+    stage = shop(tmp_path)
+    stage.shown[SHOWN_ID] = stage.run("fragile", 7, rc=1)
+    (stage.home / "mended").touch()
+    return stage
+
+
+def paused(tmp_path: Path) -> Stage:
+    """Return a home whose shown workflow waits for a person, and was paused meanwhile."""
+    stage = shop(tmp_path)
+    stage.shown[SHOWN_ID] = stage.run("release", 7)
+    stage.adw("pause", stage.shown[SHOWN_ID])
+    return stage
+
+
+def waiting(tmp_path: Path) -> Stage:
+    """Return a home whose shown workflow waits for a person; a worker ends when nothing is to be done."""
+    stage = shop(tmp_path)
+    stage.shown[SHOWN_ID] = stage.run("release", 7)
+    stage.shown["9c0d1e2f"] = stage.run("fragile", 8, rc=1)
+    (stage.home / "mended").touch()
+    stage.shown["adw worker --concurrency 2"] = "adw worker --concurrency 2 --once"
+    return stage
+
+
+def backups(tmp_path: Path) -> Stage:
+    """Return a home with something to back up."""
+    return failed(tmp_path)
+
+
+def older(tmp_path: Path) -> Stage:
+    """Return a home beside what an older ADW set-up left."""
+    stage = shop(tmp_path)
+    folder = stage.home / "agents" / "77c90e61"
+    folder.mkdir(parents=True)
+    old = {"adw_id": "77c90e61", "issue_number": "12", "branch_name": None, "all_adws": ["adw_plan_iso"]}
+    (folder / "adw_state.json").write_text(json.dumps(old))
+    return stage
+
+
+def moving(tmp_path: Path, empty_pg_url: str) -> Stage:
+    """Return a home that can move to an empty PostgreSQL."""
+    stage = failed(tmp_path)
+    stage.shown["postgresql://adw@db.example.com/adw"] = f"'{empty_pg_url}'"
+    return stage
+
+
+def repository(tmp_path: Path) -> Stage:
+    """Return a directory with a git repository called your/repository in it."""
+    stage = shop(tmp_path)
+    (stage.home / "adw.toml").unlink()
+    inside = stage.home / "your" / "repository"
+    inside.mkdir(parents=True)
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "Begin"]):
+        subprocess.run(["git", *command], cwd=inside, check=True, capture_output=True)
+    stage.env["ADW_HOME"] = ""  # as if it were not set
+    stage.shown["adw demo\n"] = f"adw demo --directory {tmp_path / 'demo'}\n"
+    stage.shown["adw init\n"] = "adw init --yes\n"
+    return stage
+
+
+def served(tmp_path: Path) -> Stage:
+    """Return a home with a server at the address that the page shows."""
+    stage = failed(tmp_path)
+    port = _free_port()
+    stage.env |= {"ADW_WEB_TOKEN": "t" * 32, "ADW_WEB_PORT": str(port)}
+    stage.shown["http://127.0.0.1:8001"] = f"http://127.0.0.1:{port}"
+    server = subprocess.Popen(
+        [cli_lab.ADW, "--home", str(stage.home), "serve", "--workers", "0"],
+        env={**os.environ, **stage.env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    stage.close += [server.kill, server.wait, server.stdout.close]
+    assert "adw serves" in server.stdout.readline()
+    return stage
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

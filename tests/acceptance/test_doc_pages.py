@@ -1,0 +1,108 @@
+"""
+Every command that a page shows is run: in a home where it makes sense, as it stands, one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import doc_commands
+from tests.acceptance import doc_stages
+
+#: page -> where its commands are typed
+STAGES: dict[str, Callable[..., doc_stages.Stage]] = {
+    "docs/api.md": doc_stages.served,
+    "docs/backup-and-upgrade.md": doc_stages.backups,
+    "docs/costs.md": doc_stages.failed,
+    "docs/database.md": doc_stages.moving,
+    "docs/first-steps.md": doc_stages.repository,
+    "docs/older-adw.md": doc_stages.older,
+    "docs/operations.md": doc_stages.failed,
+    "docs/recovery.md": doc_stages.served,
+    "docs/running.md": doc_stages.waiting,
+}
+#: page -> the test that runs its commands, because they need more than a home
+ELSEWHERE = {
+    "README.md": "tests/acceptance/test_scripts.py",
+    "CONTRIBUTING.md": "tests/acceptance/test_scripts.py",
+    "docs/agents.md": "tests/acceptance/test_install_agents.py",
+    "docs/external.md": "tests/acceptance/test_external_curl.py",
+    "docs/several-machines.md": "tests/integration/test_two_hosts.py",
+}
+#: Commands whose exit code says something about the home: 1 is an answer.
+MAY_SAY_NO = ("adw quota", "adw verify", "adw db check", "adw doctor", "adw stuck")
+PAGES = {doc_commands.name_of(page): page for page in doc_commands.PAGES if doc_commands.shell_blocks(page)}
+
+
+def test_every_page_with_commands_is_run():
+    assert {*PAGES} == {*STAGES} | {*ELSEWHERE}
+    assert [test for test in ELSEWHERE.values() if not (doc_commands.ROOT / test).exists()] == []
+
+
+@pytest.fixture
+def stage_of(request, tmp_path):
+    made = []
+
+    def make(name: str) -> doc_stages.Stage:
+        needs = [request.getfixturevalue("empty_pg_url")] if STAGES[name] is doc_stages.moving else []
+        made.append(STAGES[name](tmp_path, *needs))
+        return made[-1]
+
+    yield make
+    for stage in made:
+        for close in stage.close:
+            close()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("name", STAGES)
+def test_the_commands_of_a_page_work_as_they_stand(name, stage_of, tmp_path):
+    stage = stage_of(name)
+    script = "".join(block.typed for block in doc_commands.shell_blocks(PAGES[name]))
+    for shown, there in stage.shown.items():
+        script = script.replace(shown, there)
+    lines = [_tolerant(line) for line in script.splitlines()]
+
+    done = subprocess.run(
+        ["bash", "-euxc", "\n".join(lines)],
+        cwd=stage.home,
+        env={**os.environ, **stage.env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def _tolerant(line: str) -> str:
+    command, mark, comment = line.partition("  #")
+    if command.startswith(MAY_SAY_NO) and not command.rstrip().endswith("\\"):
+        return f"{command} || [ $? -eq 1 ]{mark}{comment}"
+    return line
+
+
+def test_a_line_that_may_say_no_still_has_to_be_understood():
+    assert _tolerant("adw quota   # look") == "adw quota  || [ $? -eq 1 ]  # look"
+    assert _tolerant("adw status 1") == "adw status 1"
+
+
+def test_blocks_of_a_page_are_read_as_they_are_typed(tmp_path):
+    page = doc_commands.ROOT / "docs" / "running.md"
+
+    first = doc_commands.shell_blocks(page)[0]
+
+    assert first.typed.splitlines() == [
+        "adw run 42 --workflow release --dry-run",
+        "adw run 42 --workflow release",
+    ]
+    assert Path(page).name == "running.md"
