@@ -22,6 +22,10 @@ from adws.cli import main as frame
 from adws.config import IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+
+import reference_pages  # noqa: E402 - found by the path above
+
 NOTE = "<!-- Made by scripts/docs from the code: change the code, then run scripts/docs. -->"
 #: A field of a dataclass as it stands in the source: name, type, what it means.
 FIELD = re.compile(r"^    (\w+): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  #: (.*))?$", re.MULTILINE)
@@ -33,6 +37,8 @@ def make_pages(docs: Path) -> dict[Path, str]:
         "settings.md": settings_page,
         "cli.md": cli_page,
         "events.md": events_page,
+        "state-schema.md": lambda: reference_pages.schema_page(NOTE),
+        "http-api.md": lambda: reference_pages.api_page(NOTE),
     }
     machine, recovery, metrics = docs / "state-machine.md", docs / "recovery.md", docs / "metrics.md"
 

@@ -28,7 +28,17 @@ make_docs = load_script()
 
 
 @pytest.mark.parametrize(
-    "name", ["settings.md", "cli.md", "events.md", "state-machine.md", "recovery.md", "metrics.md"]
+    "name",
+    [
+        "settings.md",
+        "cli.md",
+        "events.md",
+        "state-machine.md",
+        "recovery.md",
+        "metrics.md",
+        "state-schema.md",
+        "http-api.md",
+    ],
 )
 def test_a_generated_page_is_what_the_code_says(name):
     assert (DOCS / name).read_text() == make_docs.make_pages(DOCS)[DOCS / name], "run scripts/docs"
@@ -131,3 +141,23 @@ def test_the_example_file_is_valid_and_changes_nothing(tmp_path):
         assert getattr(settings, setting.name) == getattr(plain, setting.name)
         if setting.key and setting.default:
             assert "adw.toml:" in settings.origin(setting.name)
+
+
+def test_the_page_of_the_document_has_every_field_as_it_is_written():
+    page = (DOCS / "state-schema.md").read_text()
+    missing = [
+        f"{part.__name__}.{name}"
+        for part in make_docs.reference_pages.PARTS
+        for name, field in part.model_fields.items()
+        if f"| `{field.alias or name}` |" not in page
+    ]
+
+    assert missing == []
+
+
+def test_the_page_of_the_api_has_every_operation():
+    page = (DOCS / "http-api.md").read_text()
+    described = make_docs.reference_pages.describe()
+    operations = [(method.upper(), path) for path, methods in described["paths"].items() for method in methods]
+
+    assert [one for one in operations if f"## {one[0]} {one[1]}\n" not in page] == []

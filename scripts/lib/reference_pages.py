@@ -1,0 +1,148 @@
+"""
+Pages of reference that are made from the code: every field of a document, and every operation of the API.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from adws import app as wiring
+from adws import config
+from adws.adw_modules import document, state_schema
+from adws.web.app import create_api
+from adws.web.home import Home
+
+#: The parts of a document, the whole first; each is a section of its page.
+PARTS = (
+    document.WorkflowDocument,
+    document.PhaseRecord,
+    document.AttemptRecord,
+    document.HistoryEntry,
+    document.Resource,
+    document.WorkflowRef,
+    document.FrozenIssue,
+    document.Cost,
+    document.RollbackRecord,
+)
+#: A field of a model as it stands in the source: name, type, default, what it means.
+FIELD = re.compile(r"^    (\w+): ([^=#\n]+?)(?: = ([^#\n]*?))?(?:  #: (.*))?$", re.MULTILINE)
+_ALIAS = re.compile(r'alias="(\w+)"')
+
+
+def schema_page(note: str) -> str:
+    """Return docs/state-schema.md."""
+    older = {step[0] for step in state_schema.StateMigration.registered()}
+    versions = ", ".join(sorted(older))
+    head = ("Field", "Type", "Default", "Meaning")
+    sections = "\n".join(
+        f"## {part.__name__}\n\n{inspect.getdoc(part)}\n\n{_table(head, fields(part))}\n" for part in PARTS
+    )
+
+    return f"""# The document of a workflow
+
+{note}
+
+The truth about a workflow: `state/ID/adw_state.json`, or its row in the database. This is version
+{state_schema.CURRENT_VERSION}; files of the versions {versions} are read and brought up. Fields that adw does not know
+are kept. The last line of a file is a checksum: a file that was changed by hand is kept aside and not used;
+`adw state set ID key=value` changes a field. Moments are texts in UTC of a fixed width.
+
+{sections}"""
+
+
+def fields(part: type) -> list[tuple[str, ...]]:
+    """Return each field of a part: name as it is written, type, default, meaning."""
+    rows = []
+    for name, kind, default, meaning in FIELD.findall(inspect.getsource(part)):
+        alias = _ALIAS.search(default)
+        rows.append((f"`{alias[1] if alias else name}`", f"`{kind.strip()}`", _default(default), meaning))
+
+    return rows
+
+
+def _default(text: str) -> str:
+    if not text or text.startswith("Field(alias"):
+        return "needed"
+    made = re.fullmatch(r"Field\(default_factory=(\w+)\)", text)
+    if made:
+        return {"list": "`[]`", "dict": "`{}`"}.get(made[1], f"a new {made[1]}")
+
+    return f"`{text}`"
+
+
+def api_page(note: str) -> str:
+    """Return docs/http-api.md."""
+    described = describe()
+    sections = "\n".join(_operation(*one, described) for one in _operations(described))
+
+    return f"""# HTTP API: every operation
+
+{note}
+
+Made from `/api/v1/openapi.json`, which the server gives out. [api.md](api.md) explains tokens, pages, orders and
+errors, which are the same for all.
+
+{sections}"""
+
+
+def describe() -> dict[str, Any]:
+    """Return the description of the API."""
+    with (
+        tempfile.TemporaryDirectory() as place,
+        wiring.open_app(config.load(env={}, cwd=Path(place)), role="docs") as app,
+    ):
+        return create_api(Home(app)).openapi()
+
+
+def _operations(described: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any], described: Mapping[str, Any]) -> str:
+    rows = [
+        (f"`{one['name']}`", one["in"], _kind(one["schema"]), _meaning(one) or _meaning(one["schema"]))
+        for one in operation.get("parameters", ())
+    ]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    rows += [(f"`{name}`", "body", _kind(kind), _meaning(kind)) for name, kind in _properties(body, described)]
+    answers = ", ".join(status for status in operation["responses"] if status.startswith("2"))
+    token = "" if operation.get("security") else " Needs no token."
+    text = " ".join((operation.get("description") or operation.get("summary", "")).split())
+    table = f"\n{_table(('Name', 'In', 'Type', 'Meaning'), rows)}\n" if rows else ""
+
+    return f"## {method} {path}\n\n{text}{token} Answers {answers}.\n{table}"
+
+
+def _meaning(one: Mapping[str, Any]) -> str:
+    return str(one.get("description", ""))
+
+
+def _properties(schema: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    name = next((one["$ref"] for one in (schema, *schema.get("anyOf", ())) if "$ref" in one), "").rpartition("/")[2]
+    yield from described["components"]["schemas"].get(name, {}).get("properties", {}).items()
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "anyOf" in schema:
+        return " or ".join(_kind(one) for one in schema["anyOf"] if one.get("type") != "null")
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    if "enum" in schema:
+        return ", ".join(f"`{one}`" for one in schema["enum"])
+
+    return str(schema.get("type", "any"))
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
+
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
