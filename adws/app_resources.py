@@ -46,6 +46,7 @@ class GitRoom:
         from adws.adw_modules.resources.worktrees import Worktrees  # noqa: PLC0415 - see above
 
         commands = GitCommands(settings.home, token=settings.github_token, author=settings.git_author or "")
+        self.commands = commands
         self.workplace = WorkplaceGit(commands)
         self.repository = RepositoryGit(commands, trees=settings.trees_dir, clock=clock, remote=settings.git_remote)
         self.shared = SharedGit(commands, lambda: self.repository.common_dir, remote=settings.git_remote)

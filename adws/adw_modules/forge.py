@@ -64,6 +64,19 @@ class NewPullRequest:
     is_draft: bool = True
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForgeAccess:
+    """What a forge lets us do, as it says itself."""
+
+    login: str
+    may_push: bool | None = None  #: None: it does not say
+    may_write_issues: bool | None = None
+    scopes: tuple[str, ...] | None = None  #: of the token; None: it has none to show
+    is_private: bool = False
+    requests_left: int | None = None  #: in this hour
+    server_time: str = ""  #: its clock, as HTTP writes it; "" when it does not say
+
+
 class Forge(Protocol):
     """
     A place with issues and pull requests, for one repository.

@@ -22,7 +22,7 @@ from jwt.exceptions import PyJWTError  # comes with PyGithub, which signs with i
 from adws.adw_modules import ambient, forge_texts, github_answers, timestamps
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import ConfigError, ForgeBusy, ForgeNotFound, ForgeRefused, ForgeUnavailable
-from adws.adw_modules.forge import Comment, Forge, Issue, NewPullRequest, PullRequest
+from adws.adw_modules.forge import Comment, Forge, ForgeAccess, Issue, NewPullRequest, PullRequest
 from adws.adw_modules.github_answers import Json
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonValue
@@ -193,6 +193,16 @@ class GitHubForge:
                 self._login = github_answers.text_in(github_answers.as_object(user), "login")
 
         return self._login
+
+    def access(self) -> ForgeAccess:
+        """Ask what we may do in the repository; an App is asked about its installation."""
+        login, path = self.login(), f"/repos/{self._repository}"
+        if self._connection.is_app:
+            found, headers = self._connection.call("GET", f"{path}/installation", as_app=True)
+            return github_answers.to_app_access(login, found, headers)
+        found, headers = self._connection.call("GET", path)
+
+        return github_answers.to_access(login, found, headers)
 
     def default_branch(self) -> str:
         """Return the branch that pull requests go to."""

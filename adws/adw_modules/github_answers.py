@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
 
 from adws.adw_modules import server_wait, timestamps
 from adws.adw_modules.errors import ForgeBusy, ForgeError, ForgeNotFound, ForgeRefused, ForgeUnavailable
-from adws.adw_modules.forge import Comment, Issue, PullRequest
+from adws.adw_modules.forge import Comment, ForgeAccess, Issue, PullRequest
 from adws.adw_modules.json_value import JsonValue
 
 Json: TypeAlias = Mapping[str, JsonValue]
@@ -170,6 +171,44 @@ def to_permission(value: JsonValue) -> str:
             return known
 
     return "none"
+
+
+def to_access(login: str, repository: JsonValue, headers: Mapping[str, str]) -> ForgeAccess:
+    """Return what a user may do in *repository*, as the answer about it and its headers say."""
+    data = as_object(repository)
+    rights = data.get("permissions")
+    may_push = rights.get("push") if isinstance(rights, dict) else None
+    scopes = headers.get("x-oauth-scopes")
+
+    found = ForgeAccess(
+        login=login,
+        may_push=may_push if isinstance(may_push, bool) else None,
+        scopes=None if scopes is None else tuple(part.strip() for part in scopes.split(",") if part.strip()),
+        is_private=data.get("private") is True,
+    )
+
+    return _with_headers(found, headers)
+
+
+def to_app_access(login: str, installation: JsonValue, headers: Mapping[str, str]) -> ForgeAccess:
+    """Return what an App may do where it is installed."""
+    rights = as_object(installation).get("permissions")
+    granted = rights if isinstance(rights, dict) else {}
+    may = {name: granted.get(name) == "write" if granted else None for name in ("contents", "pull_requests", "issues")}
+
+    found = ForgeAccess(login=login, may_push=may["contents"] and may["pull_requests"], may_write_issues=may["issues"])
+
+    return _with_headers(found, headers)
+
+
+def _with_headers(found: ForgeAccess, headers: Mapping[str, str]) -> ForgeAccess:
+    left = headers.get("x-ratelimit-remaining", "")
+
+    return replace(
+        found,
+        requests_left=int(left) if left.isdecimal() and left.isascii() else None,
+        server_time=headers.get("date", ""),
+    )
 
 
 def text_in(data: Json, name: str) -> str:

@@ -5,21 +5,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules.db import check as checking
+from adws import app_checkup
 from adws.adw_modules.db import opening, views
-from adws.adw_modules.errors import AdwError, DatabaseUnavailable
 from adws.adw_modules.json_value import JsonObject
 from adws.cli import main, output, report_text
-
-if TYPE_CHECKING:
-    from adws.adw_modules.db.check import Problem
-    from adws.adw_modules.db.session import Database
-    from adws.adw_modules.interfaces import PeekedState
-    from adws.app import App
 
 
 @click.group()
@@ -37,7 +29,7 @@ def upgrade(*, as_json: bool) -> None:
     """
     with main.open_home() as app:
         app.refuse_lost_database()
-        database = _connect(app)
+        database = app_checkup.connect(app)
         try:
             done = opening.upgrade(database)
             made = views.make_missing(database)
@@ -64,7 +56,7 @@ def check(*, as_json: bool) -> int:
     Rows, documents, locks, requests and owners are held against each other. Exits with 1 when something does not fit.
     """
     with main.open_home() as app:
-        problems = _lost(app) or _problems(app)
+        problems = app_checkup.database_problems(app)
     data: JsonObject = {"ok": not problems, "problems": [asdict(problem) for problem in problems]}
 
     output.emit(data, report_text.problem_lines(problems), as_json=as_json)
@@ -117,46 +109,3 @@ def move_to(*, url: str, dry_run: bool, as_json: bool) -> None:
         report = app_move.move(app, url, dry_run=dry_run)
 
     output.emit(report.to_json(), report_text.move_lines(report), as_json=as_json)
-
-
-def _connect(app: App) -> Database:
-    """Return the database as it is: `app.database` would upgrade it on the way."""
-    return opening.connect(app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id)
-
-
-def _lost(app: App) -> tuple[Problem, ...]:
-    """Return that the database is gone, when it is: then there is nothing else to check."""
-    try:
-        app.has_database()
-    except DatabaseUnavailable as exc:
-        text, _, hint = str(exc).rpartition(": ")
-        return (checking.Problem(kind="storage", text=text, hint=hint),)
-
-    return ()
-
-
-def _problems(app: App) -> tuple[Problem, ...]:
-    database = _connect(app)
-    try:
-        return checking.find_problems(
-            database,
-            home=app.settings.store,
-            documents=lambda: _documents(app),
-            repository=app.settings.repository or "",
-            verdict=app.processes.verdict,
-        )
-    finally:
-        database.close()
-
-
-def _documents(app: App) -> dict[str, PeekedState | str]:
-    """Return every document, or why it cannot be read."""
-    links = app.folders.links() if app.settings.store == "files" else ()
-    found: dict[str, PeekedState | str] = {}
-    for adw_id in (*app.store.ids(), *links):
-        try:
-            found[adw_id] = app.store.peek(adw_id)
-        except AdwError as exc:
-            found[adw_id] = str(exc)
-
-    return found

@@ -39,6 +39,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Begin": {
         "demo": Entry("adws.cli.demo", "demo", "Carry a sample issue to a pull request, without an account."),
         "init": Entry("adws.cli.init", "init", "Write adw.toml, prompts and .gitignore lines for a repository."),
+        "doctor": Entry("adws.cli.doctor", "doctor", "Say what is wrong on this machine, and what mends it."),
     },
     "Look": {
         "status": Entry("adws.cli.views", "status", "Show one workflow."),

@@ -9,6 +9,7 @@ import pytest
 
 from adws.adw_modules import github_answers
 from adws.adw_modules.errors import ForgeBusy, ForgeNotFound, ForgeRefused, ForgeUnavailable
+from adws.adw_modules.forge import ForgeAccess
 from adws.testing import START
 
 
@@ -190,3 +191,51 @@ def test_a_comment_counts_from_its_last_change():
     assert not github_answers.is_since({"updated_at": "2026-01-01T00:00:00Z"}, "2026-01-02T00:00:00Z")
     assert github_answers.is_since({"updated_at": "2026-01-01T00:00:00Z"}, "")
     assert github_answers.is_since({}, "2026-01-01T00:00:00Z")
+
+
+# --- what we may do --------------------------------------------------------------------------------------------
+
+HEADERS = {"x-oauth-scopes": "repo, workflow", "x-ratelimit-remaining": "4999", "date": "Sat, 31 Jan 2026 09:00:00 GMT"}
+
+
+def test_what_a_token_may_do_is_told_by_the_repository_and_the_headers():
+    found = github_answers.to_access("ada", {"private": True, "permissions": {"push": True}}, HEADERS)
+
+    assert found == ForgeAccess(
+        login="ada",
+        may_push=True,
+        scopes=("repo", "workflow"),
+        is_private=True,
+        requests_left=4999,
+        server_time="Sat, 31 Jan 2026 09:00:00 GMT",
+    )
+
+
+@pytest.mark.parametrize(
+    ("repository", "headers", "may_push", "scopes"),
+    [
+        ({"permissions": {"push": False}}, {"x-oauth-scopes": ""}, False, ()),
+        ({"permissions": {"push": "yes"}}, {}, None, None),
+        ({}, {"x-ratelimit-remaining": "many"}, None, None),
+    ],
+    ids=["classic-without-scopes", "odd", "fine-grained"],
+)
+def test_what_github_does_not_say_is_not_guessed(repository, headers, may_push, scopes):
+    found = github_answers.to_access("ada", repository, headers)
+
+    assert (found.may_push, found.scopes, found.requests_left, found.server_time) == (may_push, scopes, None, "")
+
+
+@pytest.mark.parametrize(
+    ("permissions", "may_push", "may_write_issues"),
+    [
+        ({"contents": "write", "pull_requests": "write", "issues": "write"}, True, True),
+        ({"contents": "write", "pull_requests": "read", "issues": "read"}, False, False),
+        ({}, None, None),
+        (None, None, None),
+    ],
+)
+def test_what_an_app_may_do_is_told_by_its_installation(permissions, may_push, may_write_issues):
+    found = github_answers.to_app_access("adw[bot]", {"id": 1, "permissions": permissions}, HEADERS)
+
+    assert (found.may_push, found.may_write_issues, found.requests_left) == (may_push, may_write_issues, 4999)

@@ -117,6 +117,10 @@ class PostgresDatabase(Database):
     def lease_clock(self) -> Params:
         return {"boot": ""}  # the server's clock goes on when a machine starts anew
 
+    def server_time(self) -> float | None:
+        with self.read() as session:
+            return float(session.all(self.spell("SELECT {now}"))[0][0])
+
     @contextmanager
     def read(self) -> Iterator[Session]:
         connection = self._begin(_BEGIN_READ)

@@ -69,6 +69,10 @@ class Database(ABC):
     def lease_clock(self) -> Params:
         """Return the parameters that `{now}` and `:boot` need."""
 
+    def server_time(self) -> float | None:
+        """Return the clock of the server in seconds since 1970, None when the database has no clock of its own."""
+        return None
+
     @abstractmethod
     def read(self) -> AbstractContextManager[Session]:
         """Read inside the block; every query sees the same moment."""

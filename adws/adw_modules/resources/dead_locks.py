@@ -18,12 +18,18 @@ _PROC = Path("/proc")
 
 def clear(git_dir: Path, worktree: Path, *, proc: Path = _PROC) -> tuple[Path, ...]:
     """Remove the locks in *git_dir*, that of *worktree*, which no process can be using; return those removed."""
-    found = [path for path in (git_dir / name for name in _NAMES) if path.is_file() and not path.is_symlink()]
-    dead = [path for path in found if _is_dead(path, (git_dir, worktree), proc)]
+    dead = find(git_dir, worktree, proc=proc)
     for path in dead:
         path.unlink(missing_ok=True)
 
-    return tuple(dead)
+    return dead
+
+
+def find(git_dir: Path, worktree: Path, *, proc: Path = _PROC) -> tuple[Path, ...]:
+    """Return the locks in *git_dir*, that of *worktree*, which no process can be using."""
+    found = [path for path in (git_dir / name for name in _NAMES) if path.is_file() and not path.is_symlink()]
+
+    return tuple(path for path in found if _is_dead(path, (git_dir, worktree), proc))
 
 
 def _is_dead(lock: Path, places: tuple[Path, ...], proc: Path) -> bool:

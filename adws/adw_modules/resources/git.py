@@ -168,17 +168,30 @@ class GitCommands:
             [*self._options, *self._person, *args], cwd or self.home, quiet, seconds, keep, hidden=OWN_SECRETS
         )
 
-    def ask_remote(self, *args: str, url: str, ok: Sequence[int] = (0,)) -> Answer:
+    def ask_remote(self, *args: str, url: str, ok: Sequence[int] = (0,), seconds: float = NETWORK_SECONDS) -> Answer:
         """
         Return what a command said that talks to the remote at *url*; raise GitUnreachable when it got no answer.
 
         128 is how git ends when it could not even ask; a refusal has another code.
         """
-        answer = self._execute([*self._options, *args], self.home, self._credentials(url), NETWORK_SECONDS)
+        answer = self._execute([*self._options, *args], self.home, self._credentials(url), seconds)
         if answer.status == 128 or answer.err.startswith(_TIMED_OUT):
-            raise GitUnreachable(f"the remote {_PASSWORD.sub('***@', url)} cannot be reached: {_why(answer)}")
+            raise GitUnreachable(f"the remote {_PASSWORD.sub('***@', url)} cannot be reached: {_why(answer, seconds)}")
 
-        return self._checked(args, answer, ok, NETWORK_SECONDS)
+        return self._checked(args, answer, ok, seconds)
+
+    def version(self) -> str:
+        """Return what git calls itself, however old it is; raise GitError when there is none."""
+        return self._execute(["version"], self.home, {}, LOCAL_SECONDS).text.strip()
+
+    def author(self) -> str:
+        """Return who commits, as `NAME <ADDRESS>`; "" when nobody said who they are."""
+        if self._author:
+            return self._author
+        said = dict(entry.partition("\n")[::2] for entry in self._said_by_person)
+        name, address = said.get("user.name", ""), said.get("user.email", "")
+
+        return f"{name} <{address}>" if name and address else ""
 
     def _checked(self, args: Sequence[str], answer: Answer, ok: Sequence[int], seconds: float) -> Answer:
         if answer.err.startswith(_TIMED_OUT):
@@ -251,17 +264,19 @@ class GitCommands:
         return [part for option in _OPTIONS for part in ("-c", option)]
 
     def _check_version(self) -> None:
-        said = self._execute(["version"], self.home, {}, LOCAL_SECONDS).text
-        found = re.search(r"(\d+)\.(\d+)", said)
-        if found is None or (int(found[1]), int(found[2])) < OLDEST:
+        said = self.version()
+        if numbers_of(said) < OLDEST:
             wanted = ".".join(map(str, OLDEST))
-            raise GitError(f"this git is too old ({said.strip()}): adw needs git {wanted} or later")
+            raise GitError(f"this git is too old ({said}): adw needs git {wanted} or later")
+
+    @cached_property
+    def _said_by_person(self) -> Sequence[str]:
+        return self._execute(["config", "-z", "--get-regexp", _PERSON], self.home, {}, LOCAL_SECONDS).parts
 
     @cached_property
     def _person(self) -> Sequence[str]:
         """Who commits, and which directories of others are trusted: all that is taken of the person's configuration."""
-        found = self._execute(["config", "-z", "--get-regexp", _PERSON], self.home, {}, LOCAL_SECONDS)
-        pairs = [entry.partition("\n") for entry in found.parts]
+        pairs = [entry.partition("\n") for entry in self._said_by_person]
         known = [part for key, _, value in pairs for part in ("-c", f"{key}={value}")]
         # Where nobody said who they are git would refuse to commit: what comes first is overruled by what is known.
         return ["-c", "user.name=adw", "-c", "user.email=adw@localhost", *known]
@@ -280,6 +295,13 @@ class GitCommands:
             "GIT_CONFIG_KEY_1": "http.sslVerify",
             "GIT_CONFIG_VALUE_1": "true",
         }
+
+
+def numbers_of(version: str) -> tuple[int, int]:
+    """Return the first two numbers of what git calls itself, such as `git version 2.43.0`; zeros when it has none."""
+    found = re.search(r"(\d+)\.(\d+)", version)
+
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _identity(author: str) -> Mapping[str, str]:
@@ -304,8 +326,8 @@ def _named(args: Sequence[str]) -> str:
     return " ".join(["git", *words[:2]])
 
 
-def _why(answer: Answer) -> str:
+def _why(answer: Answer, seconds: float) -> str:
     if answer.err.startswith(_TIMED_OUT):
-        return f"no answer within {NETWORK_SECONDS:.0f} s"
+        return f"no answer within {seconds:.0f} s"
 
     return answer.reason

@@ -19,7 +19,7 @@ from pathlib import Path
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_resources import PushResult, Worktree
-from adws.adw_modules.resources import repository_lock
+from adws.adw_modules.resources import dead_locks, repository_lock
 from adws.adw_modules.resources.git import CHECKOUT_SECONDS, Answer, GitCommands
 from adws.adw_modules.resources.git_names import check_branch
 
@@ -74,6 +74,26 @@ class RepositoryGit:
         names = self._git("remote").text.split()
 
         return {name: self._git("remote", "get-url", "--end-of-options", name).text.strip() for name in names}
+
+    def remote_problem(self, *, seconds: float) -> str | None:
+        """Return why the remote does not answer within *seconds*, "" when it does; None when there is none."""
+        url = self._url()
+        if url is None:
+            return None
+        try:
+            self._commands.ask_remote(
+                *(f"--git-dir={self.common_dir}", "ls-remote", "--end-of-options", self._remote, "HEAD"),
+                url=url,
+                seconds=seconds,
+            )
+        except GitError as exc:
+            return str(exc)
+
+        return ""
+
+    def dead_locks(self) -> tuple[Path, ...]:
+        """Return the locks in the main checkout that no process uses."""
+        return dead_locks.find(self.common_dir, self.root)
 
     def is_ignored(self, name: str) -> bool:
         """Say whether git ignores the path *name*, relative to the main checkout, whether it is there or not."""
