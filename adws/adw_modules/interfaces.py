@@ -132,6 +132,7 @@ class PageQuery:
     issue_number: int | None = None
     repository: str | None = None
     workflow: str | None = None
+    search: str = ""  #: words that all have to be found, see `search_rules`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

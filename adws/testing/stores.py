@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from adws.adw_modules import document as documents
 from adws.adw_modules import events as event_module
-from adws.adw_modules import timestamps
+from adws.adw_modules import search_rules, timestamps
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import Fenced, StateConflict, StateExists, StateNotFound, UsageError
 from adws.adw_modules.events import Event
@@ -149,6 +149,8 @@ class MemoryCatalogue:
 
     def _matches(self, row: WorkflowSummary, query: PageQuery) -> bool:
         if query.repository is not None and self._key(query.repository) != self._key(row.repository):
+            return False
+        if not search_rules.fits(search_rules.words_in(query.search), row):
             return False
         wanted = ((query.state, row.state), (query.issue_number, row.issue_number), (query.workflow, row.workflow))
 

@@ -32,6 +32,9 @@ class WorkflowFilter(PageOf):
     issue_number: int | None = Field(default=None, ge=1, le=10**18 - 1)
     repository: str | None = Field(default=None, max_length=200)
     workflow: str | None = Field(default=None, max_length=200)
+    search: str = Field(
+        default="", max_length=200, description="words that are all found in title, repository, id or issue number"
+    )
 
 
 @router.get("", operation_id="list_workflows")
@@ -45,6 +48,7 @@ def list_workflows(home: HomeOf, wanted: Annotated[WorkflowFilter, Query()]) -> 
             issue_number=wanted.issue_number,
             repository=wanted.repository,
             workflow=wanted.workflow,
+            search=wanted.search,
         )
     )
 

@@ -33,6 +33,7 @@ from adws.web.home import Home
 from adws.web.pages import (
     assets,
     executions,
+    lists,
     live,
     login,
     opening,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from adws.app import App
 
 #: What has pages for people.
-PAGES = (assets, live, login, workflow, workflow_log, workflow_orders, executions)
+PAGES = (assets, live, login, lists, workflow, workflow_log, workflow_orders, executions)
 _ABOUT = "Workflows that carry an issue to a pull request: look at them, start them, stop them, undo them."
 
 

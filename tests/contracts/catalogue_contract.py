@@ -67,6 +67,56 @@ class CatalogueContract:
             ),
         )
 
+    @pytest.mark.parametrize(
+        ("search", "found"),
+        [
+            ("", {FIRST, SECOND, THIRD}),
+            ("  ", {FIRST, SECOND, THIRD}),
+            ("login", {FIRST}),
+            ("LOGIN crash", {FIRST}),
+            ("log", {FIRST, SECOND}),
+            ("log widget", {FIRST}),
+            ("acme/gadget", {SECOND}),
+            ("ACME", {FIRST, SECOND, THIRD}),
+            ("42", {FIRST, THIRD}),
+            ("#42", {FIRST}),
+            ("#42 login", {FIRST}),
+            (SECOND[:3], {SECOND}),
+            (SECOND[1:4], set()),
+            ("100%", {THIRD}),
+            ("1%", set()),
+            ("a_b", {THIRD}),
+            ("axb", set()),
+            ("hey!", {THIRD}),
+            ("über", {THIRD}),
+            ("\x00 '\" \\ --", set()),
+            ("nothing", set()),
+        ],
+    )
+    def test_a_search_finds_every_word_in_title_repository_id_or_number(self, world, search, found):
+        world.store.create(make_document(FIRST, title="Crash at Login", issue_number=42))
+        world.store.create(make_document(SECOND, title="Write a log", issue_number=7, repository="acme/gadget"))
+        world.store.create(make_document(THIRD, title="Über 42: a_b is 100% done, hey!", issue_number=421))
+
+        assert {row.adw_id for row in world.catalogue.page(PageQuery(search=search)).rows} == found
+
+    def test_a_search_is_paged_and_filtered_like_every_list(self, world):
+        ids = fill(world, 40)
+        pages = walk(world, search="acme gadget", state="failed", limit=3)
+
+        found = [adw_id for page in pages for adw_id in page]
+        assert found == [adw_id for adw_id in ids if adw_id in found]
+        assert found == [adw_id for page in walk(world, repository="acme/gadget", state="failed") for adw_id in page]
+        everything = [[*page] for page in walk(world, search="acme", repository="acme/widget", workflow="sdlc")]
+        assert everything == walk(world, repository="acme/widget", workflow="sdlc")
+
+    def test_a_title_is_kept_as_long_as_a_forge_allows_and_found_by_its_beginning(self, world):
+        world.store.create(make_document(title="x" * 290 + " needle " + "y" * 5000))
+
+        [row] = world.catalogue.page(PageQuery(search="needle")).rows
+        assert row.title.startswith("x" * 290)
+        assert world.catalogue.page(PageQuery(search="yyy")).rows == ()
+
     def test_a_row_follows_its_document(self, world):
         document = world.store.create(make_document())
         world.store.save(document.model_copy(update={"current_state": "planning"}), fence=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -15,7 +16,7 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import mounts, opening, rows, write_turn
+from adws.adw_modules.db import mounts, opening, rows, statements, write_turn
 from adws.adw_modules.db import sqlite as sqlite_module
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
 from adws.adw_modules.errors import (
@@ -629,6 +630,32 @@ def test_a_page_is_read_along_an_index_without_sorting(database, query, has_curs
     assert "TEMP B-TREE" not in plan
     is_whole_list = not has_cursor and query == PageQuery()
     assert ("SCAN" in plan) == is_whole_list, "the newest of all are read from the end of their index"
+
+
+@pytest.mark.parametrize("has_cursor", [False, True], ids=["first page", "later page"])
+@pytest.mark.parametrize("filters", [{}, {"state": "failed"}, {"workflow": "sdlc"}, {"repository": "acme/widget"}])
+def test_a_search_walks_along_the_index_that_has_all_it_looks_at(database, filters, has_cursor):
+    """
+    Another index would lead to every document of a state, to look at its title.
+    """
+    query = PageQuery(search="crash 42", cursor=_cursor() if has_cursor else None, **filters)
+    sql, params = DatabaseCatalogue(database).query_of(query)
+    with database.read() as session:
+        plan = " | ".join(str(row[3]) for row in session.all(f"EXPLAIN QUERY PLAN {sql}", params))
+        columns = {row[2] for row in session.all("PRAGMA index_info(ix_workflow_states_newest)")}
+
+    assert "ix_workflow_states_newest" in plan
+    assert "TEMP B-TREE" not in plan
+    assert columns >= {"title", "repository", "adw_id", "issue_number"}
+
+
+def test_a_step_that_changes_no_title_writes_the_index_of_searches_not_anew():
+    """
+    SQLite writes every index anew whose columns are set, whether they change or not.
+    """
+    assignments = statements.STATE_WRITE.partition("SET")[2].partition("WHERE")[0]
+
+    assert not {"title", "repository", "issue_number", "created_at"} & set(re.findall(r"(\w+) =", assignments))
 
 
 def _cursor() -> str:

@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 
+from adws.adw_modules import search_rules
 from adws.adw_modules.db import rows, statements
 from adws.adw_modules.db.session import Database, Row
 from adws.adw_modules.errors import UsageError
@@ -58,13 +59,20 @@ class DatabaseCatalogue:
     def _select(self, query: PageQuery) -> tuple[str, dict[str, object]]:
         params: dict[str, object] = dict(self._database.lease_clock())
         conditions = []
+        words = search_rules.words_in(query.search)
+        # With words, an index of these would lead away from the one that finds words: so they are hidden from it.
+        hidden = " || ''" if words else ""
         if query.repository is not None:
-            conditions.append(self._of_repository(query.repository, params))
-        for name in ("issue_number", "state", "workflow"):
+            conditions.append(f"repository{hidden} {self._of_repository(query.repository, params)}")
+        for name in ("state", "workflow"):
             wanted = getattr(query, name)
             if wanted is not None:
-                conditions.append(f"{name} = :{name}")
-                params[name] = rows.plain(wanted) if isinstance(wanted, str) else wanted
+                conditions.append(f"{name}{hidden} = :{name}")
+                params[name] = rows.plain(wanted)
+        if query.issue_number is not None:
+            conditions.append("issue_number = :issue_number")
+            params["issue_number"] = query.issue_number
+        conditions += [self._has_word(word, number, params) for number, word in enumerate(words)]
         if query.cursor is not None:
             conditions.append(statements.AFTER_CURSOR)
             params["cursor_created_at"], params["cursor_adw_id"] = from_cursor(query.cursor)
@@ -72,13 +80,34 @@ class DatabaseCatalogue:
 
         return f"{self._summary} {where}", params
 
+    def _has_word(self, word: str, number: int, params: dict[str, object]) -> str:
+        """Return the condition that *word* is found."""
+        found = []
+        for place, spelling in enumerate(search_rules.spellings(rows.plain(word))):
+            name = f"word_{number}_{place}"
+            params[name] = f"%{_escaped(spelling)}%"
+            found.append(statements.HAS_TEXT.replace("{name}", name))
+        params[f"id_{number}"] = f"{_escaped(rows.plain(word))}%"
+        found.append(statements.HAS_ID.replace("{name}", f"id_{number}"))
+        issue = search_rules.issue_in(word)
+        if issue is not None:
+            params[f"issue_{number}"] = issue
+            found.append(statements.HAS_ISSUE.replace("{name}", f"issue_{number}"))
+
+        return self._database.spell(f"({' OR '.join(found)})")
+
     def _of_repository(self, repository: str, params: dict[str, object]) -> str:
-        """Return the condition for one repository; rows that name none are of the home's own."""
+        """Return what a repository has to be; rows that name none are of the home's own."""
         key = in_home(repository, self._repository)
         params["repository"] = rows.plain(key)
         is_own = key == in_home("", self._repository)
 
-        return "repository IN (:repository, '')" if is_own and key else "repository = :repository"
+        return "IN (:repository, '')" if is_own and key else "= :repository"
+
+
+def _escaped(text: str) -> str:
+    """Return *text* as a pattern that means nothing but itself."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
 def to_cursor(row: WorkflowSummary) -> str:

@@ -107,6 +107,7 @@ class PostgresDatabase(Database):
     dialect = "postgresql"
     now_sql = "extract(epoch from clock_timestamp())::float8"
     row_lock_sql = "FOR UPDATE"
+    like_sql = "ILIKE"
 
     def __init__(self, url: str, *, clock: Clock) -> None:
         """Use the server at *url* (`postgresql://user@host/name`)."""

@@ -18,6 +18,7 @@ from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, Request, WorkflowSummary
 from adws.adw_modules.repository_name import comparable
+from adws.adw_modules.search_rules import TITLE_LENGTH
 from adws.adw_modules.state_revision import title_of, workflow_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _list_params(
         "adw_id": line.adw_id,
         "repository": plain(comparable(line.repository)),
         "issue_number": line.issue_number,
-        "title": plain(title),
+        "title": plain(title[:TITLE_LENGTH]),
         "workflow": plain(workflow),
         "state": state,
         "revision": line.revision,

@@ -55,6 +55,8 @@ class Database(ABC):
     now_sql: ClassVar[str]
     #: What makes a SELECT keep others from changing its rows until the end of the transaction.
     row_lock_sql: ClassVar[str]
+    #: What compares a text with a pattern, whatever the case of its letters.
+    like_sql: ClassVar[str]
 
     def __init__(self, *, name: str, clock: Clock) -> None:
         self.name = name  #: where it is, without a password: for messages
@@ -62,8 +64,10 @@ class Database(ABC):
         _OPEN.add(self)
 
     def spell(self, sql: str) -> str:
-        """Return *sql* with `{now}` and `{row_lock}` in the words of this dialect."""
-        return sql.replace("{now}", self.now_sql).replace("{row_lock}", self.row_lock_sql)
+        """Return *sql* with `{now}`, `{row_lock}` and `{like}` in the words of this dialect."""
+        return (
+            sql.replace("{now}", self.now_sql).replace("{row_lock}", self.row_lock_sql).replace("{like}", self.like_sql)
+        )
 
     @abstractmethod
     def lease_clock(self) -> Params:

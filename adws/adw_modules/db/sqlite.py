@@ -117,6 +117,7 @@ class SqliteDatabase(Database):
     dialect = "sqlite"
     now_sql = ":now"
     row_lock_sql = ""  # a write transaction has the whole database
+    like_sql = "LIKE"  # knows the case of ASCII letters only
 
     def __init__(
         self, path: Path, *, clock: Clock, boot_id: str = "", patience_seconds: float = PATIENCE_SECONDS

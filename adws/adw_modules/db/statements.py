@@ -53,10 +53,10 @@ DELETE FROM workflow_states WHERE adw_id = :adw_id AND owner = :owner AND fence 
 #: does nothing when one of those did change.
 STATE_WRITE = """
 UPDATE workflow_states
-SET title = :title, state = :state, revision = :revision, fence = :fence, schema_version = :schema_version,
+SET state = :state, revision = :revision, fence = :fence, schema_version = :schema_version,
     updated_at = :updated_at, body = :body
 WHERE adw_id = :adw_id AND home = 'database' AND revision = :expected AND fence <= :fence
-  AND repository = :repository AND workflow = :workflow AND created_at = :created_at
+  AND repository = :repository AND workflow = :workflow AND created_at = :created_at AND title = :title
   AND coalesce(issue_number, 0) = coalesce(:issue_number, 0)
 """
 
@@ -102,6 +102,11 @@ SELECT adw_id, repository, issue_number, title, workflow, state, revision, creat
        CASE WHEN lease_boot = :boot AND lease_until > {now} THEN owner ELSE '' END
 FROM workflow_states
 """
+#: A word of a search is found; `{like}` is spelled by the dialect. All but the last is answered by the index of the
+#: newest alone, which has these columns for that: no document is touched for a workflow that is not found.
+HAS_TEXT = "title {like} :{name} ESCAPE '!' OR repository {like} :{name} ESCAPE '!'"
+HAS_ID = "adw_id {like} :{name} ESCAPE '!'"
+HAS_ISSUE = "issue_number = :{name}"
 NEWEST_FIRST = "ORDER BY created_at DESC, adw_id DESC"
 AFTER_CURSOR = "(created_at, adw_id) < (:cursor_created_at, :cursor_adw_id)"
 
