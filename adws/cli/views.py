@@ -59,15 +59,28 @@ def status(*, adw_id: str, as_json: bool) -> None:
     "--workflow", metavar="NAME", shell_complete=arguments.offer_names, help="Only workflows made from this definition."
 )
 @click.option(
+    "--search",
+    metavar="WORDS",
+    default="",
+    help="Only those that have all these words in title, repository, id or issue.",
+)
+@click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Workflows on a page, at most 1000."
 )
 @click.option("--cursor", metavar="CURSOR", help="Go on where the page before ended.")
 @output.json_option
 def list_(
-    *, state: str | None, issue: int | None, workflow: str | None, limit: int, cursor: str | None, as_json: bool
+    *,
+    state: str | None,
+    issue: int | None,
+    workflow: str | None,
+    search: str,
+    limit: int,
+    cursor: str | None,
+    as_json: bool,
 ) -> None:
     """List workflows, newest first, one page at a time."""
-    query = PageQuery(limit=limit, cursor=cursor, state=state, issue_number=issue, workflow=workflow)
+    query = PageQuery(limit=limit, cursor=cursor, state=state, issue_number=issue, workflow=workflow, search=search)
     with main.open_home() as app:
         page = app.catalogue.page(query) if app.has_database() else Page(rows=())
 

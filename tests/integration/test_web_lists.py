@@ -1,0 +1,191 @@
+"""The lists of the dashboard over a real home: what they show, how they are searched, filtered and paged."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules.demands import Offer
+from tests.integration.page_lab import Browser
+from tests.integration.web_lab import WebLab, labelled
+
+HOSTILE = "<img src=x onerror=alert(1)> & \u202eevil"
+
+
+@pytest.fixture
+def lab(tmp_path):
+    with WebLab(tmp_path / "home") as made:
+        yield made
+
+
+@pytest.fixture
+def browser(lab):
+    return Browser(lab).log_in()
+
+
+def start(lab, issue: int, title: str, workflow: str = "short") -> str:
+    order = {"issue_number": issue, "title": title, "workflow": workflow}
+    answer = lab.post("/api/v1/workflows", order)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["adw_id"]
+
+
+def listed(page) -> list[str]:
+    """Return the workflows that a page leads to, in their order."""
+    found = [link.removeprefix("/workflows/") for link in page.links() if link.startswith("/workflows/")]
+    return list(dict.fromkeys(found))
+
+
+# --- workflows ---------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_home_says_how_to_begin(browser):
+    for path, words in (
+        ("/workflows", "There are no workflows yet"),
+        ("/runs", "Nothing was queued yet"),
+        ("/runners", "No worker is there"),
+        ("/locks", "No issue is taken"),
+        ("/deliveries", "Nothing came in"),
+    ):
+        assert words in browser.see(path).text
+
+
+def test_workflows_are_listed_newest_first_with_what_a_stranger_wrote_made_harmless(lab, browser):
+    first, second = start(lab, 1, "Crash at login"), start(lab, 2, HOSTILE)
+    lab.work()
+
+    page = browser.see("/workflows")
+
+    assert listed(page) == [second, first]
+    assert page.all("img", src="x") == []
+    assert "<img src=x onerror=alert(1)> & �evil" in page.text
+    assert "✓ completed" in page.text
+    assert page.all("body")[0]["data-topic"] == "home"
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("search=login", [0]),
+        ("search=CRASH+1", [0]),
+        ("search=%232", [1]),
+        ("search=nothing", []),
+        ("state=completed", [1, 0]),
+        ("state=failed", [2]),
+        ("issue_number=%231", [0]),
+        ("issue_number=2", [1]),
+        ("workflow=broken", [2]),
+        ("repository=acme/shop", [2, 1, 0]),
+        ("repository=acme/other", []),
+        ("search=a&state=completed&issue_number=&workflow=&repository=", [1, 0]),
+    ],
+)
+def test_workflows_are_searched_and_filtered_by_the_address(lab, browser, query, found):
+    made = [start(lab, 1, "Crash at login"), start(lab, 2, "Write a log"), start(lab, 3, "Parser", "broken")]
+    lab.work()
+
+    page = browser.see(f"/workflows?{query}")
+
+    assert listed(page) == [made[place] for place in found]
+    assert "/workflows" in page.links()
+
+
+def test_a_search_by_id_finds_the_one(lab, browser):
+    made = [start(lab, issue, "A thing") for issue in (1, 2, 3)]
+
+    assert listed(browser.see(f"/workflows?search={made[1][:6]}")) == [made[1]]
+
+
+def test_what_was_searched_for_stands_in_the_form_escaped(browser):
+    page = browser.see("/workflows?search=%22%3E%3Cb%3E&state=failed&issue_number=7&repository=a/b")
+
+    assert page.all("input", name="search")[0]["value"] == '"><b>'
+    assert [found["value"] for found in page.all("option", selected="")] == ["failed"]
+    assert page.all("input", name="issue_number")[0]["value"] == "7"
+    assert "No workflow fits" in page.text
+
+
+def test_a_long_list_is_paged_and_keeps_its_filter(lab, browser):
+    made = [start(lab, issue, "A thing") for issue in range(1, 6)]
+    seen, path = [], "/workflows?search=thing&limit=2"
+    while path:
+        page = browser.see(path)
+        seen += listed(page)
+        [path] = [link["href"] for link in page.all("a", rel="next")] or [""]
+        assert not path or "search=thing" in path
+
+    assert seen == made[::-1]
+    assert "/workflows?search=thing&limit=2" in page.links(), "and back to its start"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "state=nothing",
+        "issue_number=x",
+        "issue_number=0",
+        "limit=0",
+        "limit=100000",
+        "colour=red",
+        "cursor=nonsense",
+        f"search={'x' * 201}",
+    ],
+)
+def test_a_filter_that_cannot_be_is_a_page_that_says_so(browser, query):
+    page = browser.see(f"/workflows?{query}", status=422)
+
+    assert "Not understood" in page.text
+
+
+# --- the others --------------------------------------------------------------------------------------------------
+
+
+def test_the_queue_shows_runs_by_state(lab, browser):
+    adw_id = start(lab, 1, "A thing")
+    lab.work()
+    waiting = start(lab, 2, "Another")
+
+    assert listed(browser.see("/runs")) == [waiting, adw_id]
+    assert listed(browser.see("/runs?state=completed&state=failed")) == [adw_id]
+    chosen = browser.see("/runs?state=pending")
+    assert [found["value"] for found in chosen.all("input", checked="")] == ["pending"]
+    assert "No run is in these states" in browser.see("/runs?state=dead").text
+    assert browser.see("/runs?cursor=x", status=422)
+    [older] = browser.see("/runs?limit=1").all("a", rel="next")
+    assert listed(browser.see(older["href"])) == [adw_id]
+
+
+def test_workers_and_locks_are_shown(lab, browser):
+    adw_id = start(lab, 7, "A thing")
+    with lab.open("worker") as app:
+        me = app.processes.me("worker")
+        app.runners.register(me, Offer(host=me.host, tags=frozenset({"gpu"})), concurrency=3, version="1.2.3")
+        workers = browser.see("/runners")
+
+    locks = browser.see("/locks")
+    assert "0 of 3 gpu" in workers.text
+    assert "1.2.3" in workers.text
+    assert "acme/shop #7" in locks.text
+    assert "nobody" in locks.text
+    assert listed(locks) == [adw_id]
+
+
+def test_deliveries_are_shown_by_verdict(lab, browser):
+    lab.deliver(labelled(7, guid="one", sender="ada"))
+    lab.deliver(labelled(8, guid="two", sender="ada", label={"name": "other"}))
+
+    page = browser.see("/deliveries")
+    assert "acme/shop" in page.text
+    assert page.text.count("issues labeled") == 2
+    assert browser.see("/deliveries?verdict=ignored").text.count("issues labeled") == 1
+    assert browser.see("/deliveries?verdict=nothing", status=422)
+    [older] = browser.see("/deliveries?limit=1").all("a", rel="next")
+    assert browser.see(older["href"]).text.count("issues labeled") == 1
+
+
+def test_a_database_that_does_not_answer_is_a_page_that_says_so(lab, browser, tmp_path):
+    browser.see("/workflows")
+    (tmp_path / "home" / "state" / "adw.db").rename(tmp_path / "away")
+
+    page = browser.see("/workflows", status=503)
+
+    assert "Not now" in page.text
