@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from adws.adw_modules.forge import NewPullRequest, PullRequest
+from adws.sample import agent, texts
+from adws.testing import FakeClock, MemoryForge
 from tests.acceptance import cli_lab
+from tests.fault_forge import FaultForge
 
 #: The id that pages show.
 SHOWN_ID = "1a2b3c4d"
@@ -157,6 +163,63 @@ def served(tmp_path: Path) -> Stage:
     stage.close += [server.kill, server.wait, server.stdout.close]
     assert "adw serves" in server.stdout.readline()
     return stage
+
+
+def tutorial(tmp_path: Path) -> Stage:
+    """Return a directory with a clone called greet; its GitHub is a server here, its agent that of the demo."""
+    stage = shop(tmp_path)
+    (stage.home / "adw.toml").unlink()
+    clone, remote = stage.home / "greet", tmp_path / "remote.git"
+    clone.mkdir()
+    for name, text in (("greet.py", texts.GREET), ("test_greet.py", texts.TEST_GREET), (".gitignore", texts.IGNORED)):
+        (clone / name).write_text(text)
+    (clone / "Makefile").write_text(f"test:\n\t{sys.executable} -m unittest --quiet\n")
+    for command in (
+        ["init", "--quiet", "--initial-branch", "main"],
+        ["add", "."],
+        ["commit", "--quiet", "--message", "Begin"],
+        ["remote", "add", "origin", str(remote)],
+        ["init", "--quiet", "--bare", "--initial-branch", "main", str(remote)],
+        ["push", "--quiet", "origin", "main"],
+    ):
+        subprocess.run(["git", *command], cwd=clone, check=True, capture_output=True)
+    (tmp_path / "bin" / "make").unlink()  # the real one runs the tests
+    agent_folder = tmp_path / "agent"
+    agent_folder.mkdir()
+    words = [sys.executable, "-I", "-S", str(agent.__file__), str(agent_folder), "0"]
+    claude = tmp_path / "bin" / "claude"
+    claude.write_text(texts.AGENT_STARTER.format(arguments=shlex.join(words)))
+    claude.chmod(0o755)
+    place = _ForgeOfRemote(remote)
+    while place.create_issue(texts.ISSUE_TITLE, texts.ISSUE_BODY, labels=("adw",), author="ada").number < 42:
+        pass
+    server = FaultForge(place).__enter__()
+    stage.close.append(lambda: server.__exit__(None, None, None))
+    stage.env |= {"ADW_HOME": "", "ADW_GITHUB_API_URL": server.url, "ADW_GITHUB_TOKEN": "tok_bot"}
+    stage.shown["adw init --yes"] = "adw init --yes --repository acme/greet"  # the remote is on this disk
+    # The id is known when the work is done: the shell asks for it.
+    stage.shown[SHOWN_ID] = '"$(adw list --json | grep -om1 \'"adw_id": "[0-9a-f]*\' | cut -d \'"\' -f 4)"'
+    return stage
+
+
+class _ForgeOfRemote(MemoryForge):
+    """A forge in memory that knows the branches of a bare repository."""
+
+    def __init__(self, remote: Path) -> None:
+        super().__init__("acme/greet", clock=FakeClock())
+        self._remote = remote
+
+    def create_pull_request(self, new: NewPullRequest) -> PullRequest:
+        listed = subprocess.run(
+            ["git", "for-each-ref", "--format=%(refname:short) %(objectname)", "refs/heads"],
+            cwd=self._remote,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        for line in listed.stdout.splitlines():
+            self.push(*line.split())
+        return super().create_pull_request(new)
 
 
 def _free_port() -> int:

@@ -26,6 +26,7 @@ STAGES: dict[str, Callable[..., doc_stages.Stage]] = {
     "docs/operations.md": doc_stages.failed,
     "docs/recovery.md": doc_stages.served,
     "docs/running.md": doc_stages.waiting,
+    "docs/tutorial.md": doc_stages.tutorial,
 }
 #: page -> the test that runs its commands, because they need more than a home
 ELSEWHERE = {
