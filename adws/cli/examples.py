@@ -148,6 +148,15 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("demo --crash", "See a killed worker's work go on."),
         ("demo --rollback", "See that nothing is left of it."),
     ),
+    "init": (
+        ("init", "Look at the repository you are in, ask for what is missing, and write adw.toml and prompts."),
+        ("init --dry-run", "Say what would be written."),
+        ('init --yes --test "make check"', "Ask nothing, and use this command for tests."),
+    ),
+    "doctor": (
+        ("doctor", "Look at everything that work stands on; ends with 1 when something is wrong."),
+        ("doctor --json", "The same for a program."),
+    ),
     "completion": (
         ("completion bash", "Print the script; eval it in ~/.bashrc."),
         ("completion fish", "Save it as ~/.config/fish/completions/adw.fish."),
