@@ -123,8 +123,8 @@ class Browsing:
 
     def close(self) -> None:
         """Close every page."""
-        for context in self._contexts:
-            context.close()
+        while self._contexts:
+            self._contexts.pop().close()
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning", "assert"}:

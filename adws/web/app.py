@@ -37,6 +37,7 @@ from adws.web.pages import (
     live,
     login,
     opening,
+    overview,
     workflow,
     workflow_log,
     workflow_orders,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from adws.app import App
 
 #: What has pages for people.
-PAGES = (assets, live, login, lists, workflow, workflow_log, workflow_orders, executions)
+PAGES = (assets, live, login, overview, lists, workflow, workflow_log, workflow_orders, executions)
 _ABOUT = "Workflows that carry an issue to a pull request: look at them, start them, stop them, undo them."
 
 

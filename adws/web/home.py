@@ -13,12 +13,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from adws.adw_modules.errors import DatabaseError
+from adws.web.lately import Lately
 
 if TYPE_CHECKING:
     from adws.app import App
     from adws.config import Settings
 
 _Part = TypeVar("_Part")
+
+#: Seconds after which worktrees are measured again, when somebody looks.
+_SIZES_SECONDS = 60.0
 
 
 class Home:
@@ -30,6 +34,7 @@ class Home:
         self._building = threading.RLock()
         self.workers = workers
         self.refused: Mapping[str, int] = {}  #: why deliveries were refused, and how many
+        self.worktree_sizes = Lately(self._measure, clock=app.clock, keep_seconds=_SIZES_SECONDS)
 
     @property
     def settings(self) -> Settings:
@@ -40,6 +45,9 @@ class Home:
         """Return a part of the home, built if nobody did before."""
         with self._building:
             return choose(self._app)
+
+    def _measure(self) -> Mapping[str, int]:
+        return self.part(lambda app: app.quotas).sizes()
 
     def bring_up(self) -> None:
         """Let lists show what was just changed; with documents in files their copy comes a moment later."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -106,6 +107,12 @@ class Ground:
         """Return when the workflow has stopped."""
         serve_lab.follow(self.home, adw_id)
 
+    def follow_until_it_rests(self, adw_id: str) -> None:
+        """Return when nobody works on the workflow: it is over, or waits for something."""
+        deadline = time.monotonic() + browser_plugin.PATIENCE
+        while self.client.get("/api/v1/runs", params={"state": ["claimed", "running", "stopping"]}).json()["runs"]:
+            assert time.monotonic() < deadline, f"{adw_id} is still at work"
+
     def state(self, adw_id: str) -> str:
         """Return the state of a workflow."""
         return self.client.get(f"/api/v1/workflows/{adw_id}").json()["state"]
@@ -136,7 +143,10 @@ def log_in(page: Page, path: str = "/", *, name: str = "Ada") -> None:
 def serve(home: Path, browsing: Browsing, *, workers: int = 1) -> Iterator[Ground]:
     """Serve a home beside the test."""
     with serve_lab.serving(home, "--workers", str(workers)) as (_, client):
-        yield Ground(home=home, address=str(client.base_url).rstrip("/"), client=client, browsing=browsing)
+        try:
+            yield Ground(home=home, address=str(client.base_url).rstrip("/"), client=client, browsing=browsing)
+        finally:
+            browsing.close()  # before the server ends: a page whose server is gone rightly complains
 
 
 expect.set_options(timeout=browser_plugin.PATIENCE * 1000)

@@ -63,7 +63,7 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_of_other_pages(served):
 
 def test_the_link_that_adw_dashboard_prints_lets_in_once(served):
     printed = warm.run(
-        [warm.ADW, "--home", str(served.home), "dashboard", "--json"], capture_output=True, text=True, check=True
+        [warm.ADW, "--home", str(served.home), "dashboard", "--address", served.address], capture_output=True, text=True, check=True
     )
     link = re.search(r"http://[^\s\"]+", printed.stdout)[0]
     page = served.visitor()

@@ -45,6 +45,7 @@ WAITS: Mapping[WaitKind, str] = MappingProxyType(
         WaitKind.APPROVAL: "approval",
         WaitKind.PERSON: "a person",
         WaitKind.LATER: "its time",
+        WaitKind.NOBODY: "nobody",
     }
 )
 #: Nothing happens to these until somebody does something.

@@ -1,0 +1,94 @@
+"""
+`/`: what runs now, what waits and for what, how it went, what it cost, what is held by whom.
+
+However many workflows there are, this reads sums that are kept, and a few lines of each list.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse
+
+from adws.adw_modules import breaker_rules
+from adws.adw_modules.interfaces_reports import Window
+from adws.web import facts
+from adws.web.home import Home
+from adws.web.models import RunnerLine
+from adws.web.pages import frame, overview_facts
+from adws.web.pages.overview_facts import DAYS, FOR_PEOPLE, MOST_WAITING, WAITS, Seen
+from adws.web.routes import HomeOf
+
+router = APIRouter(include_in_schema=False)
+
+#: Lines of a list on the overview.
+LINES = 10
+#: State of a worker -> its tone.
+RUNNER_TONES = {"online": "good", "draining": "wait", "silent": "bad", "gone": "gone"}
+
+
+@router.get("/")
+def overview(request: Request, home: HomeOf) -> HTMLResponse:
+    """Show the home at a glance."""
+    seen = look(home)
+    reports = home.part(lambda app: app.reports)
+    budget = home.settings.quota_max_cost_per_day
+    days = overview_facts.window_days(seen.now)
+
+    return frame.render(
+        request,
+        "overview.html",
+        topic="home",
+        seen=seen,
+        tiles=overview_facts.tiles(seen, budget=budget),
+        concerns=overview_facts.concerns(seen),
+        owners={one.run_id: facts.name_of(one.owner) or "nobody" for one in seen.running},
+        for_people=[one for one in seen.waiting if one.kind in FOR_PEOPLE],
+        for_others=[one for one in seen.waiting if one.kind not in FOR_PEOPLE],
+        outcomes_plot="",
+        costs_plot="",
+        queue_lines=(),
+        gauges=[overview_facts.gauge_of(status) for status in seen.gauges],
+        locks=home.part(lambda app: app.locks).all()[:LINES],lock_count="",
+        ports=home.part(lambda app: app.ports).all(),
+        page_address=str(request.base_url).rstrip("/"),
+        workers_running=home.workers()[1],
+        WAITS=WAITS,
+        DAYS=DAYS,
+        RUNNER_TONES=RUNNER_TONES,
+    )
+
+
+def look(home: Home) -> Seen:
+    """Return what is to be seen."""
+    reports, clock = home.part(lambda app: app.reports), home.part(lambda app: app.clock)
+    now = clock.now()
+    window = Window(since=overview_facts.window_days(now)[0])
+    costs = reports.costs(window, by="day")
+    today = dict(overview_facts.spent_by_day(costs, overview_facts.window_days(now, 1)))
+    sizes = home.worktree_sizes.get()
+
+    return Seen(
+        now=now,
+        states=reports.states(),
+        queue=reports.queue(),
+        running=reports.running(limit=LINES),
+        waiting=reports.waiting(limit=MOST_WAITING),
+        stuck=(),
+        outcomes=reports.outcomes(window),
+        costs=costs,
+        failures=reports.failures(window, limit=LINES),
+        gauges=home.part(lambda app: app.quotas).gauges(spent_today=sum(today.values()), sizes=sizes),
+        breakers=[breaker_rules.seen(row, now) for row in home.part(lambda app: app.breakers).stored()],
+        runners=_runners(home),
+    )
+
+
+def _runners(home: Home) -> list[RunnerLine]:
+    """Return the workers that are there, or were until a moment ago."""
+    processes, lease_seconds = home.part(lambda app: app.processes), home.settings.lease_ttl_seconds
+    found = (
+        facts.runner_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
+        for runner in home.part(lambda app: app.runners).all()
+    )
+
+    return [runner for runner in found if runner.state != "gone"]
