@@ -298,6 +298,9 @@ class IssueLocks(Protocol):
     def all(self) -> tuple[IssueLock, ...]:
         """Return every lock, oldest first."""
 
+    def first(self, limit: int) -> tuple[IssueLock, ...]:
+        """Return so many locks, by repository and issue; its cost does not grow with the number of locks."""
+
 
 class Registry(Protocol):
     """Creating a workflow: lock, row, lease and first run in one transaction."""

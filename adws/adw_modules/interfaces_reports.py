@@ -203,6 +203,16 @@ class QueueNow:
     oldest_due_at: str = ""  #: since when the one waits that waits longest, "" for none
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueLine:
+    """The runs of one kind that are in the same state and not over."""
+
+    state: str
+    kind: str
+    count: Count
+    oldest_at: str  #: when the oldest of them was asked for
+
+
 class StuckKind(Enum):
     """In which way something is stuck."""
 
@@ -262,11 +272,17 @@ class Reports(Protocol):
     def queue(self, *, at_most: int = MOST_COUNTED) -> QueueNow:
         """Return how much waits for a worker."""
 
+    def queue_lines(self, *, at_most: int = MOST_COUNTED) -> tuple[QueueLine, ...]:
+        """Return the runs that are not over by state and kind; of each state the first *at_most* are looked at."""
+
     def running(self, *, limit: int = 50) -> tuple[RunningNow, ...]:
         """Return what somebody works on, what began first first."""
 
     def waiting(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return what waits: first the queue in its order, then what waits for a person, the newest first."""
+
+    def paused(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
+        """Return what waits for a person, the newest first."""
 
     def unattended(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return workflows that are under way by their state, while nobody has them and no run of theirs waits."""

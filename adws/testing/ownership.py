@@ -224,6 +224,10 @@ class MemoryIssueLocks:
         """Return every lock, oldest first."""
         return tuple(sorted(self._locks.values(), key=lambda lock: lock.acquired_at))
 
+    def first(self, limit: int) -> tuple[IssueLock, ...]:
+        """Return so many locks, by repository and issue."""
+        return tuple(sorted(self._locks.values(), key=lambda lock: (lock.repository, lock.issue_number))[:limit])
+
     def _checked(self, repository: str) -> str:
         normalise(repository)
 

@@ -20,6 +20,7 @@ from adws.adw_modules.interfaces_reports import (
     FailureGroup,
     PhaseAttempts,
     PhaseHistory,
+    QueueLine,
     QueueNow,
     RunningNow,
     Subject,
@@ -31,7 +32,7 @@ from adws.adw_modules.interfaces_reports import (
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.report_tallies import COST_KINDS, Last, Slot, Sum, Tallies
-from adws.adw_modules.runs import LIVE_RUNS, Run, RunState
+from adws.adw_modules.runs import FINAL_RUNS, LIVE_RUNS, Run, RunState
 from adws.adw_modules.state_revision import summary_of
 from adws.adw_modules.state_table import ACTIVE_STATES
 from adws.testing.ownership import MemoryLeases
@@ -135,6 +136,25 @@ class MemoryReports:
             oldest_due_at=min((max(run.updated_at, run.not_before) for run in due), default=""),
         )
 
+    def queue_lines(self, *, at_most: int = MOST_COUNTED) -> tuple[QueueLine, ...]:
+        """Return the runs that are not over by state and kind; of each state the first *at_most* are looked at."""
+        first = sorted((*self._pending(), *self._runs.live()), key=lambda run: (-run.priority, run.run_id))
+        lines: list[QueueLine] = []
+        for state in (state for state in RunState if state not in FINAL_RUNS):
+            found = [run for run in first if run.state is state]
+            looked_at, is_more = found[: at_most + 1], len(found) > at_most
+            lines += (
+                QueueLine(
+                    state=state.value,
+                    kind=kind,
+                    count=Count(number=sum(run.kind == kind for run in looked_at), is_more=is_more),
+                    oldest_at=min(run.created_at for run in looked_at if run.kind == kind),
+                )
+                for kind in sorted({run.kind for run in looked_at})
+            )
+
+        return tuple(lines)
+
     def running(self, *, limit: int = 50) -> tuple[RunningNow, ...]:
         """Return what somebody works on, what began first first."""
         silent = {runner.runner_id: runner.silent_seconds for runner in self._runners.all()}
@@ -156,10 +176,14 @@ class MemoryReports:
             for run in queue
             if _goes_on(run, known)
         ]
-        newest = sorted(known.values(), key=lambda one: (str(one[1]["created_at"]), one[0].adw_id), reverse=True)
-        paused = [report_now.paused(*one) for one in newest if one[0].state == "paused"]
 
-        return tuple((*waits, *paused)[:limit])
+        return tuple((*waits, *self.paused())[:limit])
+
+    def paused(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
+        """Return what waits for a person, the newest first."""
+        known = sorted(self._documents(), key=lambda one: (str(one[1]["created_at"]), one[0].adw_id), reverse=True)
+
+        return tuple(report_now.paused(*one) for one in known if one[0].state == "paused")[:limit]
 
     def unattended(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return workflows that are under way by their state, while nobody has them and no run of theirs waits."""

@@ -63,7 +63,10 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_of_other_pages(served):
 
 def test_the_link_that_adw_dashboard_prints_lets_in_once(served):
     printed = warm.run(
-        [warm.ADW, "--home", str(served.home), "dashboard", "--address", served.address], capture_output=True, text=True, check=True
+        [warm.ADW, "--home", str(served.home), "dashboard", "--address", served.address],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     link = re.search(r"http://[^\s\"]+", printed.stdout)[0]
     page = served.visitor()
@@ -85,5 +88,3 @@ def test_read_only_there_is_nothing_to_press(home, browsing, monkeypatch):
 
         expect(page.get_by_text("read-only").first).to_be_visible()
         assert page.get_by_role("button").all_inner_texts() == ["Log out"]
-
-

@@ -48,7 +48,10 @@ def test_what_waits_says_for_what_and_until_when(served):
         served.follow_until_it_rests(served.start(workflow, issue=number, title=title))
     page = served.person("/")
 
-    people, others = page.get_by_role("region", name="Waits for a person"), page.get_by_role("region", name="Waits", exact=True)
+    people, others = (
+        page.get_by_role("region", name="Waits for a person"),
+        page.get_by_role("region", name="Waits", exact=True),
+    )
     expect(people).to_contain_text("Look at the plan")
     expect(people).to_contain_text("for approval")
     expect(others).to_contain_text("Try later")

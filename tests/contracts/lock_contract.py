@@ -118,6 +118,14 @@ class LockContract:
 
         assert [lock.adw_id for lock in world.locks.all()] == [THIRD, FIRST, SECOND]
 
+    def test_the_first_locks_are_those_of_the_first_issues(self, world):
+        world.locks.acquire(9, THIRD)
+        world.locks.acquire(3, FIRST)
+        world.locks.acquire(1, SECOND, "acme/widget")
+
+        assert [lock.adw_id for lock in world.locks.first(2)] == [FIRST, THIRD]
+        assert world.locks.first(5)[2:] == (world.locks.holder(1, "acme/widget"),)
+
     def test_of_many_threads_one_gets_the_issue(self, world):
         start, won = threading.Barrier(8), []
 

@@ -249,6 +249,27 @@ class ReportContract:
         assert (queue.due, queue.later, queue.at_work) == (Count(number=1),) * 3
         assert queue.oldest_due_at == timestamps.to_text(START + timedelta(seconds=1))
 
+    def test_runs_that_are_not_over_are_counted_by_state_and_kind(self, world):
+        for adw_id, kind in ((FIRST, "start"), (SECOND, "start"), (THIRD, "rollback"), ("00000004", "start")):
+            put(world, adw_id)
+            world.runs.enqueue(NewRun(adw_id=adw_id, kind=kind))
+            world.clock.advance(1.0)
+        world.runs.begin(world.runs.claim(make_owner(), ttl_seconds=30.0))
+        over = world.runs.begin(world.runs.claim(make_owner("two"), ttl_seconds=30.0))
+        world.runs.finish(over, RunState.COMPLETED)
+
+        lines = world.reports.queue_lines()
+
+        assert [(line.state, line.kind, line.count) for line in lines] == [
+            ("pending", "rollback", Count(number=1)),
+            ("pending", "start", Count(number=1)),
+            ("running", "start", Count(number=1)),
+        ]
+        assert [line.oldest_at for line in lines] == [
+            timestamps.to_text(START + timedelta(seconds=seconds)) for seconds in (2, 3, 0)
+        ]
+        assert all(line.count.is_more for line in world.reports.queue_lines(at_most=1)[:2])
+
     def test_what_is_at_work_says_who_has_it_and_since_when(self, world):
         world.runners.register(make_owner(), Offer(host="testhost"), concurrency=1, version="1")
         attempt = AttemptRecord(number=4, started_at=moment())
@@ -306,6 +327,8 @@ class ReportContract:
         assert (retried.until, retried.why) == (later, "no net")
         assert (asked.subject.adw_id, asked.kind, asked.phase) == (THIRD, WaitKind.APPROVAL, "build")
         assert [found.subject.adw_id for found in world.reports.waiting(limit=2)] == [SECOND, FIRST]
+        assert world.reports.paused() == (asked,), "however long the queue is"
+        assert world.reports.paused(limit=0) == ()
 
     def test_what_nobody_has_and_no_run_waits_for_is_unattended(self, world):
         put(world, FIRST, phases=[phase(status="running", attempts=[AttemptRecord(number=1, started_at=moment())])])

@@ -80,6 +80,13 @@ class DatabaseIssueLocks:
 
         return tuple(rows.to_lock(row) for row in found)
 
+    def first(self, limit: int) -> tuple[IssueLock, ...]:
+        """Return so many locks, by repository and issue."""
+        with self._database.read() as session:
+            found = session.all(statements.LOCKS_FIRST, {"limit": limit})
+
+        return tuple(rows.to_lock(row) for row in found)
+
     def take(self, session: Session, issue_number: int, adw_id: str, repository: str, moment: str) -> IssueLock:
         """Lock the issue for *adw_id* if it is free, and return who has it now."""
         normalise(repository)  # a name that is none is refused before it locks anything

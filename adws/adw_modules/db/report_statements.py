@@ -145,6 +145,16 @@ SELECT count(*) FROM (
 """
 QUEUE_LIVE = f"SELECT count(*) FROM (SELECT 1 FROM runs AS run WHERE {_LIVE} LIMIT :limit) AS few"
 
+#: By kind, of those in one state; the oldest is the one that was asked for first.
+_BY_KIND = "SELECT kind, count(*), min(created_at) FROM ({few}) AS few GROUP BY kind ORDER BY kind"
+_FEW = "SELECT run.kind, run.created_at FROM {runs} WHERE {which} ORDER BY {order} LIMIT :limit"
+KINDS_WAITING = _BY_KIND.format(
+    few=_FEW.format(runs="{waiting}", which="run.state = 'pending'", order="run.rank, run.run_id")
+)
+KINDS_LIVE = _BY_KIND.format(
+    few=_FEW.format(runs="runs AS run", which=f"{_LIVE} AND run.state = :state", order="run.run_id")
+)
+
 #: What waits, in the order of the queue. SQLite is told which index: without statistics it takes another and sorts all.
 _WAITING_RUNS = {"sqlite": "runs AS run INDEXED BY ix_runs_waiting", "postgresql": "runs AS run"}
 

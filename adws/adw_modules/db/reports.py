@@ -24,6 +24,7 @@ from adws.adw_modules.interfaces_reports import (
     FailureGroup,
     PhaseAttempts,
     PhaseHistory,
+    QueueLine,
     QueueNow,
     RunningNow,
     Subject,
@@ -34,9 +35,11 @@ from adws.adw_modules.interfaces_reports import (
 )
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.report_tallies import COST_KINDS, Last, Slot, Sum
+from adws.adw_modules.runs import FINAL_RUNS, RunState
 from adws.adw_modules.state_table import ACTIVE_STATES, WorkflowState
 
 _ACTIVE = sorted(state.value for state in ACTIVE_STATES)
+_OPEN_RUNS = tuple(state.value for state in RunState if state not in FINAL_RUNS)
 _STATES = tuple(state.value for state in WorkflowState)
 
 
@@ -171,6 +174,21 @@ class DatabaseReports:
             oldest_due_at=due[1] or "",
         )
 
+    def queue_lines(self, *, at_most: int = MOST_COUNTED) -> tuple[QueueLine, ...]:
+        """Return the runs that are not over by state and kind; of each state the first *at_most* are looked at."""
+        lines: list[QueueLine] = []
+        with self._database.read() as session:
+            for state in _OPEN_RUNS:
+                text = sql.KINDS_WAITING if state == RunState.PENDING.value else sql.KINDS_LIVE
+                found = session.all(self._spelled(text), {"state": state, "limit": at_most + 1})
+                is_more = sum(int(row[1]) for row in found) > at_most
+                lines += (
+                    QueueLine(state=state, kind=kind, count=Count(number=number, is_more=is_more), oldest_at=oldest)
+                    for kind, number, oldest in found
+                )
+
+        return tuple(lines)
+
     def running(self, *, limit: int = 50) -> tuple[RunningNow, ...]:
         """Return what somebody works on, what began first first."""
         clock = self._database.lease_clock()
@@ -187,7 +205,7 @@ class DatabaseReports:
         with self._database.read() as session:
             queued = session.all(self._spelled(sql.WAITING), {"limit": limit})
             left = limit - len(queued)
-            paused = session.all(sql.PAUSED, {"limit": left}) if left > 0 else []
+            paused = self._paused(session, left)
         waits = [
             report_now.waiting(
                 _subject(row),
@@ -198,7 +216,17 @@ class DatabaseReports:
             for row in queued
         ]
 
-        return (*waits, *(report_now.paused(_subject(row), plain_document.read(row[6])) for row in paused))
+        return (*waits, *paused)
+
+    def paused(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
+        """Return what waits for a person, the newest first."""
+        with self._database.read() as session:
+            return self._paused(session, limit)
+
+    def _paused(self, session: Session, limit: int) -> tuple[WaitingNow, ...]:
+        found = session.all(sql.PAUSED, {"limit": limit}) if limit > 0 else []
+
+        return tuple(report_now.paused(_subject(row), plain_document.read(row[6])) for row in found)
 
     def unattended(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return workflows that are under way by their state, while nobody has them and no run of theirs waits."""

@@ -163,6 +163,11 @@ LOCKS_ALL = """
 SELECT repository, issue_number, adw_id, acquired_at FROM adw_locks ORDER BY acquired_at, repository, issue_number
 """
 
+#: Along the key.
+LOCKS_FIRST = """
+SELECT repository, issue_number, adw_id, acquired_at FROM adw_locks ORDER BY repository, issue_number LIMIT :limit
+"""
+
 # --- requests --------------------------------------------------------------------------------------------------
 
 REQUEST_ASK = """
