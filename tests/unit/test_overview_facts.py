@@ -35,7 +35,19 @@ def seen(**changes) -> Seen:
         "states": {"completed": Count(number=3)},
         "queue": QueueNow(due=NONE, later=NONE, at_work=NONE),
         **dict.fromkeys(
-            ("running", "waiting", "stuck", "outcomes", "costs", "failures", "gauges", "breakers", "runners"), ()
+            (
+                "running",
+                "waiting",
+                "for_people",
+                "stuck",
+                "outcomes",
+                "costs",
+                "failures",
+                "gauges",
+                "breakers",
+                "runners",
+            ),
+            (),
         ),
     }
     return Seen(**{**facts, **changes})
@@ -133,13 +145,13 @@ def test_what_runs_says_for_how_long():
 
 
 def test_what_waits_says_how_much_of_it_is_for_people():
-    mixed = [WaitingNow(subject=SUBJECT, kind=kind) for kind in WaitKind]
+    one = WaitingNow(subject=SUBJECT, kind=WaitKind.RETRY)
 
-    found = tile(seen(waiting=mixed), "Waiting")
+    found = tile(seen(waiting=[one] * 3, for_people=[one] * 2), "Waiting")
 
-    assert (found.value, found.note, found.tone) == ("10", "2 for a person", "wait")
-    assert tile(seen(waiting=mixed[:3]), "Waiting").note == "none for a person"
-    assert tile(seen(waiting=mixed * 5), "Waiting").value == "50+"
+    assert (found.value, found.note, found.tone) == ("5", "2 for a person", "wait")
+    assert tile(seen(waiting=[one] * 3), "Waiting").note == "none for a person"
+    assert tile(seen(waiting=[one] * 50), "Waiting").value == "50+"
 
 
 def test_what_is_due_says_since_when():

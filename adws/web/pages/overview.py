@@ -6,15 +6,19 @@ However many workflows there are, this reads sums that are kept, and a few lines
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fastapi import APIRouter, Request
+from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import breaker_rules
-from adws.adw_modules.interfaces_reports import Window
+from adws.adw_modules import breaker_rules, plots
+from adws.adw_modules.interfaces_reports import Count, Window
+from adws.adw_modules.plots import Bars
 from adws.web import facts
 from adws.web.home import Home
 from adws.web.models import RunnerLine
-from adws.web.pages import frame, overview_facts
+from adws.web.pages import frame, overview_facts, overview_plots
 from adws.web.pages.overview_facts import DAYS, FOR_PEOPLE, MOST_WAITING, WAITS, Seen
 from adws.web.routes import HomeOf
 
@@ -33,6 +37,7 @@ def overview(request: Request, home: HomeOf) -> HTMLResponse:
     reports = home.part(lambda app: app.reports)
     budget = home.settings.quota_max_cost_per_day
     days = overview_facts.window_days(seen.now)
+    locks = home.part(lambda app: app.locks).first(LINES + 1)
 
     return frame.render(
         request,
@@ -42,19 +47,20 @@ def overview(request: Request, home: HomeOf) -> HTMLResponse:
         tiles=overview_facts.tiles(seen, budget=budget),
         concerns=overview_facts.concerns(seen),
         owners={one.run_id: facts.name_of(one.owner) or "nobody" for one in seen.running},
-        for_people=[one for one in seen.waiting if one.kind in FOR_PEOPLE],
-        for_others=[one for one in seen.waiting if one.kind not in FOR_PEOPLE],
-        outcomes_plot="",
-        costs_plot="",
-        queue_lines=(),
+        for_people=seen.for_people,
+        for_others=seen.waiting,
+        outcomes=_drawn(overview_plots.outcomes(overview_facts.every_day(seen.outcomes, days))),
+        costs=_drawn(overview_plots.costs(overview_facts.spent_by_day(seen.costs, days), budget=budget)),
+        queue_lines=reports.queue_lines(),
         gauges=[overview_facts.gauge_of(status) for status in seen.gauges],
-        locks=home.part(lambda app: app.locks).all()[:LINES],
-        lock_count="",
+        locks=locks[:LINES],
+        lock_count=Count(number=min(LINES, len(locks)), is_more=len(locks) > LINES),
         ports=home.part(lambda app: app.ports).all(),
         page_address=str(request.base_url).rstrip("/"),
         workers_running=home.workers()[1],
         WAITS=WAITS,
         DAYS=DAYS,
+        budget=budget,
         RUNNER_TONES=RUNNER_TONES,
     )
 
@@ -73,7 +79,8 @@ def look(home: Home) -> Seen:
         states=reports.states(),
         queue=reports.queue(),
         running=reports.running(limit=LINES),
-        waiting=reports.waiting(limit=MOST_WAITING),
+        waiting=[one for one in reports.waiting(limit=MOST_WAITING) if one.kind not in FOR_PEOPLE],
+        for_people=reports.paused(limit=MOST_WAITING),
         stuck=(),
         outcomes=reports.outcomes(window),
         costs=costs,
@@ -82,6 +89,24 @@ def look(home: Home) -> Seen:
         breakers=[breaker_rules.seen(row, now) for row in home.part(lambda app: app.breakers).stored()],
         runners=_runners(home),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """A picture, and the same numbers as a table."""
+
+    of: Bars
+    svg: Markup
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def headings(self) -> list[str | tuple[str, str]]:
+        """The headings of the table."""
+        return ["Day", *((one.name, "num") for one in self.of.series)]
+
+
+def _drawn(of: Bars) -> Picture:
+    return Picture(of=of, svg=Markup(plots.bars_svg(of)), rows=plots.rows_of(of))  # noqa: S704 - escaped where it is drawn
 
 
 def _runners(home: Home) -> list[RunnerLine]:

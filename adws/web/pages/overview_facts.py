@@ -72,7 +72,8 @@ class Seen:
     states: Mapping[str, Count]
     queue: QueueNow
     running: Sequence[RunningNow]
-    waiting: Sequence[WaitingNow]
+    waiting: Sequence[WaitingNow]  #: for anything but a person
+    for_people: Sequence[WaitingNow]
     stuck: Sequence[StuckNow]
     outcomes: Sequence[DayOutcomes]  #: of the days of the window, those with something
     costs: Sequence[CostSum]  #: by day
@@ -158,7 +159,7 @@ def rate_text(outcomes: Iterable[DayOutcomes]) -> tuple[str, str]:
 
 def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
     """Return the numbers that are to be seen first."""
-    people = sum(one.kind in FOR_PEOPLE for one in seen.waiting)
+    people = _count_of(seen.for_people)
     rate, of_how_many = rate_text(seen.outcomes)
     today = window_days(seen.now, 1)[0]
     spent = dict(spent_by_day(seen.costs, [today]))[today]
@@ -166,13 +167,19 @@ def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
     oldest = shown.elapsed(seen.queue.oldest_due_at, seen.now)
 
     return (
-        Tile(label="At work", value=str(seen.queue.at_work), note=_longest(seen), href="#running", tone="busy"),
+        Tile(
+            label="At work",
+            value=str(seen.queue.at_work),
+            note=_longest(seen),
+            href="#running",
+            tone="busy" if seen.running else "",
+        ),
         Tile(
             label="Waiting",
-            value=_count_of(seen.waiting),
-            note=f"{people} for a person" if people else "none for a person",
+            value=_count_of((*seen.waiting, *seen.for_people)),
+            note=f"{people} for a person" if seen.for_people else "none for a person",
             href="#waiting",
-            tone="wait" if people else "",
+            tone="wait" if seen.for_people else "",
         ),
         Tile(
             label="Due, no worker yet",
