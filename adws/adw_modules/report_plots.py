@@ -24,6 +24,8 @@ OUTCOMES = {
     "abandoned": "abandoned",
     "rolled_back": "rolled back",
 }
+#: A budget that is further above the highest day than this is said, not drawn: all columns would be flat.
+FAR_BUDGET = 4.0
 #: Most days that are drawn.
 MOST_DAYS = 120
 
@@ -95,6 +97,7 @@ def costs_plot(
     ]
     total = spent_on([one for one in costs if one.key in set(days)]).cost_usd
     limit = f" A day may cost ${budget:,.2f}." if budget else ""
+    is_near = budget is not None and budget <= FAR_BUDGET * max((column.value for column in columns), default=0.0)
 
     return plots.columns_svg(
         Plot(
@@ -102,7 +105,7 @@ def costs_plot(
             title="Cost by day",
             about=f"{_span(days)}: ${total:,.2f} in all.{limit}",
             text=plots.dollars,
-            limit=budget or None,
+            limit=(budget or None) if is_near else None,
             limit_words=f"a day may cost ${budget or 0.0:,.2f}",
         ),
         columns,

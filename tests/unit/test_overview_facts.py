@@ -81,16 +81,18 @@ def tile(of: Seen, label: str, budget: float = 10.0):
 # --- days ------------------------------------------------------------------------------------------------------
 
 
-def test_the_window_ends_today_and_has_every_day_of_it():
-    days = overview_facts.window_days(NOW, 3)
-    outcomes = overview_facts.every_day([DayOutcomes(day="2026-01-30", failed=2)], days)
-
-    assert days == ("2026-01-29", "2026-01-30", "2026-01-31")
-    assert [one.failed for one in outcomes] == [0, 2, 0]
-    assert overview_facts.spent_by_day([CostSum(key="2026-01-31", cost_usd=1.5)], days)[1:] == (
-        ("2026-01-30", 0.0),
-        ("2026-01-31", 1.5),
+def test_the_window_ends_today_and_every_day_of_it_is_told_also_those_without_work():
+    found = overview_facts.by_day(
+        seen(outcomes=[DayOutcomes(day="2026-01-30", failed=2)], costs=[CostSum(key="2026-01-31", cost_usd=1.5)])
     )
+
+    assert overview_facts.window_days(NOW, 3) == ("2026-01-29", "2026-01-30", "2026-01-31")
+    assert [(one.day, one.failed, spent) for one, spent in found[:3]] == [
+        ("2026-01-31", 0, 1.5),
+        ("2026-01-30", 2, 0.0),
+        ("2026-01-29", 0, 0.0),
+    ]
+    assert len(found) == overview_facts.DAYS
 
 
 def test_a_home_is_new_until_something_was_started():

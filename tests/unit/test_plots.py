@@ -226,6 +226,16 @@ def test_days_that_cost_more_than_they_may_are_marked():
     assert (words(unlimited, "cost"), words(unlimited, "limit")) == ([f"{FIRST}: $12.00"], [])
 
 
+def test_a_budget_that_is_far_away_is_said_and_not_drawn():
+    """
+    A line far above would make every day look like nothing.
+    """
+    near, far = (parsed(report_plots.costs_plot(COSTS, DAYS, budget=budget)) for budget in (48.0, 48.1))
+
+    assert (words(near, "limit"), words(far, "limit")) == (["a day may cost $48.00"], [])
+    assert far[1].text.endswith("A day may cost $48.10.")
+
+
 def test_phases_are_drawn_by_what_they_cost():
     """
     What cost most comes first.

@@ -6,19 +6,16 @@ However many workflows there are, this reads sums that are kept, and a few lines
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fastapi import APIRouter, Request
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import breaker_rules, plots
+from adws.adw_modules import breaker_rules, report_plots
 from adws.adw_modules.interfaces_reports import Count, Window
-from adws.adw_modules.plots import Bars
 from adws.web import facts
 from adws.web.home import Home
 from adws.web.models import RunnerLine
-from adws.web.pages import frame, overview_facts, overview_plots
+from adws.web.pages import frame, overview_facts
 from adws.web.pages.overview_facts import DAYS, FOR_PEOPLE, MOST_WAITING, WAITS, Seen
 from adws.web.routes import HomeOf
 
@@ -36,7 +33,6 @@ def overview(request: Request, home: HomeOf) -> HTMLResponse:
     seen = look(home)
     reports = home.part(lambda app: app.reports)
     budget = home.settings.quota_max_cost_per_day
-    days = overview_facts.window_days(seen.now)
     locks = home.part(lambda app: app.locks).first(LINES + 1)
 
     return frame.render(
@@ -49,8 +45,8 @@ def overview(request: Request, home: HomeOf) -> HTMLResponse:
         owners={one.run_id: facts.name_of(one.owner) or "nobody" for one in seen.running},
         for_people=seen.for_people,
         for_others=seen.waiting,
-        outcomes=_drawn(overview_plots.outcomes(overview_facts.every_day(seen.outcomes, days))),
-        costs=_drawn(overview_plots.costs(overview_facts.spent_by_day(seen.costs, days), budget=budget)),
+        pictures=_pictures(seen, budget),
+        days=overview_facts.by_day(seen),
         queue_lines=reports.queue_lines(),
         gauges=[overview_facts.gauge_of(status) for status in seen.gauges],
         locks=locks[:LINES],
@@ -71,8 +67,7 @@ def look(home: Home) -> Seen:
     now = clock.now()
     window = Window(since=overview_facts.window_days(now)[0])
     costs = reports.costs(window, by="day")
-    today = dict(overview_facts.spent_by_day(costs, overview_facts.window_days(now, 1)))
-    sizes = home.worktree_sizes.get()
+    spent, sizes = overview_facts.spent_on(costs, overview_facts.today_of(now)), home.worktree_sizes.get()
 
     return Seen(
         now=now,
@@ -81,32 +76,25 @@ def look(home: Home) -> Seen:
         running=reports.running(limit=LINES),
         waiting=[one for one in reports.waiting(limit=MOST_WAITING) if one.kind not in FOR_PEOPLE],
         for_people=reports.paused(limit=MOST_WAITING),
-        stuck=(),
+        stuck=home.part(lambda app: app.reporting).stuck(),
         outcomes=reports.outcomes(window),
         costs=costs,
         failures=reports.failures(window, limit=LINES),
-        gauges=home.part(lambda app: app.quotas).gauges(spent_today=sum(today.values()), sizes=sizes),
+        gauges=home.part(lambda app: app.quotas).gauges(spent_today=spent, sizes=sizes),
         breakers=[breaker_rules.seen(row, now) for row in home.part(lambda app: app.breakers).stored()],
         runners=_runners(home),
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Picture:
-    """A picture, and the same numbers as a table."""
+def _pictures(seen: Seen, budget: float) -> dict[str, Markup]:
+    days = overview_facts.window_days(seen.now)
+    drawn = {
+        "outcomes": report_plots.outcomes_plot(seen.outcomes, days, key="plot-outcomes"),
+        "success": report_plots.success_plot(seen.outcomes, days, key="plot-success"),
+        "costs": report_plots.costs_plot(seen.costs, days, budget=budget, key="plot-costs"),
+    }
 
-    of: Bars
-    svg: Markup
-    rows: tuple[tuple[str, ...], ...]
-
-    @property
-    def headings(self) -> list[str | tuple[str, str]]:
-        """The headings of the table."""
-        return ["Day", *((one.name, "num") for one in self.of.series)]
-
-
-def _drawn(of: Bars) -> Picture:
-    return Picture(of=of, svg=Markup(plots.bars_svg(of)), rows=plots.rows_of(of))  # noqa: S704 - escaped where it is drawn
+    return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704 - escaped where it is drawn
 
 
 def _runners(home: Home) -> list[RunnerLine]:

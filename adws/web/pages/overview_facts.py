@@ -6,11 +6,13 @@ Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
+from adws.adw_modules import report_rules
 from adws.adw_modules.interfaces_durability import BreakerRow
 from adws.adw_modules.interfaces_reports import (
     CostSum,
@@ -129,29 +131,23 @@ def window_days(now: datetime, count: int = DAYS) -> tuple[str, ...]:
     return tuple(f"{now - timedelta(days=back):%Y-%m-%d}" for back in reversed(range(count)))
 
 
-def every_day(outcomes: Iterable[DayOutcomes], days: Sequence[str]) -> tuple[DayOutcomes, ...]:
-    """Return one for each of *days*, also where nothing ended."""
-    known = {one.day: one for one in outcomes}
+def by_day(seen: Seen) -> tuple[tuple[DayOutcomes, float], ...]:
+    """Return how workflows ended and what was spent on each day of the window, today first; also where nothing was."""
+    ended = {one.day: one for one in seen.outcomes}
 
-    return tuple(known.get(day) or DayOutcomes(day=day) for day in days)
-
-
-def spent_by_day(costs: Iterable[CostSum], days: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """Return what was spent on each of *days*."""
-    known = {one.key: one.cost_usd for one in costs}
-
-    return tuple((day, known.get(day, 0.0)) for day in days)
+    return tuple(
+        (ended.get(day) or DayOutcomes(day=day), spent_on(seen.costs, day)) for day in reversed(window_days(seen.now))
+    )
 
 
-def rate_text(outcomes: Iterable[DayOutcomes]) -> tuple[str, str]:
-    """Return the share that was completed, and of how many; `—` when nothing ended."""
-    ended = completed = 0
-    for day in outcomes:
-        ended, completed = ended + day.ended, completed + day.completed
-    if not ended:
-        return shown.NOTHING, "nothing ended yet"
+def spent_on(costs: Iterable[CostSum], day: str) -> float:
+    """Return what was spent on *day*; *costs* are by day."""
+    return math.fsum(one.cost_usd for one in costs if one.key == day)
 
-    return f"{100 * completed / ended:.0f} %", f"{completed:,} of {ended:,} completed"
+
+def today_of(now: datetime) -> str:
+    """Return the day of *now*."""
+    return window_days(now, 1)[0]
 
 
 # --- on top ----------------------------------------------------------------------------------------------------
@@ -160,9 +156,9 @@ def rate_text(outcomes: Iterable[DayOutcomes]) -> tuple[str, str]:
 def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
     """Return the numbers that are to be seen first."""
     people = _count_of(seen.for_people)
-    rate, of_how_many = rate_text(seen.outcomes)
-    today = window_days(seen.now, 1)[0]
-    spent = dict(spent_by_day(seen.costs, [today]))[today]
+    ended = report_rules.together(seen.outcomes)
+    rate = ended.success_rate
+    spent = spent_on(seen.costs, today_of(seen.now))
     failed = seen.states.get("failed", Count(number=0))
     oldest = shown.elapsed(seen.queue.oldest_due_at, seen.now)
 
@@ -194,7 +190,12 @@ def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
             href="/workflows?state=failed",
             tone="bad" if failed.number else "",
         ),
-        Tile(label=f"Success, {DAYS} days", value=rate, note=of_how_many, href="#outcomes"),
+        Tile(
+            label=f"Success, {DAYS} days",
+            value=shown.NOTHING if rate is None else f"{100 * rate:.0f} %",
+            note=f"{ended.completed:,} of {ended.ended:,} completed" if ended.ended else "nothing ended yet",
+            href="#outcomes",
+        ),
         Tile(
             label="Cost today",
             value=shown.money(spent),
