@@ -172,6 +172,8 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "attempt_succeeded": "An attempt ended well; `duration` is its time.",
         "attempt_failed": "An attempt failed; `data` has the classified error.",
         "attempt_interrupted": "An attempt was cut off by a crash, or because nobody reported in time. It counts.",
+        "left_processes_ended": "What an attempt had started that was closed on another machine is gone; `data` has "
+        "the attempt and what was found.",
         "attempt_suspended": "An attempt was ended on order; `data` has the order. It does not count.",
         "attempt_parked": "A quota is used up; `data` has until when the phase waits. The attempt does not count.",
         "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",

@@ -43,6 +43,7 @@ class Action(Enum):
     BURY = "bury"  #: too many workers vanished with its run: the run is dead, the workflow failed
     END_RUN = "end_run"  #: it is parked or over, and a run still waits
     FREE_ISSUE = "free_issue"  #: it is over, and still has its issue
+    END_LEFT = "end_left"  #: what an attempt left that was closed elsewhere may run here: end it
     FORGET = "forget"  #: it was registered, and its creator died before there was a document
 
 
@@ -120,6 +121,7 @@ class Evidence:
     is_errand: bool = False  #: no workflow, but a run of its own: what a delivery or the schedule asks for
     open_attempt: str = ""  #: the phase whose attempt is recorded as running
     process: Verdict | None = None  #: what is known here of the process of that attempt; None: it has none
+    left_here: str = ""  #: the attempt that was closed elsewhere and whose processes may run on this machine
     exhausted_phase: str = ""  #: the phase that comes next and has no attempt left
     revision: int = 0
     copied_revision: int | None = None  #: of the database copy; None: there is no copy to bring up

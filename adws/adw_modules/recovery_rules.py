@@ -82,6 +82,9 @@ class _Planner:
         if row.copied_revision is not None and row.copied_revision < row.revision:
             why = f"the copy is at revision {row.copied_revision}, the document at {row.revision}"
             steps.append(self._step(row, Action.PROJECT, why))
+        if row.left_here:
+            why = f"what {row.left_here} had started here may still run: it was closed on another machine"
+            steps.append(self._step(row, Action.END_LEFT, why))
         steps.extend(self._about_work(row))
 
         return steps or [self._step(row, Action.LEAVE, "nothing is wrong")]

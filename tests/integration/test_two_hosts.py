@@ -130,6 +130,64 @@ def test_when_a_machine_is_killed_another_goes_on_from_its_commits_within_a_seco
     assert two.beta.is_sound()
 
 
+def test_a_stop_of_work_on_a_machine_that_was_lost_is_made_elsewhere_and_called_unconfirmed(two):
+    """Nobody here can end what runs there; its own worker does when it comes back."""
+    adw_id = two.alpha.start(PLAN, hanging(two))
+    killed = two.alpha.worker()
+    try:
+        two.has_begun()
+        killed.send_signal(signal.SIGKILL)
+    finally:
+        killed.kill()
+        killed.wait(PATIENCE)
+
+    code, said = two.beta.adw("stop", adw_id, "-m", "enough", "--wait", str(PATIENCE))
+
+    why = "stop unconfirmed: what it had started could not be confirmed dead: it was started on alpha, which is not"
+    assert (code, f"is paused; {why}" in said) == (1, True), said
+    document, run = two.beta.document(adw_id), two.beta.runs(adw_id)[0]
+    assert (document.current_state, run.state) == ("paused", RunState.STOPPED)
+    assert document.pause_reason == run.reason
+    assert run.reason.startswith(why)
+    assert run.reason.endswith("(enough)")
+    record = document.phases[1].attempts[0].process
+    with two.alpha.open() as app:
+        left = process_tree.ProcessTree(app.processes, process_tree.recorded(record).identity, token=record["token"])
+        assert left.members()
+        two.alpha.work()
+        assert not left.members()
+
+
+def test_a_machine_that_comes_back_ends_what_still_runs_there_before_it_goes_on(two):
+    """Another one has closed the attempt and could not look: two would work in the same worktree."""
+    adw_id = two.alpha.start(PLAN, hanging(two))
+    killed = two.alpha.worker()
+    try:
+        two.has_begun()
+        killed.send_signal(signal.SIGKILL)
+    finally:
+        killed.kill()
+        killed.wait(PATIENCE)
+    until(lambda: two.beta.adw("recover") and two.beta.runs(adw_id)[0].state is RunState.PENDING, "it is taken back")
+    record = two.beta.document(adw_id).phases[1].attempts[0].process
+    assert "started on alpha" in record["in_doubt"]
+    (two.place / "go").touch()
+
+    with two.alpha.open() as app:
+        left = process_tree.ProcessTree(app.processes, process_tree.recorded(record).identity, token=record["token"])
+        assert left.members()
+        run = app.runs.claim(app.processes.me("worker"), ttl_seconds=LEASE_SECONDS)
+        end = app.work.run_work.work(run)
+        assert not left.members()
+
+    assert end.run.state is RunState.COMPLETED
+    document = two.alpha.document(adw_id)
+    assert "in_doubt" not in document.phases[1].attempts[0].process
+    told = [event.event_type for event in two.alpha.events(adw_id)]
+    assert told.index("left_processes_ended") < [at for at, kind in enumerate(told) if kind == "attempt_started"][2]
+    assert two.alpha.is_sound()
+
+
 def test_a_rollback_undoes_what_is_here_and_leaves_the_rest_to_a_worker_of_the_other_machine(two):
     adw_id = moved_to_beta(two)
     branch = two.beta.document(adw_id).branch_name

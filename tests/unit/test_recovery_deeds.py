@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
+from adws.adw_modules import process_tree
 from adws.adw_modules.coordination.recovery import METRIC
 from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
 from adws.adw_modules.process_tree import Ending
-from adws.adw_modules.recovery_facts import Mode, Policy
+from adws.adw_modules.recovery_facts import Action, Mode, Policy
 from adws.adw_modules.runs import DELIVERY, NewRun, RunState
 from adws.testing import MemoryCounters
 from tests.unit.conduct_cases import ADW_ID, DOUBT, FAR_AWAY, OTHER, Home, always
@@ -224,6 +225,58 @@ def test_what_a_worker_was_to_stop_when_it_died_is_stopped_and_whoever_asked_rea
     assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
     assert home.requests.get(asked.request.request_id).outcome == "paused: enough"
     assert home.runner.calls == []
+
+
+def closed_far_away(home, *, is_parked: bool = False) -> None:
+    """An attempt whose process is on this machine was closed by another one, which could not look."""
+    home.create()
+    home.crash()
+    home.give_process()
+    home.recovery(end_process=lambda _process: FAR_AWAY).recover()
+    if is_parked:
+        home.control.pause(ADW_ID, by="kim")
+    assert "in_doubt" in home.record("plan").attempts[0].process
+
+
+def test_what_an_attempt_left_here_that_was_closed_elsewhere_is_ended(home):
+    closed_far_away(home, is_parked=True)
+
+    result = home.recovery().recover(every_document=True)
+
+    assert [step.action.value for step in result.steps] == ["end_left"]
+    assert "attempt 1 of plan" in result.steps[0].why
+    assert len(home.ended) >= 1
+    assert "in_doubt" not in home.record("plan").attempts[0].process
+    assert home.events("left_processes_ended") == ["left_processes_ended"]
+    assert home.recovery().recover(every_document=True).steps == ()
+
+
+def test_it_is_ended_also_while_another_machine_works_on_the_workflow(home):
+    """Only that it was is written down later."""
+    closed_far_away(home)
+    home.hold()
+
+    home.recovery().recover()
+
+    assert len(home.ended) == 1
+    assert "in_doubt" in home.record("plan").attempts[0].process
+
+
+def test_what_cannot_be_looked_at_from_here_is_left_to_who_can(home):
+    closed_far_away(home)
+    record = process_tree.recorded(home.record("plan").attempts[0].process)
+    home.parts.processes.lose_sight_of(record.identity)
+
+    assert [step.action for step in home.recovery().plan() if step.action is Action.END_LEFT] == []
+
+
+def test_a_dry_run_ends_nothing(home):
+    closed_far_away(home)
+
+    result = home.recovery().recover(is_dry_run=True)
+
+    assert [step.action.value for step in result.steps] == ["end_left"]
+    assert home.ended == []
 
 
 def test_a_stop_by_recovery_leaves_other_requests_to_the_next_owner(home):

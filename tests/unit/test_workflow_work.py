@@ -20,6 +20,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.outcome import Done, Failed, Next, Paused, RetryAt, RunReport, Stopped
+from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.runs import NewRun, RunState
 from adws.testing import START
 from tests.unit.conduct_cases import ADW_ID, BROKEN, DOUBT, FAR_AWAY, WELL, Home, always, obedient
@@ -400,6 +401,52 @@ def test_what_went_on_in_spite_of_a_doubt_is_stopped_without_it(home):
     home.engine_changes["end_process"] = lambda _process: FAR_AWAY
 
     assert home.work().outcome == Paused(reason="lunch")
+
+
+def left_in_doubt(home) -> None:
+    """An attempt was cut off far away, and closed by somebody who could not look there; its run waits again."""
+    home.create()
+    home.crash()
+    home.give_process()
+    home.recovery(end_process=lambda _process: FAR_AWAY).recover()
+    assert home.run().state is RunState.PENDING
+    assert home.record("plan").attempts[0].process["in_doubt"] == FAR_AWAY.describe()
+
+
+def test_what_an_attempt_left_here_is_ended_before_the_next_one_begins(home):
+    left_in_doubt(home)
+
+    assert home.work().outcome == Done(state="completed")
+
+    assert len(home.ended) == 1
+    assert "in_doubt" not in home.record("plan").attempts[0].process
+    told = home.events("attempt_started", "left_processes_ended")
+    assert told == ["attempt_started", "left_processes_ended", *["attempt_started"] * (len(told) - 2)]
+
+
+def test_what_cannot_be_ended_here_keeps_the_next_attempt_from_beginning(home):
+    left_in_doubt(home)
+    home.engine_changes["end_process"] = lambda _process: Ending(evidence="pid 7 runs", left=("7 (agent)",))
+
+    end = home.work()
+
+    assert (end.run.state, home.runner.calls) == (RunState.PENDING, [])
+    assert "processes of an earlier attempt that cannot be ended (7 (agent))" in end.run.reason
+
+
+def test_what_runs_on_another_machine_keeps_nobody_from_going_on_here(home):
+    left_in_doubt(home)
+    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.record("plan").attempts[0].process["in_doubt"]
+
+
+def test_a_pause_of_what_was_closed_in_doubt_is_unconfirmed(home):
+    left_in_doubt(home)
+    home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+
+    assert home.work().outcome == Paused(reason=f"{DOUBT} (lunch)")
 
 
 def test_what_is_asked_after_the_last_look_is_answered_when_the_workflow_is_free(home, monkeypatch):

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
-from adws.adw_modules import ambient
+from adws.adw_modules import ambient, stopping_rules
 from adws.adw_modules.coordination.keeper import Keeper
 from adws.adw_modules.coordination.ownership import WorkflowOwnership
 from adws.adw_modules.coordination.recovery_deeds import OWNING, DeedParts, Deeds, Group
@@ -22,11 +22,11 @@ from adws.adw_modules.coordination.recovery_evidence import EvidenceGatherer, Lo
 from adws.adw_modules.coordination.request_desk import PAUSING
 from adws.adw_modules.coordination.seizing import Seizing
 from adws.adw_modules.coordination.workflow_work import Errand
-from adws.adw_modules.engine.attempt import EngineParts
+from adws.adw_modules.engine.attempt import EngineParts, WorkSession
 from adws.adw_modules.errors import AdwError, DatabaseError, UsageError, WorkflowBusy
 from adws.adw_modules.interfaces import Catalogue, Clock, IssueLocks, Processes, Requests, StateStore
 from adws.adw_modules.interfaces_coordination import Counters
-from adws.adw_modules.interfaces_engine import RunQueue
+from adws.adw_modules.interfaces_engine import NoOrders, RunQueue
 from adws.adw_modules.process_tree import Ending
 from adws.adw_modules.recovery_facts import (
     Action,
@@ -245,8 +245,20 @@ class Recovery:
             return parts.left.release_if_finished(step.adw_id)
         if step.action is Action.FORGET:
             return parts.left.forget_unwritten(step.adw_id)
+        if step.action is Action.END_LEFT:
+            return self._end_left(step.adw_id)
 
         return self._settle_alone(step, group, recovered)
+
+    def _end_left(self, adw_id: str) -> bool:
+        """End what attempts left here that were closed elsewhere; whoever works on it now need not be waited for."""
+        parts = self._parts
+        for _, attempt in stopping_rules.in_doubt(parts.store.load(adw_id).document.phases):
+            parts.end_process(attempt.process or {})
+        with parts.ownership.own(adw_id) as owned, parts.engine.log_of(adw_id), parts.keeper.charge(owned):
+            WorkSession(parts.engine, owned, NoOrders()).end_left()
+
+        return True
 
     def _settle_alone(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
         """Settle a run that has no document: what a delivery asks for, or one whose document nobody can read."""

@@ -278,7 +278,9 @@ class Settlement:
         if attempt is not None and attempt.agent:
             harvest = self._parts.engine.harvest(self._seized.document, spec.phases[index], attempt)
 
-        return stopping_rules.interrupt(draft, spec, index, why, harvest)
+        doubt = "" if ended.is_certain else ended.describe()
+
+        return stopping_rules.interrupt(draft, spec, index, why, harvest, doubt=doubt)
 
     def _fail(self, draft: Draft, index: int | None, step: RecoveryStep) -> None:
         spec = self._session.spec

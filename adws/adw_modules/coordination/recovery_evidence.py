@@ -30,6 +30,7 @@ from adws.adw_modules.recovery_facts import Claim, Evidence
 from adws.adw_modules.runs import ITERATION, LIVE_RUNS, ROLLBACK, WITHOUT_WORKFLOW, Run, RunState
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.state_table import ACTIVE_STATES
+from adws.adw_modules.stopping_rules import IN_DOUBT
 
 _UNFINISHED = (RunState.PENDING, *LIVE_RUNS)
 _PAGE = 200
@@ -189,6 +190,7 @@ class EvidenceGatherer:
             is_rolling_back=data.get("rollback") is not None or (run is not None and run.kind == ROLLBACK),
             open_attempt=attempt[0],
             process=_process_of(attempt[1], owners),
+            left_here=_left_here(data, owners),
             exhausted_phase=exhausted_phase(data),
             revision=revision if isinstance(revision, int) else 0,
             copied_revision=copied if is_compared else None,
@@ -220,6 +222,20 @@ def open_attempt(data: JsonObject) -> tuple[str, Mapping[str, JsonValue]]:
             return str(phase.get("name") or ""), last
 
     return "", {}
+
+
+def _left_here(data: JsonObject, owners: Owners) -> str:
+    """Return the first attempt whose process is in doubt and can be looked at from here, in words, "" for none."""
+    for phase in _phases(data):
+        attempts = phase.get("attempts")
+        for attempt in attempts if isinstance(attempts, list) else ():
+            process = attempt.get("process") if isinstance(attempt, dict) else None
+            if not isinstance(process, dict) or not process.get(IN_DOUBT):
+                continue
+            if _process_of(attempt, owners) is not Verdict.UNKNOWN:
+                return f"attempt {attempt.get('number')} of {phase.get('name')}"
+
+    return ""
 
 
 def exhausted_phase(data: JsonObject) -> str:

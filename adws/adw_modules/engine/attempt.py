@@ -9,6 +9,7 @@ is to be done, and whoever called does it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from adws.adw_modules import attempt_rules, stopping_rules, treatment, waiting_rules
@@ -18,7 +19,7 @@ from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.engine.parts import Parts
 from adws.adw_modules.engine.running import PhaseRuns, gate_error, is_well
 from adws.adw_modules.engine.telling import tell_log
-from adws.adw_modules.errors import AdwError, StateUnserialisable
+from adws.adw_modules.errors import AdwError, StateUnserialisable, WorkflowBusy
 from adws.adw_modules.external_tasks import Overdue
 from adws.adw_modules.interfaces import Owned
 from adws.adw_modules.interfaces_engine import Harvest, Orders, PhaseContext
@@ -52,7 +53,6 @@ class WorkSession:
         self._thawed: WorkflowSpec | None = None
         self._machine: WorkflowStateMachine | None = None
         self._ready: Chosen | None = None  #: begun by our last write and not run yet
-        self.doubt = ""  #: why nobody knows whether what a crash left has ended, in words; "": nothing is in doubt
         self._runs = PhaseRuns(parts, self, orders, on_stop=self._suspend)
 
     @property
@@ -78,7 +78,6 @@ class WorkSession:
             if not isinstance(found, Chosen):
                 return found
             chosen = found
-        self.doubt = ""  # the work goes on in spite of it: whoever stops it now stops this attempt
 
         return self._close(chosen, self._runs.run(chosen), may_go_on)
 
@@ -136,15 +135,31 @@ class WorkSession:
         process = attempt.process if attempt else None
         ended = self._parts.end_process(process) if process else None
         why = "the process that worked on it ended without a word" + (f"; {ended.describe()}" if ended else "")
-        self.doubt = ended.describe() if ended and not ended.is_certain else ""
         harvest = self._parts.harvest(self.document, self.spec.phases[index], attempt) if attempt else None
         draft = self._draft()
-        outcome = stopping_rules.interrupt(draft, self.spec, index, why, harvest)
+        doubt = ended.describe() if ended and not ended.is_certain else ""
+        outcome = stopping_rules.interrupt(draft, self.spec, index, why, harvest, doubt=doubt)
         self._save(draft)
         if attempt is not None:
             self.tell_agent_ended(index, attempt.number)
 
         return outcome if isinstance(outcome, Done | Failed | Paused) else None
+
+    @property
+    def doubt(self) -> str:
+        """Why nobody knows whether what worked on it last has ended, "" when that is known."""
+        return stopping_rules.doubt_of(self.document.phases)
+
+    def end_left(self) -> None:
+        """End what attempts left here that were closed on another machine; raise WorkflowBusy when that cannot be."""
+        for index, attempt in stopping_rules.in_doubt(self.document.phases):
+            ending = self._parts.end_process(attempt.process or {})
+            if ending.left:
+                what = f"processes of an earlier attempt that cannot be ended ({', '.join(ending.left)})"
+                raise WorkflowBusy(self.document.adw_id, what)
+            if ending.is_certain:
+                clear = partial(stopping_rules.clear_doubt, index=index, number=attempt.number, found=ending.describe())
+                self.change(clear)
 
     def tell_agent_ended(self, index: int, number: int) -> None:
         """Tell that attempt *number* of a phase is over, if an agent worked on it."""
@@ -162,6 +177,7 @@ class WorkSession:
         over = self.settle() or self._resting()
         if over is not None:
             return over
+        self.end_left()
         draft = self._draft()
         found = self._begin(draft)
         if draft.events:
