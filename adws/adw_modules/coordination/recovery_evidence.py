@@ -229,13 +229,16 @@ def _left_here(data: JsonObject, owners: Owners) -> str:
     for phase in _phases(data):
         attempts = phase.get("attempts")
         for attempt in attempts if isinstance(attempts, list) else ():
-            process = attempt.get("process") if isinstance(attempt, dict) else None
-            if not isinstance(process, dict) or not process.get(IN_DOUBT):
+            if not isinstance(attempt, dict) or not _is_in_doubt(attempt.get("process")):
                 continue
             if _process_of(attempt, owners) is not Verdict.UNKNOWN:
                 return f"attempt {attempt.get('number')} of {phase.get('name')}"
 
     return ""
+
+
+def _is_in_doubt(process: JsonValue) -> bool:
+    return isinstance(process, dict) and bool(process.get(IN_DOUBT))
 
 
 def exhausted_phase(data: JsonObject) -> str:
