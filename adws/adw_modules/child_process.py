@@ -22,15 +22,19 @@ class ChildProcess:
     Its input is a pipe that stays open as long as we live, by which it notices our death.
     """
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
-        """Start *argv*; raises OSError when that cannot be. What it prints goes where our errors go."""
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, is_heard: bool = False) -> None:
+        """
+        Start *argv*; raises OSError when that cannot be.
+
+        What it prints goes where our errors go; with *is_heard*, to `first_line`.
+        """
         # A session of its own: Ctrl-C at the terminal reaches us, and we tell it.
         self._process = subprocess.Popen(  # noqa: S603 - argv is ours
             list(argv),
             env=dict(env),
             cwd=cwd,
             stdin=subprocess.PIPE,
-            stdout=_STDERR,
+            stdout=subprocess.PIPE if is_heard else _STDERR,
             start_new_session=True,
         )
 
@@ -39,14 +43,29 @@ class ChildProcess:
         """Its number."""
         return self._process.pid
 
+    def first_line(self) -> str:
+        """Return the first line that it prints, "" when it ends without one; it is started with *is_heard*."""
+        stdout = self._process.stdout
+
+        return "" if stdout is None else stdout.readline().decode("utf-8", "replace")
+
     def exit_code(self) -> int | None:
         """Return how it ended, a signal as a negative number; None while it lives."""
         code = self._process.poll()
-        if code is not None and self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
+        if code is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
 
         return code
+
+    def end(self) -> int:
+        """Ask it to end in order, wait for that, and return how it ended."""
+        self.ask_to_end()
+        self._process.wait()
+
+        return self.exit_code() or 0
 
     def ask_to_end(self) -> None:
         """Ask it to end in order."""

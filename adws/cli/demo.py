@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from adws.adw_modules.errors import AdwError, UsageError
-from adws.cli import demo_acts, demo_proof, demo_sample, main, output
+from adws.cli import demo_acts, demo_dashboard, demo_proof, demo_sample, main, output
 from adws.sample import texts
 
 if TYPE_CHECKING:
     from adws.app import App
+    from adws.cli.demo_dashboard import Dashboard
     from adws.cli.demo_sample import Sample
 
 EXIT_LEFT_OVER = 1
-#: Seconds that the scripted agent takes for an answer.
-PACE_SECONDS = 0.2
+#: Seconds that the scripted agent takes for an answer, and when somebody watches on the dashboard.
+PACE_SECONDS, WATCHED_PACE_SECONDS = 0.2, 1.0
 
 
 class Told(NamedTuple):
@@ -34,9 +35,10 @@ class Told(NamedTuple):
 @click.option("--directory", metavar="DIR", help="Make the sample there, in a new or empty directory.")
 @click.option("--crash", is_flag=True, help="Kill the work with SIGKILL in the middle of a phase, and let it go on.")
 @click.option("--rollback", is_flag=True, help="Undo all of it at the end, and show that nothing is left.")
+@click.option("--dashboard", is_flag=True, help="Serve the dashboard on it, open it in the browser; ends with Ctrl-C.")
 @click.option("--keep", is_flag=True, help="Keep the sample after --rollback; without --rollback it is kept anyway.")
 @output.json_option
-def demo(*, directory: str | None, crash: bool, rollback: bool, keep: bool, as_json: bool) -> int:
+def demo(*, directory: str | None, crash: bool, rollback: bool, dashboard: bool, keep: bool, as_json: bool) -> int:
     """
     Carry a sample issue to a pull request on this machine, without an account or a key.
 
@@ -45,19 +47,37 @@ def demo(*, directory: str | None, crash: bool, rollback: bool, keep: bool, as_j
     """
     if main.given_home() is not None:
         raise UsageError("adw demo makes a home of its own: use adw demo --directory DIR to say where")
+    if dashboard and rollback and not keep:
+        raise UsageError("--dashboard shows what --rollback deletes at the end: add --keep, or use one of them")
     demo_sample.check_git()
     tell = demo_acts.teller(as_json=as_json)
     place = demo_sample.choose_place(directory)
     with _told_where(place, tell):
-        sample = demo_sample.make(place, pace_seconds=PACE_SECONDS, stops_half_way=crash)
+        pace = WATCHED_PACE_SECONDS if dashboard else PACE_SECONDS
+        sample = demo_sample.make(place, pace_seconds=pace, stops_half_way=crash)
         tell(f"A sample repository with issue #{sample.issue}, {texts.ISSUE_TITLE}: {sample.home}")
         tell("Its agent is played by a script; engine, git, worktree, ports and pull request are real.")
         acts = demo_acts.Acts(sample, tell=tell, is_quiet=as_json)
-        with sample.open() as app:
+        with sample.open() as app, _dashboard(sample, tell, is_wanted=dashboard) as board:
             told = _carry(acts, app, crash=crash)
             found = _undo(acts, app, told) if rollback else None
+            if board is not None:
+                code = _end(sample, told, found, keep=True, as_json=as_json)
+                board.wait(app.clock, tell)
+                return code
 
         return _end(sample, told, found, keep=keep, as_json=as_json)
+
+
+@contextmanager
+def _dashboard(sample: Sample, tell: Callable[[str], None], *, is_wanted: bool) -> Iterator[Dashboard | None]:
+    """Serve the dashboard inside the block, when it is wanted."""
+    if not is_wanted:
+        yield None
+        return
+    with demo_dashboard.serving(sample) as board:
+        board.show(sample, tell)
+        yield board
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """
-A worker that `adw serve` runs beside itself: `adw worker`, ended when the server is gone.
+A command that another one runs beside itself: a worker of `adw serve`, the server of `adw demo`.
 
-The server holds the other end of its input. When that closes, however the server died, the worker drains as if it had
-been told to.
+Whoever started it holds the other end of its input. When that closes, however they died, it ends as if it had been told
+to.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from adws.cli import main
 
 
 def start() -> int:
-    """Work until told to end, or until the server is gone."""
-    threading.Thread(target=_end_with_the_server, name="adw-parent", daemon=True).start()
+    """Work until told to end, or until whoever started it is gone."""
+    threading.Thread(target=_end_with_the_starter, name="adw-parent", daemon=True).start()
 
     return main.run(sys.argv[1:])
 
 
-def _end_with_the_server() -> None:
+def _end_with_the_starter() -> None:
     with suppress(OSError):
         while os.read(0, 4096):
             pass

@@ -147,6 +147,17 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("demo", "See an issue become a pull request, in seconds."),
         ("demo --crash", "See a killed worker's work go on."),
         ("demo --rollback", "See that nothing is left of it."),
+        ("demo --dashboard", "Watch it in the browser."),
+    ),
+    "init": (
+        ("init", "Look at the repository you are in, and write what adw needs."),
+        ("init --dry-run", "Only say what would be written."),
+        ('init --yes --test "make check"', "Ask nothing, and say how tests are run."),
+    ),
+    "doctor": (
+        ("doctor", "Say what is wrong here, and what mends it."),
+        ("doctor --json", "The same for a program; ends with 1 when there is a problem."),
+        ("doctor --diagram", "Print the states of a workflow as a Mermaid diagram."),
     ),
     "init": (
         ("init", "Look at the repository you are in, ask for what is missing, and write adw.toml and prompts."),

@@ -6,9 +6,12 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
+import threading
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests import warm
@@ -233,3 +236,86 @@ def broken_git(tmp_path: Path) -> str:
     (folder / "git").write_text(f"#!/bin/sh\n{script}")
     (folder / "git").chmod(0o755)
     return f"{folder}:/usr/bin:/bin"
+
+
+# --- the dashboard ------------------------------------------------------------------------------------------------
+
+
+def watched(place: Path, *args: str, **env: str) -> subprocess.Popen[str]:
+    """Start `adw demo --dashboard` beside the test."""
+    return subprocess.Popen(
+        [warm.ADW, "demo", "--dashboard", *args],
+        env={"PATH": "/usr/bin:/bin", "TMPDIR": str(place), "HOME": str(place), **env},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=warm.default_interrupts,  # noqa: PLW1509 - no threads before exec
+    )
+
+
+def test_the_dashboard_is_opened_in_the_browser_and_served_until_ctrl_c(tmp_path):
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}\n')
+    browser.chmod(0o755)
+
+    with watched(tmp_path, BROWSER=str(browser)) as process:
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "is served until Ctrl-C" in line:
+                break
+        login = opened.read_text()
+        page = seen(login)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        code = process.wait(timeout=60)
+
+    assert (code, rest) == (0, "")
+    assert "The dashboard is open in your browser: http://127.0.0.1:" in said
+    assert page.status_code == 200
+    assert "Greet with an exclamation mark" in page.text
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(login)
+
+
+def test_without_a_browser_the_link_is_printed(tmp_path):
+    """
+    Whoever started it is killed, and the server ends with it.
+    """
+    with watched(tmp_path) as process:
+        link = next(line.strip() for line in process.stdout if line.startswith("  http://127.0.0.1:"))
+        assert seen(link).status_code == 200
+        process.kill()
+        process.wait()
+        while process.stdout.readline():
+            pass
+    until_gone(link)
+
+
+def seen(link: str) -> httpx.Response:
+    """Return the list of workflows as somebody sees it who follows *link*."""
+    with httpx.Client() as client:
+        client.get(link)
+        return client.get(httpx.URL(link).join("/workflows"))
+
+
+def until_gone(link: str) -> None:
+    """Return when nobody answers any more: the server notices that its starter is gone."""
+    for _ in range(600):
+        try:
+            httpx.get(link)
+        except httpx.TransportError:
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("the server goes on without its starter")
+
+
+def test_a_dashboard_on_what_is_deleted_is_refused(tmp_path):
+    done = demo(tmp_path, "--dashboard", "--rollback")
+
+    assert done.returncode == 2
+    assert "--dashboard shows what --rollback deletes at the end: add --keep" in done.stderr
+    assert list(tmp_path.iterdir()) == []

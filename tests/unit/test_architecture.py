@@ -50,6 +50,7 @@ ROOMS = {
     "subprocess": ["adw_modules/child_process.py", "adw_modules/process.py", "adw_modules/process_run.py"],
     "uuid": ["adw_modules/clock.py"],
     "uvicorn": ["web/"],
+    "webbrowser": ["adw_modules/browser.py"],
 }
 
 #: what is called or read -> where it may be
