@@ -218,12 +218,15 @@ def _limit(plot: Plot, top: float) -> Iterator[str]:
 
 
 def _labels(plot: Plot, labels: Sequence[str]) -> Iterator[str]:
-    count = len(labels)
-    for at in sorted({round(number * (count - 1) / (_LABELS - 1)) for number in range(_LABELS)} if count else ()):
-        anchor = "start" if at == 0 else "end" if at == count - 1 else "middle"
-        x = 0.0 if at == 0 else 100.0 if at == count - 1 else _middle(at, count)
-        y, text = _HEIGHT + _AXIS - 6, plot.safe(labels[at])
-        yield f'<text class="tick" x="{x}%" y="{y}" text-anchor="{anchor}">{text}</text>'
+    count, y = len(labels), _HEIGHT + _AXIS - 6
+    if count <= _LABELS:
+        shown = [(at, "middle", _middle(at, count)) for at in range(count)]
+    else:  # the first and the last would stand out
+        few = sorted({round(number * (count - 1) / (_LABELS - 1)) for number in range(1, _LABELS - 1)})
+        middle = [(at, "middle", _middle(at, count)) for at in few]
+        shown = [(0, "start", 0.0), *middle, (count - 1, "end", 100.0)]
+    for at, anchor, x in shown:
+        yield f'<text class="tick" x="{x}%" y="{y}" text-anchor="{anchor}">{plot.safe(labels[at])}</text>'
 
 
 def _place(at: int, count: int) -> tuple[float, float]:

@@ -26,6 +26,8 @@ OUTCOMES = {
 }
 #: A budget that is further above the highest day than this is said, not drawn: all columns would be flat.
 FAR_BUDGET = 4.0
+#: Characters of a name above a bar: on a phone there is room for no more.
+_LABEL = 46
 #: Most days that are drawn.
 MOST_DAYS = 120
 
@@ -160,7 +162,7 @@ def failures_plot(failures: Sequence[FailureGroup], *, key: str = "failures", sa
     """Return the most frequent failures."""
     bars = [
         Bar(
-            label=f"{one.phase}: {short(one.message)}",
+            label=short(f"{one.phase}: {short(one.message)}", _LABEL),
             value=one.count,
             words=f"{one.count:,} x {one.phase}, {one.category}: {one.message}",
             kind="failed",

@@ -63,7 +63,7 @@ def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
     """Return what is stuck: what lost its worker first, then what takes too long, then what nobody takes."""
     return (
         *(_silent(one) for one in facts.running if is_silent(one, terms)),
-        *map(_unattended, facts.unattended),
+        *(_unattended(one) for one in facts.unattended if _age(one.since, facts.now) > terms.lease_seconds),
         *_too_long(facts, terms),
         *_not_taken(facts, terms),
     )

@@ -52,6 +52,19 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "path": (("path 1a2b3c4d", "Print the worktree, such as for cd $(adw path 1a2b3c4d)."),),
     "explain": (("explain 1a2b3c4d", "Say why it is not moving, and what to type."),),
+    "stuck": (
+        ("stuck", "Show what does not move, why, and what to type."),
+        ("stuck --json", "The same for a program that watches."),
+    ),
+    "report": (
+        ("report", "Show how the last 30 days went."),
+        ("report --since 7d --html report.html", "Write a page with pictures about a week."),
+        ("report --since 2026-01-01 --workflow sdlc --no-orphans --json", "One definition, for a program, quickly."),
+    ),
+    "attempts": (
+        ("attempts --since 4w", "Show how many attempts each phase needed in four weeks."),
+        ("attempts 1a2b3c4d", "Show how many attempts the phases of one workflow have used."),
+    ),
     "ports": (("ports", "Show which workflow has which ports."),),
     "cost": (
         ("cost 1a2b3c4d", "Show what one workflow cost, by phase and attempt."),

@@ -61,6 +61,11 @@ def emit_script(text: str) -> None:
     _write(text)
 
 
+def emit_page(page: str) -> None:
+    """Print a page for a browser, as it is."""
+    _write(page)
+
+
 def say(message: str) -> None:
     """Tell the person something on stderr, where it does not mix with the output."""
     click.echo(clean(message), err=True)

@@ -72,7 +72,16 @@ def test_the_views_show_a_home_that_may_only_be_read(home, run, store, is_at_wor
         try:
             shown = {
                 args: run(*args, store=store)
-                for args in (("status", FIRST), ("list",), ("events", FIRST), ("locks",), ("state", "show", FIRST))
+                for args in (
+                    ("status", FIRST),
+                    ("list",),
+                    ("events", FIRST),
+                    ("locks",),
+                    ("state", "show", FIRST),
+                    ("attempts",),
+                    ("stuck",),
+                    ("report", "--no-orphans"),
+                )
             }
             refused = run("locks", "release", "42", "--repository", "acme/widget", store=store)
             assert sorted(path.name for path in (home / "state").rglob("*")) == before
@@ -81,9 +90,10 @@ def test_the_views_show_a_home_that_may_only_be_read(home, run, store, is_at_wor
 
     for args, done in shown.items():
         assert (done.returncode, done.stderr) == (0, ""), args
-        assert (FIRST in done.stdout) or args[0] == "events", args
+        assert (FIRST in done.stdout) or args[0] in {"events", "attempts", "stuck", "report"}, args
     assert "note:" not in shown["status", FIRST].stdout
     assert "workflow_created" in shown["events", FIRST].stdout
+    assert "now      pending 1" in shown["report", "--no-orphans"].stdout
     assert ("#43" in shown["locks",].stdout) is is_at_work, "what is only in the log is seen too"
     assert refused.returncode == 1
     assert refused.stderr.startswith("adw: cannot ")

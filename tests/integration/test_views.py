@@ -12,10 +12,13 @@ import pytest
 
 from adws import app as wiring
 from adws import config
+from adws.adw_modules import report_tallies
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.coordination.worker import WorkerOptions
 from adws.adw_modules.db import views
+from adws.adw_modules.demands import Offer
 from adws.adw_modules.interfaces_coordination import AgentSession, SessionStatus
+from adws.adw_modules.interfaces_reports import Window
 from adws.adw_modules.runs import NewRun, RunState
 from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
 from tests.contracts.worlds import make_owner
@@ -141,7 +144,7 @@ def test_every_query_of_the_page_runs_on_its_database(open_home):
     app = open_home()
     word = "SQLite" if app.database.dialect == "sqlite" else "PostgreSQL"
     texts = [text.sql for text in TEXTS if word in text.dialects]
-    assert len(texts) == 8
+    assert len(texts) == 13
     for sql in texts:
         with app.database.read() as session:
             assert session.all(sql.rstrip(";")) == []
@@ -158,6 +161,23 @@ def test_the_page_names_every_column_of_every_view(open_home):
         ]
 
         assert sorted(named) == sorted(_columns(app, view.name))
+
+
+def test_the_page_names_every_column_and_every_kind_of_sums(open_home):
+    section = PAGE.split("## report_sums\n")[1].split("\n## ")[0]
+    columns, kinds = section.split("| kind |")
+
+    named = re.findall(r"^\| (`[^|]*) \|", columns, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(named))) == sorted(_columns(open_home(), "report_sums"))
+    told = re.findall(r"^\| (`[^|]*) \|", kinds, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(told))) == {
+        "outcome",
+        "attempt",
+        "needed",
+        "duration",
+        "failure",
+        *report_tallies.COST_KINDS,
+    }
 
 
 def _columns(app, name: str) -> list[str]:
@@ -451,3 +471,42 @@ def _span(value: object) -> timedelta:
 
 def _list(value: object) -> list[str]:
     return value if isinstance(value, list) else json.loads(str(value))
+
+
+# --- sums of reports -------------------------------------------------------------------------------------------
+
+
+def test_sums_say_what_adw_report_says(open_home):
+    app = open_home()
+    cost = """echo '{"cost_usd": 0.5}' > "$ADW_RESULT_FILE"; """
+    carry_out(app, step("plan", cost + "true", "planning"), step("build", "true", "building"))
+    carry_out(app, step("plan", cost + "exit 1", "planning", max_attempts=1))
+    app.reports.refresh()
+    (day,) = app.reports.outcomes(Window())
+
+    (ended,) = ask(app, "", "AS ended")
+    assert (ended[0], int(ended[1]), int(ended[2])) == (day.day, 1, 2)
+    assert [
+        (row[0], int(row[1]), int(row[2])) for row in ask(app, "", "AS times\nFROM report_sums\nWHERE kind = 'needed'")
+    ] == [
+        ("build", 1, 1),
+        ("plan", 1, 1),
+    ]
+    ((phase, spent, attempts),) = ask(app, "", "AS cost_usd")
+    assert (phase, float(spent), int(attempts)) == ("plan", 0.5, 1)
+    ((phase, item, times, example),) = ask(app, "", "AS example")
+    assert (phase, int(times), item.partition(":")[0]) == ("plan", 1, app.reports.failures(Window())[0].category)
+    assert example == app.reports.failures(Window())[0].message
+
+
+def test_a_worker_that_is_silent_is_found_with_what_it_has(open_home):
+    app, earlier = open_home(), open_home(earlier=True)
+    carry_out(app, step("plan", "echo connection reset by peer >&2; exit 1", "planning"))
+    for opened, name, adw_id in ((earlier, "old", "1a2b3c4d"), (app, "new", "5e6f7a8b")):
+        opened.runners.register(make_owner(name), Offer(host="testhost"), concurrency=1, version="1")
+        opened.runs.enqueue(NewRun(adw_id=adw_id))
+        opened.runs.claim(make_owner(name), ttl_seconds=30.0)
+
+    ((adw_id, _run, host, _heard),) = ask(app, "", "worker.heartbeat_at")
+
+    assert (adw_id, host) == ("1a2b3c4d", "testhost")

@@ -117,6 +117,7 @@ def test_what_is_under_way_and_nobody_has_is_unattended():
     assert first.why == "build is under way by its document, but nobody works on it and no run of it waits"
     assert second.why.startswith("it is building by its document")
     assert first.commands == ("adw recover", "adw resume 1a2b3c4d")
+    assert find(unattended=[WaitingNow(subject=SUBJECT, kind=WaitKind.NOBODY, since=ago(30))]) == ()
 
 
 def test_what_is_due_is_stuck_when_no_worker_is_there():

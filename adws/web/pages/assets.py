@@ -44,6 +44,11 @@ def url(name: str) -> str:
     return f"{PREFIX}{stem}.{_asset(name).digest}.{ending}"
 
 
+def text(name: str) -> str:
+    """Return the file *name*, for a page that has to stand alone."""
+    return _asset(name).body.decode()
+
+
 @router.get(PREFIX + "{name}")
 def get_asset(name: str) -> Response:
     """Give out a file; one whose name is that of another release is not there."""

@@ -1,0 +1,57 @@
+"""
+A report as one page that needs nothing else: pictures and style are in it, and no script.
+
+Made like the pages of the dashboard: everything is escaped, and every text is redacted on its way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from adws.adw_modules import report_plots, timestamps
+from adws.web.pages import assets, shown
+from adws.web.pages.frame import Frame, Viewer
+
+if TYPE_CHECKING:
+    from adws import config
+    from adws.adw_modules.report_rules import Report
+
+#: Phases whose attempts are drawn.
+_MOST_PHASES = 12
+
+
+def page(report: Report, *, redact: Callable[[str], str], settings: config.Settings) -> str:
+    """Return the page."""
+    made_at = timestamps.parse(report.made_at)
+    first = report.since or (report.outcomes[0].day if report.outcomes else report.made_at)
+    days = report_plots.days_of(first, report.made_at)
+
+    def say(text: str) -> str:
+        return shown.plain(redact(text))
+
+    pictures = {
+        "outcomes": report_plots.outcomes_plot(report.outcomes, days),
+        "success": report_plots.success_plot(report.outcomes, days),
+        "costs": report_plots.costs_plot(report.costs_by_day, days, budget=settings.quota_max_cost_per_day),
+        "phase_costs": report_plots.phase_costs_plot(report.costs_by_phase, say=say),
+        "failures": report_plots.failures_plot(report.failures, say=say),
+    }
+    tried = [one for one in report.attempts if one.needed][:_MOST_PHASES]
+    needed = [
+        (one, Markup(report_plots.attempts_plot(one, key=f"needed-{number}", say=say)))  # noqa: S704 - escaped there
+        for number, one in enumerate(tried)
+    ]
+
+    return Frame(now=lambda: made_at, redact=redact, is_read_only=True).text(
+        "report.html",
+        path="",
+        viewer=Viewer(),
+        report=report,
+        days=days,
+        style=Markup(assets.text("adw.css")),  # noqa: S704 - a file of ours
+        pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 - escaped where they are made
+        needed=needed,
+    )
