@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -431,6 +432,25 @@ def test_a_worker_that_starts_recovers_by_the_settings(lab):
 
     assert app.work.recovery.recover().mode is Mode.NONE
     assert states(app, *ids) == ["pending", "claimed", "running", "stopping"]
+
+
+def test_of_several_recoveries_at_once_each_run_is_recovered_by_one(lab):
+    app, dead = lab.open(), lab.open(**DEAD)
+    ids = [lab.start(app, number) for number in range(1, 13)]
+    for adw_id in ids:
+        lab.run(dead, adw_id)
+    others = [lab.open() for _ in range(4)]
+
+    with ThreadPoolExecutor(len(others)) as pool:
+        results = list(pool.map(lambda other: recover_stale_runs(parts=other), others))
+
+    for other in others:
+        lab.flush(other)
+    recovered = [run for result in results for run in result.run_ids("reset_to_pending")]
+    assert sorted(recovered) == [app.runs.of_workflow(adw_id)[0].run_id for adw_id in ids]
+    assert {app.runs.of_workflow(adw_id)[0].losses for adw_id in ids} == {1}
+    assert [len(lab.events(app, adw_id, "run_recovered")) for adw_id in ids] == [1] * len(ids)
+    assert all(len(app.store.load(adw_id).document.phases[0].attempts) == 1 for adw_id in ids)
 
 
 def test_many_are_recovered_in_batches(lab):
