@@ -36,8 +36,8 @@ class Findings:
 
 
 def ignored_lines(found: Findings) -> tuple[str, ...]:
-    """Return what `.gitignore` has to say for adw."""
-    return tuple(f"/{name}/" for name in found.folders)
+    """Return what `.gitignore` has to say for adw: its directories, and the file with ports that worktrees get."""
+    return (*(f"/{name}/" for name in found.folders), ".ports.env")
 
 
 def settings_text(found: Findings) -> str:

@@ -86,7 +86,8 @@ def _told_where(place: Path, tell: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     except (AdwError, KeyboardInterrupt):
-        tell(f"\nThe sample is kept in {place}.")
+        home = shlex.quote(str(place))
+        tell(f"\nThe sample is kept in {place}. Commands on it begin with: {demo_sample.adw_command()} --home {home}")
         raise
 
 

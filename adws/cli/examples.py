@@ -172,15 +172,6 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("doctor --json", "The same for a program; ends with 1 when there is a problem."),
         ("doctor --diagram", "Print the states of a workflow as a Mermaid diagram."),
     ),
-    "init": (
-        ("init", "Look at the repository you are in, ask for what is missing, and write adw.toml and prompts."),
-        ("init --dry-run", "Say what would be written."),
-        ('init --yes --test "make check"', "Ask nothing, and use this command for tests."),
-    ),
-    "doctor": (
-        ("doctor", "Look at everything that work stands on; ends with 1 when something is wrong."),
-        ("doctor --json", "The same for a program."),
-    ),
     "completion": (
         ("completion bash", "Print the script; eval it in ~/.bashrc."),
         ("completion fish", "Save it as ~/.config/fish/completions/adw.fish."),

@@ -90,7 +90,7 @@ def _write(app: App, found: Findings, *, dry_run: bool) -> Written:
             new.append(name)
         else:
             left[name] = "it is there already"
-    lines = [line for line in init_text.ignored_lines(found) if not app.git_room.repository.is_ignored(f"{line[1:]}x")]
+    lines = [line for line in init_text.ignored_lines(found) if not _is_ignored(app, line)]
     if lines:
         new.append(_IGNORE_FILE)
     else:
@@ -99,6 +99,13 @@ def _write(app: App, found: Findings, *, dry_run: bool) -> Written:
         files.add_lines(_IGNORE_FILE, ["# what adw makes at run time", *lines])
 
     return Written(tuple(new), left)
+
+
+def _is_ignored(app: App, line: str) -> bool:
+    """Say whether git ignores what *line* stands for; of a directory, what is in it."""
+    name = f"{line.lstrip('/')}x" if line.endswith("/") else line
+
+    return app.git_room.repository.is_ignored(name)
 
 
 # --- telling ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ assert greet("") == "Hello, you!", greet("")
 print("2 tests passed")
 """
 
-IGNORED = "state/\ntrees/\nforge/\n__pycache__/\n"
+IGNORED = "state/\ntrees/\nforge/\n.ports.env\n__pycache__/\n"
 
 ADW_TOML = """\
 # Issues and pull requests are files below forge/, with a bare git repository beside them: no account is needed.

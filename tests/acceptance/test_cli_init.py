@@ -72,7 +72,7 @@ def test_what_is_found_is_written_and_told(adw, repository, path):
         assert f"  {fact}\n" in done.stdout
     assert [line.removeprefix("wrote ") for line in done.stdout.splitlines() if line.startswith("wrote ")] == WRITTEN
     assert "a-token-that-is-not-shown" not in done.stdout + (repository / "adw.toml").read_text()
-    assert (repository / ".gitignore").read_text() == "# what adw makes at run time\n/state/\n/trees/\n"
+    assert (repository / ".gitignore").read_text() == "# what adw makes at run time\n/state/\n/trees/\n.ports.env\n"
 
 
 def test_what_is_written_can_be_read_by_every_command(adw, repository, path):
@@ -127,7 +127,9 @@ def test_what_is_missing_beside_what_is_there_is_written(adw, repository, path):
 
     assert "left alone prompts/plan.md: it is there already" in done.stdout
     assert (repository / "prompts/plan.md").read_text() == "Plan as I say.\n"
-    assert (repository / ".gitignore").read_text() == "*.pyc\n/state/\n# what adw makes at run time\n/trees/\n"
+    assert (
+        repository / ".gitignore"
+    ).read_text() == "*.pyc\n/state/\n# what adw makes at run time\n/trees/\n.ports.env\n"
 
 
 def test_a_dry_run_writes_nothing(adw, repository, path):
@@ -159,7 +161,7 @@ def test_a_directory_of_the_repository_is_not_used_for_state(adw, repository, pa
 
     config = adw("config", "--json").json()
     assert config["state_dir"]["value"] == str(repository / ".adw/state")
-    assert (repository / ".gitignore").read_text().splitlines()[-1] == "/.adw/"
+    assert (repository / ".gitignore").read_text().splitlines()[-2:] == ["/.adw/", ".ports.env"]
 
 
 def test_a_remote_that_is_not_called_origin_is_used_when_it_is_the_only_one(adw, repository, path):

@@ -222,7 +222,9 @@ def test_a_sample_that_is_not_carried_through_is_kept_and_says_where(tmp_path):
     done = demo(tmp_path, PATH=broken_git(tmp_path))
 
     assert done.returncode == 1
-    assert re.search(r"The sample is kept in \S+adw-demo-\w+\.", done.stdout)
+    assert re.search(
+        r"The sample is kept in (\S+/adw-demo-\w+)\. Commands on it begin with: .* --home \1$", done.stdout
+    )
     assert "Traceback" not in done.stderr
 
 

@@ -68,7 +68,9 @@ def test_what_is_commented_out_is_valid_once_it_is_not(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "lines"), [(Findings(), ("/state/", "/trees/")), (FULL, ("/.adw/",))], ids=["usual", "taken"]
+    ("found", "lines"),
+    [(Findings(), ("/state/", "/trees/", ".ports.env")), (FULL, ("/.adw/", ".ports.env"))],
+    ids=["usual", "taken"],
 )
 def test_git_is_told_to_ignore_what_adw_makes(found, lines):
     assert ignored_lines(found) == lines
