@@ -14,6 +14,7 @@ import logging
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol, cast
 
@@ -56,7 +57,8 @@ class Listener:
 
     def wake(self) -> None:
         """Make them look, from any thread."""
-        self.loop.call_soon_threadsafe(self.woken.set)
+        with suppress(RuntimeError):  # the loop is over, and they with it
+            self.loop.call_soon_threadsafe(self.woken.set)
 
 
 class Live:
