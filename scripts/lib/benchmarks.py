@@ -36,6 +36,10 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "queue": ("the run queue on both databases", ("--rounds", "100", "--latency-rounds", "20", "--idle-seconds", "5")),
     "recovery": ("recovery of many workflows whose worker died", ("--workflows", "100")),
     "webhook": ("taking a webhook delivery", ("--rounds", "2", "--requests", "50")),
+    "dashboard": (
+        "pages of the dashboard with many workflows beside few",
+        ("--few", "200", "--many", "2000", "--rounds", "5"),
+    ),
     "loop": ("iterations of a loop on both databases, and their memory", ("--iterations", "500", "--rounds", "1")),
 }
 #: Benchmarks that keep what they install for next time.

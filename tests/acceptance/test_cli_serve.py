@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -9,6 +10,7 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.acceptance import cli_lab
@@ -109,6 +111,57 @@ def test_a_worker_that_was_killed_is_started_again(home):
 
         follow(home, adw_id)
         assert workers(beside.process.pid) != [first]
+
+
+# --- the dashboard ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_token_it_prints_a_link_that_opens_the_dashboard(home, monkeypatch):
+    monkeypatch.delenv("ADW_WEB_TOKEN")
+    with cli_lab.Beside(home, "serve", "--port", "0", "--workers", "0") as beside:
+        told = beside.process.stdout.readline()
+        link = beside.line("/login?link=", of="stderr").strip()
+        with httpx.Client(follow_redirects=True, timeout=PATIENCE, headers={"Accept": "text/html"}) as client:
+            page = client.get(link)
+            again = httpx.get(link, timeout=PATIENCE)
+        beside.process.send_signal(signal.SIGTERM)
+        beside.end()
+
+    assert "dashboard at /" in told
+    assert page.status_code == 200
+    assert page.url.path == "/"
+    assert "Log out" in page.text
+    assert again.status_code == 403
+
+
+def test_with_a_token_no_link_is_left_in_the_logs_and_one_is_printed_when_asked(home, adw):
+    with serving(home, "--workers", "0") as (beside, client):
+        asked = adw("--home", str(home), "dashboard", "--address", str(client.base_url), "--json")
+        page = client.get(json.loads(asked.stdout)["link"], follow_redirects=True, headers={"Accept": "text/html"})
+
+    assert (asked.rc, page.status_code) == (0, 200)
+    assert "link=" not in beside.stderr
+
+
+@pytest.mark.parametrize("address", ["ftp://x", "127.0.0.1:8001", ""])
+def test_a_link_to_what_is_no_address_is_refused(home, adw, address):
+    done = adw("--home", str(home), "dashboard", "--address", address)
+
+    assert done.rc == 2
+    assert "is no address" in done.stderr
+
+
+def test_a_browser_that_listens_does_not_keep_it_from_ending(home, adw):
+    with serving(home, "--workers", "0") as (beside, client):
+        client.get(adw("--home", str(home), "dashboard", "--address", str(client.base_url)).stdout.strip())
+        with client.stream("GET", "/live?topic=home") as answer:
+            lines = answer.iter_lines()
+            assert next(lines) == "retry: 5000"
+            beside.process.send_signal(signal.SIGTERM)
+            assert not any("error" in line for line in lines)
+        beside.end()
+
+    assert beside.process.returncode == 0
 
 
 # --- ends ------------------------------------------------------------------------------------------------------
