@@ -86,6 +86,10 @@ def test_git_is_asked_again_only_after_a_moment_and_counts_a_pair_of_commits_onc
     lab.workplace.commit_all(tree, "feat: new")
     clock.advance(diff_stats.FRESH_SECONDS)
     assert stats.of_branch(BRANCH, base="main").added == 1
+    (tree / "new.txt").write_text("one\ntwo\n")
+    lab.workplace.commit_all(tree, "feat: more")
+    assert stats.of_branch(BRANCH, base="main").added == 1
+    assert stats.of_branch(BRANCH, base="main", mark=8).added == 2, "the workflow has moved since"
 
 
 def test_only_so_much_is_kept(lab, stats, monkeypatch):

@@ -8,6 +8,7 @@ git is never waited for long: whoever looks does not wait for a repository that 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
 
@@ -25,6 +26,15 @@ _KEPT = 200
 _Kept = TypeVar("_Kept")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """Where a branch was when it was asked for."""
+
+    at: float  #: by the monotonic clock
+    mark: int
+    commits: tuple[str, str] | None
+
+
 class DiffStats:
     """Counts what branches change."""
 
@@ -33,11 +43,15 @@ class DiffStats:
         self._clock = clock
         self._lock = Lock()
         self._counted: OrderedDict[tuple[str, str], DiffStat] = OrderedDict()
-        self._known: OrderedDict[tuple[str, str], tuple[float, tuple[str, str] | None]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
 
-    def of_branch(self, branch: str, *, base: str) -> DiffStat | None:
-        """Return what *branch* changes since it left *base*, None when one of them is not here; raise GitError."""
-        commits = self._commits(base, branch)
+    def of_branch(self, branch: str, *, base: str, mark: int = 0) -> DiffStat | None:
+        """
+        Return what *branch* changes since it left *base*, None when one of them is not here; raise GitError.
+
+        With another *mark*, such as the revision of the workflow, git is asked at once where the branch is.
+        """
+        commits = self._commits(base, branch, mark)
         if commits is None:
             return None
         with self._lock:
@@ -50,16 +64,16 @@ class DiffStats:
 
         return found
 
-    def _commits(self, base: str, branch: str) -> tuple[str, str] | None:
+    def _commits(self, base: str, branch: str, mark: int) -> tuple[str, str] | None:
         now = self._clock.monotonic()
         with self._lock:
-            at, commits = self._known.get((base, branch), (-FRESH_SECONDS, None))
-        if now - at < FRESH_SECONDS:
-            return commits
+            known = self._known.get((base, branch))
+        if known is not None and known.mark == mark and now - known.at < FRESH_SECONDS:
+            return known.commits
         found = [self._commit_of(ref) for ref in (base, f"refs/heads/{branch}")]
         commits = (found[0], found[1]) if all(found) else None
         with self._lock:
-            self._known[base, branch] = (now, commits)
+            self._known[base, branch] = _Known(at=now, mark=mark, commits=commits)
             _shorten(self._known)
 
         return commits

@@ -196,7 +196,7 @@ def _changes(home: Home, document: WorkflowDocument) -> Changes:
         return Changes(problem="Nobody wrote down where its branch begins.")
     try:
         stats = home.part(lambda app: app.git_room.diff_stats)
-        found = stats.of_branch(document.branch_name, base=base)
+        found = stats.of_branch(document.branch_name, base=base, mark=document.revision)
     except AdwError as exc:
         return Changes(problem=f"git does not tell: {exc}.")
 
