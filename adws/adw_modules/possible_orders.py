@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import resume_rules, retry_rules
 from adws.adw_modules.errors import AdwError, StateInvalid, UsageError
+from adws.adw_modules.phase_choice import waiting_attempt
 from adws.adw_modules.resume_rules import ResumePlan
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.state_table import ACTIVE_STATES, TERMINAL_STATES, state_named
@@ -85,9 +86,14 @@ def possible_orders(
         may_hint=not is_over,
         may_roll_back=may_roll_back,
         is_retry=state is WorkflowState.FAILED,
-        going_on=_going_on(document, max_cost_usd, now) if is_free else GoingOn(),
+        going_on=_going_on(document, max_cost_usd, now) if is_free and not _waits_for_others(document) else GoingOn(),
         cancels=_cancels(document) if is_free else "",
     )
+
+
+def _waits_for_others(document: WorkflowDocument) -> bool:
+    """Say whether an attempt goes on by itself when others have done their work: told to go on it would wait again."""
+    return any(waiting_attempt(record) is not None for record in document.phases)
 
 
 def _approval(document: WorkflowDocument) -> str:

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from adws.adw_modules import attempt_rules, stopping_rules
+from adws.adw_modules import attempt_rules, stopping_rules, waiting_rules
 from adws.adw_modules.attempt_rules import Trouble
 from adws.adw_modules.document import Cost
+from adws.adw_modules.outcome import Forked
 from adws.adw_modules.possible_orders import GoingOn, Possible, possible_orders
 from adws.testing import START, FakeClock
 from tests.unit.engine_cases import ADW_ID, WELL, document_of, draft_of, phase, spec_of
@@ -113,6 +114,14 @@ def test_a_retry_that_waits_for_its_moment_can_be_cancelled_or_made_now():
 
     assert (found.cancels, found.may_go_on, found.may_pause) == ("build", True, True)
     assert asked(document, is_live=True).cancels == ""
+
+
+def test_an_attempt_that_waits_for_others_is_not_told_to_go_on():
+    draft, found = at_work()
+    waiting_rules.fork(draft, found, Forked(until=START + timedelta(hours=1), reason="waits for a step"))
+    possible = asked(draft.finished())
+
+    assert (possible.may_go_on, possible.going_on.refusal, possible.may_pause) == (False, "", True)
 
 
 @pytest.mark.parametrize("state", ["completed", "abandoned"])
