@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 #: Columns of the bars.
 WIDTH = 48
 #: How an attempt ended -> what its bar is drawn with.
-_MARKS = {"succeeded": "#", "failed": "x", "interrupted": "!", "suspended": "-", "running": "."}
+_GOOD = "#"
+_MARKS = {"succeeded": _GOOD, "failed": "x", "interrupted": "!", "suspended": "-", "running": "."}
 _OTHER = "-"
 _LEGEND = {"x": "x failed", "!": "! cut off", "-": "- ended on order"}
 
@@ -58,7 +59,8 @@ def _bar(attempt: AttemptRecord, start: float, document: WorkflowDocument) -> _B
 
 def _drawn(bars: list[_Bar], whole: float) -> str:
     columns = [" "] * WIDTH
-    for bar in bars:
+    # What went wrong is drawn last: where two share a column, that is to be seen.
+    for bar in sorted(bars, key=lambda bar: bar.mark != _GOOD):
         for column in _columns(bar, whole):
             columns[column] = bar.mark
 

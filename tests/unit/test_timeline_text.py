@@ -60,6 +60,14 @@ def test_an_attempt_without_an_end_goes_on_until_the_last_write():
     assert whole.strip() == "48 s in all"
 
 
+def test_a_failure_is_seen_where_a_success_shares_its_column():
+    line, _ = drawn(
+        PhaseRecord(name="build", state="building", attempts=[attempt(1, 12, 12.4, "failed"), attempt(2, 12.5, 48)])
+    )
+
+    assert line.startswith("build  |" + " " * 12 + "x" + "#" * 35 + "|")
+
+
 def test_an_attempt_of_no_time_is_seen():
     line, _ = drawn(PhaseRecord(name="build", state="building", attempts=[attempt(1, 0, 0)]))
 

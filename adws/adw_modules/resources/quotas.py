@@ -19,6 +19,7 @@ import psutil  # type: ignore[import-untyped]  # it has no types of its own
 from adws.adw_modules.errors import QuotaExceeded, UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces_resources import QuotaStatus, Reservation, Spending
+from adws.adw_modules.machine_facts import nearest
 from adws.adw_modules.resources.sizes import size_of
 
 #: Bytes in what people call a GB of disk or memory here.
@@ -117,11 +118,7 @@ class MachineMeters:
 
     def free_disk(self, path: Path) -> int:
         """Return the bytes that may still be written where *path* is, or will be when it is made."""
-        place = path
-        while not place.exists() and place != place.parent:
-            place = place.parent
-
-        return shutil.disk_usage(place).free
+        return shutil.disk_usage(nearest(path)).free
 
     def free_memory(self) -> int:
         """Return the bytes of memory that programs can still get without anything being swapped out."""
