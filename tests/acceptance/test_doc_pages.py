@@ -25,6 +25,7 @@ STAGES: dict[str, Callable[..., doc_stages.Stage]] = {
     "docs/older-adw.md": doc_stages.older,
     "docs/operations.md": doc_stages.failed,
     "docs/recovery.md": doc_stages.served,
+    "docs/reports.md": doc_stages.failed,
     "docs/running.md": doc_stages.waiting,
     "docs/tutorial.md": doc_stages.tutorial,
 }
