@@ -127,6 +127,14 @@ def said(error: JsonObject) -> JsonObject:
     return told
 
 
+def failure_of(iteration: JsonObject, call: JsonObject) -> JsonObject:
+    """Return why an iteration failed, of the `data` of its end and of its last call, {} when that went well."""
+    error = call.get("error")
+    found: JsonObject = dict(error) if isinstance(error, dict) else {}
+
+    return {**found, "message": iteration.get("reason") or found.get("message") or ""}
+
+
 def not_json(report: CallReport, why: Exception) -> CallReport:
     """Return *report* as that of a failed call: what it gave back cannot be stored."""
     error: JsonObject = {

@@ -270,7 +270,11 @@ class Executions(Protocol):
         """Store events that belong to no execution of its own, such as those of single calls; idempotent."""
 
     def last_error(self, execution_id: str) -> JsonObject | None:
-        """Return the error of the last call that failed, as its event tells it."""
+        """
+        Return why the last iteration that failed did, None when none has: `message`, and what its last call raised.
+
+        A call that failed and was made again says nothing about why a later one was the last.
+        """
 
     def metas(self, execution_id: str) -> Iterator[JsonObject]:
         """Yield the `meta` of each call that was reported."""

@@ -16,6 +16,7 @@ from adws.adw_modules.errors import RunLost, StateInvalid, StateUnserialisable, 
 from adws.adw_modules.events import Event
 from adws.adw_modules.execution_picking import LEFT, cancel_some, lanes_of, pick, shown_facts
 from adws.adw_modules.execution_state import RETRY_WAIT, RUNNING, Head, Iteration, Lane, Plan, Rules, lane_run
+from adws.adw_modules.execution_telling import failure_of
 from adws.adw_modules.execution_turn import ExecutionTurn
 from adws.adw_modules.executions import (
     Assignment,
@@ -353,10 +354,15 @@ class MemoryExecutions:
         )
 
     def last_error(self, execution_id: str) -> JsonObject | None:
-        """Return the error of the last call that failed."""
-        found = [event.data.get("error") for event in self._told(execution_id, "action_failed")]
+        """Return why the last iteration that failed did."""
+        failures = self._told(execution_id, "iteration_failed")
+        if not failures:
+            return None
+        end = failures[-1]
+        calls = self._told(execution_id, "action_completed", "action_failed")
+        last = [event for event in calls if event.iteration_index == end.iteration_index][-1]
 
-        return found[-1] if found and isinstance(found[-1], dict) else None
+        return failure_of(end.data, last.data if last.event_type == "action_failed" else {})
 
     def metas(self, execution_id: str) -> Iterator[JsonObject]:
         """Yield the `meta` of each call that was reported."""

@@ -466,6 +466,33 @@ class ExecutionContract:
         assert stands.state is ExecutionState.FAILED
         assert [state for _n, state, _result in executions.results(new.execution_id)] == [IterationState.FAILED]
 
+    def test_why_it_failed_is_why_its_last_iteration_did_and_not_an_earlier_failure_that_passed(
+        self, open_one, executions, lane, clock
+    ):
+        new = open_one([None], spec=step(loop=None, retry=(PAGES, AGAIN)), lanes=1)
+        run = lane()
+        (one,) = executions.take(run, most=1).assignments
+        executions.report(run, [badly(one)], most=1)
+        assert executions.last_error(new.execution_id) is None
+        clock.advance(13)
+        taken = executions.take(run, most=1)
+        while taken.assignments:
+            taken = executions.report(run, [well(taken.assignments[0], {"data": [], "page": 1, "more": True})], most=1)
+
+        found = executions.last_error(new.execution_id)
+        assert found.keys() == {"message"}
+        assert found["message"].startswith("no progress: after page 2")
+
+    def test_the_error_of_the_last_call_comes_with_why_the_sequence_ended(self, open_one, executions, lane):
+        new = open_one([None], spec=step(loop=None, retry=(replace(AGAIN, max_attempts=1),)), lanes=1)
+        run = lane()
+        (one,) = executions.take(run, most=1).assignments
+        executions.report(run, [badly(one)], most=1)
+
+        found = executions.last_error(new.execution_id)
+        assert (found["type"], found["category"]) == ("OSError", "transient")
+        assert found["message"] == "1 of 1 attempts are used; the last error: the line is dead"
+
     # --- workers that vanish -----------------------------------------------------------------------------------
 
     def test_a_call_whose_worker_vanished_is_made_again(self, open_one, executions, lane, runs, events):

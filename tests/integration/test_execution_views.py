@@ -88,6 +88,16 @@ def test_one_iteration_is_opened_with_its_own_calls(views):
     assert "it is broken" in found.line.error
 
 
+def test_an_iteration_whose_last_call_went_well_says_why_it_is_not_complete(views, database, clock):
+    executions = DatabaseExecutions(database, clock=clock, rules=Rules(decide=planner.decide, fold=planner.fold))
+    executions.cancel(EXECUTION, reason="not wanted")
+
+    cancelled = views.iterations(EXECUTION, states=("cancelled",))
+
+    assert [(row.index, row.error) for row in cancelled] == [(3, "not wanted")]
+    assert views.iterations(EXECUTION)[0].error == ""
+
+
 def test_what_was_kept_of_a_page_is_opened_as_far_as_it_is_asked_for(views, database):
     row = {"execution_id": EXECUTION, "idx": 0, "page": 1, "part": '["one", "two"]'}
     database.transact(lambda session: session.run(execution_statements.KEEP_PAGE, row))

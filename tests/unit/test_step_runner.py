@@ -357,6 +357,35 @@ def test_the_events_of_a_step_say_what_it_knew_who_made_it_and_what_came_before(
     assert [event.duration for event in told if event.event_type == "step_completed"] == [0.0, 0.0]
 
 
+def test_a_sequence_that_ends_after_a_call_that_went_well_says_why():
+    steps = Steps(
+        one("fetch", retry=(RetryRule(kind="on_success", when="response.nothing", base_seconds=0.0),)),
+        does={"fetch": lambda _e, _c: {"data": []}},
+        max_attempts=1,
+    )
+    steps.attempt()
+    steps.work()
+
+    failed = steps.attempt()
+
+    assert failed.message.startswith("step fetch: in the expression 'response.nothing': there is no nothing")
+    (told,) = steps.told("step_failed")
+    assert told.data["error"] == failed.message
+
+
+def test_a_loop_that_failed_says_how_many_did_and_why_the_last_one_did():
+    def call(element, _context):
+        raise PermissionError(f"no entry for {element}")
+
+    steps = looped(does={"double": call}, loop=LoopSpec(collection=[7]))
+    steps.attempt()
+    steps.work()
+    steps.attempt()
+
+    assert steps.record.last_failure_reason.startswith("step double: 1 of 1 iterations failed; ")
+    assert "no entry for 7" in steps.record.last_failure_reason
+
+
 def test_the_chain_of_events_goes_on_after_a_wait():
     steps = looped()
     steps.attempt()

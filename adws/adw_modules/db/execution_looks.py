@@ -16,6 +16,7 @@ from adws.adw_modules.db.session import Database, Row, Session
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.execution_picking import shown_facts
 from adws.adw_modules.execution_state import Head
+from adws.adw_modules.execution_telling import failure_of
 from adws.adw_modules.executions import Execution, IterationState, NewExecution, ScheduledRetry
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.steps import StepSpec
@@ -98,12 +99,19 @@ class ExecutionLooks:
         return shown_facts(head, running=counts[0], waiting=counts[1], next_at=counts[2])
 
     def last_error(self, execution_id: str) -> JsonObject | None:
-        """Return the error of the last call that failed, as its event tells it."""
-        found = None
-        for row in self._events(execution_id, sql.FAILED_CALLS):
-            found = json.loads(row[1]).get("error")
+        """Return why the last iteration that failed did; None when none has."""
+        plan = self.plan(execution_id)
+        if plan is None:
+            return None
+        which = {"execution_id": execution_id, "adw_id": plan.adw_id}
+        with self._database.read() as session:
+            failure = session.one(sql.LAST_FAILURE, which)
+            call = None if failure is None else session.one(sql.LAST_CALL, {**which, "idx": failure[0]})
+        if failure is None:
+            return None
+        failed_call = json.loads(call[1]) if call is not None and call[0] == "action_failed" else {}
 
-        return found if isinstance(found, dict) else None
+        return failure_of(json.loads(failure[1]), failed_call)
 
     def metas(self, execution_id: str) -> Iterator[JsonObject]:
         """Yield the `meta` of each call that was reported."""

@@ -231,7 +231,15 @@ PAGES = "SELECT part FROM iteration_pages WHERE execution_id = :execution_id AND
 # --- what its events tell --------------------------------------------------------------------------------------
 
 _EVENTS = "FROM events WHERE adw_id = :adw_id AND seq > :after AND execution_id = :execution_id"
-FAILED_CALLS = f"SELECT seq, data {_EVENTS} AND event_type = 'action_failed' ORDER BY seq LIMIT :most"
+_OF_EXECUTION = "FROM events WHERE adw_id = :adw_id AND execution_id = :execution_id"
+LAST_FAILURE = f"""
+SELECT iteration_index, data {_OF_EXECUTION} AND event_type = 'iteration_failed' ORDER BY seq DESC LIMIT 1
+"""
+LAST_CALL = f"""
+SELECT event_type, data {_OF_EXECUTION} AND iteration_index = :idx
+  AND event_type IN ('action_completed', 'action_failed')
+ORDER BY seq DESC LIMIT 1
+"""
 CALL_METAS = (
     f"SELECT seq, meta {_EVENTS} AND event_type IN ('action_completed', 'action_failed') ORDER BY seq LIMIT :most"
 )

@@ -60,6 +60,10 @@ ORDER BY seq LIMIT :limit
 """
 
 
+#: States in which `why` says why it ended so, also when its last call went well.
+_UNWELL = (IterationState.FAILED.value, IterationState.CANCELLED.value)
+
+
 class DatabaseExecutionViews:
     """An `ExecutionViews` over the tables of executions."""
 
@@ -165,7 +169,7 @@ def _line(row: Row) -> IterationLine:
         page=page,
         next_at=next_at or None,
         why=why,
-        error=error,
+        error=error or (why if state in _UNWELL else ""),
         started_at=started_at,
         ended_at=ended_at,
         element=element,

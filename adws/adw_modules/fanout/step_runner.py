@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import cost_rules, expressions
+from adws.adw_modules import cost_rules, error_handler, expressions
 from adws.adw_modules.checkpoint import CheckpointManager, task_of
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.engine.runners.phase_checkpoints import PhaseCheckpoints, valid_since
@@ -139,8 +139,10 @@ class _PhaseSteps:
                 early = self._do(step)
             except (Fenced, LeaseLost, RunLost):
                 raise
-            except (WorkflowError, ExpressionError) as exc:
+            except WorkflowError as exc:
                 return self._failed(step, exc)
+            except ExpressionError as exc:
+                return self._failed(step, _error_of(error_handler.describe(exc, step.name).to_json(), step))
             if early is not None:
                 return early
         self._kept.clear()
@@ -272,10 +274,12 @@ class _PhaseSteps:
     def _execution_error(self, step: StepSpec, found: Execution) -> WorkflowError:
         error = self._executions.last_error(found.execution_id) or {}
         said = str(error.get("message") or "")
-        message = f"step {step.name}: {found.reason or found.state.value}"
+        whole = found.reason or found.state.value
         self._executions.mark_taken(found.execution_id)
+        if step.loop is None and found.state is ExecutionState.FAILED:
+            return _error_of({**error, "message": said or whole}, step)
 
-        return _error_of({**error, "message": f"{message}; {said}" if said and said not in message else message}, step)
+        return _error_of({**error, "message": f"{whole}; {said}" if said and said not in whole else whole}, step)
 
     # --- single calls ------------------------------------------------------------------------------------------
 
@@ -333,7 +337,7 @@ class _PhaseSteps:
         self._save(step)
         self._context.say(f"step {step.name} is done")
 
-    def _failed(self, step: StepSpec, exc: WorkflowError | ExpressionError) -> RunReport:
+    def _failed(self, step: StepSpec, exc: WorkflowError) -> RunReport:
         """Report that a step failed; the next attempt begins it anew."""
         usage = self._usage()
         self._progress.execution = self._progress.call = ""
@@ -379,13 +383,13 @@ def _catalog_id(document: WorkflowDocument) -> str:
 
 
 def _error_of(error: Mapping[str, JsonValue], step: StepSpec) -> WorkflowError:
-    """Return the classified error of a call for the phase: what was said once is not guessed again."""
+    """Return the classified error of a step for the phase: what was said once is not guessed again."""
     known = {category.value for category in ErrorCategory}
     category = error.get("category")
     metadata = error.get("metadata")
 
     return WorkflowError(
-        str(error.get("message") or f"step {step.name} failed"),
+        f"step {step.name}: {error.get('message') or 'it failed'}",
         ErrorCategory(category) if category in known else ErrorCategory.FATAL,
         step.name,
         recoverable=error.get("recoverable") is True,
