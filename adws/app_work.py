@@ -262,6 +262,7 @@ class WorkRoom:
             around=self.space.workspace.around,
             conclude=self.space.workspace.conclude,
             effects_of=self.space.workspace.ledger,
+            phase_over=self.steps.forget,
             release=self.space.workspace.release,
             report=self.space.report,
             doctor=self.doctor,

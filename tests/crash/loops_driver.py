@@ -387,10 +387,15 @@ def left_over(place: Place, home: Path) -> list[str]:
 
 
 def drawn(points: list[str], count: int, rng: random.Random) -> list[int]:
-    """Draw points: half of them around calls and sinks, where something could be done twice, the rest anywhere."""
+    """
+    Draw points: half of them around calls and sinks, where something could be done twice, the rest anywhere.
+
+    One of them is after the last call: who dies there must not begin all over again.
+    """
     every = range(1, len(points) + 1)
-    around = {number + n for number in every if "_commit" not in points[number - 1] for n in range(3)}
-    chosen = set(rng.sample(sorted(around & {*every}), min(count // 2, len(around))))
+    last = max(number for number in every if "_commit" not in points[number - 1])
+    around = {number + n for number in every if "_commit" not in points[number - 1] for n in range(3)} & {*every}
+    chosen = {rng.randint(last, len(points)), *rng.sample(sorted(around), min(count // 2, len(around)))}
     others = [number for number in every if number not in chosen]
 
     return sorted([*chosen, *rng.sample(others, min(count - len(chosen), len(others)))])
@@ -403,7 +408,8 @@ def kills(given: argparse.Namespace) -> dict[str, Any]:
     _, problems, points = play(place, [], given.concurrency)
     if problems:
         return {"kills": 0, "points": len(points), "problems": [f"without a kill: {one}" for one in problems]}
-    numbers = drawn(points, given.count, rng) if given.count else list(range(1, len(points) + 1))
+    first = int(given.since * len(points)) + 1
+    numbers = drawn(points, given.count, rng) if given.count else list(range(first, len(points) + 1))
     done, missed = 0, []
     for number in numbers:
         more = [rng.randint(1, len(points)) for _ in range(given.more)]
@@ -431,6 +437,7 @@ def main() -> int:
     parser.add_argument("--url", default="", help="of PostgreSQL; without it, each home has SQLite")
     parser.add_argument("--sink", choices=("sqlite", "postgres", "jsonl", "csv", "python"), default="sqlite")
     parser.add_argument("--count", type=int, default=0, help="so many points; 0: all")
+    parser.add_argument("--since", type=float, default=0.0, help="with all points: only those after this share of them")
     parser.add_argument("--more", type=int, default=0, help="so many workers after the first are killed too")
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from adws import app as wiring
-from adws import app_work, config
+from adws import app_endings, config
 from adws.adw_modules.errors import WorkflowBusy
 from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.process_tree import Ending
@@ -74,7 +74,7 @@ def test_a_workflow_is_not_taken_over_while_what_was_left_cannot_be_ended(app, l
     adw_id, _ = left
     revision = app.store.load(adw_id).document.revision
     stuck = Ending(evidence="pid 77 runs", left=("77 (agent)",))
-    monkeypatch.setattr(app_work, "end_recorded", lambda *_args, **_options: stuck)
+    monkeypatch.setattr(app_endings, "end_recorded", lambda *_args, **_options: stuck)
 
     with pytest.raises(WorkflowBusy, match=r"cannot be ended \(77 \(agent\)\)"), app.ownership.own(adw_id):
         pass

@@ -9,6 +9,7 @@ import pytest
 from adws.adw_modules import error_handler
 from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.coordination.keeper import Keeper
+from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.errors import ExpressionError, LeaseLost, RunLost
 from adws.adw_modules.executions import CallReport, ExecutionState
 from adws.adw_modules.fanout import step_progress
@@ -270,6 +271,63 @@ def test_a_single_call_that_failed_is_another_one_in_the_next_attempt():
 
     assert steps.attempt() == Done(state="completed")
     assert steps.calls.keys == [f"{ADW_ID}.build.1.save#0#1", f"{ADW_ID}.build.2.save#0#1"]
+
+
+class DyingRunner:
+    """Runs steps, if any, and dies before anybody has stored what came of them."""
+
+    def __init__(self, runner=None):
+        self._runner = runner
+
+    def check(self, phase):
+        return ""
+
+    def run(self, phase, context):
+        if self._runner is not None:
+            self._runner.run(phase, context)
+        raise LeaseLost("its process died")
+
+
+def test_a_crash_between_the_last_step_and_the_end_of_the_phase_repeats_no_step():
+    steps = looped()
+    steps.attempt()
+    steps.work()
+    with pytest.raises(LeaseLost):
+        steps.world.attempt(runners={"steps": DyingRunner(steps.runner)})
+    made = len(steps.calls.made)
+
+    assert steps.attempt() == Done(state="completed")
+
+    assert [one.status for one in steps.record.attempts] == ["interrupted", "succeeded"]
+    assert len(steps.calls.made) == made
+    assert steps.record.result["result"]["results"] == [2, 4, 6, 8]
+
+
+def test_steps_whose_phase_did_not_pass_its_gate_are_done_anew():
+    answers = iter([False, True])
+    steps = Steps(one("first"), does={"first": lambda _e, _c: 1}, max_attempts=3)
+
+    def gate(_phase, _context, _report):
+        return GateVerdict(passed=next(answers), reason="red")
+
+    steps.world.attempt(runners={"steps": steps.runner}, gates=gate)
+    steps.clock.advance(600)
+
+    assert steps.world.attempt(runners={"steps": steps.runner}, gates=gate) == Done(state="completed")
+    assert steps.calls.made == [("first", 0), ("first", 0)]
+
+
+def test_an_attempt_that_is_cut_off_before_its_first_step_does_not_take_over_what_did_not_pass():
+    steps = Steps(one("first"), does={"first": lambda _e, _c: 1}, max_attempts=4)
+    red = {"gates": lambda _phase, _context, _report: GateVerdict(passed=False, reason="red")}
+    steps.world.attempt(runners={"steps": steps.runner}, **red)
+    steps.clock.advance(600)
+    with pytest.raises(LeaseLost):
+        steps.world.attempt(runners={"steps": DyingRunner()})
+
+    assert steps.attempt() == Done(state="completed")
+    assert [one.status for one in steps.record.attempts] == ["failed", "interrupted", "succeeded"]
+    assert steps.calls.made == [("first", 0), ("first", 0)]
 
 
 def test_a_step_with_a_sink_that_is_come_to_again_saves_under_a_key_of_its_own():

@@ -287,6 +287,8 @@ class WorkSession:
         self._save(draft)
         self._ready = self._as_stored(begun) if begun else None
         self.tell_agent_ended(chosen.index, chosen.record.attempts[-1].number)
+        if self.document.phases[chosen.index].status == "complete":
+            self._parts.phase_over(self.document, chosen.spec, chosen.record.round)
 
         return outcome
 

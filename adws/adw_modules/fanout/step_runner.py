@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import cost_rules, error_handler, expressions
 from adws.adw_modules.checkpoint import CheckpointManager, task_of
 from adws.adw_modules.demands import Demands
-from adws.adw_modules.engine.runners.phase_checkpoints import PhaseCheckpoints, valid_since
+from adws.adw_modules.engine.runners.phase_checkpoints import PhaseCheckpoints, valid_since, was_cut_off
 from adws.adw_modules.error_classes import ErrorCategory
 from adws.adw_modules.error_handler import WorkflowError
 from adws.adw_modules.errors import ExpressionError, Fenced, LeaseLost, RunLost
@@ -119,8 +119,11 @@ class _PhaseSteps:
         found = self._parts.checkpoints.latest(task_of(self._document.adw_id, context.phase, context.round))
         if found is None or found.created_at < valid_since(self._document, context.phase, context.round):
             return Progress()
+        progress = Progress.from_json(found.data)
+        if progress.at == "" and not was_cut_off(self._document, context.phase, progress.attempt):
+            return Progress()  # all of it was done and did not pass, so it is done anew
 
-        return Progress.from_json(found.data)
+        return progress
 
     # --- one after the other -----------------------------------------------------------------------------------
 
@@ -145,9 +148,8 @@ class _PhaseSteps:
                 return self._failed(step, _error_of(error_handler.describe(exc, step.name).to_json(), step))
             if early is not None:
                 return early
-        self._kept.clear()
 
-        return self._report()
+        return self._report()  # its progress is deleted once this is stored: who dies before that does nothing twice
 
     def _do(self, step: StepSpec) -> Suspended | Forked | None:
         """Do one step, or go on with it; return what ends the run before the next one."""
@@ -349,6 +351,7 @@ class _PhaseSteps:
         return RunReport(ok=False, error=exc, summary=f"step {step.name} failed", usage=usage)
 
     def _save(self, step: StepSpec) -> None:
+        self._progress.attempt = self._context.attempt_number
         self._kept.save(self._progress.to_json(), step.name)
 
     def _usage(self) -> Usage | None:

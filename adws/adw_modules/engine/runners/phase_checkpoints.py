@@ -68,6 +68,13 @@ def is_first(document: WorkflowDocument, phase: str, round_number: int) -> bool:
     return len(_attempts(document, phase, round_number)) <= 1
 
 
+def was_cut_off(document: WorkflowDocument, phase: str, number: int) -> bool:
+    """Say whether attempt *number* at *phase* was ended by a crash or on order, and not by what came of it."""
+    attempts = [item for record in document.phases if record.name == phase for item in record.attempts]
+
+    return any(item.number == number and item.status in ("interrupted", "suspended") for item in attempts)
+
+
 def valid_since(document: WorkflowDocument, phase: str, round_number: int) -> str:
     """Return since when checkpoints hold: the start of the round, or of the last attempt at a phase before this one."""
     before = takewhile(lambda record: record.name != phase, document.phases)
