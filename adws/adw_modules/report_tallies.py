@@ -109,12 +109,14 @@ class _Maker:
 
     def __init__(self, adw_id: str, workflow: str) -> None:
         self._adw_id, self._workflow = adw_id, workflow
-        self._sums: dict[Slot, Sum] = {}
+        self._sums: dict[Slot, list[int]] = {}  #: number and amount, changed in place: there are dozens of each
         self._lasts: dict[Slot, Last] = {}
         self._last_day, self._attempts, self._cost = "", 0, 0
 
     def add(self, slot: Slot, number: int = 1, amount: int = 0) -> None:
-        self._sums[slot] = self._sums.get(slot, NOTHING).plus(Sum(number, amount))
+        found = self._sums.setdefault(slot, [0, 0])
+        found[0] += number
+        found[1] += amount
 
     def add_phase(self, name: str, attempts: Iterable[JsonObject]) -> None:
         needed, in_round = 0, None
@@ -170,7 +172,7 @@ class _Maker:
             last_day=self._last_day,
             attempts=self._attempts,
             cost=self._cost,
-            sums=self._sums,
+            sums={slot: Sum(*found) for slot, found in self._sums.items()},
             lasts=self._lasts,
         )
 
@@ -228,6 +230,8 @@ def seconds_at(bucket: float) -> float:
 
 def difference(before: Mapping[Slot, Sum], after: Mapping[Slot, Sum]) -> dict[Slot, Sum]:
     """Return what has to be added to *before* to make it *after*; sums that stay the same are left out."""
+    if not before:
+        return dict(after)
     changed = {}
     for slot in {**before, **after}:
         old, new = before.get(slot, NOTHING), after.get(slot, NOTHING)

@@ -8,13 +8,17 @@ import pytest
 
 from adws.adw_modules import document as documents
 from adws.adw_modules import timestamps
+from adws.adw_modules.db import kept_tables, report_sums, rows, statements
 from adws.adw_modules.db import report_statements as sql
-from adws.adw_modules.db import report_sums, rows, statements
+from adws.adw_modules.db.reconstruction import DatabaseReconstruction
 from adws.adw_modules.db.reports import DatabaseReports
 from adws.adw_modules.db.retention import DatabaseRetention
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import ProjectedWrite
+from adws.adw_modules.interfaces_rebuild import NewContents
 from adws.adw_modules.interfaces_reports import DayOutcomes, Window
+from adws.adw_modules.state_revision import summary_of
 from adws.testing import START
 from tests.contracts.report_contract import TODAY, change, failed, moment, phase, put, tried
 from tests.contracts.worlds import FIRST, SECOND, THIRD, database_world, make_document
@@ -174,6 +178,38 @@ def test_the_event_that_was_looked_at_last_stays(world, database):
     with database.read() as session:
         assert session.all("SELECT adw_id FROM events ORDER BY seq") == [(SECOND,), (THIRD,)]
     assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=3),)
+
+
+def test_documents_that_were_brought_back_without_events_are_looked_at(world, database, database_url, clock):
+    fill(world)
+    world.reports.refresh()
+    document = make_document(FIRST, current_state="abandoned", revision=9)
+    body = documents.to_bytes(document)
+    write = ProjectedWrite(adw_id=FIRST, revision=9, fence=1, body=body, summary=summary_of(document))
+    reconstruction = DatabaseReconstruction(database_url, clock=clock)
+    try:
+        reconstruction.put(NewContents(home="database", rows=(write,)))
+    finally:
+        reconstruction.close()
+
+    assert sum(day.abandoned for day in world.reports.outcomes(ALL)) == 1
+    assert sum(day.completed for day in world.reports.outcomes(ALL)) == 0
+
+
+def test_sums_that_are_kept_when_a_database_is_made_again_are_not_added_twice(world, database):
+    fill(world)
+    world.reports.refresh()
+    before = sums_of(database)
+    with database.read() as session:
+        kept = {table: kept_tables.read(session, table) for table in ("report_sums", "report_workflows")}
+    with database.write() as session:
+        for table in ("report_sums", "report_workflows", "report_progress"):
+            session.run(f"DELETE FROM {table}")
+        for table, found in kept.items():
+            kept_tables.bring(session, table, found, moment=moment())
+
+    assert world.reports.refresh() == 0
+    assert sums_of(database) == before
 
 
 def test_several_who_bring_up_at_once_add_everything_once(world, database, clock):

@@ -60,6 +60,7 @@ class RebuildReport:
             "breakers that could not be read from the old database (who fails again opens them again)",
             "deliveries that could not be read from the old database (one that is sent again counts as new)",
             "entries of the schedule, notifications and counters that could not be read from the old database",
+            "sums of reports about workflows that were forgotten before, where those could not be read",
         )
 
     def to_json(self) -> JsonObject:

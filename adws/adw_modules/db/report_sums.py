@@ -20,7 +20,7 @@ from adws.adw_modules.errors import AdwError
 from adws.adw_modules.report_tallies import NOTHING, Last, Slot, Sum, Tallies
 
 #: Events, and documents, that are looked at in one transaction.
-EVENTS_AT_ONCE, DOCUMENTS_AT_ONCE = 2000, 100
+EVENTS_AT_ONCE, DOCUMENTS_AT_ONCE = 2000, 400
 #: So many events may be waiting to be looked at; from there on whoever asks brings the sums up first.
 MOST_WAITING = 200
 
@@ -155,13 +155,13 @@ def progress_of(session: Session) -> Progress:
 
 def add_workflows(session: Session, adw_ids: Sequence[str]) -> int:
     """Add what workflows add that is not in the sums yet, and return how many there were; `PROGRESS_TAKE` is ours."""
-    count = 0
+    new = News()
     for tallies, added in _differences(session, adw_ids):
-        session.run_each(sql.SUM_ADD, [_sum_params(slot, total, tallies) for slot, total in sorted(added.items())])
-        session.run(sql.WORKFLOW_PUT, _workflow_params(tallies))
-        count += 1
+        new.add(added, tallies)
+    session.run_each(sql.SUM_ADD, [_sum_params(slot, total, new) for slot, total in sorted(new.sums.items())])
+    session.run_each(sql.WORKFLOW_PUT, [_workflow_params(tallies) for tallies in new.workflows.values()])
 
-    return count
+    return len(new.workflows)
 
 
 def _differences(session: Session, adw_ids: Iterable[str]) -> Iterator[tuple[Tallies, dict[Slot, Sum]]]:
@@ -177,8 +177,8 @@ def _differences(session: Session, adw_ids: Iterable[str]) -> Iterator[tuple[Tal
                 yield tallies, added
 
 
-def _sum_params(slot: Slot, total: Sum, tallies: Tallies) -> dict[str, object]:
-    last = tallies.lasts.get(slot, Last())
+def _sum_params(slot: Slot, total: Sum, new: News) -> dict[str, object]:
+    last = new.lasts.get(slot, Last())
     texts = {**slot._asdict(), "last_at": last.at, "adw_id": last.adw_id, "label": last.label}
 
     return {**{name: rows.plain(text) for name, text in texts.items()}, **total._asdict()}
