@@ -270,6 +270,14 @@ def test_what_cannot_be_looked_at_from_here_is_left_to_who_can(home):
     assert [step.action for step in home.recovery().plan() if step.action is Action.END_LEFT] == []
 
 
+def test_what_stays_in_doubt_is_not_told_as_done(home):
+    closed_far_away(home)
+    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
+
+    assert home.recovery(end_process=lambda _process: FAR_AWAY).recover().steps == ()
+    assert "in_doubt" in home.record("plan").attempts[0].process
+
+
 def test_a_dry_run_ends_nothing(home):
     closed_far_away(home)
 

@@ -253,12 +253,14 @@ class Recovery:
     def _end_left(self, adw_id: str) -> bool:
         """End what attempts left here that were closed elsewhere; whoever works on it now need not be waited for."""
         parts = self._parts
-        for _, attempt in stopping_rules.in_doubt(parts.store.load(adw_id).document.phases):
+        before = stopping_rules.in_doubt(parts.store.load(adw_id).document.phases)
+        for _, attempt in before:
             parts.end_process(attempt.process or {})
         with parts.ownership.own(adw_id) as owned, parts.engine.log_of(adw_id), parts.keeper.charge(owned):
             WorkSession(parts.engine, owned, NoOrders()).end_left()
+            after = stopping_rules.in_doubt(owned.document.phases)
 
-        return True
+        return len(after) < len(before)
 
     def _settle_alone(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
         """Settle a run that has no document: what a delivery asks for, or one whose document nobody can read."""
