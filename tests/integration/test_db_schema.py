@@ -268,7 +268,7 @@ def step_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder / f"{LATER}_colour.py"
 
 
-def test_an_older_schema_is_upgraded_at_open_and_its_rows_stay(empty_database_url, open_db, clock, request):
+def test_an_older_schema_is_upgraded_at_open_and_its_rows_stay(empty_database_url, open_db, clock, request, caplog):
     before = open_db(empty_database_url)
     world = database_world(before, clock)
     asked = world.requests.ask(FIRST, "pause")
@@ -279,6 +279,9 @@ def test_an_older_schema_is_upgraded_at_open_and_its_rows_stay(empty_database_ur
     assert after.schema_version() == LATER
     with after.read() as session:
         assert session.all("SELECT request_id, colour FROM requests") == [(asked.request_id, "red")]
+    (told,) = [record for record in caplog.records if getattr(record, "action", "") == "database_upgraded"]
+    assert (getattr(told, "from"), told.to) == (NOW, LATER)
+    assert f"before{'-' if after.dialect == 'sqlite' else '_'}{NOW}" in told.backup
 
 
 def test_a_sqlite_upgrade_keeps_the_database_it_found(sqlite_url, open_db, clock, tmp_path, a_step_ahead):

@@ -8,6 +8,7 @@ import than most commands take to run.
 from __future__ import annotations
 
 import importlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from adws.adw_modules.db.session import PATIENCE_SECONDS, Database
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseUnavailable, SchemaMismatch, UsageError
 from adws.adw_modules.interfaces import Clock
+
+
+logger = logging.getLogger("adw.db")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +76,9 @@ def upgrade(database: Database) -> Upgrade:
     # Late: only a schema that differs needs SQLAlchemy and Alembic.
     upgrader = importlib.import_module("adws.adw_modules.db.upgrade")
     done: Upgrade = upgrader.upgrade(database)
+    if done.backup is not None:
+        said = {"action": "database_upgraded", "from": done.found, "to": done.now, "backup": done.backup}
+        logger.warning("The database was upgraded", extra=said)
 
     return done
 
