@@ -18,7 +18,6 @@ from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseUnavailable, SchemaMismatch, UsageError
 from adws.adw_modules.interfaces import Clock
 
-
 logger = logging.getLogger("adw.db")
 
 
