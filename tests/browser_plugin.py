@@ -170,21 +170,26 @@ def browsing(chromium: Browser) -> Iterator[Browsing]:
     assert pages.left() == []
 
 
-#: All the rules it has are asked for; what is wrong comes with the place.
+#: What is wrong comes with the place.
 _ASK_AXE = """
-async () => {
-    const found = await axe.run(document, {resultTypes: ['violations']});
+async (rules) => {
+    const only = rules ? {runOnly: {type: 'rule', values: rules}} : {};
+    const found = await axe.run(document, {resultTypes: ['violations'], ...only});
     return found.violations.flatMap((one) =>
         one.nodes.map((node) => [one.impact, one.id, one.help, node.target.join(' '), node.html.slice(0, 160)]));
 }
 """
 
 
-def flaws(page: Page) -> list[str]:
-    """Return what axe finds on a page that is serious or critical, each in a line; skip the test without axe."""
+def flaws(page: Page, *, rules: list[str] | None = None) -> list[str]:
+    """
+    Return what axe finds on a page that is serious or critical, each in a line; skip the test without axe.
+
+    All of its rules are asked for, or *rules* alone.
+    """
     if why_no_axe():
         pytest.skip(why_no_axe())
     # Evaluated by the debugger: the page's own rules let no script in that is not its own.
     page.evaluate(Path(os.environ["ADW_TEST_AXE"]).read_text(encoding="utf-8"))
-    found = page.evaluate(_ASK_AXE)
+    found = page.evaluate(_ASK_AXE, rules)
     return [": ".join(rest) for impact, *rest in found if impact in {"serious", "critical"}]

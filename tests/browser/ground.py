@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,25 @@ name = "build"
 shell = "echo nothing works >&2; exit 7"
 max_attempts = 1
 
+[workflows.looped]
+[[workflows.looped.phases]]
+name = "test"
+[[workflows.looped.phases.steps]]
+name = "ask"
+tool = "command"
+command = ["sh", "ask.sh", "{{{{ number }}}}"]
+[workflows.looped.phases.steps.loop]
+collection = [1, 2, 3, 4]
+element = "number"
+mode = "async"
+concurrency = 2
+on_failure = "continue"
+[workflows.looped.phases.steps.retry.on_error]
+max_attempts = 2
+backoff = "fixed"
+base_seconds = 3600
+max_seconds = 3600
+
 [workflows.patient]
 [[workflows.patient.phases]]
 name = "build"
@@ -60,11 +79,22 @@ retry = {{ base_seconds = 3600, max_seconds = 3600, strategy = "fixed" }}
 """
 
 
+#: Gives an answer, but for 2, which never will, and 3, which may later.
+ASK = """
+case $1 in
+2) exit 3 ;;
+3) echo connection reset by peer >&2; exit 1 ;;
+*) echo answer $1 ;;
+esac
+"""
+
+
 def make_home(place: Path) -> Path:
     """Make a git repository a home with the workflows above."""
     home = place.resolve() / "home"
     home.mkdir()
     (home / "app.py").write_text("print('hello')\n")
+    (home / "ask.sh").write_text(ASK)
     (home / ".gitignore").write_text("state/\ntrees/\nup\nsay\n")
     (home / "adw.toml").write_text(WORKFLOWS.format(home=home))
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Begin"]):
@@ -108,10 +138,18 @@ class Ground:
         serve_lab.follow(self.home, adw_id)
 
     def follow_until_it_rests(self, adw_id: str) -> None:
-        """Return when nobody works on the workflow: it is over, or waits for something."""
+        """Return when a worker had the workflow and let go of it: it is over, or waits for something."""
+        self.until(lambda: self._rests(adw_id), f"{adw_id} is still at work")
+
+    def until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        """Return when something that happens soon has happened."""
         deadline = time.monotonic() + browser_plugin.PATIENCE
-        while self.client.get("/api/v1/runs", params={"state": ["claimed", "running", "stopping"]}).json()["runs"]:
-            assert time.monotonic() < deadline, f"{adw_id} is still at work"
+        while not is_so():
+            assert time.monotonic() < deadline, otherwise
+
+    def _rests(self, adw_id: str) -> bool:
+        [run] = [one for one in self.client.get("/api/v1/runs").json()["runs"] if one["adw_id"] == adw_id]
+        return run["attempts"] > 0 and run["state"] not in {"claimed", "running", "stopping"}
 
     def state(self, adw_id: str) -> str:
         """Return the state of a workflow."""

@@ -83,8 +83,10 @@ def test_read_only_there_is_nothing_to_press(home, browsing, monkeypatch):
     monkeypatch.setenv("ADW_WEB_READ_ONLY", "true")
     with ground.serve(home, browsing) as served:
         adw_id = served.start("gated")
-        served.follow(adw_id)
+        served.follow_until_it_rests(adw_id)
         page = served.person("/")
 
-        expect(page.get_by_text("read-only").first).to_be_visible()
-        assert page.get_by_role("button").all_inner_texts() == ["Log out"]
+        for path in ("/", f"/workflows/{adw_id}", f"/workflows/{adw_id}/rollback", f"/workflows/{adw_id}/abandon"):
+            page.goto(path)
+            expect(page.get_by_text("read-only").first).to_be_visible()
+            assert page.get_by_role("button").all_inner_texts() == ["Log out"], path
