@@ -1,78 +1,92 @@
-"""The page of a workflow in a browser: it moves, its output comes, its buttons work, and strangers do no harm."""
+"""A workflow in a browser: it moves, its output comes, its buttons work, and what strangers write does nothing."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser_plugin import PHONE, flaws
-from tests.integration.web_lab import TOKEN
+from tests.browser_plugin import PHONE
 
-NASTY = '<script>document.title = "taken"</script><img src=x onerror=alert(1)>\u202egnp'
-
-
-@pytest.fixture
-def person(served):
-    """Opens a page of somebody who is logged in."""
-
-    def open_page(path: str, **wishes) -> Page:
-        page = served.visitor(**wishes)
-        page.goto(path)  # leads to the login, and from there back
-        page.get_by_label("Token").fill(TOKEN)
-        page.get_by_label("Your name").fill("Ada")
-        page.get_by_role("button", name="Log in").click()
-        expect(page.locator("nav.path")).to_be_visible()
-        return page
-
-    return open_page
+#: Draws nothing, turns the direction of what follows around, and must not do so outside of its own text.
+BIDI = "\u202egnp.exe\u202c"
+HOSTILE = '<script>window.harmed = true</script><img src=x onerror="window.harmed=true">'
 
 
-def test_it_is_followed_paused_resumed_and_rolled_back_without_the_command_line(served, person):
-    """
-    What an operator does on a bad day, all of it on one page that is never loaded again by hand.
-    """
-    adw_id = served.start()
+def head(page: Page):
+    return page.locator("#head")
+
+
+def press(page: Page, name: str) -> None:
+    page.locator("#now").get_by_role("button", name=name, exact=True).click()
+
+
+# --- the whole story -------------------------------------------------------------------------------------------
+
+
+def test_a_workflow_is_opened_followed_paused_resumed_and_rolled_back(served):
+    adw_id = served.start(title="Pay by invoice")
     served.has_begun()
-    page = person(f"/workflows/{adw_id}")
-    tail, now = page.locator("#tail"), page.locator("#now")
-    expect(now).to_contain_text("works on build, attempt 1/")
+    page = served.person("/")
+    page.locator("#running").get_by_role("link", name="Pay by invoice").click()
+    expect(page).to_have_url(re.compile(f"/workflows/{adw_id}$"))
+    expect(head(page)).to_contain_text("building")
+    page.evaluate("window.stayed = true")
 
+    # The log is followed.
+    log = page.get_by_role("log")
     with served.output() as say:
-        say.write("the first line\n")
-        expect(tail).to_contain_text("the first line")
-        say.write("<b>the second</b> line\n")
-        expect(tail).to_contain_text("<b>the second</b> line")
-        page.get_by_role("button", name="Pause").click()
-        expect(page.get_by_role("status").filter(has_text="the pause is kept")).to_be_visible()
-    expect(now).to_contain_text("is paused in building")
-    expect(page.locator(".state.current")).to_have_text("paused")
+        print("the first line of the work", file=say)
+        expect(log).to_contain_text("the first line of the work")
+        print("and a second one", file=say)
+        expect(log).to_contain_text("and a second one")
+        assert page.evaluate("window.stayed"), "the page was loaded again"
 
-    page.get_by_text("With a hint").click()
-    page.get_by_label("What to do differently").fill("be quick")
-    page.get_by_role("button", name="Resume").click()
+        # It is paused while it works.
+        press(page, "Pause")
+        expect(page.locator(".flash")).to_be_visible()
+        expect(head(page)).to_contain_text("paused")
+    expect(page.locator(".state.current")).to_have_text("paused")
+    assert served.state(adw_id) == "paused"
+
+    # And goes on, with what a person said.
+    page.locator("#order-more summary").click()
+    page.get_by_label("What to do differently").fill("use the new table")
+    press(page, "Resume")
     served.has_begun()
-    expect(now).to_contain_text("works on build")
-    expect(page.locator("#hints")).to_contain_text("be quick")
+    expect(head(page)).to_contain_text("building")
+    expect(page.locator("#hints")).to_contain_text("use the new table")
     with served.output():
         pass
-    expect(now).to_contain_text("is completed")
+    expect(head(page)).to_contain_text("completed")
     expect(page.locator("#changes")).to_contain_text("built.txt")
 
+    # What a rollback would do is shown before it is done.
+    assert (served.home / "trees" / adw_id).is_dir()
     page.get_by_role("link", name="Roll back").click()
-    expect(page.locator("#plan")).to_contain_text("delete the branch")
-    assert served.state(adw_id) == "completed"
+    plan = page.locator("#plan")
+    expect(plan).to_contain_text(str(served.home / "trees" / adw_id))
+    assert (served.home / "trees" / adw_id).is_dir(), "nothing is done before somebody says so"
+    page.get_by_label("Why, for the pull request").fill("not what we wanted")
     page.get_by_role("button", name="Roll it back").click()
-    expect(now).to_contain_text("is rolled back")
+
+    expect(head(page)).to_contain_text("rolled back")
     expect(page.locator("#rollback")).to_contain_text("are over")
     expect(page.get_by_role("link", name="Roll back")).to_have_count(0)
+    assert not (served.home / "trees" / adw_id).exists()
+    heads = subprocess.run(["git", "branch", "--list"], cwd=served.home, check=True, capture_output=True, text=True)
+    assert heads.stdout.split() == ["*", "main"]
+    asked = served.client.get("/api/v1/events", params={"adw_id": adw_id, "limit": 1000}).json()["events"]
+    assert {"pause", "resume", "rollback"} <= {
+        event["data"].get("action") for event in asked if event["event_type"] == "action_asked"
+    }
 
 
-def test_a_page_that_is_looked_at_moves_and_keeps_what_somebody_types(served, person):
+def test_a_page_that_is_looked_at_moves_and_keeps_what_somebody_types(served):
     adw_id = served.start()
     served.has_begun()
-    page = person(f"/workflows/{adw_id}")
+    page = served.person(f"/workflows/{adw_id}")
     page.evaluate("window.stayed = true")
     page.get_by_text("Give a hint").click()
     page.get_by_label("What to do differently").fill("half a thou")
@@ -86,47 +100,50 @@ def test_a_page_that_is_looked_at_moves_and_keeps_what_somebody_types(served, pe
     assert page.evaluate("window.stayed"), "the page was loaded again"
 
 
-def test_what_strangers_write_does_nothing(served, person):
-    adw_id = served.start(title=NASTY, body=NASTY)
-    served.has_begun()
-    page = person(f"/workflows/{adw_id}")
-    with served.output() as say:
-        say.write(f"{NASTY}\n\x1b[31mred\x1b[0m\n{'x' * 300_000}\nthe end\n")
-        expect(page.locator("#tail")).to_contain_text("the end")
-
-    assert "taken" not in page.title() or page.title().startswith("#7 <script>")
-    assert page.locator("#tail").locator("img, script").count() == 0
-    assert page.locator("main img").count() == 0
-    assert len(page.locator("#tail").inner_text()) < 100_000
+# --- orders ----------------------------------------------------------------------------------------------------
 
 
-def test_without_the_script_it_is_read_and_decided(served, person):
+def test_a_rollback_that_is_cancelled_leaves_everything(served):
     adw_id = served.start("gated")
+    served.follow_until_it_rests(adw_id)
+    page = served.person(f"/workflows/{adw_id}/rollback")
+
+    page.get_by_role("link", name="Cancel").click()
+
+    expect(head(page)).to_contain_text("paused")
+    assert (served.home / "trees" / adw_id).is_dir()
+
+
+def test_a_retry_that_is_scheduled_is_cancelled(served):
+    adw_id = served.start("patient")
+    served.follow_until_it_rests(adw_id)
+    page = served.person(f"/workflows/{adw_id}")
+
+    page.get_by_role("button", name="Cancel the retry").click()
+
+    expect(page.locator(".flash")).to_be_visible()
+    expect(head(page)).not_to_contain_text("building")
+
+
+def test_what_does_not_fit_any_more_is_refused_in_a_sentence_and_not_done(served):
+    """
+    The page of a person may be older than the workflow.
+    """
+    adw_id = served.start("gated")
+    served.follow_until_it_rests(adw_id)
+    page = served.person(f"/workflows/{adw_id}", has_script=False)
+    assert served.client.post(f"/api/v1/workflows/{adw_id}/approve").status_code in {200, 202}
     served.follow(adw_id)
-    page = person(f"/workflows/{adw_id}", has_script=False)
 
-    expect(page.locator("#now")).to_contain_text("waits for a person to look at plan")
-    expect(page.locator("#tail")).to_contain_text("a plan to look at")
-    page.get_by_label("What you think of").fill("fine")
-    page.get_by_role("button", name="Approve").click()
-    expect(page.get_by_role("status")).to_contain_text("Plan is decided")
-    assert served.state(adw_id) == "completed"
+    press(page, "Approve")
+
+    expect(page.locator(".flash")).to_contain_text("Not done: ")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_screen_readers_find_nothing_in_their_way(served, person, scheme):
-    adw_id = served.start("broken")
-    served.follow(adw_id)
-
-    for path in ("", "/log", "/events", "/attempts/build/1", "/rollback", "/abandon"):
-        page = person(f"/workflows/{adw_id}{path}", scheme=scheme)
-        assert flaws(page) == [], path
-
-
-def test_it_fits_a_phone_and_is_used_with_the_keyboard(served, person):
+def test_it_fits_a_phone_and_is_used_with_the_keyboard(served):
     adw_id = served.start("gated", title="Look at the plan " * 8)
-    served.follow(adw_id)
-    page = person(f"/workflows/{adw_id}", size=PHONE)
+    served.follow_until_it_rests(adw_id)
+    page = served.person(f"/workflows/{adw_id}", size=PHONE)
 
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
     page.get_by_label("What you think of").focus()
@@ -136,3 +153,70 @@ def test_it_fits_a_phone_and_is_used_with_the_keyboard(served, person):
     expect(page.get_by_role("button", name="Reject")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("status").first).to_have_text(re.compile("Plan is decided|Live"))
+
+
+# --- strangers -------------------------------------------------------------------------------------------------
+
+
+def test_what_strangers_write_does_nothing(served):
+    """
+    Titles, bodies and output with markup, turned directions and a line of a megabyte are shown as text.
+    """
+    title = f"{HOSTILE} {BIDI} {{{{ 7 * 7 }}}}"
+    adw_id = served.start(title=title, body=HOSTILE * 3 + "\x1b[31mred\x1b]8;;http://adw.invalid\x07link")
+    served.has_begun()
+    page = served.person("/")
+    expect(page.locator("#running")).to_contain_text("<script>window.harmed")
+    page.goto(f"/workflows/{adw_id}")
+    with served.output() as say:
+        print(HOSTILE, BIDI, "\x1b[2J\x1b]0;title\x07", file=say)
+        print("x" * 1_000_000, file=say)
+        print("</pre><script>window.harmed=true</script>after the long line", file=say)
+        expect(page.get_by_role("log")).to_contain_text("after the long line")
+        assert len(page.get_by_role("log").inner_text()) < 100_000
+    served.follow(adw_id)
+
+    ways = ("", "/log", "/events", "/attempts/build/1", "/rollback", "/abandon")
+    for path in (*(f"/workflows/{adw_id}{way}" for way in ways), "/", "/workflows", "/workflows?search=%3Cscript%3E"):
+        page.goto(path)
+        page.wait_for_function("document.readyState === 'complete'")
+        assert page.evaluate("window.harmed === undefined"), path
+        assert page.locator("script:not([src]), img[src=x], main [onerror]").count() == 0, path
+        assert "\u202e" not in page.locator("main").inner_text(), path
+        assert "49 " not in page.title(), path
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{path} is too wide"
+    assert page.evaluate("document.cookie") == ""
+
+
+# --- without the script ----------------------------------------------------------------------------------------
+
+
+def test_without_the_script_it_is_read_and_decided(served):
+    adw_id = served.start("gated")
+    served.follow_until_it_rests(adw_id)
+    page = served.person(f"/workflows/{adw_id}", has_script=False)
+
+    expect(page.locator("#now")).to_contain_text("waits for a person to look at plan")
+    expect(page.locator("#tail")).to_contain_text("a plan to look at")
+    page.get_by_label("What you think of").fill("fine")
+    page.get_by_role("button", name="Approve").click()
+    expect(page.get_by_role("status")).to_contain_text("Plan is decided")
+    assert served.state(adw_id) == "completed"
+
+
+def test_without_the_script_a_workflow_can_be_read_whole(served):
+    adw_id = served.start(title="Pay by invoice")
+    served.has_begun()
+    with served.output() as say:
+        print("a line of the work", file=say)
+    served.follow(adw_id)
+
+    page = served.person(f"/workflows/{adw_id}", has_script=False)
+
+    expect(page.get_by_role("log")).to_contain_text("tested")
+    expect(page.get_by_role("img", name="Timeline of the phases")).to_be_visible()
+    expect(page.get_by_role("region", name="Attempts", exact=True).first).to_contain_text("build")
+    page.get_by_role("link", name="all of it").click()
+    expect(page.get_by_role("heading", name=re.compile("Output of"))).to_be_visible()
+    page.get_by_role("link", name="its end of build 1").click()
+    expect(page.locator("#tail")).to_contain_text("a line of the work")

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.command_rules import Mark
 from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, busy_seconds, describe, final_state
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import (
@@ -293,6 +294,32 @@ def test_an_abandon_is_obeyed_also_when_the_workflow_fails_by_itself(home):
 
     assert home.work().outcome == Done(state="abandoned")
     assert (home.state(), home.answers()) == ("abandoned", ["abandoned"])
+
+
+@pytest.mark.parametrize(("kind", "state"), [("pause", "paused"), ("stop", "paused"), ("abandon", "abandoned")])
+def test_who_asked_in_the_middle_of_an_attempt_is_written_down(home, kind, state):
+    """
+    The attempt ends with the order in one write, which knows nothing of who gave it.
+    """
+    mark = Mark(delivery="dashboard:1", kind=kind, by="ada", source="dashboard, 10.0.0.7")
+    home.runner.add("plan", asks(home, kind, mark=mark.to_json()))
+    home.create()
+
+    home.work()
+
+    assert home.state() == state
+    [told] = [event for event in home.store.events_of(ADW_ID) if event.event_type == "action_asked"]
+    assert told.data == {"action": kind, "by": "ada", "from": "dashboard, 10.0.0.7"}
+
+
+def test_who_asked_too_late_did_nothing(home):
+    mark = Mark(delivery="dashboard:1", kind="pause", by="ada", source="dashboard, 10.0.0.7")
+    home.runner.add("plan", asks(home, "pause", then=WELL, mark=mark.to_json()))
+    home.create(spec=spec_of("plan"))
+
+    home.work()
+
+    assert home.document().deliveries == []
 
 
 def test_a_pause_that_comes_with_the_end_is_told_that_it_is_too_late(home):

@@ -128,6 +128,7 @@ class RequestDesk:
     def _pause(self, reason: str, mark: Mark | None = None) -> Outcome | None:
         """Park the workflow unless it is parked or over."""
         if not self._is_active():
+            self._note(mark, WorkflowState.PAUSED)
             return None
 
         told = stop_reason(reason, self._session.doubt)
@@ -137,11 +138,17 @@ class RequestDesk:
     def _abandon(self, reason: str, mark: Mark | None = None) -> Outcome | None:
         """Give the workflow up unless it is over."""
         if self._state() in TERMINAL_STATES:
+            self._note(mark, WorkflowState.ABANDONED)
             return None
 
         told = stop_reason(reason, self._session.doubt)
 
         return self._session.change(lambda draft: _marked(draft, mark, attempt_rules.abandon(draft, told)))
+
+    def _note(self, mark: Mark | None, state: WorkflowState) -> None:
+        """Write down who asked for what is so already: the attempt that it ended wrote *state* with its own end."""
+        if mark is not None and self._state() is state and not command_rules.is_marked(self._session.document, mark):
+            self._session.change(lambda draft: command_rules.mark(draft, mark))
 
     def _stands(self) -> str:
         document = self._session.document
