@@ -281,6 +281,9 @@ class Reports(Protocol):
     def waiting(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return what waits: first the queue in its order, then what waits for a person, the newest first."""
 
+    def queued(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
+        """Return what waits in the queue, in its order."""
+
     def paused(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return what waits for a person, the newest first."""
 

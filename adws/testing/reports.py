@@ -165,6 +165,10 @@ class MemoryReports:
 
     def waiting(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return what waits: first the queue in its order, then what waits for a person, the newest first."""
+        return tuple((*self.queued(), *self.paused())[:limit])
+
+    def queued(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
+        """Return what waits in the queue, in its order."""
         known, now = dict(self._by_id()), self._moment()
         queue = sorted(self._pending(), key=lambda run: (-run.priority, run.run_id))
         waits = [
@@ -177,7 +181,7 @@ class MemoryReports:
             if _goes_on(run, known)
         ]
 
-        return tuple((*waits, *self.paused())[:limit])
+        return tuple(waits[:limit])
 
     def paused(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return what waits for a person, the newest first."""

@@ -327,6 +327,8 @@ class ReportContract:
         assert (retried.until, retried.why) == (later, "no net")
         assert (asked.subject.adw_id, asked.kind, asked.phase) == (THIRD, WaitKind.APPROVAL, "build")
         assert [found.subject.adw_id for found in world.reports.waiting(limit=2)] == [SECOND, FIRST]
+        assert world.reports.queued() == (due, retried)
+        assert world.reports.queued(limit=1) == (due,)
         assert world.reports.paused() == (asked,), "however long the queue is"
         assert world.reports.paused(limit=0) == ()
 

@@ -69,7 +69,7 @@ class Reporting:
         facts = StuckFacts(
             now=parts.clock.now(),
             running=running,
-            waiting=() if has_worker else reports.waiting(limit=limit),
+            waiting=() if has_worker else reports.queued(limit=limit),
             unattended=reports.unattended(limit=limit),
             histories=reports.histories(sorted(phases)) if phases else {},
             has_worker=has_worker,

@@ -201,22 +201,27 @@ class DatabaseReports:
 
     def waiting(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return what waits: first the queue in its order, then what waits for a person, the newest first."""
-        now = self._moment()
         with self._database.read() as session:
-            queued = session.all(self._spelled(sql.WAITING), {"limit": limit})
-            left = limit - len(queued)
-            paused = self._paused(session, left)
-        waits = [
+            queued = self._queued(session, limit)
+            return (*queued, *self._paused(session, limit - len(queued)))
+
+    def queued(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
+        """Return what waits in the queue, in its order."""
+        with self._database.read() as session:
+            return self._queued(session, limit)
+
+    def _queued(self, session: Session, limit: int) -> tuple[WaitingNow, ...]:
+        now = self._moment()
+
+        return tuple(
             report_now.waiting(
                 _subject(row),
                 plain_document.read(row[6]),
                 report_now.RunFacts(since=row[7], not_before=row[8], reason=row[9]),
                 now=now,
             )
-            for row in queued
-        ]
-
-        return (*waits, *paused)
+            for row in session.all(self._spelled(sql.WAITING), {"limit": limit})
+        )
 
     def paused(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return what waits for a person, the newest first."""

@@ -74,7 +74,7 @@ def look(home: Home) -> Seen:
         states=reports.states(),
         queue=reports.queue(),
         running=reports.running(limit=LINES),
-        waiting=[one for one in reports.waiting(limit=MOST_WAITING) if one.kind not in FOR_PEOPLE],
+        waiting=[one for one in reports.queued(limit=MOST_WAITING) if one.kind not in FOR_PEOPLE],
         for_people=reports.paused(limit=MOST_WAITING),
         stuck=home.part(lambda app: app.reporting).stuck(),
         outcomes=reports.outcomes(window),
