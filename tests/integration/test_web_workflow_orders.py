@@ -152,9 +152,18 @@ def test_whoever_works_on_it_is_asked_to_stop(lab, browser):
         assert not [form for form in page.all("form") if form["action"].endswith("/resume")]
         for order in ("pause", "stop", "abandon"):
             assert f"who is at work; the {order} is kept." in browser.do(f"/workflows/{adw_id}/{order}").text
+        browser.do(f"/workflows/{adw_id}/stop", {"urgent": "yes"})
+        urgent = [request.payload["is_urgent"] for request in worker.requests.open_for(adw_id)]
+        assert urgent == [False, False, False, True]
         assert "the hint is kept" in browser.do(f"/workflows/{adw_id}/hint", {"text": "be brief"}).text
-        assert [request.kind for request in worker.requests.open_for(adw_id)] == ["pause", "stop", "abandon", "hint"]
-        assert "pause, stop, abandon, hint" in browser.see(f"/workflows/{adw_id}").text
+        assert [request.kind for request in worker.requests.open_for(adw_id)] == [
+            "pause",
+            "stop",
+            "abandon",
+            "stop",
+            "hint",
+        ]
+        assert "pause, stop, abandon, stop, hint" in browser.see(f"/workflows/{adw_id}").text
         assert "Not done: workflow" in refused(browser.do(f"/workflows/{adw_id}/resume"))
 
 

@@ -157,6 +157,30 @@ def test_a_workflow_that_is_not_there_is_a_page_that_says_so(browser):
         assert "ffffffff" in browser.see(f"/workflows/ffffffff{path}", status=404).text
 
 
+def test_a_document_of_an_older_version_is_shown_with_what_it_lacks(lab, browser):
+    document = workflow_lab.reworked(now_of(lab)).changed(workflow=None, phases=[], state_history=[], branch_name=None)
+    adw_id = workflow_lab.put(lab.app, document.changed(current_state="paused"))
+
+    page = browser.see(f"/workflows/{adw_id}")
+
+    assert "has no definition" in page.text
+    assert ways(page) == {"hint", "abandon", "rollback"}
+
+
+def test_a_document_that_cannot_be_read_is_a_sentence(lab, browser):
+    adw_id = workflow_lab.put(lab.app, workflow_lab.finished(now_of(lab)))
+    folder = lab.app.settings.state_dir / adw_id
+    for path in folder.glob("adw_state*"):
+        path.write_text("{")
+    lab.app.database.transact(lambda session: session.run("DELETE FROM workflow_states"))
+
+    answer = browser.ask("GET", f"/workflows/{adw_id}")
+
+    assert answer.status_code in {404, 409, 503}
+    assert adw_id in answer.text
+    assert "Traceback" not in answer.text
+
+
 # --- orders ----------------------------------------------------------------------------------------------------
 
 

@@ -45,8 +45,12 @@ def pause(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
 
 @router.post("/stop")
 def stop(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Stop the work on it."""
-    return _ordered(request, home, adw_id, "stop", lambda them, form: them.stop(reason=_text(form, "reason")).message)
+    """Stop the work on it; what is urgent gives its processes no time to end by themselves."""
+
+    def order(them: Orders, form: Form) -> str:
+        return them.stop(reason=_text(form, "reason"), is_urgent=form.is_set("urgent")).message
+
+    return _ordered(request, home, adw_id, "stop", order)
 
 
 @router.post("/resume")
