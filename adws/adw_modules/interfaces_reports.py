@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Protocol
 
 #: A count stops here unless it is told otherwise.
-MOST_COUNTED = 10_000
+MOST_COUNTED = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

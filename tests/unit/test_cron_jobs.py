@@ -21,7 +21,7 @@ from adws.adw_modules.interfaces_resources import QuotaStatus
 from adws.adw_modules.interfaces_schedule import Tick
 from adws.adw_modules.recovery_facts import Action, RecoveryStep
 from adws.adw_modules.runs import NewRun
-from adws.testing import FakeClock, MemoryBreakers, MemoryNotifications, memory_parts
+from adws.testing import FakeClock, MemoryBreakers, MemoryNotifications, MemoryReports, memory_parts
 from tests.contracts.worlds import make_document
 
 DUE, LATER = "2026-01-31T09:00:00.000000Z", "2026-01-31T09:05:00.000000Z"
@@ -319,6 +319,22 @@ def test_notifying_says_what_came_of_it(lab):
 
     assert end.outcome == "0 new, 1 sent, 0 to be tried again, 0 given up"
     assert lab.sent == ["adw: 0 workflows, 0 runs waiting, 0.00 USD in a day"]
+
+
+def test_notifying_brings_the_sums_of_reports_up(lab):
+    class Sums(MemoryReports):
+        refreshed = 0
+
+        def refresh(self) -> int:
+            self.refreshed += 1
+            return super().refresh()
+
+    parts = lab.parts
+    sums = Sums(lab.clock, parts.store, runs=parts.runs, leases=parts.leases, runners=parts.runners)
+
+    lab.jobs(reports=sums).notify(tick("notify"))
+
+    assert sums.refreshed == 1
 
 
 def test_every_entry_of_the_schedule_has_its_job_and_its_setting():

@@ -248,10 +248,11 @@ class CronJobs:
         )
 
     def notify(self, tick: Tick) -> JobEnd:
-        """Make notices of what happened, and send what is due."""
+        """Make notices of what happened, send what is due, and bring the sums of reports up."""
         del tick
         made = self._parts.notifier.gather()
         sent = self._parts.notifier.send()
+        self._parts.reports.refresh()
 
         return JobEnd(
             outcome=f"{made} new, {sent.sent} sent, {sent.failed} to be tried again, {sent.given_up} given up"
