@@ -165,6 +165,14 @@ def served(tmp_path: Path) -> Stage:
     return stage
 
 
+def dashboard(tmp_path: Path) -> Stage:
+    """Return a home whose server is ended when a link was asked for."""
+    stage = failed(tmp_path)
+    stage.shown["adw serve\n"] = "adw serve --port 0 --workers 0 > served.txt &\n"
+    stage.shown["adw dashboard "] = "adw dashboard; kill $!; wait || true "
+    return stage
+
+
 def tutorial(tmp_path: Path) -> Stage:
     """Return a directory with a clone called greet; its GitHub is a server here, its agent that of the demo."""
     stage = shop(tmp_path)

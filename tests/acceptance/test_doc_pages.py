@@ -20,6 +20,7 @@ STAGES: dict[str, Callable[..., doc_stages.Stage]] = {
     "docs/api.md": doc_stages.served,
     "docs/backup-and-upgrade.md": doc_stages.backups,
     "docs/costs.md": doc_stages.failed,
+    "docs/dashboard.md": doc_stages.dashboard,
     "docs/database.md": doc_stages.moving,
     "docs/first-steps.md": doc_stages.repository,
     "docs/older-adw.md": doc_stages.older,

@@ -25,6 +25,7 @@ from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.execution_turn import Rules
 from adws.adw_modules.executions import CallReport, NewExecution
 from adws.adw_modules.fanout import planner
+from adws.adw_modules.fanout.contexts import event_contexts
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.runs import NewRun, RunState
 from adws.adw_modules.steps import LoopSpec, StepSpec
@@ -42,7 +43,9 @@ class Side:
         self.database = open_database(url, clock=self.clock)
         self.runs = DatabaseRunQueue(self.database, clock=self.clock)
         rules = Rules(decide=planner.decide, fold=planner.fold)
-        self.executions = DatabaseExecutions(self.database, clock=self.clock, rules=rules)
+        self.executions = DatabaseExecutions(
+            self.database, clock=self.clock, rules=rules, sanitise=lambda new: event_contexts(new, lambda value: value)
+        )
         self.me = SystemProcesses(clock=self.clock).me("worker")
 
     def begin(self, adw_id: str, policy: str) -> str:
