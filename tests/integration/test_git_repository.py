@@ -468,6 +468,28 @@ def test_a_fetch_that_met_a_worktree_in_the_making_is_made_again_when_that_is_ov
     assert not half.exists()
 
 
+def test_a_list_that_met_a_worktree_in_the_making_is_read_again_when_that_is_over(lab):
+    """
+    The file that leads from a new worktree to its repository is empty at first; git fails over it.
+    """
+    half = lab.main / ".git" / "worktrees" / "half"
+    half.mkdir(parents=True)
+    (half / "HEAD").write_text(f"{'0' * 40}\n")
+    (half / "gitdir").write_text(f"{lab.trees / 'half' / '.git'}\n")
+    (half / "commondir").touch()
+    lock = repository_lock.holding(lab.main / ".git", clock=FakeClock())
+
+    class UntilItIsOver(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            shutil.rmtree(half)
+            lock.__exit__(None, None, None)
+
+    lock.__enter__()
+
+    assert repository.RepositoryGit(GitCommands(lab.main), trees=lab.trees, clock=UntilItIsOver()).worktrees() == ()
+    assert not half.exists()
+
+
 def test_what_is_here_already_is_not_fetched_again(lab):
     at = lab.repository.fetch("main")
     commands = GitCommands(lab.main)

@@ -155,7 +155,14 @@ class RepositoryGit:
 
     def worktrees(self) -> tuple[Worktree, ...]:
         """Return the linked worktrees, the main one left out."""
-        return tuple(self._entries())[1:]
+        try:
+            return self._linked()
+        except GitUnreachable:
+            raise
+        except GitError:
+            # git fails over one that is in the making: look again when nobody makes one.
+            with self._locked():
+                return self._linked()
 
     # --- worktrees ---------------------------------------------------------------------------------------------
 
@@ -403,7 +410,10 @@ class RepositoryGit:
         return found
 
     def _at(self, path: Path) -> Worktree | None:
-        return next((entry for entry in self.worktrees() if entry.path == path), None)
+        return next((entry for entry in self._linked() if entry.path == path), None)
+
+    def _linked(self) -> tuple[Worktree, ...]:
+        return tuple(self._entries())[1:]
 
     def _entries(self) -> Iterator[Worktree]:
         """Yield every worktree, the main one first."""
