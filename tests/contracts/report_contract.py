@@ -206,6 +206,22 @@ class ReportContract:
 
         assert [(f.message, f.count) for f in world.reports.failures(ALL, limit=1)] == [("b", 3)]
 
+    def test_what_is_gone_can_make_another_group_the_most_frequent(self, world):
+        document = put(world, FIRST, phases=[phase(attempts=[failed("a"), failed("a"), failed("a")])])
+        put(world, SECOND, phases=[phase(attempts=[failed("b"), failed("b")])])
+        world.reports.refresh()
+        change(world, document, phases=[phase(attempts=[failed("a")])])
+
+        assert [(f.message, f.count) for f in world.reports.failures(ALL, limit=1)] == [("b", 2)]
+
+    def test_what_is_gone_can_make_another_workflow_the_costliest(self, world):
+        document = put(world, FIRST, phases=[phase(attempts=tried("failed", report={"cost_usd": 9.0}))])
+        put(world, SECOND, phases=[phase(attempts=tried("failed", report={"cost_usd": 2.0}))])
+        world.reports.refresh()
+        change(world, document, phases=[phase(attempts=tried("failed", report={"cost_usd": 1.0}))])
+
+        assert [found.adw_id for found in world.reports.costliest(ALL, limit=1)] == [SECOND]
+
     # --- durations ---------------------------------------------------------------------------------------------
 
     def test_a_history_is_that_of_one_phase_of_one_workflow(self, world, ask):
