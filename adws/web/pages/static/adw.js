@@ -49,20 +49,23 @@
     return path;
   };
   const follow = (root, path) => path.reduce((one, index) => one && one.children[index], root);
+  // What leads to the same place or does the same is the same, wherever it stands now.
+  const meaning = (one) => one.getAttribute("href") || (one.form && `${one.form.getAttribute("action")} ${one.name || ""} ${one.textContent}`);
+  const same = (root, tag, said) => said && [...root.querySelectorAll(tag)].find((one) => meaning(one) === said);
   const keep = (old, fresh) => {
     const isOpen = new Map([...old.querySelectorAll("details[id]")].map((one) => [one.id, one.open]));
     for (const one of fresh.querySelectorAll("details[id]")) if (isOpen.has(one.id)) one.open = isOpen.get(one.id);
     const scrolled = [...old.querySelectorAll("*"), old].filter((one) => one.scrollTop || one.scrollLeft)
       .map((one) => [one.id, one.id ? null : pathTo(old, one), one.scrollLeft, one.scrollTop]);
     const active = document.activeElement;
-    const focus = active && old.contains(active) ? [active.id, pathTo(old, active), active.tagName] : null;
+    const focus = active && old.contains(active) ? [active.id, pathTo(old, active), active.tagName, meaning(active)] : null;
     old.replaceWith(fresh);
     for (const [id, path, left, top] of scrolled) {
       const one = id ? document.getElementById(id) : follow(fresh, path);
       if (one) { one.scrollLeft = left; one.scrollTop = top; }
     }
     if (focus) {
-      const one = (focus[0] && document.getElementById(focus[0])) || follow(fresh, focus[1]);
+      const one = (focus[0] && document.getElementById(focus[0])) || same(fresh, focus[2], focus[3]) || follow(fresh, focus[1]);
       if (one && one.tagName === focus[2]) one.focus({ preventScroll: true });
     }
   };

@@ -1,0 +1,91 @@
+"""Lists that stay open: new lines come by themselves, focus stays, a connection or a login that is lost is shown."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser import ground
+
+LOGIN = re.compile("^Log in")
+
+
+@pytest.fixture
+def still(home, browsing):
+    """A server without workers: nothing happens but what the test does."""
+    with ground.serve(home, browsing, workers=0) as found:
+        yield found
+
+
+def test_a_new_workflow_comes_by_itself_and_what_is_typed_and_focused_stays(still):
+    first = still.start(issue=1, title="The first thing")
+    page = still.person("/workflows")
+    page.evaluate("window.sameDocument = true")
+    page.get_by_label("Search").fill("half a wo")
+    page.get_by_role("link", name="The first thing").focus()
+
+    still.start(issue=2, title="The second thing")
+
+    expect(page.get_by_role("link", name="The second thing")).to_be_visible()
+    assert page.evaluate("window.sameDocument"), "the page was not loaded again"
+    assert page.get_by_label("Search").input_value() == "half a wo"
+    expect(page.get_by_role("status")).to_have_text("Live")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == f"/workflows/{first}"
+
+
+def test_a_search_is_typed_found_and_left_by_its_form(still):
+    still.start(issue=1, title="Crash at login")
+    still.start(issue=2, title="Write a log")
+    page = still.person("/workflows")
+
+    page.get_by_label("Search").fill("crash 1")
+    page.keyboard.press("Enter")
+
+    expect(page).to_have_url(re.compile(r"search=crash\+1"))
+    expect(page.get_by_role("link", name="Crash at login")).to_be_visible()
+    expect(page.get_by_role("link", name="Write a log")).to_have_count(0)
+    page.get_by_role("link", name="Show all").click()
+    expect(page.get_by_role("link", name="Write a log")).to_be_visible()
+
+
+def test_a_connection_that_is_lost_is_said_and_comes_back(still):
+    still.browsing.forgive("net::ERR_FAILED")
+    page = still.visitor()
+    page.route("**/live?*", lambda route: route.abort())
+    ground.log_in(page, "/workflows")
+    expect(page.get_by_role("status")).to_have_text("Connection lost, trying again")
+    still.start(issue=1, title="Meanwhile")
+
+    page.unroute("**/live?*")
+
+    expect(page.get_by_role("status")).to_have_text("Live")
+    expect(page.get_by_role("link", name="Meanwhile")).to_be_visible()
+
+
+def test_who_logged_out_in_another_window_sees_nothing_more_in_this_one(still):
+    still.browsing.forgive("status of 401")
+    page = still.person("/workflows")
+    expect(page.get_by_role("status")).to_have_text("Live")
+    other = page.context.new_page()
+    other.goto("/locks")
+    other.get_by_role("button", name="Log out").click()
+    expect(other).to_have_title(LOGIN)
+
+    still.start(issue=1, title="A secret thing")
+
+    expect(page).to_have_title(LOGIN)
+    expect(page.get_by_text("A secret thing")).to_have_count(0)
+
+
+def test_the_boxes_of_the_queue_choose_without_the_script(still):
+    adw_id = still.start(issue=1, title="A thing")
+    page = still.person("/runs", has_script=False)
+
+    page.get_by_label("completed").check()
+    page.get_by_role("button", name="Show").click()
+
+    expect(page.get_by_text("No run is in these states.")).to_be_visible()
+    page.get_by_role("link", name="Show all").click()
+    expect(page.get_by_role("link", name=adw_id)).to_be_visible()
