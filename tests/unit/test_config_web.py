@@ -8,6 +8,7 @@ from adws import config
 from adws.adw_modules.engine.runners import phase_files
 from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.resources import git
+from adws.web import server
 
 ONE, TWO = "first-token-0123456789", "second-token-0123456789"
 
@@ -69,3 +70,54 @@ def test_a_host_is_a_name_or_an_address(tmp_path, host):
 def test_what_is_no_host_is_refused(tmp_path, host):
     with pytest.raises(ConfigError, match="web_host"):
         load(tmp_path, ADW_WEB_HOST=host)
+
+
+# --- the dashboard -----------------------------------------------------------------------------------------------
+
+
+def test_the_dashboard_may_act_and_has_no_public_address_unless_told_otherwise(tmp_path):
+    settings = load(tmp_path)
+
+    assert (settings.web_public_url, settings.web_read_only, settings.web_session_seconds) == (None, False, 43_200.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("https://adw.example.com", "https://adw.example.com"),
+        ("https://ADW.Example.com/", "https://adw.example.com"),
+        ("http://build-1:8001", "http://build-1:8001"),
+        ("http://[::1]:8001", "http://[::1]:8001"),
+    ],
+)
+def test_the_public_address_is_kept_as_browsers_say_it(tmp_path, text, address):
+    assert load(tmp_path, ADW_WEB_PUBLIC_URL=text).web_public_url == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["adw.example.com", "https://", "https://x/adw", "https://user@x", "https://x?a=1", "ftp://x", "https://x y"],
+)
+def test_a_public_address_with_more_or_less_than_that_is_refused(tmp_path, text):
+    with pytest.raises(ConfigError, match="without a path"):
+        load(tmp_path, ADW_WEB_PUBLIC_URL=text)
+
+
+@pytest.mark.parametrize("text", ["0", "59", "2678401", "nan", "for ever"])
+def test_a_login_lasts_a_minute_at_least_and_a_month_at_most(tmp_path, text):
+    with pytest.raises(ConfigError, match="web_session_seconds"):
+        load(tmp_path, ADW_WEB_SESSION_SECONDS=text)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "address"),
+    [
+        ("127.0.0.1", 8001, "http://127.0.0.1:8001"),
+        ("0.0.0.0", 80, "http://127.0.0.1:80"),
+        ("::", 80, "http://[::1]:80"),
+        ("::1", 80, "http://[::1]:80"),
+        ("build-1", 80, "http://build-1:80"),
+    ],
+)
+def test_people_get_an_address_that_leads_somewhere(host, port, address):
+    assert server.url_for_people(server.url_of(host, port)) == address
