@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from adws import app_forge, config
+from adws import app_forge, config, config_home
 from adws.adw_modules.coordination.held_ports import held_by
 from adws.adw_modules.coordination.left_behind import LeftBehind, LeftBehindParts
 from adws.adw_modules.coordination.publishing import Publisher, PublisherParts
@@ -79,9 +79,9 @@ class SpaceRoom:
     def git(self) -> GitRoom | None:
         """The repository to work with; None: work is done in place."""
         settings = self._app.settings
-        is_inside = any((place / ".git").exists() for place in (settings.home, *settings.home.parents))
+        is_inside = settings.worktree_enabled and config_home.is_in_repository(settings.home)
 
-        return self._app.git_room if settings.worktree_enabled and is_inside else None
+        return self._app.git_room if is_inside else None
 
     @cached_property
     def host(self) -> str:

@@ -27,12 +27,26 @@ def find_home(cwd: Path) -> Found:
     """Return the main checkout of the repository *cwd* is in, else *cwd* itself."""
     for directory in (cwd, *cwd.parents):
         dot_git = directory / ".git"
-        if dot_git.is_dir():
+        if _is_git_directory(dot_git):
             return Found(directory, "the repository you are in")
         if dot_git.is_file():
             return Found(_main_checkout(dot_git), "the main checkout of the repository you are in")
 
     return Found(cwd, "the current directory, which is in no git repository")
+
+
+def is_in_repository(directory: Path) -> bool:
+    """Say whether *directory* is in a checkout."""
+    dots = (place / ".git" for place in (directory, *directory.parents))
+
+    return any(dot_git.is_file() or _is_git_directory(dot_git) for dot_git in dots)
+
+
+def _is_git_directory(dot_git: Path) -> bool:
+    """Say whether git would take it for one; sandboxes of agents leave empty directories of this name about."""
+    head = dot_git / "HEAD"
+
+    return head.is_file() or head.is_symlink()
 
 
 def _main_checkout(dot_git: Path) -> Path:

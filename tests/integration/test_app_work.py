@@ -137,3 +137,18 @@ def test_recovery_frees_the_ports_of_a_worker_that_died_and_leaves_those_of_the_
         app.work.recovery.recover()
 
         assert {row.adw_id for row in app.ports.all()} == {"1a2b3c4d"}
+
+
+# --- where phases work -----------------------------------------------------------------------------------------
+
+
+def test_a_home_below_an_empty_git_directory_works_in_place(tmp_path):
+    """
+    The sandbox of an agent puts one into each directory that the agent may write to.
+    """
+    (tmp_path / ".git").mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
+
+    with wiring.open_app(config.load(env={"ADW_HOME": str(home)}, cwd=home)) as app:
+        assert app.work.space.git is None

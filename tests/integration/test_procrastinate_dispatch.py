@@ -128,6 +128,7 @@ def test_a_job_lasts_as_long_as_the_work_and_is_deleted_then(database, queue, li
     with listen() as listener:
         assert hint(listener) == run.run_id
         assert jobs(database) == [({"run_id": run.run_id}, "doing")]
+        queue.claim(make_owner(), ttl_seconds=TTL)  # a run that waits is told of anew when the minute is over
         listener.done(run.run_id)
         until(lambda: not jobs(database))
 
@@ -148,6 +149,7 @@ def test_the_same_run_can_be_told_of_twice(database, queue, listen):
     queue.requeue(queue.claim(make_owner(), ttl_seconds=TTL))
     with listen(places=2) as listener:
         assert [hint(listener), hint(listener)] == [run.run_id, run.run_id]
+        queue.claim(make_owner(), ttl_seconds=TTL)
         listener.done(run.run_id)
         until(lambda: len(jobs(database)) == 1)
         listener.done(run.run_id)
@@ -313,11 +315,28 @@ def process(pg_url):
         made.kill()
 
 
+def freeze(process: subprocess.Popen, database) -> None:
+    """Freeze it between two transactions: the locks of one would last until the server ends it, a minute later."""
+
+    def is_frozen() -> bool:
+        process.send_signal(signal.SIGSTOP)
+        with database.read() as session:
+            (left,) = session.one(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND pid <> pg_backend_pid() AND xact_start IS NOT NULL"
+            )
+        if left:
+            process.send_signal(signal.SIGCONT)
+        return left == 0
+
+    until(is_frozen)
+
+
 def test_a_frozen_worker_is_replaced_and_changes_nothing_when_it_comes_back(process, database, queue, listen):
     assert process.stdout.readline() == "ready\n"
     run = queue.enqueue(NewRun(adw_id=FIRST))
     assert process.stdout.readline() == f"claimed {run.run_id} 1\n"
-    process.send_signal(signal.SIGSTOP)
+    freeze(process, database)
     with listen("two", stalled=1.0) as other:
         until(lambda: other.sweep() or not jobs(database))
         (lost,) = queue.live()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adws import config, config_values
+from adws import config, config_home, config_values
 from adws.adw_modules.errors import ConfigError, PlatformUnsupported
 from adws.config import SETTINGS, Settings
 
@@ -451,6 +451,7 @@ def test_a_url_without_a_password_is_shown_as_it_is():
 
 def test_the_home_is_the_repository_above(tmp_path):
     (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").touch()
     inside = tmp_path / "src" / "deep"
     inside.mkdir(parents=True)
 
@@ -465,6 +466,21 @@ def test_without_a_repository_the_home_is_the_current_directory(tmp_path):
 
     assert settings.home == tmp_path
     assert "no git repository" in settings.origin("home")
+
+
+def test_an_empty_directory_of_that_name_is_no_repository(tmp_path):
+    """
+    The sandbox of an agent puts one into each directory that the agent may write to.
+    """
+    (tmp_path / ".git").mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
+
+    assert config.load(env={}, cwd=home).home == home
+    assert not config_home.is_in_repository(home)
+    (tmp_path / ".git" / "HEAD").symlink_to("refs/heads/main")  # as git wrote it once
+    assert config_home.is_in_repository(home)
+    assert config.load(env={}, cwd=home).home == tmp_path
 
 
 @pytest.mark.parametrize("relative", [False, True])
