@@ -17,10 +17,12 @@ from itertools import pairwise
 #: Pixels: what is drawn into, the row of labels below, and a bar beside a name with its row.
 _HEIGHT, _AXIS = 132, 22
 _ROW, _BAR = 40, 12
+#: Percent of the width that the numbers at the side take: nothing is drawn over them.
+_SIDE = 10.0
 #: Percent of its place that a column fills.
 _FILL = 0.76
-#: Labels below, the first and the last included.
-_LABELS = 6
+#: Labels below, at most.
+_LABELS = 4
 #: Lines across.
 _LINES = 4
 #: The smallest part of something, in pixels: what is there is seen.
@@ -206,38 +208,36 @@ def _lines(plot: Plot, top: float) -> Iterator[str]:
     for number in range(_LINES + 1):
         value = top * number / _LINES
         y = _y(value, top)
-        yield f'<line class="grid" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
+        yield f'<line class="grid" x1="{_SIDE}%" x2="100%" y1="{y}" y2="{y}"/>'
         if number in (_LINES // 2, _LINES):
-            yield f'<text class="tick" x="0" y="{y + 12:.2f}">{plot.safe(plot.text(value))}</text>'
+            yield f'<text class="tick" x="0" y="{y + 4:.2f}">{plot.safe(plot.text(value))}</text>'
 
 
 def _limit(plot: Plot, top: float) -> Iterator[str]:
     if plot.limit:
         y, words = _y(plot.limit, top), plot.safe(plot.limit_words)
-        yield f'<g class="limit"><title>{words}</title><line x1="0" x2="100%" y1="{y}" y2="{y}"/></g>'
+        yield f'<g class="limit"><title>{words}</title><line x1="{_SIDE}%" x2="100%" y1="{y}" y2="{y}"/></g>'
 
 
 def _labels(plot: Plot, labels: Sequence[str]) -> Iterator[str]:
+    """Yield labels that are equally far from each other; the last column has one."""
     count, y = len(labels), _HEIGHT + _AXIS - 6
-    if count <= _LABELS:
-        shown = [(at, "middle", _middle(at, count)) for at in range(count)]
-    else:  # the first and the last would stand out
-        few = sorted({round(number * (count - 1) / (_LABELS - 1)) for number in range(1, _LABELS - 1)})
-        middle = [(at, "middle", _middle(at, count)) for at in few]
-        shown = [(0, "start", 0.0), *middle, (count - 1, "end", 100.0)]
-    for at, anchor, x in shown:
+    step = max(1, math.ceil(count / _LABELS))
+    for at in range((count - 1) % step, count, step):
+        # A narrow column at the very end has no room around it.
+        anchor, x = ("end", 100.0) if step > 1 and at == count - 1 else ("middle", _middle(at, count))
         yield f'<text class="tick" x="{x}%" y="{y}" text-anchor="{anchor}">{plot.safe(labels[at])}</text>'
 
 
 def _place(at: int, count: int) -> tuple[float, float]:
     """Return where a column begins and how wide it is, in percent."""
-    room = 100.0 / count
+    room = (100.0 - _SIDE) / count
 
-    return at * room + room * (1 - _FILL) / 2, room * _FILL
+    return _SIDE + at * room + room * (1 - _FILL) / 2, room * _FILL
 
 
 def _middle(at: int, count: int) -> float:
-    return round((at + 0.5) * 100.0 / count, 3)
+    return round(_SIDE + (at + 0.5) * (100.0 - _SIDE) / count, 3)
 
 
 def _y(value: float | None, top: float) -> float:

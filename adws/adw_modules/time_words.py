@@ -21,7 +21,7 @@ def age(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return how long something takes, such as `0.04 s`, `4.2 s`, `12 s`, `2 min 5 s` or `1 h 3 min`."""
+    """Return how long something takes, such as `0.04 s`, `4.2 s`, `12 s`, `2 min 5 s`, `1 h 3 min` or `2 d 4 h`."""
     if seconds < 1.0:
         return f"{seconds:.2f} s"
     if seconds < 10.0:
@@ -31,5 +31,7 @@ def span(seconds: float) -> str:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
 
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"

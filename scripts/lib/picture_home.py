@@ -19,7 +19,7 @@ from adws import config
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.coordination.worker import WorkerOptions
 from adws.adw_modules.forge_effects import frozen_issue
-from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.interfaces import Clock, PageQuery
 from adws.adw_modules.local_forge import LocalForge
 from adws.app import App, open_app
 
@@ -47,10 +47,14 @@ command = [{python}, "-c", "print('no complaints')"]
 [phases.test]
 command = [{python}, "-c", "print('43 tests passed')"]
 
+[worker]
+host = "build-1"
+
 [quota]
 min_free_disk = "64 MiB"
 min_free_memory = "64 MiB"
-max_cost_per_day = 30
+max_cost_per_day = 12
+max_worktrees = 40
 
 [workflows.with_approval]
 description = "The plan is looked at by a person."
@@ -145,6 +149,10 @@ NOW: tuple[Work, ...] = (
 )
 LOOP = Work(title="Ask suppliers for prices every night", workflow="check_suppliers")
 AT_WORK = Work(title="Let people pay by invoice", workflow="sdlc", turns={"build": [_RESET, "wait"]})
+
+
+#: Finds a workflow that went well and can still be undone.
+COMPLETED = PageQuery(limit=1, state="completed", workflow="plan_build_test_review")
 
 
 class ClockOfBefore:

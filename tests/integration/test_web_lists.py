@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from adws.adw_modules.demands import Offer
@@ -167,6 +170,20 @@ def test_workers_and_locks_are_shown(lab, browser):
     assert "acme/shop #7" in locks.text
     assert "nobody" in locks.text
     assert listed(locks) == [adw_id]
+
+
+def test_workers_that_are_there_come_before_those_that_are_gone(lab, browser):
+    with lab.open("worker") as app:
+        for name, has_left in (("first", False), ("second", True), ("third", False)):
+            me = replace(app.processes.me("worker"), token=name)
+            app.runners.register(me, Offer(host=me.host), concurrency=1, version="1")
+            if has_left:
+                app.runners.leave(me)
+
+        workers = browser.see("/runners").text
+
+    found = re.findall(r"(online|gone) \S+, process \d+ (\w+)", workers)
+    assert found == [("online", "third"), ("online", "first"), ("gone", "second")]
 
 
 def test_deliveries_are_shown_by_verdict(lab, browser):

@@ -142,7 +142,9 @@ def test_what_runs_says_for_how_long():
 
     both = [running("2026-01-31T14:04:30.000000Z"), running("2026-01-31T14:00:00.000000Z")]
 
-    assert tile(seen(running=both), "At work").note == "the longest for 5 min 0 s"
+    found = tile(seen(running=both), "At work")
+    assert (found.value, found.note, found.tone) == ("2", "the longest for 5 min 0 s", "busy")
+    assert tile(seen(running=both * 25), "At work").value == "50+"
     assert tile(seen(), "At work").note == "nothing is at work"
 
 

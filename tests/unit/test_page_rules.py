@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.run_waiting import RunnerState
 from adws.testing import FakeClock
 from adws.web.pages import address_rules, form_rules, login_limit, shown
 from adws.web.pages.address_rules import addresses_of
@@ -217,6 +218,8 @@ def test_moments_are_shown_by_their_age_and_in_full():
         "30 s",
     )
     assert shown.elapsed(THEN, datetime(2026, 1, 31, 8, tzinfo=UTC)) == "0 s"
+    assert shown.elapsed(THEN, NOW.replace(second=6, microsecond=900_000)) == "6 s", "as the script counts on"
+    assert shown.elapsed(THEN, NOW.replace(minute=2)) == "2 min 30 s"
 
 
 @pytest.mark.parametrize("text", ["", None, 3, "yesterday", timestamps.UNKNOWN_MOMENT])
@@ -247,6 +250,7 @@ def test_what_is_no_moment_is_shown_as_nothing(text):
         (shown.mark("nothing"), "○"),
         (shown.tone("Half-Open"), "wait"),
         (shown.tone("whatever"), "quiet"),
+        ([shown.tone(one.value) for one in RunnerState], ["good", "wait", "bad", "gone"]),
     ],
 )
 def test_amounts_and_states_are_shown_as_people_write_them(text, said):

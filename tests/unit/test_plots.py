@@ -127,7 +127,7 @@ def test_parts_of_a_column_stand_on_each_other_and_what_is_small_is_seen():
     assert float(upper.get("height")) == 2.0
 
 
-def test_columns_do_not_touch_each_other_and_fill_the_width():
+def test_columns_do_not_touch_each_other_nor_the_numbers_at_the_side():
     """
     Places are percent, so that they fit any width.
     """
@@ -136,8 +136,8 @@ def test_columns_do_not_touch_each_other_and_fill_the_width():
     rects = [one.find("rect") for one in found(parsed(plots.columns_svg(PLOT, columns)), "g", "part")]
 
     left = [float(one.get("x").rstrip("%")) for one in rects]
-    assert left == pytest.approx([3.0, 28.0, 53.0, 78.0])
-    assert all(float(one.get("width").rstrip("%")) == 19.0 for one in rects)
+    assert left == pytest.approx([12.7, 35.2, 57.7, 80.2])
+    assert all(float(one.get("width").rstrip("%")) == 17.1 for one in rects)
 
 
 def test_a_line_is_broken_where_there_is_no_value():
@@ -152,16 +152,21 @@ def test_a_line_is_broken_where_there_is_no_value():
     assert words(root, "dot") == ["0", "1", "3"]
 
 
-def test_labels_below_are_few_and_have_the_first_and_the_last():
+@pytest.mark.parametrize(
+    ("count", "labelled"),
+    [(1, [0]), (4, [0, 1, 2, 3]), (5, [0, 2, 4]), (14, [1, 5, 9, 13]), (100, [24, 49, 74, 99])],
+)
+def test_labels_below_are_few_and_equally_far_apart_and_the_last_column_has_one(count, labelled):
     """
     However many days there are.
     """
-    columns = [Column(label=f"day {n}") for n in range(100)]
+    columns = [Column(label=f"day {n}") for n in range(count)]
 
-    ticks = [one.text for one in found(parsed(plots.columns_svg(PLOT, columns)), "text", "tick")]
+    ticks = found(parsed(plots.columns_svg(PLOT, columns)), "text", "tick")
 
-    below = [text for text in ticks if text.startswith("day")]
-    assert (below[0], below[-1], len(below)) == ("day 0", "day 99", 6)
+    below = [one for one in ticks if one.text.startswith("day")]
+    assert [one.text for one in below] == [f"day {n}" for n in labelled]
+    assert below[-1].get("text-anchor") == ("end" if count > 4 else "middle"), "what is narrow has no room around it"
 
 
 def test_bars_are_as_long_as_their_share_of_the_longest():

@@ -98,7 +98,15 @@ def test_plain_lines_of_a_worker_name_the_workflow(capsys):
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0.0, "0.00 s"), (0.456, "0.46 s"), (4.26, "4.3 s"), (59.9, "59 s"), (125.0, "2 min 5 s"), (3780.0, "1 h 3 min")],
+    [
+        (0.0, "0.00 s"),
+        (0.456, "0.46 s"),
+        (4.26, "4.3 s"),
+        (59.9, "59 s"),
+        (125.0, "2 min 5 s"),
+        (3780.0, "1 h 3 min"),
+        (2.2 * 86_400, "2 d 4 h"),
+    ],
 )
 def test_a_span_is_told_in_its_largest_units(seconds, said):
     assert time_words.span(seconds) == said

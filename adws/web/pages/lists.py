@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.responses import HTMLResponse
 
+from adws.adw_modules.run_waiting import RunnerState
 from adws.adw_modules.runs import RunState
 from adws.adw_modules.state_table import WorkflowState
 from adws.web import api_views, api_workflows
@@ -66,8 +67,11 @@ def list_runs(request: Request, home: HomeOf) -> HTMLResponse:
 
 @router.get("/runners")
 def list_runners(request: Request, home: HomeOf) -> HTMLResponse:
-    """Show the workers there are."""
-    return frame.render(request, "runners.html", topic="home", rows=api_views.list_runners(home).runners)
+    """Show the workers there are, the newest first, and after them those that are gone."""
+    newest = sorted(api_views.list_runners(home).runners, key=lambda one: one.started_at, reverse=True)
+    rows = sorted(newest, key=lambda one: one.state == RunnerState.GONE.value)
+
+    return frame.render(request, "runners.html", topic="home", rows=rows)
 
 
 @router.get("/locks")

@@ -16,15 +16,13 @@ from adws.web import facts
 from adws.web.home import Home
 from adws.web.models import RunnerLine
 from adws.web.pages import frame, overview_facts
-from adws.web.pages.overview_facts import DAYS, FOR_PEOPLE, MOST_WAITING, WAITS, Seen
+from adws.web.pages.overview_facts import DAYS, FOR_PEOPLE, MOST_SHOWN, WAITS, Seen
 from adws.web.routes import HomeOf
 
 router = APIRouter(include_in_schema=False)
 
 #: Lines of a list on the overview.
 LINES = 10
-#: State of a worker -> its tone.
-RUNNER_TONES = {"online": "good", "draining": "wait", "silent": "bad", "gone": "gone"}
 
 
 @router.get("/")
@@ -56,8 +54,8 @@ def overview(request: Request, home: HomeOf) -> HTMLResponse:
         workers_running=home.workers()[1],
         WAITS=WAITS,
         DAYS=DAYS,
+        LINES=LINES,
         budget=budget,
-        RUNNER_TONES=RUNNER_TONES,
     )
 
 
@@ -73,9 +71,9 @@ def look(home: Home) -> Seen:
         now=now,
         states=reports.states(),
         queue=reports.queue(),
-        running=reports.running(limit=LINES),
-        waiting=[one for one in reports.queued(limit=MOST_WAITING) if one.kind not in FOR_PEOPLE],
-        for_people=reports.paused(limit=MOST_WAITING),
+        running=reports.running(limit=MOST_SHOWN),
+        waiting=[one for one in reports.queued(limit=MOST_SHOWN) if one.kind not in FOR_PEOPLE],
+        for_people=reports.paused(limit=MOST_SHOWN),
         stuck=home.part(lambda app: app.reporting).stuck(),
         outcomes=reports.outcomes(window),
         costs=costs,

@@ -31,6 +31,8 @@ from adws.web.pages import shown
 
 #: Days that the pictures show, today included.
 DAYS = 14
+#: As many lines as the overview asks for: when it gets them there may be more.
+MOST_SHOWN = 50
 #: From this share of a limit on it is shown as nearly used up.
 NEARLY = 0.8
 
@@ -60,7 +62,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         "memory": "Free memory",
         "worktrees": "Worktrees",
         "worktree_size": "Largest worktree",
-        "cost_per_day": "Cost of the day",
+        "cost_per_day": "Cost of the day, expected",
         "runs": "Workflows at work",
     }
 )
@@ -165,7 +167,7 @@ def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
     return (
         Tile(
             label="At work",
-            value=str(seen.queue.at_work),
+            value=_count_of(seen.running),
             note=_longest(seen),
             href="#running",
             tone="busy" if seen.running else "",
@@ -206,12 +208,8 @@ def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
     )
 
 
-#: As many waiting lines as the overview asks for: then there may be more.
-MOST_WAITING = 50
-
-
-def _count_of(waiting: Sequence[WaitingNow]) -> str:
-    return str(Count(number=len(waiting), is_more=len(waiting) >= MOST_WAITING))
+def _count_of(lines: Sequence[object]) -> str:
+    return str(Count(number=len(lines), is_more=len(lines) >= MOST_SHOWN))
 
 
 def _longest(seen: Seen) -> str:

@@ -26,9 +26,24 @@ MARKS: Mapping[str, str] = MappingProxyType(
 TONES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("completed", "complete", "succeeded", "closed", "ok", "alive", "idle", "made", "adopted", "done"), "good"
+            (
+                "completed",
+                "complete",
+                "succeeded",
+                "closed",
+                "ok",
+                "alive",
+                "online",
+                "idle",
+                "made",
+                "adopted",
+                "done",
+            ),
+            "good",
         ),
-        **dict.fromkeys(("failed", "dead", "open", "exceeded", "stale", "lost", "blocked", "exhausted", "bad"), "bad"),
+        **dict.fromkeys(
+            ("failed", "dead", "open", "exceeded", "stale", "lost", "silent", "blocked", "exhausted", "bad"), "bad"
+        ),
         **dict.fromkeys(
             (
                 "planning",
@@ -49,7 +64,18 @@ TONES: Mapping[str, str] = MappingProxyType(
             "busy",
         ),
         **dict.fromkeys(
-            ("paused", "waiting", "retry_wait", "half_open", "stopping", "suspended", "interrupted", "parked"), "wait"
+            (
+                "paused",
+                "waiting",
+                "retry_wait",
+                "half_open",
+                "stopping",
+                "suspended",
+                "interrupted",
+                "parked",
+                "draining",
+            ),
+            "wait",
         ),
         **dict.fromkeys(("rolled_back", "abandoned", "stopped", "skipped", "undone", "cancelled", "gone"), "gone"),
     }
@@ -100,9 +126,9 @@ def elapsed(text: str, now: datetime) -> str:
     """Return how much time is gone since the moment *text*, `—` when it is none or has not come yet."""
     if not is_moment(text):
         return NOTHING
-    seconds = (now - timestamps.parse(text)).total_seconds()
+    whole = max(0, int((now - timestamps.parse(text)).total_seconds()))
 
-    return span(float(int(seconds))) if seconds >= 1 else "0 s"
+    return f"{whole} s" if whole < 60 else span(float(whole))
 
 
 def span(seconds: float | None) -> str:

@@ -22,7 +22,8 @@
     const whole = Math.max(0, Math.floor(seconds));
     if (whole < 60) return `${whole} s`;
     if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-    return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+    if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+    return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
   };
   const made = document.querySelector(".foot time");
   // The clock of the server counts: that of this machine may be wrong.
