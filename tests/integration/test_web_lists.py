@@ -206,3 +206,17 @@ def test_a_database_that_does_not_answer_is_a_page_that_says_so(lab, browser, tm
     page = browser.see("/workflows", status=503)
 
     assert "Not now" in page.text
+
+
+def test_the_overview_shows_the_first_lines_and_leads_to_the_rest(lab, browser):
+    ids = [start(lab, number, f"Thing {number}") for number in range(1, 12)]
+    for adw_id in ids[:10]:
+        assert lab.post(f"/api/v1/workflows/{adw_id}/pause", {}).status_code in {200, 202}
+    assert "all that wait" not in browser.see("/").text
+
+    assert lab.post(f"/api/v1/workflows/{ids[10]}/pause", {}).status_code in {200, 202}
+
+    page = browser.see("/")
+    assert "The first 10 of them; all that wait" in page.text
+    assert len(set(re.findall(r"Thing \d+", page.text))) == 10
+    assert "/workflows?state=paused" in page.links()
