@@ -6,16 +6,13 @@ Apart from `app_work` because of its length; each part is built on first use.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from adws import config
-from adws.adw_modules.checkpoint import task_of
 from adws.adw_modules.demands import Demands
-from adws.adw_modules.errors import DatabaseError, Fenced
 from adws.adw_modules.fanout.lanes import LaneParts, Lanes
 from adws.adw_modules.fanout.step_runner import StepParts, StepRunner
 from adws.app_calls import CallRoom, HomeCalls
@@ -34,10 +31,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.run_making import RunMaker
     from adws.adw_modules.runs import Run
     from adws.adw_modules.steps import StepSpec
-    from adws.adw_modules.workflow import PhaseSpec
     from adws.app_space import SpaceRoom
-
-logger = logging.getLogger("adw.steps")
 
 
 class HomeSteps(HomeCalls, Protocol):
@@ -129,17 +123,6 @@ class StepRoom:
                 batch=app.settings.steps_batch,
             )
         )
-
-    def forget(self, document: WorkflowDocument, phase: PhaseSpec, round_number: int) -> None:
-        """Delete how far a phase of steps had come that is complete; what cannot be deleted goes with the workflow."""
-        if not phase.steps:
-            return
-        try:
-            task = task_of(document.adw_id, phase.name, round_number)
-            self._work.checkpoints.delete_checkpoints(task, fence=document.fence)
-        except (DatabaseError, Fenced):
-            said = {"action": "checkpoints_left", "workflow": document.adw_id, "phase": phase.name}
-            logger.warning("Checkpoints of a phase that is complete are left", extra=said, exc_info=True)
 
     def wake(self, adw_id: str) -> None:
         """Make the run of a workflow due that waits for executions which have ended."""

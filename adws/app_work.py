@@ -31,6 +31,7 @@ from adws.adw_modules.engine.attempt import EngineParts
 from adws.adw_modules.engine.gates import check_gates
 from adws.adw_modules.engine.judgement import judge
 from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
+from adws.adw_modules.engine.runners.phase_checkpoints import PastCheckpoints
 from adws.adw_modules.engine.runners.python_call import PythonRunner
 from adws.adw_modules.recovery_facts import Policy, mode_of
 from adws.adw_modules.run_waiting import Patience
@@ -262,7 +263,7 @@ class WorkRoom:
             around=self.space.workspace.around,
             conclude=self.space.workspace.conclude,
             effects_of=self.space.workspace.ledger,
-            phase_over=self.steps.forget,
+            phase_over=PastCheckpoints(self.checkpoints, self.folder_of).forget,
             release=self.space.workspace.release,
             report=self.space.report,
             doctor=self.doctor,

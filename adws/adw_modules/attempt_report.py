@@ -36,6 +36,8 @@ def said_by(report: RunReport) -> JsonObject | None:
         said["usage"] = _kept(report.usage)
     if report.output_files:
         said["output_files"] = list(report.output_files)
+    if report.was_done:
+        said["was_done"] = True
 
     return said or None
 

@@ -77,7 +77,7 @@ class AttemptRecord(_Part):
     duration: float | None = None  #: seconds of work, when it ended in an orderly way
     waiting_since: str | None = None  #: while it waits for work that others do
     waited_seconds: float = 0.0  #: for that, before it went on: no work of its own
-    report: JsonObject | None = None  #: what its runner said: summary, exit code, cost, output files
+    report: JsonObject | None = None  #: what its runner said: summary, exit code, cost, output files, was_done
     process: JsonObject | None = None  #: recorded before it executes anything
     model: str | None = None  #: chosen when it was begun; None: the agent's own choice
     agent: JsonObject | None = None  #: name, provider, session_id, is_resumed, hashes of prompt and rules files

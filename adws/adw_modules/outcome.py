@@ -31,6 +31,7 @@ class RunReport:
     cost_usd: float | None = None
     output_files: tuple[str, ...] = ()  #: relative to the workflow's directory
     usage: Usage | None = None  #: what an agent used; `cost_usd` is what of it counts as money
+    was_done: bool = False  #: set by the engine when the work was done, and what came after it failed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""kill -9 of a worker in step 4 of 5: the next one goes on from the last checkpoint, and no saved step is repeated."""
+"""kill -9 of a worker in step 4 of 5 or after all: the next one goes on from the last checkpoint, repeating none."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ STEPS = """
 import pathlib
 
 class Steps:
+    waits = True
+
     def __init__(self):
         self.finished = []
 
@@ -26,12 +28,15 @@ class Steps:
     def execute(self, context):
         for step in range(len(self.finished) + 1, 6):
             note(f"begin {step}")
-            if step == 4 and context.attempt_number == 1:
+            if step == 4 and context.attempt_number == 1 and self.waits:
                 wait()
             note(f"done {step}")
             self.finished.append(step)
             context.save_checkpoint({"finished": self.finished}, f"step {step}")
         return {"finished": self.finished}
+
+class Quick(Steps):
+    waits = False
 
 class Forgetful(Steps):
     resume_from_checkpoint = None
@@ -46,13 +51,13 @@ def wait():
 """
 #: The same as a command.
 COMMAND = """
-import json, os, pathlib
+import json, os, pathlib, sys
 from steps import note, wait
 file = pathlib.Path(os.environ["ADW_CHECKPOINT_FILE"])
 finished = json.loads(file.read_text())["finished"] if file.exists() else []
 for step in range(len(finished) + 1, 6):
     note(f"begin {step}")
-    if step == 4 and os.environ["ADW_ATTEMPT"] == "1":
+    if step == 4 and os.environ["ADW_ATTEMPT"] == "1" and "quick" not in sys.argv:
         wait()
     note(f"done {step}")
     finished.append(step)
@@ -61,6 +66,8 @@ for step in range(len(finished) + 1, 6):
     new.rename(file)
 pathlib.Path(os.environ["ADW_RESULT_FILE"]).write_text(json.dumps({"finished": finished}))
 """
+#: Waits in the first attempt: all of the work is done then, and the end of the phase not stored.
+GATE = json.dumps('test "$ADW_ATTEMPT" != 1 || { echo up > up; cat go; }')
 WORKFLOWS = f"""
 [[workflows.executor.phases]]
 name = "build"
@@ -75,6 +82,17 @@ call = "steps:Forgetful"
 [[workflows.command.phases]]
 name = "build"
 command = [{json.dumps(sys.executable)}, "command.py"]
+
+[[workflows.gated-executor.phases]]
+name = "build"
+runner = "python"
+call = "steps:Quick"
+gates = [{{ shell = {GATE} }}]
+
+[[workflows.gated-command.phases]]
+name = "build"
+command = [{json.dumps(sys.executable)}, "command.py", "quick"]
+gates = [{{ shell = {GATE} }}]
 """
 
 
@@ -88,7 +106,7 @@ def home(tmp_path):
 
 
 def killed_and_gone_on(adw, home, workflow):
-    """Kill the worker in step 4, let another one take over, and return the document and what the steps noted."""
+    """Kill the worker where it waits, let another one take over, and return the document and what the steps noted."""
     adw_id = adw("run", "7", "--workflow", workflow, "--detach", "--json").json()["adw_id"]
     with Beside(home, "worker", "--once") as first:
         cli_lab.has_begun(home)
@@ -115,6 +133,17 @@ def test_the_next_worker_goes_on_at_the_last_checkpoint(adw, home, workflow):
     with CheckpointManager(home / "state" / "adw.db") as manager:
         assert manager.list_checkpoints(f"{document['adw_id']}/build") == ()
     assert list(home.glob("state/**/*checkpoint*")) == []
+
+
+@pytest.mark.parametrize("workflow", ["gated-executor", "gated-command"])
+def test_no_step_is_repeated_when_the_worker_dies_between_the_last_one_and_the_end_of_the_phase(adw, home, workflow):
+    document, noted = killed_and_gone_on(adw, home, workflow)
+
+    (build,) = document["phases"]
+    assert document["current_state"] == "completed"
+    assert [attempt["status"] for attempt in build["attempts"]] == ["interrupted", "succeeded"]
+    assert build["result"] == {"finished": [1, 2, 3, 4, 5]}
+    assert [line for line in noted if line.startswith("begin")] == [f"begin {step}" for step in range(1, 6)]
 
 
 def test_an_executor_that_cannot_resume_starts_again(adw, home):

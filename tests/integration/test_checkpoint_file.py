@@ -1,4 +1,4 @@
-"""The checkpoint of a command: carried over by file and by database, kept after any end, gone after success."""
+"""The checkpoint of a command: carried over by file and by database, kept after any end, gone with the phase."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from adws.adw_modules.checkpoint import CheckpointManager, task_of
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.document import PhaseRecord
 from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
+from adws.adw_modules.engine.runners.phase_checkpoints import PastCheckpoints
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.interfaces_engine import Order, PhaseContext
 from adws.adw_modules.outcome import Suspended
@@ -50,11 +51,9 @@ class World:
     def context(self, round_number=1) -> PhaseContext:
         """Begin an attempt."""
         self.clock.advance(10.0)
-        moment = self.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        self.attempts.append({"number": len(self.attempts) + 1, "round": round_number, "started_at": moment})
-        record = PhaseRecord(name="build", state="building", attempts=self.attempts)
+        self.attempts.append({"number": len(self.attempts) + 1, "round": round_number, "started_at": self.now})
         return PhaseContext(
-            document=make_document(FIRST, phases=[record], fence=1),
+            document=self.document,
             phase="build",
             attempt_number=len(self.attempts),
             round=round_number,
@@ -64,6 +63,20 @@ class World:
             record_process=lambda _record: None,
             say=self.said.append,
         )
+
+    @property
+    def now(self):
+        return self.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    @property
+    def document(self):
+        record = PhaseRecord(name="build", state="building", attempts=self.attempts)
+        return make_document(FIRST, phases=[record], fence=1)
+
+    def end_phase(self):
+        """Do what follows once the success of the phase is stored."""
+        spec = PhaseSpec(name="build", state="building", runner="command", shell="true")
+        PastCheckpoints(self.manager, lambda _adw_id: self.folder).forget(self.document, spec, 1)
 
     @property
     def runner(self):
@@ -230,16 +243,43 @@ def test_what_is_stored_of_a_later_attempt_wins_over_an_older_file(world):
     assert world.said[-1] == "saw 20"
 
 
-def test_it_goes_after_success_with_the_files_of_all_attempts(world):
+def test_it_stays_after_success_and_goes_when_the_phase_is_over_with_the_files_of_all_attempts(world):
+    """
+    Who dies before the success is stored goes on from it.
+    """
     world.run(f"{COUNT} exit 1")
     world.run(f"{COUNT} exit 1")
 
     report = world.run(COUNT)
 
     assert report.ok
+    assert (world.stored, world.left(3)) == ({"n": 3}, {"n": 3})
+    assert not any("checkpoint" in name for name in report.output_files)
+    world.end_phase()
     assert world.stored is None
     assert list(world.folder.glob("**/*checkpoint*")) == []
-    assert not any("checkpoint" in name for name in report.output_files)
+
+
+def test_a_file_that_cannot_be_removed_is_left(world, caplog):
+    world.run(COUNT)
+    world.file(1).unlink()
+    world.file(1).mkdir()
+
+    world.end_phase()
+
+    assert world.stored is None
+    assert [record.action for record in caplog.records] == ["checkpoints_left"]
+
+
+def test_an_attempt_after_one_whose_work_was_refused_finds_no_file(world):
+    world.run(f"{COUNT} exit 1")
+    world.run(COUNT)
+    world.attempts[-1].update(status="failed", ended_at=world.now, report={"was_done": True})
+
+    world.run(f"{COUNT} exit 1")
+    world.run(f"{COUNT} exit 1")
+
+    assert world.said == ["saw nothing", "saw 1", "saw nothing", "saw 1"]
 
 
 def test_an_attempt_does_not_name_it_among_what_stays(world):
@@ -280,10 +320,8 @@ def test_without_a_manager_the_files_are_carried_over(tmp_path):
     world = World(tmp_path, manager=False)
     world.run(f"{COUNT} exit 1")
     world.run(f"{COUNT} exit 1")
-    world.run("true")
 
     assert world.said == ["saw nothing", "saw 1"]
-    assert list(world.folder.glob("**/*checkpoint*")) == []
 
 
 def test_a_gate_is_not_told_of_it(world):

@@ -11,7 +11,13 @@ import pytest
 
 from adws.adw_modules.checkpoint import CheckpointManager, task_of
 from adws.adw_modules.document import PhaseRecord
-from adws.adw_modules.engine.runners.phase_checkpoints import attempts_to_go_on_from, is_first, valid_since
+from adws.adw_modules.engine.gates import GateVerdict
+from adws.adw_modules.engine.runners.phase_checkpoints import (
+    PastCheckpoints,
+    attempts_to_go_on_from,
+    is_first,
+    valid_since,
+)
 from adws.adw_modules.engine.runners.python_call import PythonRunner
 from adws.adw_modules.errors import DatabaseUnavailable, Fenced
 from adws.adw_modules.outcome import RunReport, Suspended
@@ -87,6 +93,7 @@ class Lab:
             self.world.engine,
             runners={**self.world.engine.runners, "python": PythonRunner(checkpoints=self.manager)},
             say=lambda _adw_id, line: self.said.append(line),
+            phase_over=PastCheckpoints(self.manager, self.world.engine.folder_of).forget,
         )
         self.said: list[str] = []
         self.done: list[int] = []
@@ -96,9 +103,9 @@ class Lab:
         broken = {int(name.removeprefix("at_")): what for name, what in breaks.items()}
         self.module.Made = type("Made", (kind,), {"done": self.done, "breaks_at": broken})
 
-    def attempt(self):
+    def attempt(self, **changes):
         self.world.clock.advance(600)
-        return self.world.attempt()
+        return self.world.attempt(**changes)
 
     @property
     def task(self):
@@ -237,7 +244,96 @@ def test_those_of_other_phases_stay(lab):
     assert lab.manager.load_checkpoint(other) == {"a": 1}
 
 
-def test_a_success_stands_when_they_cannot_be_deleted(lab, monkeypatch):
+def test_checkpoints_stay_until_the_end_of_the_phase_is_stored(lab):
+    """
+    Who dies while a gate is asked has done all of the work: none of it is done again.
+    """
+
+    def die(*_args):
+        raise Fenced(ADW_ID, 1)  # leaves everything as it is, like a process that dies
+
+    lab.use(Saving)
+    with pytest.raises(Fenced):
+        lab.attempt(gates=die)
+    assert lab.manager.load_checkpoint(lab.task) == {"current": 5}
+
+    lab.attempt()
+
+    assert (lab.done, lab.statuses) == ([1, 2, 3, 4, 5], ["interrupted", "succeeded"])
+    assert lab.world.record("build").result == {"steps": 5}
+    assert lab.manager.list_checkpoints(lab.task) == ()
+
+
+def refuse_gates(*_args):
+    return GateVerdict(passed=False, reason="red")
+
+
+def not_secured(*_args):
+    raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [{"gates": refuse_gates}, {"conclude": not_secured}],
+    ids=["a-gate-refuses-it", "it-cannot-be-secured"],
+)
+def test_work_that_was_done_and_did_not_pass_is_done_anew(lab, later):
+    lab.use(Saving)
+    lab.attempt(**later)
+
+    lab.attempt()
+
+    assert (lab.done, lab.statuses) == ([1, 2, 3, 4, 5, 1, 2, 3, 4, 5], ["failed", "succeeded"])
+
+
+def test_what_was_saved_after_work_was_refused_is_gone_on_from(lab):
+    lab.use(Saving)
+    lab.attempt(gates=refuse_gates)
+    lab.use(Saving, at_3=BROKEN)
+    lab.attempt()
+
+    lab.attempt()
+
+    assert (lab.done, lab.statuses) == ([1, 2, 3, 4, 5, 1, 2, 3, 4, 5], ["failed", "failed", "succeeded"])
+
+
+def test_a_result_that_cannot_be_stored_is_made_anew(lab):
+    class Odd(Saving):
+        def execute(self, context):
+            super().execute(context)
+            return RunReport(ok=True, cost_usd=-1.0)
+
+    lab.use(Odd)
+    lab.attempt()
+    lab.world.resume()
+    lab.use(Saving)
+
+    lab.attempt()
+
+    assert (lab.done, lab.statuses) == ([1, 2, 3, 4, 5, 1, 2, 3, 4, 5], ["failed", "succeeded"])
+
+
+def test_they_go_too_when_a_person_has_to_approve_the_work(lab):
+    lab.use(Saving)
+
+    lab.attempt(gates=lambda *_args: GateVerdict(passed=False, needs_human=True, reason="look at it"))
+
+    assert lab.statuses == ["succeeded"]
+    assert lab.manager.list_checkpoints(lab.task) == ()
+
+
+def test_nothing_is_deleted_for_a_phase_that_keeps_none(lab, monkeypatch):
+    asked = []
+    monkeypatch.setattr(lab.world.parts.checkpoints, "delete", lambda *args, **_more: asked.append(args))
+    lab.use(Saving)
+    lab.attempt()
+    lab.attempt()
+
+    assert lab.world.record("test").status == "complete"
+    assert asked == [(lab.task,)]
+
+
+def test_a_success_stands_when_they_cannot_be_deleted(lab, monkeypatch, caplog):
     def refuse(*_args, **_more):
         raise DatabaseUnavailable("the disk is full")
 
@@ -247,6 +343,20 @@ def test_a_success_stands_when_they_cannot_be_deleted(lab, monkeypatch):
     lab.attempt()
 
     assert lab.statuses == ["succeeded"]
+    assert [record.action for record in caplog.records if record.name == "adw.checkpoints"] == ["checkpoints_left"]
+
+
+def test_an_attempt_is_made_when_stale_ones_cannot_be_deleted(lab, monkeypatch):
+    def refuse(*_args, **_more):
+        raise DatabaseUnavailable("the disk is full")
+
+    lab.use(Saving)
+    lab.attempt(gates=refuse_gates)
+    monkeypatch.setattr(lab.world.parts.checkpoints, "delete", refuse)
+
+    lab.attempt()
+
+    assert lab.statuses == ["failed", "succeeded"]
     assert lab.said == ["the checkpoints of phase build could not be deleted: the disk is full"]
 
 

@@ -9,6 +9,7 @@ is to be done, and whoever called does it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -237,7 +238,7 @@ class WorkSession:
             return self._finish(chosen, report, verdict, may_go_on)
         except StateUnserialisable as exc:
             # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
-            return self._finish(chosen, RunReport(ok=False, error=exc), None, may_go_on)
+            return self._finish(chosen, RunReport(ok=False, error=exc, was_done=True), None, may_go_on)
 
     def _wait(self, chosen: Chosen, report: Forked) -> Outcome:
         self._parts.let_go(self.document)
@@ -287,7 +288,7 @@ class WorkSession:
         self._save(draft)
         self._ready = self._as_stored(begun) if begun else None
         self.tell_agent_ended(chosen.index, chosen.record.attempts[-1].number)
-        if self.document.phases[chosen.index].status == "complete":
+        if isinstance(report, RunReport) and trouble is None:
             self._parts.phase_over(self.document, chosen.spec, chosen.record.round)
 
         return outcome
@@ -345,6 +346,7 @@ class WorkSession:
     def _failed(
         self, draft: Draft, chosen: Chosen, trouble: Trouble, advice: Consultation | None, report: RunReport
     ) -> Outcome:
+        report = replace(report, was_done=report.was_done or is_well(report))
         if trouble.is_parked and trouble.retry_at is not None:
             return waiting_rules.park(draft, chosen, trouble, trouble.retry_at, report)
         if advice is not None:

@@ -90,7 +90,7 @@ class Parts(Generic[SessionT]):
     around: Callable[[WorkflowDocument], AbstractContextManager[Mapping[str, str]]] = lambda _document: nullcontext({})
     conclude: Conclusion[SessionT] = lambda _session, _phase, _context, report: report
     effects_of: Callable[[SessionT], EffectMaker | None] = lambda _session: None  #: the ledger, for runners
-    #: Told after the finishing write that a phase is complete: nothing goes on from its checkpoints. Never raises.
+    #: Told after the finishing write that a phase was done: nothing goes on from its checkpoints. Never raises.
     phase_over: Callable[[WorkflowDocument, PhaseSpec, int], None] = lambda _document, _phase, _round: None
     release: Callable[[SessionT], None] = lambda _session: None  #: gives back what only work at hand may hold
     report: Callable[[SessionT], None] = lambda _session: None  #: tells the outside how the work stands

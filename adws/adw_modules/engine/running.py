@@ -149,7 +149,7 @@ class PhaseRuns(Generic[_S]):
         return self.guard(
             chosen,
             lambda: self._parts.conclude(self._session, chosen.spec, self.context(chosen), report),
-            lambda exc: replace(report, ok=False, error=exc),  # work that could not be secured is no success
+            lambda exc: replace(report, ok=False, error=exc, was_done=True),  # work not secured is no success
         )
 
     def _runner(self, phase: PhaseSpec) -> Runner:

@@ -27,7 +27,6 @@ MAX_VISITS = 10_000
 class Progress:
     """What is done."""
 
-    attempt: int = 0  #: the one that came so far
     at: str | None = None  #: the step that comes next, "" at the end, None at the beginning
     steps: JsonObject = field(default_factory=dict)  #: results by name, null for one that was skipped
     statuses: JsonObject = field(default_factory=dict)  #: completed | skipped

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import cost_rules, error_handler, expressions
 from adws.adw_modules.checkpoint import CheckpointManager, task_of
 from adws.adw_modules.demands import Demands
-from adws.adw_modules.engine.runners.phase_checkpoints import PhaseCheckpoints, valid_since, was_cut_off
+from adws.adw_modules.engine.runners.phase_checkpoints import PhaseCheckpoints, holds
 from adws.adw_modules.error_classes import ErrorCategory
 from adws.adw_modules.error_handler import WorkflowError
 from adws.adw_modules.errors import ExpressionError, Fenced, LeaseLost, RunLost
@@ -117,13 +117,8 @@ class _PhaseSteps:
         """Return how far an earlier attempt of this round came, or this one before it waited."""
         context = self._context
         found = self._parts.checkpoints.latest(task_of(self._document.adw_id, context.phase, context.round))
-        if found is None or found.created_at < valid_since(self._document, context.phase, context.round):
-            return Progress()
-        progress = Progress.from_json(found.data)
-        if progress.at == "" and not was_cut_off(self._document, context.phase, progress.attempt):
-            return Progress()  # all of it was done and did not pass, so it is done anew
 
-        return progress
+        return Progress.from_json(found.data) if found is not None and holds(found, context) else Progress()
 
     # --- one after the other -----------------------------------------------------------------------------------
 
@@ -351,7 +346,6 @@ class _PhaseSteps:
         return RunReport(ok=False, error=exc, summary=f"step {step.name} failed", usage=usage)
 
     def _save(self, step: StepSpec) -> None:
-        self._progress.attempt = self._context.attempt_number
         self._kept.save(self._progress.to_json(), step.name)
 
     def _usage(self) -> Usage | None:

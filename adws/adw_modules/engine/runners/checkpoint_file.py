@@ -16,7 +16,7 @@ from typing import NoReturn
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.checkpoint import MAX_BYTES, CheckpointManager
 from adws.adw_modules.durable_file import TooLarge
-from adws.adw_modules.engine.runners.phase_checkpoints import PhaseCheckpoints, attempts_to_go_on_from
+from adws.adw_modules.engine.runners.phase_checkpoints import KIND, PhaseCheckpoints, attempts_to_go_on_from
 from adws.adw_modules.errors import DatabaseError, UnsafePath
 from adws.adw_modules.interfaces_durability import CheckpointRow
 from adws.adw_modules.interfaces_engine import PhaseContext
@@ -24,8 +24,6 @@ from adws.adw_modules.json_value import JsonObject
 
 #: The variable that names the file to the command.
 VARIABLE = "ADW_CHECKPOINT_FILE"
-#: The end of the file's name.
-KIND = "checkpoint.json"
 
 _STEP = re.compile(r"attempt-([0-9]+)")
 
@@ -64,13 +62,6 @@ class CheckpointFile:
             self._kept.save(data, f"attempt-{number}")
         except (DatabaseError, ValueError) as exc:
             self._context.say(f"the checkpoint of attempt {number} is kept in its file only: {exc}")
-
-    def clear(self) -> None:
-        """Delete all checkpoints of the phase, which is over."""
-        for number in range(1, self._context.attempt_number + 1):
-            self._files(number).discard(KIND)
-        if self._kept is not None:
-            self._kept.clear()
 
     def _left_behind(self) -> Iterator[tuple[int, JsonObject]]:
         """Yield the attempts that left a whole checkpoint in their file, newest first, each with that checkpoint."""

@@ -14,6 +14,7 @@ from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.engine.runners import checkpoint_file
 from adws.adw_modules.engine.runners.checkpoint_file import CheckpointFile
+from adws.adw_modules.engine.runners.phase_checkpoints import KIND
 from adws.adw_modules.engine.runners.phase_files import OWN_SECRETS, environment, read_result, told
 from adws.adw_modules.engine.runners.phase_result import report_of
 from adws.adw_modules.errors import RunFailed
@@ -85,11 +86,8 @@ class CommandRunner:
             kept.save()
         if end.ordered:
             return Suspended(reason=end.ordered.kind)
-        report = self._report(phase, end, files)
-        if report.ok:
-            kept.clear()
 
-        return report
+        return self._report(phase, end, files)
 
     def run_gate(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, number: int) -> ProcessEnd:
         """Run the command of *gate*, the phase's gate *number* counted from 1, with the variables of the phase."""
@@ -151,7 +149,7 @@ class CommandRunner:
             report,
             summary=report.summary or str(report.error),
             exit_code=end.exit_code,
-            output_files=tuple(name for name in files.existing() if not name.endswith(checkpoint_file.KIND)),
+            output_files=tuple(name for name in files.existing() if not name.endswith(KIND)),
         )
 
 

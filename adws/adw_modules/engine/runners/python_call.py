@@ -3,7 +3,7 @@ Run a phase as a call of a Python function: `package.module:function`, or of an 
 
 The function gets the context and nothing else, and runs in adw's own process: no clock ends it, so a function that
 takes long looks at `context.orders` and returns a `Suspended` when something is ordered. An executor is made by its
-class, which gets nothing, or by a function that returns it. Checkpoints of the phase go when it is over.
+class, which gets nothing, or by a function that returns it.
 """
 
 from __future__ import annotations
@@ -46,12 +46,8 @@ class PythonRunner:
         function = self._function(phase)
         if self._checkpoints is None:
             return self._call(phase, function, context)
-        kept = PhaseCheckpoints(self._checkpoints, context)
-        report = self._call(phase, function, kept.told())
-        if isinstance(report, RunReport) and report.ok:
-            kept.clear()
 
-        return report
+        return self._call(phase, function, PhaseCheckpoints(self._checkpoints, context).told())
 
     def _call(self, phase: PhaseSpec, function: Callable[..., object], context: PhaseContext) -> RunReport | Suspended:
         try:
