@@ -13,7 +13,8 @@ from typing import Protocol
 from adws.adw_modules.call_rules import INTERRUPTION
 from adws.adw_modules.execution_state import RETRY_WAIT, Head, Iteration
 from adws.adw_modules.execution_turn import ExecutionTurn
-from adws.adw_modules.executions import ExecutionState, Taken
+from adws.adw_modules.execution_words import ExecutionState
+from adws.adw_modules.executions import Taken
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.steps import ASYNC, StepSpec
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from adws.adw_modules.events import Event
-from adws.adw_modules.executions import Decide, Execution, IterationState, NewExecution
+from adws.adw_modules.execution_words import IterationState
+from adws.adw_modules.executions import Decide, Execution, NewExecution
 from adws.adw_modules.expressions import Value
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.runs import ITERATION, NewRun

@@ -29,16 +29,8 @@ from adws.adw_modules.execution_state import (
     values_of,
 )
 from adws.adw_modules.execution_telling import MAX_MESSAGE, MAX_VALUE, REFERENCE, said, truncated
-from adws.adw_modules.executions import (
-    Assignment,
-    CallAgain,
-    CallReport,
-    CancelRest,
-    Command,
-    EndExecution,
-    ExecutionState,
-    IterationState,
-)
+from adws.adw_modules.execution_words import ExecutionState, IterationState
+from adws.adw_modules.executions import Assignment, CallAgain, CallReport, CancelRest, Command, EndExecution
 from adws.adw_modules.expressions import Value
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.page_results import REPLACE, collected

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from adws.adw_modules.demands import Demands
+from adws.adw_modules.execution_words import ExecutionState, IterationState
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.runs import NO_DEMANDS
 
@@ -21,30 +21,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.interfaces_engine import ProcessRecord
     from adws.adw_modules.runs import Run
     from adws.adw_modules.steps import StepSpec
-
-
-class IterationState(Enum):
-    """Where an iteration stands."""
-
-    PENDING = "pending"  #: waits for a place
-    RUNNING = "running"  #: a run has it
-    RETRY_WAIT = "retry_wait"  #: called again at `next_at`, after a failure or for the next page
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"  #: the loop ended before it, or a person did not want it
-
-
-#: Nothing will happen to it any more.
-ENDED_ITERATIONS = frozenset({IterationState.COMPLETED, IterationState.FAILED, IterationState.CANCELLED})
-
-
-class ExecutionState(Enum):
-    """Where an execution stands."""
-
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

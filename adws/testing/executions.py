@@ -18,16 +18,8 @@ from adws.adw_modules.execution_picking import LEFT, cancel_some, lanes_of, pick
 from adws.adw_modules.execution_state import RETRY_WAIT, RUNNING, Head, Iteration, Lane, Plan, Rules, lane_run
 from adws.adw_modules.execution_telling import failure_of
 from adws.adw_modules.execution_turn import ExecutionTurn
-from adws.adw_modules.executions import (
-    Assignment,
-    CallReport,
-    Execution,
-    ExecutionState,
-    IterationState,
-    NewExecution,
-    ScheduledRetry,
-    Taken,
-)
+from adws.adw_modules.execution_words import ExecutionState, IterationState
+from adws.adw_modules.executions import Assignment, CallReport, Execution, NewExecution, ScheduledRetry, Taken
 from adws.adw_modules.fanout import planner
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import ProcessRecord

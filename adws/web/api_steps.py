@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from adws.adw_modules.errors import StateNotFound, UsageError
 from adws.adw_modules.execution_views import ExecutionLine, IterationLine
-from adws.adw_modules.executions import IterationState
+from adws.adw_modules.execution_words import IterationState
 from adws.web import orders
 from adws.web.errors import fitting
 from adws.web.routes import ERRORS, AdwId, HomeOf, PageOf, asker

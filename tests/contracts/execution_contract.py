@@ -10,14 +10,8 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost, StateInvalid, StateUnserialisable, UsageError
-from adws.adw_modules.executions import (
-    CallAgain,
-    CallReport,
-    Execution,
-    ExecutionState,
-    IterationState,
-    NewExecution,
-)
+from adws.adw_modules.execution_words import ExecutionState, IterationState
+from adws.adw_modules.executions import CallAgain, CallReport, Execution, NewExecution
 from adws.adw_modules.fanout import planner
 from adws.adw_modules.interfaces_engine import ProcessRecord
 from adws.adw_modules.owner_record import OwnerRecord

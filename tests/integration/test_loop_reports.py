@@ -8,7 +8,8 @@ from adws.adw_modules.db.executions import DatabaseExecutions
 from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.errors import RunLost
 from adws.adw_modules.execution_turn import Rules
-from adws.adw_modules.executions import CallReport, IterationState, NewExecution
+from adws.adw_modules.execution_words import IterationState
+from adws.adw_modules.executions import CallReport, NewExecution
 from adws.adw_modules.fanout import planner
 from adws.adw_modules.runs import NewRun
 from adws.adw_modules.steps import LoopSpec, RetryRule, StepSpec

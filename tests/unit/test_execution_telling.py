@@ -9,7 +9,8 @@ import pytest
 from adws.adw_modules import execution_telling
 from adws.adw_modules.call_rules import Judgement
 from adws.adw_modules.execution_state import Lane, Rules
-from adws.adw_modules.executions import CallReport, Execution, ExecutionState, NewExecution
+from adws.adw_modules.execution_words import ExecutionState
+from adws.adw_modules.executions import CallReport, Execution, NewExecution
 from adws.adw_modules.fanout import planner
 from adws.adw_modules.redaction import MASK, Redactor
 from adws.adw_modules.runs import NewRun

@@ -6,15 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adws.adw_modules.events import Event
-from adws.adw_modules.executions import (
-    CallAgain,
-    CancelRest,
-    EndExecution,
-    EndIteration,
-    Execution,
-    ExecutionState,
-    IterationState,
-)
+from adws.adw_modules.execution_words import ExecutionState, IterationState
+from adws.adw_modules.executions import CallAgain, CancelRest, EndExecution, EndIteration, Execution
 from adws.adw_modules.fanout import planner
 from adws.adw_modules.steps import LoopSpec, StepSpec
 

@@ -11,7 +11,8 @@ from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.coordination.keeper import Keeper
 from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.errors import ExpressionError, LeaseLost, RunLost
-from adws.adw_modules.executions import CallReport, ExecutionState
+from adws.adw_modules.execution_words import ExecutionState
+from adws.adw_modules.executions import CallReport
 from adws.adw_modules.fanout import step_progress
 from adws.adw_modules.fanout.contexts import resolved
 from adws.adw_modules.fanout.lanes import LaneParts, Lanes

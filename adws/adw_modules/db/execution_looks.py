@@ -17,7 +17,8 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.execution_picking import shown_facts
 from adws.adw_modules.execution_state import Head
 from adws.adw_modules.execution_telling import failure_of
-from adws.adw_modules.executions import Execution, IterationState, NewExecution, ScheduledRetry
+from adws.adw_modules.execution_words import IterationState
+from adws.adw_modules.executions import Execution, NewExecution, ScheduledRetry
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.steps import StepSpec
 

@@ -14,7 +14,8 @@ from adws.adw_modules.db.session import Row
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.events import Event
 from adws.adw_modules.execution_state import Head, Iteration
-from adws.adw_modules.executions import Execution, ExecutionState, NewExecution
+from adws.adw_modules.execution_words import ExecutionState
+from adws.adw_modules.executions import Execution, NewExecution
 from adws.adw_modules.runs import labels_of, labels_text
 from adws.adw_modules.step_json import step_from_json, step_to_json
 from adws.adw_modules.steps import StepSpec

@@ -12,7 +12,7 @@ from adws.adw_modules.db.execution_rows import Scrub, to_iteration
 from adws.adw_modules.db.session import Database, Session
 from adws.adw_modules.execution_state import RUNNING, Iteration
 from adws.adw_modules.execution_turn import ExecutionTurn
-from adws.adw_modules.executions import IterationState
+from adws.adw_modules.execution_words import IterationState
 from adws.adw_modules.json_value import JsonValue
 
 _COMPLETED = IterationState.COMPLETED.value

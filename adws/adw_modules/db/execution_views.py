@@ -17,7 +17,7 @@ from adws.adw_modules.execution_views import (
     IterationDetail,
     IterationLine,
 )
-from adws.adw_modules.executions import IterationState
+from adws.adw_modules.execution_words import IterationState
 
 #: Calls of an iteration that are shown.
 MOST_CALLS = 200

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import statements
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.db.session import Database, Params, Row, Session
 from adws.adw_modules.errors import LeaseLost, StateNotFound
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock, Lease, LeaseBusy, LeaseRow, LeaseTaken
 from adws.adw_modules.interfaces_coordination import HandBack, LeaseWish
 from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import Run, RunEnd
+
+if TYPE_CHECKING:
+    from adws.adw_modules.db.run_queue import DatabaseRunQueue
+    from adws.adw_modules.runs import Run, RunEnd
 
 #: Rows that are read by one query.
 _READ_AT_ONCE = 200
@@ -31,12 +35,17 @@ class DatabaseLeases:
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._runs = DatabaseRunQueue(database, clock=clock)
         self._read = database.spell(statements.LEASE_READ)
         self._read_all = database.spell(statements.LEASES_READ)
         self._read_to_take = database.spell(statements.LEASE_READ_TO_TAKE)
         self._take = database.spell(statements.LEASE_TAKE)
         self._renew = database.spell(statements.LEASE_RENEW)
+
+    @cached_property
+    def _runs(self) -> DatabaseRunQueue:
+        from adws.adw_modules.db.run_queue import DatabaseRunQueue
+
+        return DatabaseRunQueue(self._database, clock=self._clock)
 
     def take(
         self,

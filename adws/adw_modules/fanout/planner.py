@@ -12,16 +12,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from adws.adw_modules.events import Event
-from adws.adw_modules.executions import (
-    CallAgain,
-    CancelRest,
-    Command,
-    EndExecution,
-    EndIteration,
-    Execution,
-    ExecutionState,
-    IterationState,
-)
+from adws.adw_modules.execution_words import ExecutionState, IterationState
+from adws.adw_modules.executions import CallAgain, CancelRest, Command, EndExecution, EndIteration, Execution
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.steps import CONTINUE, FAIL_FAST, LoopSpec
 

@@ -24,14 +24,8 @@ from adws.adw_modules.errors import ExpressionError, Fenced, LeaseLost, RunLost
 from adws.adw_modules.execution_picking import lanes_of
 from adws.adw_modules.execution_state import values_of
 from adws.adw_modules.execution_telling import MAX_VALUE, REFERENCE
-from adws.adw_modules.executions import (
-    Assignment,
-    CallReport,
-    Execution,
-    Executions,
-    ExecutionState,
-    NewExecution,
-)
+from adws.adw_modules.execution_words import ExecutionState
+from adws.adw_modules.executions import Assignment, CallReport, Execution, Executions, NewExecution
 from adws.adw_modules.fanout import call_costs
 from adws.adw_modules.fanout.calls import CallContext, CallMaker
 from adws.adw_modules.fanout.contexts import (

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 from adws.adw_modules import event_words
 from adws.adw_modules.events import Event
 from adws.adw_modules.execution_views import ExecutionLine, ExecutionNotFound
-from adws.adw_modules.executions import IterationState
+from adws.adw_modules.execution_words import IterationState
 from adws.web.api_steps import ExecutionId, Index
 from adws.web.pages import frame
 from adws.web.pages.workflow import name_of
