@@ -21,15 +21,13 @@ from adws.adw_modules.engine.runners.agent_guard import Guard, GuardedRunner
 from adws.adw_modules.engine.runners.phase_files import ALLOWED_VARIABLES, OWN_SECRETS
 from adws.adw_modules.prompt_files import PromptFiles
 from adws.adw_modules.workflow import AGENT
+from adws.app_home import Home
 
 if TYPE_CHECKING:
     from adws.adw_modules.agent import AgentProfile
     from adws.adw_modules.cost_rules import Allowance, CostOf
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
-    from adws.adw_modules.interfaces import Clock
     from adws.adw_modules.interfaces_engine import Runner
-    from adws.adw_modules.process import SystemProcesses
-    from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.resources.shared_git import SharedGit
     from adws.adw_modules.workflow import PhaseSpec
@@ -39,16 +37,9 @@ if TYPE_CHECKING:
 _CLAUDE_SETS: Mapping[str, str] = {"base": "sonnet", "heavy": "opus", "lightweight": "haiku"}
 
 
-class HomeAgents(Protocol):
+class HomeAgents(Home, Protocol):
     """What the parts of a home are to its agents (`app.App`)."""
 
-    settings: config.Settings
-    clock: Clock
-
-    @property
-    def processes(self) -> SystemProcesses: ...
-    @property
-    def redactor(self) -> Redactor: ...
     @property
     def quotas(self) -> MachineQuotas: ...
 

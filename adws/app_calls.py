@@ -26,6 +26,7 @@ from adws.adw_modules.fanout.tools.http import HttpParts, HttpTool
 from adws.adw_modules.fanout.tools.processes import CallProcesses, ProcessParts
 from adws.adw_modules.fanout.tools.python import PythonTool
 from adws.adw_modules.http_client import HttpClient
+from adws.app_home import Home
 
 if TYPE_CHECKING:
     from adws.adw_modules.connections import Connection
@@ -33,22 +34,14 @@ if TYPE_CHECKING:
     from adws.adw_modules.fanout.calls import CallContext
     from adws.adw_modules.interfaces import Clock
     from adws.adw_modules.plugins import Plugins
-    from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.steps import StepSpec
     from adws.app_agents import AgentRoom
 
 
-class HomeCalls(Protocol):
+class HomeCalls(Home, Protocol):
     """What the parts of a home are to the calls of its steps (`app.App`)."""
 
-    settings: config.Settings
-    clock: Clock
-
-    @property
-    def processes(self) -> SystemProcesses: ...
-    @property
-    def redactor(self) -> Redactor: ...
     @property
     def agents(self) -> AgentRoom: ...
     @property

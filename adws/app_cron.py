@@ -20,20 +20,16 @@ from adws.adw_modules.db.notifications import DatabaseNotifications
 from adws.adw_modules.db.schedule import DatabaseSchedule
 from adws.adw_modules.errors import StateError
 from adws.adw_modules.notify import Channel, CommandChannel, CommentChannel, HttpChannel
+from adws.app_home import HomeBooks
 
 if TYPE_CHECKING:
     from adws.adw_modules.coordination.reporting import Reporting
     from adws.adw_modules.db.cost_book import DatabaseCostBook
     from adws.adw_modules.db.session import Database
-    from adws.adw_modules.forge import Forge
-    from adws.adw_modules.interfaces import Catalogue, Clock, Projection, StateStore
-    from adws.adw_modules.interfaces_engine import RunQueue
+    from adws.adw_modules.interfaces import Projection
     from adws.adw_modules.interfaces_reports import Reports
-    from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.recovery_facts import RecoveryStep
-    from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.quotas import MachineQuotas
-    from adws.adw_modules.trigger import Deliveries
     from adws.app_tidy import TidyRoom
     from adws.app_work import WorkRoom
 
@@ -52,38 +48,21 @@ ENTRIES = (
 )
 
 
-class HomeParts(Protocol):
+class HomeParts(HomeBooks, Protocol):
     """What the parts of a home are to its schedule (`app.App`)."""
 
-    settings: config.Settings
-    clock: Clock
-
-    @property
-    def store(self) -> StateStore: ...
     @property
     def database(self) -> Database: ...
-    @property
-    def catalogue(self) -> Catalogue: ...
     @property
     def projection(self) -> Projection: ...
     @property
     def costs(self) -> DatabaseCostBook: ...
     @property
-    def runs(self) -> RunQueue: ...
-    @property
     def reports(self) -> Reports: ...
     @property
     def reporting(self) -> Reporting: ...
     @property
-    def deliveries(self) -> Deliveries: ...
-    @property
     def quotas(self) -> MachineQuotas: ...
-    @property
-    def forge(self) -> Forge: ...
-    @property
-    def processes(self) -> SystemProcesses: ...
-    @property
-    def redactor(self) -> Redactor: ...
     @property
     def work(self) -> WorkRoom: ...
     @property

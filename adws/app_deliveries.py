@@ -16,6 +16,7 @@ from adws.adw_modules.coordination.answers import Answers
 from adws.adw_modules.coordination.delivery_parts import DeliveryOptions, DeliveryParts
 from adws.adw_modules.coordination.delivery_work import DeliveryWork
 from adws.adw_modules.coordination.merged import CleanUp, CleanUpParts
+from adws.app_home import HomeBooks
 
 if TYPE_CHECKING:
     from adws.adw_modules.coordination.control import Control
@@ -24,11 +25,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.coordination.ownership import WorkflowOwnership
     from adws.adw_modules.coordination.rollback_runs import RollbackRuns
     from adws.adw_modules.engine.attempt import EngineParts
-    from adws.adw_modules.forge import Forge, PullRequest
-    from adws.adw_modules.interfaces import Catalogue, Clock, IssueLocks, StateStore
-    from adws.adw_modules.interfaces_engine import RunQueue
-    from adws.adw_modules.redaction import Redactor
-    from adws.adw_modules.trigger import Deliveries
+    from adws.adw_modules.forge import PullRequest
+    from adws.adw_modules.interfaces import IssueLocks
     from adws.adw_modules.workflows import Workflows
     from adws.app_space import SpaceRoom
 
@@ -55,30 +53,15 @@ class HomeWork(Protocol):
     def space(self) -> SpaceRoom: ...
 
 
-class HomeParts(Protocol):
+class HomeParts(HomeBooks, Protocol):
     """What the parts of a home are to the deliveries to it (`app.App`)."""
 
-    settings: config.Settings
-    clock: Clock
-
-    @property
-    def deliveries(self) -> Deliveries: ...
-    @property
-    def runs(self) -> RunQueue: ...
-    @property
-    def store(self) -> StateStore: ...
-    @property
-    def catalogue(self) -> Catalogue: ...
     @property
     def locks(self) -> IssueLocks: ...
     @property
     def ownership(self) -> WorkflowOwnership: ...
     @property
     def workflows(self) -> Workflows: ...
-    @property
-    def forge(self) -> Forge: ...
-    @property
-    def redactor(self) -> Redactor: ...
     @property
     def tidy(self) -> HomeTidying: ...
 

@@ -29,32 +29,23 @@ from adws.adw_modules.forge_effects import ForgeEffects
 from adws.adw_modules.process_tree import Ending, end_recorded, recorded
 from adws.adw_modules.steps import EXTERNAL
 from adws.adw_modules.workflow import CLEAN, SHIP, Gate
+from adws.app_home import Home
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.engine.attempt import WorkSession
     from adws.adw_modules.external_tasks import ExternalTasks
     from adws.adw_modules.forge import Forge
-    from adws.adw_modules.interfaces import Clock
     from adws.adw_modules.interfaces_engine import PhaseContext, Runner
     from adws.adw_modules.interfaces_resources import Ports, Quotas
     from adws.adw_modules.outcome import RunReport, Suspended
-    from adws.adw_modules.process import SystemProcesses
-    from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.workflow import PhaseSpec
     from adws.app_resources import GitRoom
 
 
-class HomeSpace(Protocol):
+class HomeSpace(Home, Protocol):
     """What the parts of a home are to the place of work in it (`app.App`)."""
 
-    settings: config.Settings
-    clock: Clock
-
-    @property
-    def processes(self) -> SystemProcesses: ...
-    @property
-    def redactor(self) -> Redactor: ...
     @property
     def git_room(self) -> GitRoom: ...
     @property

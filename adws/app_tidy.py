@@ -29,51 +29,37 @@ from adws.adw_modules.retention_rules import Days
 from adws.adw_modules.rollback import RollbackParts, RollbackReport, Rollbacks
 from adws.adw_modules.rollback_hands import Hands
 from adws.adw_modules.rollback_rules import Wishes
+from adws.app_home import HomeBooks
 from adws.app_work import LOG_NAME
 
 if TYPE_CHECKING:
-    from adws import config
     from adws.adw_modules.coordination.ownership import WorkflowOwnership
     from adws.adw_modules.coordination.survey import Seen
     from adws.adw_modules.db.session import Database
     from adws.adw_modules.forge import Forge
     from adws.adw_modules.interfaces import (
-        Catalogue,
-        Clock,
         EventLog,
         IssueLocks,
         LeaseBook,
         LocalLock,
         Requests,
-        StateStore,
     )
     from adws.adw_modules.interfaces_durability import CheckpointStore
-    from adws.adw_modules.interfaces_engine import RunQueue
     from adws.adw_modules.interfaces_metrics import EventTally
     from adws.adw_modules.interfaces_resources import GitWorkplace
-    from adws.adw_modules.process import SystemProcesses
-    from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.resources.repository import RepositoryGit
     from adws.adw_modules.tampering import Marks
-    from adws.adw_modules.trigger import Deliveries
     from adws.app_resources import GitRoom
     from adws.app_work import WorkRoom
 
 _PAGE = 200
 
 
-class HomeParts(Protocol):
+class HomeParts(HomeBooks, Protocol):
     """What the parts of a home are to tidying it (`app.App`)."""
 
-    settings: config.Settings
-    clock: Clock
-
-    @property
-    def store(self) -> StateStore: ...
-    @property
-    def catalogue(self) -> Catalogue: ...
     @property
     def events(self) -> EventLog: ...
     @property
@@ -85,10 +71,6 @@ class HomeParts(Protocol):
     @property
     def checkpoints(self) -> CheckpointStore: ...
     @property
-    def runs(self) -> RunQueue: ...
-    @property
-    def deliveries(self) -> Deliveries: ...
-    @property
     def tally(self) -> EventTally: ...
     @property
     def database(self) -> Database: ...
@@ -96,12 +78,6 @@ class HomeParts(Protocol):
     def ownership(self) -> WorkflowOwnership: ...
     @property
     def local_lock(self) -> LocalLock: ...
-    @property
-    def processes(self) -> SystemProcesses: ...
-    @property
-    def redactor(self) -> Redactor: ...
-    @property
-    def forge(self) -> Forge: ...
     @property
     def git_room(self) -> GitRoom: ...
     @property

@@ -39,9 +39,10 @@ from adws.adw_modules.runs import CRON, DELIVERY, ITERATION, ROLLBACK
 from adws.adw_modules.steps import STEPS
 from adws.adw_modules.structured_logger import open_log
 from adws.adw_modules.workflow import Gate
-from adws.app_deliveries import DeliveryRoom
+from adws.app_deliveries import DeliveryRoom, HomeTidying
 from adws.app_doctor import doctor_of
 from adws.app_endings import Endings
+from adws.app_home import HomeBooks
 from adws.app_parties import open_parties
 from adws.app_space import HomeSpace, SpaceRoom
 from adws.app_steps import LateErrand, StepRoom
@@ -50,33 +51,26 @@ if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
     from adws.adw_modules.coordination.cron_work import CronRuns
     from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
-    from adws.adw_modules.coordination.rollback_runs import RollbackRuns
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.engine.parties import Parties
     from adws.adw_modules.engine.parts import Doctor
     from adws.adw_modules.events import Event
     from adws.adw_modules.executions import Executions
     from adws.adw_modules.interfaces import (
-        Catalogue,
-        Clock,
         IssueLocks,
         LeaseBook,
         Requests,
-        StateStore,
     )
     from adws.adw_modules.interfaces_coordination import AgentSessions, Counters, Dispatcher, Runners
     from adws.adw_modules.interfaces_durability import CheckpointStore
-    from adws.adw_modules.interfaces_engine import PhaseContext, RunQueue
+    from adws.adw_modules.interfaces_engine import PhaseContext, Runner
     from adws.adw_modules.owner_record import OwnerRecord
     from adws.adw_modules.plugins import Plugins
-    from adws.adw_modules.process import SystemProcesses
     from adws.adw_modules.process_tree import Ending
-    from adws.adw_modules.redaction import Redactor
     from adws.adw_modules.resources.ports import MachinePorts
     from adws.adw_modules.resources.quotas import MachineQuotas
     from adws.adw_modules.run_making import RunMaker
     from adws.adw_modules.runs import Terms
-    from adws.adw_modules.trigger import Deliveries
     from adws.adw_modules.workflow import PhaseSpec
     from adws.adw_modules.workflows import Workflows
     from adws.app_agents import AgentRoom
@@ -88,13 +82,6 @@ logger = logging.getLogger("adw.work")
 LOG_NAME = "adw.log"
 
 
-class HomeTidying(Protocol):
-    """What tidying a home (`app_tidy.TidyRoom`) is to the work in it."""
-
-    @property
-    def rollback_runs(self) -> RollbackRuns: ...
-
-
 class HomeSchedule(Protocol):
     """What the schedule of a home (`app_cron.CronRoom`) is to the work in it."""
 
@@ -102,18 +89,12 @@ class HomeSchedule(Protocol):
     def cron_runs(self) -> CronRuns: ...
 
 
-class HomeParts(HomeSpace, Protocol):
+class HomeParts(HomeSpace, HomeBooks, Protocol):
     """What the parts of a home are to the work in it (`app.App`)."""
 
-    settings: config.Settings
-    clock: Clock
     say: Callable[[str, str], None]
     tell: Callable[[WorkflowDocument, Sequence[Event]], None]
 
-    @property
-    def store(self) -> StateStore: ...
-    @property
-    def catalogue(self) -> Catalogue: ...
     @property
     def leases(self) -> LeaseBook: ...
     @property
@@ -131,8 +112,6 @@ class HomeParts(HomeSpace, Protocol):
     @property
     def counters(self) -> Counters: ...
     @property
-    def runs(self) -> RunQueue: ...
-    @property
     def executions(self) -> Executions: ...
     @property
     def runners(self) -> Runners: ...
@@ -140,10 +119,6 @@ class HomeParts(HomeSpace, Protocol):
     def run_maker(self) -> RunMaker: ...
     @property
     def terms(self) -> Terms: ...
-    @property
-    def processes(self) -> SystemProcesses: ...
-    @property
-    def redactor(self) -> Redactor: ...
     @property
     def workflows(self) -> Workflows: ...
     @property
@@ -158,8 +133,6 @@ class HomeParts(HomeSpace, Protocol):
     def tidy(self) -> HomeTidying: ...
     @property
     def cron(self) -> HomeSchedule: ...
-    @property
-    def deliveries(self) -> Deliveries: ...
 
     def bring_up(self, adw_id: str) -> None:
         """Bring the database copy of a document up."""
@@ -240,15 +213,7 @@ class WorkRoom:
 
         return EngineParts(
             clock=app.clock,
-            runners=app.plugins.with_runners(
-                {
-                    "command": self.commands,
-                    "python": PythonRunner(search=(app.settings.home,), checkpoints=self.checkpoints),
-                    STEPS: self.steps.runner,
-                    **self.space.runners,
-                    **app.agents.runners,
-                }
-            ),
+            runners=self._runners(),
             judge=partial(judge, clock=app.clock),
             gates=partial(check_gates, run=self.commands.run_gate),
             folder_of=self.folder_of,
@@ -277,6 +242,20 @@ class WorkRoom:
             settle_parties=self.parties.settle,
             let_go=self.parties.let_go,
             max_cost_usd=app.settings.quota_max_cost,
+        )
+
+    def _runners(self) -> Mapping[str, Runner]:
+        """Return what runs phases, by name: those of adw and those of plugins."""
+        app = self._app
+
+        return app.plugins.with_runners(
+            {
+                "command": self.commands,
+                "python": PythonRunner(search=(app.settings.home,), checkpoints=self.checkpoints),
+                STEPS: self.steps.runner,
+                **self.space.runners,
+                **app.agents.runners,
+            }
         )
 
     @cached_property

@@ -77,8 +77,7 @@ def decide(
     where the caller knows it: some classes are worth fewer retries than others. *parks* is how often in a row it has
     waited for a quota, where that is counted apart: then such an attempt uses up none of *max_attempts*.
     """
-    if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
-        raise UsageError("now and deadline need a time zone")
+    _check_zones(now, deadline)
     policies = _policies(policy)
     is_parked = parks is not None and error_facts.klass == "quota_window"
     refusal = (
@@ -86,28 +85,30 @@ def decide(
         if parks is not None and is_parked
         else _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
     )
-    if refusal is not None:
-        return refusal
     told = _told_seconds(error_facts, now)
-    if told is not None and told > policies.longest_wait(error_facts.klass):
-        return AskPerson(
-            reason=f"the server wants to be asked again in {_span(told)} only, which is longer than adw waits",
-            advice=error_facts.advice,
-            terminal_reason="WAIT_TOO_LONG",
-        )
-
+    if refusal := refusal or _wait_refusal(error_facts, policies, told):
+        return refusal
     if is_parked:
         delay = _parked_seconds(told, random or 0.0)
     else:
         delay = _delay(error_facts, policies, attempts_used, told, random)
     at = now + timedelta(seconds=delay)
     if deadline is not None and at >= deadline:
-        return GiveUp(
-            reason=f"the next attempt, in {_span(delay)}, would be after the deadline {timestamps.to_text(deadline)}",
-            terminal_reason="DEADLINE",
-        )
+        return _too_late(delay, deadline)
 
     return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup, is_parked=is_parked)
+
+
+def _check_zones(now: datetime, deadline: datetime | None) -> None:
+    if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
+        raise UsageError("now and deadline need a time zone")
+
+
+def _too_late(delay: float, deadline: datetime) -> GiveUp:
+    return GiveUp(
+        reason=f"the next attempt, in {_span(delay)}, would be after the deadline {timestamps.to_text(deadline)}",
+        terminal_reason="DEADLINE",
+    )
 
 
 def _policies(policy: RetryPolicy | RetryPolicies | None) -> RetryPolicies:
@@ -134,6 +135,18 @@ def _not_retried(facts: ErrorFacts) -> GiveUp:
     return GiveUp(
         reason=f"{facts.category.value} errors ({facts.klass}) are not retried: {first_line(facts.message)}",
         terminal_reason="NOT_RETRYABLE",
+    )
+
+
+def _wait_refusal(facts: ErrorFacts, policies: RetryPolicies, told: float | None) -> AskPerson | None:
+    """Return why the *told* seconds of a server are not waited for, None when they are or it told none."""
+    if told is None or told <= policies.longest_wait(facts.klass):
+        return None
+
+    return AskPerson(
+        reason=f"the server wants to be asked again in {_span(told)} only, which is longer than adw waits",
+        advice=facts.advice,
+        terminal_reason="WAIT_TOO_LONG",
     )
 
 

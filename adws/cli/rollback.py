@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from adws.adw_modules import rollback_rules
@@ -9,6 +11,9 @@ from adws.adw_modules.rollback import RollbackReport
 from adws.adw_modules.rollback_rules import Wishes
 from adws.cli import arguments, log, looking, main, output
 from adws.cli.answers import who
+
+if TYPE_CHECKING:
+    from adws.app import App
 
 EXIT_BLOCKED = 1
 
@@ -62,11 +67,7 @@ def rollback(
     with main.open_home() as app:
         log.install_for_people(app.settings)
         if detach and not dry_run:
-            looking.peek(app, adw_id)  # a wrong id queues nothing
-            queued = app.tidy.rollback_runs.queue(adw_id, wishes, by=who(), wait_seconds=wait)
-            text = f"workflow {adw_id} waits for a worker that rolls it back"
-            output.emit({"adw_id": adw_id, "run_id": queued.run_id}, [text, "next: adw worker"], as_json=as_json)
-            return 0
+            return _leave_to_worker(app, adw_id, wishes, wait_seconds=wait, as_json=as_json)
         if dry_run:
             report = app.tidy.rollbacks.plan(adw_id, wishes)
         else:
@@ -75,6 +76,15 @@ def rollback(
         output.emit(report.to_json(), _lines(report), as_json=as_json)
 
     return 0 if dry_run or report.is_complete else EXIT_BLOCKED
+
+
+def _leave_to_worker(app: App, adw_id: str, wishes: Wishes, *, wait_seconds: float, as_json: bool) -> int:
+    looking.peek(app, adw_id)  # a wrong id queues nothing
+    queued = app.tidy.rollback_runs.queue(adw_id, wishes, by=who(), wait_seconds=wait_seconds)
+    text = f"workflow {adw_id} waits for a worker that rolls it back"
+    output.emit({"adw_id": adw_id, "run_id": queued.run_id}, [text, "next: adw worker"], as_json=as_json)
+
+    return 0
 
 
 def _left(line: str) -> str:

@@ -76,13 +76,7 @@ def run(
         if dry_run:
             return _show_plan(app, start, as_json=as_json)
         if detach:
-            document = app.work.launcher.start(start)
-            text = [
-                f"workflow {document.adw_id} waits for a worker",
-                f"next: adw worker, or adw status {document.adw_id}",
-            ]
-            output.emit({"adw_id": document.adw_id, "state": document.current_state}, text, as_json=as_json)
-            return 0
+            return _leave_to_worker(app, start, as_json=as_json)
 
         return _start_here(app, start, as_json=as_json)
 
@@ -130,6 +124,14 @@ def _phase_data(phase: PhaseSpec) -> dict[str, output.Printable]:
 def what(phase: PhaseSpec) -> str:
     """Return what a phase runs, in one line."""
     return " ".join(phase.command) or phase.shell or phase.call or phase.prompt
+
+
+def _leave_to_worker(app: App, start: Start, *, as_json: bool) -> int:
+    document = app.work.launcher.start(start)
+    text = [f"workflow {document.adw_id} waits for a worker", f"next: adw worker, or adw status {document.adw_id}"]
+    output.emit({"adw_id": document.adw_id, "state": document.current_state}, text, as_json=as_json)
+
+    return 0
 
 
 def _start_here(app: App, start: Start, *, as_json: bool) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request
@@ -66,14 +67,7 @@ def install(
 
     *page* returns the same as a page where the request came from a browser, None where it did not.
     """
-
-    def answer(request: Request, problem: Problem) -> Response:
-        shown = page(request, problem)
-        if shown is not None:
-            return shown
-        told = replace(problem, message=redact(problem.message))
-
-        return JSONResponse(told.to_json(), status_code=told.status, headers=told.headers())
+    answer = partial(_answer, redact=redact, page=page)
 
     @app.exception_handler(AdwError)
     def on_expected(request: Request, error: AdwError) -> Response:
@@ -97,6 +91,21 @@ def install(
     @app.exception_handler(Exception)
     def on_bug(request: Request, _error: Exception) -> Response:
         return answer(request, problems.bug())
+
+
+def _answer(
+    request: Request,
+    problem: Problem,
+    *,
+    redact: Callable[[str], str],
+    page: Callable[[Request, Problem], Response | None],
+) -> Response:
+    shown = page(request, problem)
+    if shown is not None:
+        return shown
+    told = replace(problem, message=redact(problem.message))
+
+    return JSONResponse(told.to_json(), status_code=told.status, headers=told.headers())
 
 
 def of_status(status: int) -> Problem:

@@ -96,7 +96,12 @@ CATCH_ALL = {
     "web/gate.py": "the outermost frame of a request: a bug becomes a line in the log and a 500",
 }
 
-MAX_FUNCTION_LINES = 60
+MAX_FUNCTION_LINES = 40
+#: places whose functions may be longer -> why
+LONG_FUNCTIONS = {
+    "adw_modules/db/migrations/": "a revision says in one go what it makes, and is not changed once it is released",
+    "testing/parts.py": "wiring: one flat list of parts",
+}
 MAX_MODULE_LINES = 500
 
 
@@ -246,6 +251,7 @@ def test_no_function_is_longer_than_a_screen():
     long = [
         f"{_place(path)}:{node.lineno} {node.name}"
         for path in FILES
+        if not _is_allowed(path, [*LONG_FUNCTIONS])
         for node in ast.walk(_tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES

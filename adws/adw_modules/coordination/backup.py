@@ -9,7 +9,7 @@ left out. Nothing is stopped or locked meanwhile.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,24 +85,14 @@ def make_backup(
     left_out: list[str] = []
     with write_archive(path, modified_at=int(clock.now().timestamp())) as archive:
         has_database = not salvage.is_missing and _add_database(archive, path, reconstruction)
-        revisions: dict[str, int | None] = {}
-        for adw_id in sorted(store.ids()):
-            revisions[adw_id] = None
-            for name, payload in _documents(adw_id, store, store_kind, folders):
-                _add(archive, f"{DOCUMENTS}/{adw_id}/{name}", payload, left_out)
-                if name == FILE_NAME:
-                    revisions[adw_id] = _revision(payload)
+        revisions = {
+            adw_id: _add_documents(archive, adw_id, _documents(adw_id, store, store_kind, folders), left_out)
+            for adw_id in sorted(store.ids())
+        }
         events = 0 if salvage.is_missing else _add_events(archive, path, reconstruction, revisions)
-        archive.finish(
-            {
-                "adw_version": adw_version,
-                "created_at": timestamps.to_text(clock.now()),
-                "document_version": CURRENT_VERSION,
-                "store": store_kind,
-                "workflows": len(revisions),
-                "events": events,
-            }
-        )
+        made: JsonObject = {"adw_version": adw_version, "created_at": timestamps.to_text(clock.now())}
+        kinds: JsonObject = {"document_version": CURRENT_VERSION, "store": store_kind}
+        archive.finish({**made, **kinds, "workflows": len(revisions), "events": events})
 
     return BackupReport(
         path=path,
@@ -124,6 +114,19 @@ def _documents(adw_id: str, store: StateStore, store_kind: str, folders: StateFo
         payload = folders.read(adw_id, name)
         if payload is not None:
             yield name, payload
+
+
+def _add_documents(
+    archive: ArchiveWriter, adw_id: str, documents: Iterable[tuple[str, bytes]], left_out: list[str]
+) -> int | None:
+    """Add the files of a workflow, and return the revision of its document, None when that is not known."""
+    revision = None
+    for name, payload in documents:
+        _add(archive, f"{DOCUMENTS}/{adw_id}/{name}", payload, left_out)
+        if name == FILE_NAME:
+            revision = _revision(payload)
+
+    return revision
 
 
 def _add(archive: ArchiveWriter, name: str, payload: bytes, left_out: list[str]) -> None:

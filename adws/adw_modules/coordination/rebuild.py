@@ -8,10 +8,10 @@ is lost is said. The contents are planned first and written in one transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from adws.adw_modules.coordination.rebuild_plan import LockConflict, StoredDocument, plan_rebuild
+from adws.adw_modules.coordination.rebuild_plan import LockConflict, RebuildPlan, StoredDocument, plan_rebuild
 from adws.adw_modules.errors import AdwError, OwnershipError, StateNotFound, UsageError
 from adws.adw_modules.interfaces import IssueLock, LocalLock, Processes, StateStore
 from adws.adw_modules.interfaces_rebuild import KnownWorkflow, Reconstruction, Salvage
@@ -106,11 +106,8 @@ def rebuild(
     Documents whose home is the database itself are not replaced by files, unless *replace_rows*.
     """
     salvage = reconstruction.salvage()
-    if not replace_rows and any(workflow.home == "database" for workflow in salvage.workflows):
-        raise UsageError(
-            "documents live in this database itself, so there is nothing to make it again from: "
-            "bring a backup back with adw restore"
-        )
+    if not replace_rows:
+        _refuse_rows(salvage.workflows)
     ids = sorted(store.ids())
     if not force:
         refuse_while_owners_live(ids, salvage.workflows, local_lock=local_lock, processes=processes)
@@ -119,22 +116,33 @@ def rebuild(
     # Only now: up to here the documents may have needed the copies in the old database.
     aside = set_old_aside(reconstruction, salvage)
     stored = reconstruction.put(plan.contents)
+    found = _report(plan, salvage, workflows=len(documents), events_stored=stored)
 
+    return replace(found, unreadable=unreadable, set_aside=aside)
+
+
+def _refuse_rows(known: Iterable[KnownWorkflow]) -> None:
+    if any(workflow.home == "database" for workflow in known):
+        raise UsageError(
+            "documents live in this database itself, so there is nothing to make it again from: "
+            "bring a backup back with adw restore"
+        )
+
+
+def _report(plan: RebuildPlan, salvage: Salvage, *, workflows: int, events_stored: int) -> RebuildReport:
     return RebuildReport(
-        workflows=len(documents),
+        workflows=workflows,
         locks=len(plan.contents.locks or ()),
         freed=plan.freed,
         conflicts=plan.conflicts,
         events_kept=_events_kept(salvage),
-        events_made=stored - len(salvage.events),
+        events_made=events_stored - len(salvage.events),
         requests=len(salvage.requests),
         runs_made=plan.runs_made,
         only_in_database=plan.only_in_database,
         forgotten=plan.contents.forget,
-        unreadable=unreadable,
         problems=salvage.problems,
         was_missing=salvage.is_missing,
-        set_aside=aside,
     )
 
 

@@ -33,7 +33,8 @@ from adws.adw_modules.state_table import is_terminal
 class Problem:
     """Something that does not fit, and what helps."""
 
-    #: storage | schema | moved | document | copy | lock | request | owner | run | session | checkpoint | delivery
+    #: storage | schema | moved | document | copy | lock | request | owner | run | runner | session | checkpoint |
+    #: delivery
     kind: str
     text: str
     hint: str
@@ -71,21 +72,9 @@ def find_problems(
     *home* is where documents live now. *documents* gives each of them, or why it cannot be read; it is called when the
     database is known to be usable. *repository* is that of the home, which "" stands for.
     """
-    try:
-        found = database.schema_version()
-        storage = database.integrity_problems() if found is not None else []
-    except DatabaseCorrupt as exc:
-        return (_storage_problem(exc.reason),)
-    if storage:
-        return tuple(_storage_problem(text) for text in storage)
-    if found is None and (home == "database" or not documents()):
-        return ()  # nothing was ever made here
-    if found != schema_version.HEAD:
-        return (_schema_problem(found),)
-    moved_to = home_facts.moved_to(database)
-    if moved_to:
-        hint = "set database.url to that one, and state.store to database"
-        return (Problem(kind="moved", text=f"all of it has moved to {moved_to}", hint=hint),)
+    unusable = _why_unusable(database, is_empty=lambda: home == "database" or not documents())
+    if unusable is not None:
+        return unusable
     known = {row.adw_id: row for row in _rows(database, verdict)}
     found_documents = documents()
 
@@ -99,6 +88,27 @@ def find_problems(
         *_runner_problems(database),
         *_loose_ends(database),
     )
+
+
+def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[Problem, ...] | None:
+    """Return why nothing more can be looked at, nothing where nothing was ever made, None when all can be."""
+    try:
+        found = database.schema_version()
+        storage = database.integrity_problems() if found is not None else []
+    except DatabaseCorrupt as exc:
+        return (_storage_problem(exc.reason),)
+    if storage:
+        return tuple(_storage_problem(text) for text in storage)
+    if found is None and is_empty():
+        return ()
+    if found != schema_version.HEAD:
+        return (_schema_problem(found),)
+    moved_to = home_facts.moved_to(database)
+    if moved_to:
+        hint = "set database.url to that one, and state.store to database"
+        return (Problem(kind="moved", text=f"all of it has moved to {moved_to}", hint=hint),)
+
+    return None
 
 
 def _schema_problem(found: str | None) -> Problem:
@@ -291,6 +301,7 @@ def _run_problems(database: Database, verdict: Callable[[OwnerRecord | None], Ve
 
 
 def _loose_ends(database: Database) -> Iterator[Problem]:
+    """Yield rows whose workflow or run is gone."""
     with database.read() as session:
         locks = session.all(statements.CHECK_LOCKS)
         requests = session.all(statements.CHECK_REQUESTS)
@@ -298,13 +309,7 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
         checkpoints = session.all(checkpoint_statements.CHECK_CHECKPOINTS)
         deliveries = session.all(delivery_statements.CHECK_DELIVERIES)
     for repository, issue_number, adw_id in locks:
-        where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
-        yield Problem(
-            kind="lock",
-            adw_id=adw_id,
-            text=f"issue {issue_number}{where} is locked for a workflow that is gone",
-            hint=f"adw locks release {issue_number}{option}",
-        )
+        yield _left_lock(repository, issue_number, adw_id)
     for request_id, adw_id in requests:
         yield Problem(
             kind="request",
@@ -320,12 +325,8 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
             hint=f"it hinders nothing; adw events {adw_id} shows how its attempt ended",
         )
     for adw_id, count in checkpoints:
-        yield Problem(
-            kind="checkpoint",
-            adw_id=adw_id,
-            text=f"{count} {'checkpoint is' if count == 1 else 'checkpoints are'} of a workflow that is gone",
-            hint="adw gc --execute deletes them",
-        )
+        text = f"{count} {'checkpoint is' if count == 1 else 'checkpoints are'} of a workflow that is gone"
+        yield Problem(kind="checkpoint", adw_id=adw_id, text=text, hint="adw gc --execute deletes them")
     for guid, adw_id in deliveries:
         yield Problem(
             kind="delivery",
@@ -333,3 +334,14 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
             text=f"delivery {guid} was accepted, and no run is left that does what it asks for",
             hint=f"adw replay {guid} does it",
         )
+
+
+def _left_lock(repository: str, issue_number: int, adw_id: str) -> Problem:
+    where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
+
+    return Problem(
+        kind="lock",
+        adw_id=adw_id,
+        text=f"issue {issue_number}{where} is locked for a workflow that is gone",
+        hint=f"adw locks release {issue_number}{option}",
+    )

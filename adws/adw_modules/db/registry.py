@@ -58,16 +58,7 @@ class DatabaseRegistry:
         adw_id = check_adw_id(document.adw_id)
         check_run_of(adw_id, run)
         moment = timestamps.to_text(self._clock.now())
-        params = {
-            **self._database.lease_clock(),
-            **rows.summary_params(summary_of(document)),
-            "title": "",  # comes with the document, once its secrets are taken out
-            "owner": owner.to_text(),
-            "ttl": ttl_seconds,
-            "taken_at": moment,
-            "home": self._home,
-            "schema_version": document.state_version,
-        }
+        params = self._row_of(document, owner, ttl_seconds, moment)
         # The key these events would have if they came with the document, so that storing them again changes nothing.
         stamped = event_words.stamp(events, adw_id=adw_id, revision=1, created_at=moment)
 
@@ -83,6 +74,20 @@ class DatabaseRegistry:
         self._database.transact(work)
 
         return Lease(adw_id=adw_id, owner=owner, fence=1)
+
+    def _row_of(
+        self, document: WorkflowDocument, owner: OwnerRecord, ttl_seconds: float, moment: str
+    ) -> dict[str, object]:
+        return {
+            **self._database.lease_clock(),
+            **rows.summary_params(summary_of(document)),
+            "title": "",  # comes with the document, once its secrets are taken out
+            "owner": owner.to_text(),
+            "ttl": ttl_seconds,
+            "taken_at": moment,
+            "home": self._home,
+            "schema_version": document.state_version,
+        }
 
     def unregister(self, lease: Lease) -> None:
         """Take that back for a workflow whose document could not be written; a row that has one stays."""

@@ -157,11 +157,11 @@ def today_of(now: datetime) -> str:
 
 def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
     """Return the numbers that are to be seen first."""
+    return (*_tiles_of_work(seen), *_tiles_of_ends(seen, budget))
+
+
+def _tiles_of_work(seen: Seen) -> tuple[Tile, ...]:
     people = _count_of(seen.for_people)
-    ended = report_rules.together(seen.outcomes)
-    rate = ended.success_rate
-    spent = spent_on(seen.costs, today_of(seen.now))
-    failed = seen.states.get("failed", Count(number=0))
     oldest = shown.elapsed(seen.queue.oldest_due_at, seen.now)
 
     return (
@@ -185,6 +185,16 @@ def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
             note=f"the oldest for {oldest}" if seen.queue.oldest_due_at else "nothing is due",
             href="/runs?state=pending",
         ),
+    )
+
+
+def _tiles_of_ends(seen: Seen, budget: float) -> tuple[Tile, ...]:
+    failed = seen.states.get("failed", Count(number=0))
+    ended = report_rules.together(seen.outcomes)
+    rate = ended.success_rate
+    spent = spent_on(seen.costs, today_of(seen.now))
+
+    return (
         Tile(
             label="Failed",
             value=str(failed),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from adws.adw_modules import agent_options, agent_sessions, cost_rules, expressions, tampering
-from adws.adw_modules.agent import AgentProfile, AgentTask, Usage
+from adws.adw_modules.agent import AgentProfile, AgentReading, AgentTask, Usage
 from adws.adw_modules.agent_options import AgentOptions
 from adws.adw_modules.agent_preflight import variables_of
 from adws.adw_modules.cost_rules import Allowance, BudgetWatch
@@ -161,16 +161,20 @@ class AgentTool:
             on_line=line,
             saw_result=lambda: parser.reading.has_result,
         )
-        facts = _facts(profile, task, watch.usage, parser.reading.session_id)
+
+        return self._answer(profile, parser.reading, end, _facts(profile, task, watch.usage, parser.reading.session_id))
+
+    def _answer(self, profile: AgentProfile, reading: AgentReading, end: ProcessEnd, facts: JsonObject) -> ToolResult:
+        """Return what came of the question; raise AgentCallFailed when that is no answer."""
         if end.ordered is not None and end.ordered.kind != BUDGET:
             return ToolResult(ordered=end.ordered.kind, facts=facts)
         if end.ordered is not None:
             raise AgentCallFailed(FailedRun(subtype=BUDGET, text=end.ordered.reason), facts, end.ordered.reason)
-        failure = failure_of(profile, parser.reading, end, now=parts.local(parts.clock.now()))
+        failure = failure_of(profile, reading, end, now=self._parts.local(self._parts.clock.now()))
         if failure is not None and failure.subtype != "denied":
             raise AgentCallFailed(failure, facts)
         try:
-            value: JsonValue = answered_result(parser.reading) or parser.reading.text
+            value: JsonValue = answered_result(reading) or reading.text
         except RunFailed as exc:
             raise AgentCallFailed(exc.run, facts, str(exc)) from exc
 
