@@ -18,7 +18,8 @@ from adws.adw_modules.agent_preflight import AgentPreflight, AgentState, Preflig
 from adws.adw_modules.agents import prices
 from adws.adw_modules.engine.runners.agent import AgentParts, AgentRunner
 from adws.adw_modules.engine.runners.agent_guard import Guard, GuardedRunner
-from adws.adw_modules.engine.runners.phase_files import ALLOWED_VARIABLES, OWN_SECRETS
+from adws.adw_modules.engine.runners.phase_files import ALLOWED_VARIABLES
+from adws.adw_modules.own_secrets import OWN_SECRETS
 from adws.adw_modules.prompt_files import PromptFiles
 from adws.adw_modules.workflow import AGENT
 from adws.app_home import Home

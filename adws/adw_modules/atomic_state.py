@@ -12,9 +12,9 @@ import stat
 from collections.abc import Mapping
 
 from adws.adw_modules import durable_file, state_text
+from adws.adw_modules.durable_replace import replace_file
 from adws.adw_modules.errors import (
     AdwError,
-    DurabilityUnknown,
     StateCorrupt,
     StateInvalid,
     StateNotFound,
@@ -60,7 +60,7 @@ class AtomicStateWriter:
 
         directory = _open_parent(parent or ".", path)
         try:
-            _replace(directory, name, payload, path)
+            replace_file(directory, name, payload, path=path, mode=lambda: _mode_of(directory, name, path))
         finally:
             durable_file.close_quietly(directory)
 
@@ -102,34 +102,6 @@ def _open_parent(parent: str, path: str) -> int:
         return durable_file.open_directory(parent)
     except OSError as exc:
         raise StateWriteFailed(path, exc) from exc
-
-
-def _replace(directory: int, name: str, payload: bytes, path: str) -> None:
-    temp = f".{name}.tmp"
-    try:
-        fd = durable_file.claim_temp(directory, temp, wait=True)
-    except durable_file.TempBlocked:
-        raise UnsafePath(f"a directory stands at {temp} beside {path}: move it away") from None
-    except AdwError:
-        raise
-    except OSError as exc:
-        raise StateWriteFailed(path, exc) from exc
-    try:
-        durable_file.fill(fd, payload, mode=_mode_of(directory, name, path))
-        os.rename(temp, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except AdwError:
-        durable_file.discard_temp(directory, temp, fd)
-        raise
-    except OSError as exc:
-        durable_file.discard_temp(directory, temp, fd)
-        raise StateWriteFailed(path, exc) from exc
-    except BaseException:
-        durable_file.discard_temp(directory, temp, fd)
-        raise
-    try:
-        durable_file.settle(directory, fd)
-    except OSError as exc:
-        raise DurabilityUnknown(path, exc) from exc
 
 
 def _mode_of(directory: int, name: str, path: str) -> int:

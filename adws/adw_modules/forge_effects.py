@@ -21,9 +21,10 @@ from adws.adw_modules.errors import (
     ForgeUnavailable,
     NotOurs,
 )
-from adws.adw_modules.forge import Comment, Forge, NewPullRequest, PullRequest
+from adws.adw_modules.forge import Comment, Forge, Issue, NewPullRequest, PullRequest
 from adws.adw_modules.forge_texts import PULL_REQUEST, STICKY, Marker
 from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.trigger import IssueText
 
 #: Seconds before each look for something that may have been made: a forge may show it only after a while.
 LOOKS_AFTER_DOUBT: Sequence[float] = (0.0, 3.0, 6.0)
@@ -34,8 +35,11 @@ Found = TypeVar("Found")
 
 def frozen_issue(forge: Forge, number: int) -> FrozenIssue:
     """Return the issue as a workflow starts with it: only what a person sees of it, later edits change nothing."""
-    issue = forge.issue(number)
+    return freeze(forge.issue(number))
 
+
+def freeze(issue: Issue | IssueText) -> FrozenIssue:
+    """Return of *issue*, as a forge or a delivery has it, only what a person sees."""
     return FrozenIssue(
         title=" ".join(forge_texts.visible(issue.title).split()),
         body=forge_texts.visible(issue.body),

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from adws.adw_modules import durable_file
+from adws.adw_modules.durable_replace import replace_file
 from adws.adw_modules.errors import (
-    DurabilityUnknown,
     ForgeBusy,
     LockUnavailable,
     StateCorrupt,
@@ -145,35 +145,9 @@ class ForgeFiles:
         except OSError as exc:
             raise StateWriteFailed(path, exc) from exc
         try:
-            fd = _renamed(directory, name, payload, path)
-            try:
-                durable_file.settle(directory, fd)
-            except OSError as exc:
-                raise DurabilityUnknown(path, exc) from exc
+            replace_file(directory, name, payload, path=path)
         finally:
             durable_file.close_quietly(directory)
-
-
-def _renamed(directory: int, name: str, payload: bytes, path: str) -> int:
-    """Put *payload* in the place of the file *name* and return its descriptor, to be settled."""
-    temp = f".{name}.tmp"
-    try:
-        fd = durable_file.claim_temp(directory, temp, wait=True)
-    except durable_file.TempBlocked:
-        raise UnsafePath(f"a directory stands at {temp} beside {path}: move it away") from None
-    except OSError as exc:
-        raise StateWriteFailed(path, exc) from exc
-    try:
-        durable_file.fill(fd, payload, mode=durable_file.NEW_FILE_MODE)
-        os.rename(temp, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError as exc:
-        durable_file.discard_temp(directory, temp, fd)
-        raise StateWriteFailed(path, exc) from exc
-    except BaseException:
-        durable_file.discard_temp(directory, temp, fd)
-        raise
-
-    return fd
 
 
 def objects_in(data: JsonObject, name: str) -> list[JsonObject]:

@@ -6,8 +6,6 @@ import pytest
 
 from adws.adw_modules import tampering
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
-from adws.adw_modules.engine.runners import phase_files
-from adws.adw_modules.resources import git
 from adws.adw_modules.tampering import Unsettled, described, differences, marks_of_config, still, unsettled
 
 CONFIG = '[core]\n\tbare = false\n[remote "origin"]\n\turl = https://user:secret@example.com/x.git\n'
@@ -139,10 +137,6 @@ def test_an_attempt_is_unsettled_until_the_next_one(attempts, found):
     expected = None if found is None else Unsettled(phase="build", attempt=len(attempts), before=found)
 
     assert unsettled(document(*attempts)) == expected
-
-
-def test_git_for_this_machine_gets_no_secret_that_phases_do_not_get():
-    assert set(git.OWN_SECRETS) == phase_files.OWN_SECRETS
 
 
 def test_a_mark_is_short_and_its_own():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import command_rules, forge_texts, resume_rules
+from adws.adw_modules import command_rules, forge_effects, resume_rules
 from adws.adw_modules.coordination.delivery_parts import DONE, FAILED, REFUSED, Came, DeliveryParts
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.document import FrozenIssue
@@ -25,7 +25,7 @@ from adws.adw_modules.errors import (
     WorkflowInvalid,
 )
 from adws.adw_modules.state_table import WorkflowState
-from adws.adw_modules.trigger import Command, DeliveryRow, IssueText, RunRequest
+from adws.adw_modules.trigger import Command, DeliveryRow, RunRequest
 from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Starts:
                 row,
                 spec,
                 issue_number=request.issue.number,
-                issue=_frozen(request.issue),
+                issue=forge_effects.freeze(request.issue),
                 model_set=request.model_set or None,
                 asked_by=request.actor.login,
                 hint=request.hint,
@@ -176,17 +176,6 @@ def _without(phase: PhaseSpec, there: set[str]) -> PhaseSpec:
     needs = tuple(name for name in phase.needs if name in there)
 
     return replace(phase, needs=needs, on_rework=phase.on_rework if phase.on_rework in there else "")
-
-
-def _frozen(issue: IssueText) -> FrozenIssue:
-    """Return the issue as the delivery has it: only what a person sees of it."""
-    return FrozenIssue(
-        title=" ".join(forge_texts.visible(issue.title).split()),
-        body=forge_texts.visible(issue.body),
-        author=issue.author or None,
-        url=issue.url or None,
-        labels=list(issue.labels),
-    )
 
 
 def _started(document: WorkflowDocument) -> Came:

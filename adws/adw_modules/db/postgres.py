@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -122,21 +122,15 @@ class PostgresDatabase(Database):
         with self.read() as session:
             return float(session.all(self.spell("SELECT {now}"))[0][0])
 
-    @contextmanager
-    def read(self) -> Iterator[Session]:
-        connection = self._begin(_BEGIN_READ)
-        try:
-            yield PostgresSession(connection)
-        except BaseException as exc:
-            self._roll_back(connection)
-            if isinstance(exc, psycopg.Error):
-                raise self._translated(exc) from exc
-            raise
-        self._roll_back(connection)  # nothing was changed, so nothing has to be committed
+    def read(self) -> AbstractContextManager[Session]:
+        return self._transaction(_BEGIN_READ, end=self._roll_back)  # nothing is changed, so there is nothing to commit
+
+    def write(self) -> AbstractContextManager[Session]:
+        return self._transaction(_BEGIN_WRITE, end=self._commit)
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
-        connection = self._begin(_BEGIN_WRITE)
+    def _transaction(self, begin: str, *, end: Callable[[psycopg.Connection[Row]], None]) -> Iterator[Session]:
+        connection = self._begin(begin)
         try:
             yield PostgresSession(connection)
         except BaseException as exc:
@@ -144,7 +138,7 @@ class PostgresDatabase(Database):
             if isinstance(exc, psycopg.Error):
                 raise self._translated(exc) from exc
             raise
-        self._commit(connection)
+        end(connection)
 
     def transact(self, work: Callable[[Session], _Result]) -> _Result:
         for tried in range(1, TRIES):

@@ -163,30 +163,21 @@ class DatabaseRunQueue:
     def settling(self, run: Run, end: RunEnd) -> Callable[[Session], Run | None]:
         """Return what does that in a transaction of somebody else."""
         sql = self._sql.settle if run.seconds_left > 0.0 else self._sql.settle_if_over
-        params = {**self._ours(run), "state": end.state.value, "reason": rows.plain(end.reason)}
 
-        def work(session: Session) -> Run | None:
-            row = session.one(sql, params)
-            return (
-                None
-                if row is None
-                else self._told(session, run_rows.changed(run, row), has_agent=run_rows.has_agent(row))
-            )
-
-        return work
+        return self._unless_moved(sql, run, state=end.state.value, reason=rows.plain(end.reason))
 
     def _without_worker(self, sql: str, run: Run, reason: str) -> Run | None:
-        params = {**self._ours(run), "reason": rows.plain(reason)}
+        return self._database.transact(self._unless_moved(sql, run, reason=rows.plain(reason)))
+
+    def _unless_moved(self, sql: str, run: Run, **more: object) -> Callable[[Session], Run | None]:
+        """Return what changes a run in a transaction; that answers None when it moved on."""
+        params = {**self._ours(run), **more}
 
         def work(session: Session) -> Run | None:
             row = session.one(sql, params)
-            return (
-                None
-                if row is None
-                else self._told(session, run_rows.changed(run, row), has_agent=run_rows.has_agent(row))
-            )
+            return None if row is None else self._changed(session, run, row)
 
-        return self._database.transact(work)
+        return work
 
     def wake_in(self, session: Session, adw_id: str) -> Run | None:
         """

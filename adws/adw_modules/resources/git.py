@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from adws.adw_modules.errors import GitError, GitUnreachable
+from adws.adw_modules.own_secrets import OWN_SECRETS
 
 try:
     import git
@@ -77,22 +78,6 @@ _FOREIGN = (
     "GIT_TEMPLATE_DIR",
     "GIT_TRACE",
     "GIT_WORK_TREE",
-)
-#: What no program that git starts for this machine alone has any use for.
-OWN_SECRETS = (
-    "ADW_DATABASE_URL",
-    "ADW_FORGE_KEY",
-    "ADW_GITHUB_TOKEN",
-    "ADW_NOTIFY_URL",
-    "ADW_WEBHOOK_SECRET",
-    "ADW_WEBHOOK_SECRET_NEXT",
-    "ADW_WEB_TOKEN",
-    "ADW_WEB_METRICS_TOKEN",
-    "DATABASE_URL",
-    "GH_TOKEN",
-    "GITHUB_PAT",
-    "GITHUB_TOKEN",
-    "GITHUB_WEBHOOK_SECRET",
 )
 _PERSON = r"^(user\.(name|email)|safe\.directory)$"
 _TIMED_OUT = "Timeout: the command"
@@ -165,7 +150,7 @@ class GitCommands:
         quiet = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", **(env or {})}
 
         return self._execute(
-            [*self._options, *self._person, *args], cwd or self.home, quiet, seconds, keep, hidden=OWN_SECRETS
+            [*self._options, *self._person, *args], cwd or self.home, quiet, seconds, keep, hidden=sorted(OWN_SECRETS)
         )
 
     def ask_remote(self, *args: str, url: str, ok: Sequence[int] = (0,), seconds: float = NETWORK_SECONDS) -> Answer:

@@ -34,7 +34,7 @@ from adws.adw_modules.engine.runners.agent_job import (
     situation_of,
 )
 from adws.adw_modules.engine.runners.agent_result import AgentFolder, answered_result, first_line, verdict_problem
-from adws.adw_modules.engine.runners.phase_files import OWN_SECRETS, environment, read_result, told
+from adws.adw_modules.engine.runners.phase_files import environment, read_result, told
 from adws.adw_modules.engine.runners.phase_result import report_of
 from adws.adw_modules.errors import RunFailed, StateError, UsageError
 from adws.adw_modules.failed_run import FailedRun
@@ -42,6 +42,7 @@ from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import Harvest, PhaseContext
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.outcome import RunReport, Suspended
+from adws.adw_modules.own_secrets import OWN_SECRETS
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.process_output import CappedFile
 from adws.adw_modules.process_run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process

@@ -15,13 +15,14 @@ from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.engine.runners import checkpoint_file
 from adws.adw_modules.engine.runners.checkpoint_file import CheckpointFile
 from adws.adw_modules.engine.runners.phase_checkpoints import KIND
-from adws.adw_modules.engine.runners.phase_files import OWN_SECRETS, environment, read_result, told
+from adws.adw_modules.engine.runners.phase_files import environment, read_result, told
 from adws.adw_modules.engine.runners.phase_result import report_of
 from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.outcome import RunReport, Suspended
+from adws.adw_modules.own_secrets import OWN_SECRETS
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.process_run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process
 from adws.adw_modules.process_tree import GRACE_SECONDS

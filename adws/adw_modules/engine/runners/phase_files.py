@@ -16,28 +16,11 @@ from adws.adw_modules.engine.runners.phase_result import MAX_RESULT_BYTES, bad_r
 from adws.adw_modules.errors import UnsafePath
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.own_secrets import OWN_SECRETS
 from adws.adw_modules.redaction import Redactor
 
 #: Variables that a process gets when they are set, besides all that begin with LC_.
 ALLOWED_VARIABLES = ("PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR")
-#: Variables that no process gets: with them it could act in adw's name.
-OWN_SECRETS = frozenset(
-    {
-        "ADW_DATABASE_URL",
-        "ADW_FORGE_KEY",
-        "ADW_GITHUB_TOKEN",
-        "ADW_NOTIFY_URL",
-        "ADW_WEBHOOK_SECRET",
-        "ADW_WEBHOOK_SECRET_NEXT",
-        "ADW_WEB_TOKEN",
-        "ADW_WEB_METRICS_TOKEN",
-        "DATABASE_URL",
-        "GH_TOKEN",
-        "GITHUB_PAT",
-        "GITHUB_TOKEN",
-        "GITHUB_WEBHOOK_SECRET",
-    }
-)
 
 
 def environment(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from adws.adw_modules import server_wait
-from adws.adw_modules.engine.runners.phase_files import OWN_SECRETS
 from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.fanout.calls import CallContext
@@ -29,6 +28,7 @@ from adws.adw_modules.fanout.tools.results import (
 from adws.adw_modules.http_client import HttpAnswer, HttpClient, HttpRequest, shown
 from adws.adw_modules.interfaces_engine import Order
 from adws.adw_modules.json_value import JsonValue
+from adws.adw_modules.own_secrets import OWN_SECRETS
 from adws.adw_modules.redaction import MASK
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.durable_file import TooLarge
-from adws.adw_modules.engine.runners.phase_files import ALLOWED_VARIABLES, OWN_SECRETS
+from adws.adw_modules.engine.runners.phase_files import ALLOWED_VARIABLES
 from adws.adw_modules.fanout.calls import CallContext
 from adws.adw_modules.fanout.tools.results import MAX_RESULT_BYTES, too_long, wrong_input
 from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.own_secrets import OWN_SECRETS
 from adws.adw_modules.process import SystemProcesses
 from adws.adw_modules.process_run import CommandLine, ProcessEnd, run_process
 from adws.adw_modules.process_tree import GRACE_SECONDS
