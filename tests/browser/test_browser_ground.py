@@ -18,11 +18,13 @@ PAGES = {
     "/leaver-by-number": '<!doctype html><title>x</title><img src="http://192.0.2.1/x.png" alt="">',
     "/mute": '<!doctype html><html lang="en"><title>x</title><main><h1>x</h1><button></button></main></html>',
 }
+#: Else the browser asks for one, at times when the test is over and the server gone.
+ICON = '<link rel="icon" href="data:,">'
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        body = PAGES.get(self.path, "").encode()
+        body = PAGES.get(self.path, "").replace("<title>", f"{ICON}<title>").encode()
         self.send_response(200 if body else 204)
         self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(body)))

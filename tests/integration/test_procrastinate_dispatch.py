@@ -366,10 +366,12 @@ def test_a_listener_goes_on_when_its_server_restarts(clock):
         with ProcrastinateDispatcher(database, clock=clock).listen(make_owner(), places=2) as listener:
             run = queue.enqueue(NewRun(adw_id=FIRST))
             assert hint(listener) == run.run_id
+            queue.claim(make_owner(), ttl_seconds=TTL)
             for mode, adw_id in (("immediate", SECOND), ("fast", THIRD)):
                 server.restart(mode)
                 later = queue.enqueue(NewRun(adw_id=adw_id))
                 assert hint(listener) == later.run_id, "the work on the first one goes on meanwhile"
+                queue.claim(make_owner(), ttl_seconds=TTL)
                 listener.done(later.run_id)
             listener.done(run.run_id)
             until(lambda: listener.sweep() == 0 and len(jobs(database)) <= 3)
