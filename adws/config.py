@@ -302,6 +302,11 @@ def from_environment(overrides: Mapping[str, str] | None = None) -> Settings:
     return load(env=os.environ, cwd=cwd, overrides=overrides or {})
 
 
+def is_without_colour() -> bool:
+    """Say whether the user wants no colours on a terminal: NO_COLOR is set, to whatever."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
 def process_environment() -> Mapping[str, str]:
     """Return the environment of this process, for the processes it starts; they get what they are allowed of it."""
     return dict(os.environ)

@@ -16,10 +16,6 @@ class IterationState(Enum):
     CANCELLED = "cancelled"  #: the loop ended before it, or a person did not want it
 
 
-#: Nothing will happen to it any more.
-ENDED_ITERATIONS = frozenset({IterationState.COMPLETED, IterationState.FAILED, IterationState.CANCELLED})
-
-
 class ExecutionState(Enum):
     """Where an execution stands."""
 

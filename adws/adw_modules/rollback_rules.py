@@ -64,7 +64,6 @@ DOUBTFUL = frozenset({"running", "interrupted"})
 #: The ledger's names of the comments that a rollback itself writes.
 CLOSING_COMMENT = "comment:rollback-closes-pull-request"
 SUMMARY_COMMENT = "comment:rollback-summary"
-OWN_COMMENTS = frozenset({CLOSING_COMMENT, SUMMARY_COMMENT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

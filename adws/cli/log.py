@@ -53,12 +53,14 @@ class _Late(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Set the log up; the handler that comes gets *record* by itself, for it stands behind this one."""
         del record
+        from adws import config  # noqa: PLC0415 - views start without it
         from adws.adw_modules import structured_logger  # noqa: PLC0415 - views start without it
         from adws.app_redaction import make_redactor  # noqa: PLC0415 - views start without it
 
         self.setLevel(logging.CRITICAL + 1)
         level, form = self._settings.log_level, self._settings.log_format
-        real = structured_logger.configure(level, form, redactor=make_redactor(self._settings))
+        redactor, no_color = make_redactor(self._settings), config.is_without_colour()
+        real = structured_logger.configure(level, form, no_color=no_color, redactor=redactor)
         if self._least > real.level:
             real.setLevel(self._least)
         if not self._with_workflows:

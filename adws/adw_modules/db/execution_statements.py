@@ -67,11 +67,6 @@ SET state = :state, reason = :reason, total = :total, stored = :stored, next_ind
 WHERE execution_id = :execution_id
 """
 MARK_TAKEN = "UPDATE executions SET taken_at = :moment WHERE execution_id = :execution_id AND ended_at IS NOT NULL"
-OF_WORKFLOW = """
-SELECT execution_id, phase, attempt_number, step, state, reason, total, succeeded, failed, cancelled, created_at,
-       ended_at
-FROM executions WHERE adw_id = :adw_id ORDER BY created_at, execution_id
-"""
 
 # --- runs ------------------------------------------------------------------------------------------------------
 
@@ -192,7 +187,6 @@ NOT_BEGUN = (
     f"SELECT {_SHOWN} FROM iterations WHERE execution_id = :execution_id AND idx >= :next_index"
     " ORDER BY idx LIMIT :most"
 )
-IS_CALLED = "SELECT 1 FROM {calling} WHERE execution_id = :execution_id AND state = 'running' LIMIT 1"
 ONE_WAITING = (
     f"SELECT {_SHOWN} FROM iterations WHERE execution_id = :execution_id AND idx = :idx AND state = 'retry_wait'"
 )

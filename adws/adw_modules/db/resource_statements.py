@@ -9,8 +9,6 @@ from __future__ import annotations
 
 # --- ports -----------------------------------------------------------------------------------------------------
 
-PORT_COLUMNS = ("host", "port", "adw_id", "purpose", "owner", "reserved_at")
-
 #: 0 rows: somebody has the port, or the workflow has one for this purpose.
 PORT_RESERVE = """
 INSERT INTO ports (host, port, adw_id, purpose, owner, reserved_at)
@@ -25,8 +23,6 @@ PORT_FREE_LEFT = "DELETE FROM ports WHERE host = :host AND port = :port AND adw_
 PORTS_ALL = "SELECT host, port, adw_id, purpose, owner, reserved_at FROM ports ORDER BY host, port"
 
 # --- quotas ----------------------------------------------------------------------------------------------------
-
-QUOTA_COLUMNS = ("adw_id", "host", "estimated_cost", "reserved_at")
 
 #: Two who ask at once decide one after the other. SQLite has one writer anyway.
 QUOTA_LOCK = "SELECT pg_advisory_xact_lock(hashtext('adw.quota_reservations'))"

@@ -192,10 +192,6 @@ class WorkplaceGit:
         """Return the branch the worktree is on, "" when it is on none."""
         return self._git(path, "symbolic-ref", "--quiet", "--short", "HEAD", ok=(0, 1)).text.strip()
 
-    def has_commit(self, path: Path, commit: str) -> bool:
-        """Say whether *commit* is in the repository, whole enough to be read."""
-        return self._git(path, "cat-file", "-e", f"{commit}^{{commit}}", ok=(0, 1, 128)).status == 0
-
     def ignored(self, path: Path, names: tuple[str, ...]) -> frozenset[str]:
         """Return those of *names*, relative to *path*, that git ignores there."""
         if not names:
