@@ -25,6 +25,9 @@ from tests.fault_forge import FaultForge
 #: The id that pages show.
 SHOWN_ID = "1a2b3c4d"
 
+#: What asks for an id that is known only when the work is done.
+ASK_FOR_ID = '"$(adw list --json | grep -om1 \'"adw_id": "[0-9a-f]*\' | cut -d \'"\' -f 4)"'
+
 #: The workflow of docs/running.md, and one that failed: its command is mended by the file `mended`.
 SHOP = """
 [workflows.release]
@@ -205,8 +208,33 @@ def tutorial(tmp_path: Path) -> Stage:
     stage.close.append(lambda: server.__exit__(None, None, None))
     stage.env |= {"ADW_HOME": "", "ADW_GITHUB_API_URL": server.url, "ADW_GITHUB_TOKEN": "tok_bot"}
     stage.shown["adw init --yes"] = "adw init --yes --repository acme/greet"  # the remote is on this disk
-    # The id is known when the work is done: the shell asks for it.
-    stage.shown[SHOWN_ID] = '"$(adw list --json | grep -om1 \'"adw_id": "[0-9a-f]*\' | cut -d \'"\' -f 4)"'
+    stage.shown[SHOWN_ID] = ASK_FOR_ID
+    return stage
+
+
+#: An agent as docs/adding-an-agent.md supposes one; with the key "fails-first" its first task fails.
+HOUSE_AGENT = """#!/usr/bin/env python3
+import json, os, pathlib, sys
+asked = pathlib.Path("asked.jsonl")
+session = sys.argv[2] if sys.argv[1:2] == ["--session"] else ""
+is_first = not asked.exists()
+with asked.open("a") as log:
+    log.write(json.dumps({"session": session, "task": sys.stdin.read()}) + "\\n")
+pathlib.Path("plan.md").write_text("say hello")
+print(json.dumps({"text": "done", "cost": 0.25, "session": session or "s1"}))
+if is_first and os.environ.get("HOUSE_API_KEY") == "fails-first":
+    sys.exit("connection reset by peer")
+"""
+
+
+def own_agent(tmp_path: Path) -> Stage:
+    """Return a home with house-agent beside it, and without a retry that takes long."""
+    stage = shop(tmp_path)
+    agent_path = tmp_path / "bin" / "house-agent"
+    agent_path.write_text(HOUSE_AGENT)
+    agent_path.chmod(0o755)
+    stage.shown["~/.local/bin"] = str(tmp_path / "bin")
+    stage.shown[SHOWN_ID] = ASK_FOR_ID
     return stage
 
 

@@ -4,6 +4,7 @@ Every command that a page shows is run: in a home where it makes sense, as it st
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from tests.acceptance import doc_stages
 
 #: page -> where its commands are typed
 STAGES: dict[str, Callable[..., doc_stages.Stage]] = {
+    "docs/adding-an-agent.md": doc_stages.own_agent,
     "docs/api.md": doc_stages.served,
     "docs/backup-and-upgrade.md": doc_stages.backups,
     "docs/costs.md": doc_stages.failed,
@@ -85,6 +87,28 @@ def test_the_commands_of_a_page_work_as_they_stand(name, stage_of, tmp_path):
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_agent_of_the_page_goes_on_with_its_conversation_and_its_costs_count(stage_of):
+    """
+    house-agent fails at its first task; the second attempt finds the conversation of the first.
+    """
+    stage = stage_of("docs/adding-an-agent.md")
+    page = PAGES["docs/adding-an-agent.md"]
+    script, definition, _ = (
+        block.typed.replace("~/.local/bin", stage.shown["~/.local/bin"]) for block in doc_commands.shell_blocks(page)
+    )
+    subprocess.run(["bash", "-euc", script + definition], cwd=stage.home, check=True, env={**os.environ, **stage.env})
+    stage.env["HOUSE_API_KEY"] = "fails-first"
+
+    adw_id = stage.run("house", 42, "--title", "Say hello")
+
+    phases = json.loads(stage.adw("status", adw_id, "--json"))["phases"]
+    asked = [json.loads(line) for line in (stage.home / "asked.jsonl").read_text().splitlines()]
+    assert [phase["attempts_used"] for phase in phases] == [2, 1]
+    assert [one["session"] for one in asked] == ["", "s1", ""]
+    assert "Say hello" in asked[0]["task"]
+    assert "0.75" in stage.adw("cost", adw_id)
 
 
 def _tolerant(line: str) -> str:

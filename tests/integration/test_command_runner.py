@@ -289,6 +289,14 @@ def test_a_failed_command_may_still_say_something(world):
     assert (report.ok, report.result) == (False, {"failed_tests": 2})
 
 
+@pytest.mark.parametrize(("said", "counts"), [("0.5", 0.5), ('"much"', None)])
+def test_what_a_failed_command_cost_counts_when_it_is_an_amount(world, said, counts):
+    report = world.run(f"""echo '{{"cost_usd": {said}}}' > "$ADW_RESULT_FILE"; exit 4""")
+
+    assert (report.ok, report.cost_usd, report.error.run.exit_code) == (False, counts, 4)
+    assert "cost_usd" in report.result
+
+
 def test_a_secret_in_the_result_is_neither_kept_nor_handed_on(world):
     report = world.run(f"""echo '{{"key": "{SECRET}"}}' > "$ADW_RESULT_FILE" """)
 

@@ -16,7 +16,7 @@ from adws.adw_modules.engine.runners import checkpoint_file
 from adws.adw_modules.engine.runners.checkpoint_file import CheckpointFile
 from adws.adw_modules.engine.runners.phase_checkpoints import KIND
 from adws.adw_modules.engine.runners.phase_files import environment, read_result, told
-from adws.adw_modules.engine.runners.phase_result import report_of
+from adws.adw_modules.engine.runners.phase_result import cost_of, report_of
 from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.failed_run import FailedRun
 from adws.adw_modules.interfaces import Clock
@@ -141,10 +141,11 @@ class CommandRunner:
         try:
             result = read_result(files, redactor=self._parts.redactor)
             report = replace(report, result=result)
+            report = replace(report, cost_usd=cost_of(result))
             if failure is None:
                 report = report_of(result, summary=_summary(name, end))
         except RunFailed as exc:
-            report = RunReport(ok=False, error=failure or exc)
+            report = replace(report, error=failure or exc)
 
         return replace(
             report,

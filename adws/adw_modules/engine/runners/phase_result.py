@@ -60,18 +60,12 @@ def report_of(result: JsonObject, *, summary: str = "", exit_code: int | None = 
         result=result,
         wants_rework=rework is True,
         exit_code=exit_code,
-        cost_usd=_cost(result),
+        cost_usd=cost_of(result),
     )
 
 
-def bad_result(why: str) -> RunFailed:
-    """Return the error for a result that cannot be used."""
-    message = f"the result of the phase cannot be used: {why}"
-
-    return RunFailed(FailedRun(subtype="bad_output", text=message), message)
-
-
-def _cost(result: Mapping[str, object]) -> float | None:
+def cost_of(result: Mapping[str, object]) -> float | None:
+    """Return what a result says that it cost, None when it does not say; raise RunFailed when that is no amount."""
     cost = result.get("cost_usd")
     if cost is None:
         return None
@@ -79,6 +73,13 @@ def _cost(result: Mapping[str, object]) -> float | None:
         raise bad_result(f"cost_usd must be a number from 0 up, and is {str(cost)[:60]!r}")
 
     return float(cost)
+
+
+def bad_result(why: str) -> RunFailed:
+    """Return the error for a result that cannot be used."""
+    message = f"the result of the phase cannot be used: {why}"
+
+    return RunFailed(FailedRun(subtype="bad_output", text=message), message)
 
 
 def _get(result: Mapping[str, object], name: str, kind: type, rule: str) -> object:
