@@ -166,6 +166,7 @@ class App(SharedParts):
 
         self.refuse_lost_database()
         opened = opening.open_database(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
+        opened.scrub = self._scrub
         file = self.settings.database_file
         try:
             if file is not None and self.settings.store == "database":

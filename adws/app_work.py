@@ -214,7 +214,7 @@ class WorkRoom:
         return EngineParts(
             clock=app.clock,
             runners=self._runners(),
-            judge=partial(judge, clock=app.clock),
+            judge=partial(judge, clock=app.clock, redact=app.redactor.redact),
             gates=partial(check_gates, run=self.commands.run_gate),
             folder_of=self.folder_of,
             workplace_of=self.space.workplace_of,

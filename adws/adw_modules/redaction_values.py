@@ -202,19 +202,22 @@ class ValueNet:
         values = {value for value in known_values if value.strip() and value.lower() not in MASK}
         words = {value for value in values if len(value) < SHORTEST_PIECE}
         grams: set[str] = set()
+        seeds: set[str] = set()
         needles: set[str] = set()
         for value in values - words:
             needles.update(spellings(value) if len(value) < GRAM else {value})
             for part in parts_of(value):
                 if len(part) >= GRAM:
-                    grams.update(_grams_of(part[:_LONGEST_VALUE]))
+                    texts = _texts_of(part[:_LONGEST_VALUE])
+                    grams.update(_windows(texts, GRAM, _FEWEST_CHARACTERS))
+                    seeds.update(_windows(texts, _SEED, 1))
                 elif len(part) >= SHORTEST_PIECE:
                     needles.update(spellings(part))
 
         self._words = tuple(re.compile(rf"(?<!\w){re.escape(word)}(?!\w)") for word in sorted(words))
         self._grams = frozenset(grams)
-        self._ordered = sorted(grams)
-        self._seeds = frozenset(gram[at : at + _SEED] for gram in grams for at in range(_STRIDE))
+        self._ordered: list[str] | None = None  # only who reads a stream needs it
+        self._seeds = frozenset(seeds)
         self._needles = tuple(sorted(n for n in needles if len(n) >= SHORTEST_PIECE and not _is_covered(n, grams)))
         self._scrub = _ScrubIndex(values - words)
 
@@ -265,8 +268,11 @@ class ValueNet:
         return any(self._is_beginning(plain[-length:]) for length in range(4, GRAM) if len(plain) >= length)
 
     def _is_beginning(self, text: str) -> bool:
-        at = bisect_left(self._ordered, text)
-        if at < len(self._ordered) and self._ordered[at].startswith(text):
+        ordered = self._ordered
+        if ordered is None:
+            ordered = self._ordered = sorted(self._grams)  # two threads at once make the same
+        at = bisect_left(ordered, text)
+        if at < len(ordered) and ordered[at].startswith(text):
             return True
 
         return any(needle.startswith(text) for needle in self._needles)
@@ -276,17 +282,19 @@ class ValueNet:
         return self._scrub.is_in(payload)
 
 
-def _grams_of(part: str) -> set[str]:
+def _texts_of(part: str) -> set[str]:
+    """Return every text in which a piece of *part* is looked for that is long enough."""
     # Escapes of plain characters are taken off the text before it is looked at; those of others have to be indexed.
     texts = _codings(part) if part.isascii() and part.isprintable() else spellings(part)
-    grams = {
-        text[at : at + GRAM]
-        for spelling in texts
-        for *_, text in _layers(spelling)
-        for at in range(len(text) - GRAM + 1)
-    }
 
-    return {gram for gram in grams if len(set(gram)) >= _FEWEST_CHARACTERS}
+    return {text for spelling in texts for *_, text in _layers(spelling) if len(text) >= GRAM}
+
+
+def _windows(texts: Iterable[str], length: int, fewest: int) -> set[str]:
+    """Return every run of *length* characters in *texts* that has *fewest* different ones at least."""
+    found = {text[at : at + length] for text in texts for at in range(len(text) - length + 1)}
+
+    return {run for run in found if len(set(run)) >= fewest} if fewest > 1 else found
 
 
 def _is_covered(needle: str, grams: set[str]) -> bool:

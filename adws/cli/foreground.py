@@ -43,7 +43,7 @@ class Foreground:
     def __init__(self, app: App) -> None:
         self._app = app
         log.install_for_people(app.settings)
-        self._progress = progress.make(app.clock)
+        self._progress = progress.make(app.clock, app.redactor.redact_text)
         app.say, app.tell = self._progress.say, self._progress.tell
         self._signal: int | None = None  #: the last one that came
         self._interrupts = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -65,19 +65,20 @@ class Progress(Protocol):
         """Leave the terminal as it was."""
 
 
-def make(clock: Clock) -> Progress:
-    """Return what fits where standard error goes."""
+def make(clock: Clock, redact: Callable[[str], str]) -> Progress:
+    """Return what fits where standard error goes; *redact* takes secrets out of what is shown."""
     if sys.stderr is not None and sys.stderr.isatty():
-        return LiveLine(clock)
+        return LiveLine(clock, redact)
 
-    return PlainLines()
+    return PlainLines(redact)
 
 
 class PlainLines:
     """One line for each thing that happens; the output of phases is in their files."""
 
-    def __init__(self, *, with_ids: bool = False) -> None:
+    def __init__(self, redact: Callable[[str], str], *, with_ids: bool = False) -> None:
         """*with_ids* puts the workflow in front, where there may be several."""
+        self._redact = redact
         self._with_ids = with_ids
 
     def tell(self, document: WorkflowDocument, events: Sequence[Event]) -> None:
@@ -85,7 +86,7 @@ class PlainLines:
         prefix = f"{document.adw_id} " if self._with_ids else ""
         for line in sentences(document, events):
             with suppress(OSError, ValueError):
-                say(f"{prefix}{line}")
+                say(f"{prefix}{self._redact(line)}")
 
     def say(self, adw_id: str, line: str) -> None:
         """Leave output where it is."""
@@ -102,10 +103,11 @@ class PlainLines:
 class LiveLine:
     """A line that shows phase, attempt, time and the last line of output; what happened scrolls above it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, redact: Callable[[str], str]) -> None:
         from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
 
         self._clock = clock
+        self._redact = redact
         self._lock = threading.Lock()
         self._head = ""
         self._last = ""
@@ -121,13 +123,13 @@ class LiveLine:
                 self._head, self._last, self._since = head, "", self._clock.monotonic()
         self._start()
         for line in sentences(document, events):
-            self._console.print(line, markup=False, soft_wrap=True)
+            self._console.print(self._redact(line), markup=False, soft_wrap=True)
 
     def say(self, adw_id: str, line: str) -> None:
         """Keep the last line of output."""
         del adw_id
         with self._lock:
-            self._last = clean(line)
+            self._last = clean(self._redact(line))
 
     def interject(self, text: str) -> None:
         """Show *text* from a signal handler, in place of the line that lives."""

@@ -98,7 +98,7 @@ def _show_work(app: App) -> None:
     if app.settings.log_format == "json":
         return
     log.install_for_people(app.settings, least=logging.WARNING)
-    lines = progress.PlainLines(with_ids=True)
+    lines = progress.PlainLines(app.redactor.redact_text, with_ids=True)
     app.say, app.tell = lines.say, lines.tell
 
 
@@ -126,4 +126,5 @@ def _listen(made: Worker, asked: list[int]) -> None:
 def _say_end(app: App, end: WorkEnd) -> None:
     app.cron.poke()
     said = describe(end.outcome) if end.outcome is not None else end.message
-    output.say(f"{end.run.adw_id} {said}" if end.run is not None else f"a run was lost: {said}")
+    line = f"{end.run.adw_id} {said}" if end.run is not None else f"a run was lost: {said}"
+    output.say(app.redactor.redact_text(line))

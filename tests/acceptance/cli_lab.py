@@ -81,14 +81,14 @@ def make_home(tmp_path: Path, *, is_used: bool = True) -> Path:
     return home
 
 
-def has_begun(home: Path, *, phases: int = 1) -> None:
+def has_begun(home: Path, *, phases: int = 1, patience: float = PATIENCE) -> None:
     """Return when so many phases of `long` or `stubborn` have begun."""
     # Opened for both, so that it neither blocks here nor ends when a phase closes its side.
     fd = os.open(home / "up", os.O_RDWR | os.O_NONBLOCK)
     try:
         heard = b""
         while heard.count(b"up\n") < phases:
-            assert select.select([fd], [], [], PATIENCE)[0], "the phase has not begun"
+            assert select.select([fd], [], [], patience)[0], "the phase has not begun"
             heard += os.read(fd, 100)
     finally:
         os.close(fd)

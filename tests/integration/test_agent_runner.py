@@ -82,6 +82,15 @@ def test_a_proxy_with_a_password_is_given_only_when_it_is_named(world):
     assert second["HTTPS_PROXY"] == "http://user:pass@proxy:3128"
 
 
+@pytest.mark.parametrize("turn", [{}, {"exit": 1}, {"result": {"is_error": True, "subtype": "x"}}], ids=str)
+def test_no_secret_in_the_result_of_an_agent_is_kept_however_it_ended(world, turn):
+    world.run({**turn, "result_file": {"key": f"the key is {SECRET}"}})
+
+    files = [path for path in world.folder.rglob("*") if path.is_file()]
+    assert world.file("result.json") in files
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+
+
 def test_what_agents_print_is_kept_without_secrets_and_shown_in_words(world):
     report = world.run({"say": f"the key is {SECRET}", "stderr": f"careful {SECRET}"})
 

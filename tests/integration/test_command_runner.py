@@ -304,6 +304,25 @@ def test_a_secret_in_the_result_is_neither_kept_nor_handed_on(world):
     assert SECRET not in world.file("result.json").read_text()
 
 
+def test_a_secret_in_a_result_that_nobody_asks_for_is_not_kept(world):
+    """
+    The command was ended by an order after it had written its result.
+    """
+    world.on_say = lambda: setattr(world.orders, "order", Order(kind="drain"))
+
+    done = world.run(f"""echo '{{"key": "{SECRET}"}}' > "$ADW_RESULT_FILE"; echo said; while :; do sleep 1000; done""")
+
+    assert isinstance(done, Suspended)
+    assert SECRET not in world.file("result.json").read_text()
+
+
+def test_a_result_that_is_too_long_to_be_read_is_not_left_with_its_secrets(world):
+    report = world.run(f"""(echo {SECRET}; head -c 2000000 /dev/zero) > "$ADW_RESULT_FILE" """)
+
+    assert not report.ok
+    assert not world.file("result.json").exists()
+
+
 def test_the_result_of_an_earlier_try_is_not_taken_for_this_one(world):
     world.run("""echo '{"passed": true}' > "$ADW_RESULT_FILE" """)
 

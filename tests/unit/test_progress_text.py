@@ -7,6 +7,7 @@ import pytest
 from adws.adw_modules import time_words
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
 from adws.adw_modules.events import Event
+from adws.adw_modules.redaction import Redactor
 from adws.cli import progress
 
 NOW = "2026-01-31T09:00:00.000000Z"
@@ -90,8 +91,8 @@ def test_the_line_says_what_the_workflow_is_doing(facts, said):
 def test_plain_lines_of_a_worker_name_the_workflow(capsys):
     event = Event(event_type="phase_completed", node_name="build")
 
-    progress.PlainLines(with_ids=True).tell(document(), [event])
-    progress.PlainLines().tell(document(), [event])
+    progress.PlainLines(str, with_ids=True).tell(document(), [event])
+    progress.PlainLines(str).tell(document(), [event])
 
     assert capsys.readouterr().err == "1a2b3c4d build: complete in 1 min 15 s\nbuild: complete in 1 min 15 s\n"
 
@@ -110,3 +111,14 @@ def test_plain_lines_of_a_worker_name_the_workflow(capsys):
 )
 def test_a_span_is_told_in_its_largest_units(seconds, said):
     assert time_words.span(seconds) == said
+
+
+def test_no_secret_is_in_a_line(capsys):
+    """
+    What was just stored was scrubbed on its way; the event in hand was not.
+    """
+    event = Event(event_type="hint_given", data={"text": "use correct-horse-battery"})
+
+    progress.PlainLines(Redactor(["correct-horse-battery"]).redact_text).tell(document(), [event])
+
+    assert "use [redacted]" in capsys.readouterr().err

@@ -6,118 +6,15 @@ The seed is printed with a failure; ADW_TEST_SEED plays it again.
 
 from __future__ import annotations
 
-import base64
 import json
 import random
-import string
-import traceback
-from urllib.parse import quote
 
 import pytest
 
 from adws.adw_modules.redaction import MASK, Redactor, StreamRedactor
+from tests.planted import ALPHANUMERIC, WRITINGS, assert_hidden, draw, filler, make_secret
 
 COUNT = 1000
-ALPHANUMERIC = string.ascii_letters + string.digits
-
-
-def draw(rng: random.Random, alphabet: str, low: int, high: int) -> str:
-    text = "".join(rng.choices(alphabet, k=rng.randint(low, high)))
-    # Blanks around a secret are not part of it: whoever reads one from a file or a variable strips them.
-    return text if text == text.strip() else f"q{text[1:-1]}z"
-
-
-def make_secret(rng: random.Random) -> str:
-    """Return a secret of one of the kinds that tools hand out, or one that a person would choose."""
-    kinds = [
-        lambda: "ghp_" + draw(rng, ALPHANUMERIC, 36, 36),
-        lambda: "github_pat_" + draw(rng, ALPHANUMERIC + "_", 70, 82),
-        lambda: "sk-ant-api03-" + draw(rng, ALPHANUMERIC + "-_", 80, 95),
-        lambda: "AKIA" + draw(rng, string.ascii_uppercase + string.digits, 16, 16),
-        lambda: draw(rng, ALPHANUMERIC + "/+", 40, 40),
-        lambda: draw(rng, string.hexdigits.lower()[:16], 32, 64),
-        lambda: draw(rng, ALPHANUMERIC + "!#$%&()*+,-./:;<=>?@[]^_{|}~", 16, 32),
-        lambda: draw(rng, ALPHANUMERIC + "\"'\\ äöü€", 16, 32),
-        lambda: draw(rng, ALPHANUMERIC, 12, 16),
-    ]
-
-    return rng.choice(kinds)()
-
-
-def shifted(rng: random.Random, secret: str) -> str:
-    return base64.b64encode(
-        rng.randbytes(rng.randint(0, 5)) + secret.encode() + rng.randbytes(rng.randint(0, 5))
-    ).decode()
-
-
-def with_codes(rng: random.Random, secret: str) -> str:
-    at = rng.randint(1, len(secret) - 1)
-
-    return f"{secret[:at]}\x1b[{rng.randint(0, 97)}m{secret[at:]}\x1b[0m"
-
-
-def wrapped(rng: random.Random, secret: str) -> str:
-    at = rng.randint(1, len(secret) - 1)
-
-    return f"{secret[:at]}\n    {secret[at:]}"
-
-
-def failing(secret: str) -> str:
-    try:
-        raise ValueError(f"could not use {secret}")  # noqa: TRY301 - the traceback is the point
-    except ValueError as exc:
-        return "".join(traceback.format_exception(exc))
-
-
-#: How a secret gets into a text.
-WRITINGS = {
-    "plain": lambda rng, secret: secret,
-    "first characters cut": lambda rng, secret: secret[rng.randint(0, max(0, len(secret) - 12)) :],
-    "last characters cut": lambda rng, secret: secret[: rng.randint(12, len(secret))],
-    "url password": lambda rng, secret: f"https://x-access-token:{quote(secret, safe='')}@github.com/o/r.git",
-    "url query": lambda rng, secret: f"https://h/x?page=1&q={quote(secret, safe='')}#top",
-    "base64": shifted,
-    "urlsafe base64": lambda rng, secret: shifted(rng, secret).replace("+", "-").replace("/", "_").rstrip("="),
-    "hex": lambda rng, secret: secret.encode().hex(),
-    "HEX": lambda rng, secret: secret.encode().hex().upper(),
-    "reversed": lambda rng, secret: secret[::-1],
-    "ansi": with_codes,
-    "wrapped": wrapped,
-    "json": lambda rng, secret: json.dumps({"x": secret}),
-    "json in json": lambda rng, secret: json.dumps({"x": json.dumps([secret])}),
-    "repr": lambda rng, secret: repr(secret),
-    "bytes repr": lambda rng, secret: repr(secret.encode()),
-    "traceback": lambda rng, secret: failing(secret),
-    "assignment": lambda rng, secret: f"export MY_TOKEN={secret} && run",
-}
-
-
-def pieces(text: str) -> set[str]:
-    return {text[at : at + 12] for at in range(len(text) - 11)}
-
-
-def forms(secret: str) -> set[str]:
-    """Return every piece of the secret that must not be seen: as it is, reversed, in hex, in base64."""
-    raw = secret.encode()
-    coded = [
-        base64.b64encode(b"\0" * shift + raw).decode()[(0, 2, 3)[shift] : 8 * (shift + len(raw)) // 6]
-        for shift in range(3)
-    ]
-    texts = [
-        secret,
-        secret[::-1],
-        raw.hex(),
-        raw.hex().upper(),
-        *coded,
-        *(c.replace("+", "-").replace("/", "_") for c in coded),
-    ]
-
-    return {piece for text in texts for piece in pieces(text)}
-
-
-def assert_hidden(secret: str, output: str, what: str) -> None:
-    leaked = forms(secret) & pieces(output)
-    assert not leaked, f"{what}: {sorted(leaked)[:3]} of {secret!r} came out in {output[:300]!r}"
 
 
 @pytest.fixture(scope="module")
@@ -126,12 +23,6 @@ def planted(seed):
     secrets = [make_secret(rng) for _ in range(COUNT)]
 
     return rng, secrets, Redactor(secrets)
-
-
-def filler(rng: random.Random) -> str:
-    words = ["phase", "plan", "took", "12.5", "s", "in", "/srv/app", "ok:", "(retry", "2)", "=", "[INFO]", "\n", "→"]
-
-    return " ".join(rng.choices(words, k=rng.randint(0, 8)))
 
 
 def test_no_planted_secret_comes_out_of_a_text(planted, repeat):

@@ -35,6 +35,8 @@ from adws.adw_modules.metric_rules import DELIVERIES, REPEATED
 from adws.adw_modules.runs import Run
 from adws.adw_modules.trigger import Accepted, DeliveryRow, KeptDelivery, NewDelivery, Offer
 
+#: What stands in a delivery as its sender wrote it.
+_SAID = ("event", "action", "hook", "sender", "repository", "reason")
 #: Deliveries that are deleted in one transaction.
 FORGOTTEN_AT_ONCE = 200
 
@@ -117,7 +119,7 @@ class DatabaseDeliveries:
         params = {
             "guid": guid,
             "status": status,
-            "outcome": rows.plain(outcome),
+            "outcome": self._said(outcome),
             "adw_id": adw_id,
             "moment": self._moment(),
         }
@@ -146,7 +148,7 @@ class DatabaseDeliveries:
                 "guid": guid,
                 "run_id": made.run_id,
                 "verdict": wanted.verdict,
-                "reason": rows.plain(wanted.reason),
+                "reason": self._said(wanted.reason),
                 "request": self._json_text(wanted.request, guid),
                 "adw_id": wanted.adw_id,
             }
@@ -204,18 +206,13 @@ class DatabaseDeliveries:
 
         return {
             "guid": delivery.guid,
-            "event": rows.plain(delivery.event),
-            "action": rows.plain(delivery.action),
-            "hook": rows.plain(delivery.hook),
-            "sender": rows.plain(delivery.sender),
-            "repository": rows.plain(delivery.repository),
+            **{name: self._said(getattr(delivery, name)) for name in _SAID},
             "number": delivery.number,
-            "intent": rows.plain(intent_of(delivery)),
+            "intent": self._said(intent_of(delivery)),
             "body_hash": delivery.body_hash,
             "verdict": delivery.verdict,
-            "reason": rows.plain(delivery.reason),
             "status": "done" if is_ignored else "received",
-            "outcome": rows.plain(delivery.reason) if is_ignored else "",
+            "outcome": self._said(delivery.reason) if is_ignored else "",
             "adw_id": adw_id,
             "moment": moment,
             "finished_at": moment if is_ignored else None,
@@ -227,6 +224,10 @@ class DatabaseDeliveries:
         text = rows.json_text(request, f"what delivery {guid} asks for")
 
         return text if text == "{}" else self._scrub(text.encode()).decode()
+
+    def _said(self, text: str) -> str:
+        """Return what somebody said as it is stored: anybody who may sign can put anything there."""
+        return rows.plain(self._scrub(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass"))
 
     def _one(self, statement: str, params: Params) -> Row | None:
         with self._database.read() as session:

@@ -27,8 +27,8 @@ class DatabaseRequests:
         params = {
             "adw_id": check_adw_id(adw_id),
             "kind": kind,
-            "payload": rows.json_text(payload or {}, f"the payload of a {kind} request"),
-            "asked_by": rows.plain(asked_by),
+            "payload": self._database.clean(rows.json_text(payload or {}, f"the payload of a {kind} request")),
+            "asked_by": rows.plain(self._database.clean(asked_by)),
             "created_at": timestamps.to_text(self._clock.now()),
         }
 
@@ -61,7 +61,7 @@ class DatabaseRequests:
         params = {
             "request_id": request_id,
             "handled_at": timestamps.to_text(self._clock.now()),
-            "outcome": rows.plain(outcome),
+            "outcome": rows.plain(self._database.clean(outcome)),
         }
 
         return self._database.transact(lambda session: session.run(statements.REQUEST_HANDLED, params)) == 1

@@ -54,7 +54,7 @@ class DatabaseRunQueue:
 
     def enqueue_in(self, session: Session, run: NewRun) -> Run:
         """Do the same inside the transaction *session*: the run exists when that is committed."""
-        params = {**self._now(), **run_rows.new_run_params(run, self._moment())}
+        params = {**self._now(), **run_rows.new_run_params(run, self._moment(), self._database.clean)}
         for _ in range(_LOOKS):
             row = session.one(self._sql.enqueue, params)
             if row is not None:
@@ -127,7 +127,7 @@ class DatabaseRunQueue:
 
     def ending(self, run: Run, end: RunEnd) -> Callable[[Session], Run]:
         """Return what gives *run* back or ends it in a transaction of somebody else; raise UsageError."""
-        reason = rows.plain(end.reason)
+        reason = self._said(end.reason)
         if end.state is RunState.PENDING:
             due, demands = check_due(end.not_before), run.demands if end.demands is None else end.demands
             waiting = replace(run, demands=demands)
@@ -164,10 +164,10 @@ class DatabaseRunQueue:
         """Return what does that in a transaction of somebody else."""
         sql = self._sql.settle if run.seconds_left > 0.0 else self._sql.settle_if_over
 
-        return self._unless_moved(sql, run, state=end.state.value, reason=rows.plain(end.reason))
+        return self._unless_moved(sql, run, state=end.state.value, reason=self._said(end.reason))
 
     def _without_worker(self, sql: str, run: Run, reason: str) -> Run | None:
-        return self._database.transact(self._unless_moved(sql, run, reason=rows.plain(reason)))
+        return self._database.transact(self._unless_moved(sql, run, reason=self._said(reason)))
 
     def _unless_moved(self, sql: str, run: Run, **more: object) -> Callable[[Session], Run | None]:
         """Return what changes a run in a transaction; that answers None when it moved on."""
@@ -193,7 +193,7 @@ class DatabaseRunQueue:
         """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
         if not 0 < run_id <= LAST_ID:
             raise RunNotFound(run_id)
-        params = {**self._now(), "run_id": run_id, "reason": rows.plain(reason), "moment": self._moment()}
+        params = {**self._now(), "run_id": run_id, "reason": self._said(reason), "moment": self._moment()}
         changed = self._change(self._sql.stop, params)
         found = changed or self.get(run_id)
         if found is None:
@@ -285,6 +285,10 @@ class DatabaseRunQueue:
             "owner": run.owner,
             "moment": self._moment(),
         }
+
+    def _said(self, text: str) -> str:
+        """Return what somebody said as it is stored."""
+        return rows.plain(self._database.clean(text))
 
     def _now(self) -> Mapping[str, object]:
         return self._database.lease_clock()

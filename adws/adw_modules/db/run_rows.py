@@ -7,6 +7,7 @@ What is asked for is checked before it is stored: a moment in another spelling w
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 from adws.adw_modules.db import rows
@@ -74,8 +75,12 @@ def has_agent(row: Row) -> bool:
     return len(row) > _CHANGED and bool(row[_CHANGED])
 
 
-def new_run_params(run: NewRun, moment: str) -> dict[str, object]:
-    """Return the columns of a run that is asked for; raise UsageError or StateUnserialisable when it cannot be one."""
+def new_run_params(run: NewRun, moment: str, clean: Callable[[str], str]) -> dict[str, object]:
+    """
+    Return the columns of a run that is asked for; *clean* takes secrets out of what somebody said.
+
+    Raises UsageError or StateUnserialisable when it cannot be one.
+    """
     run = check_new_run(run)
 
     return {
@@ -83,8 +88,8 @@ def new_run_params(run: NewRun, moment: str) -> dict[str, object]:
         "kind": run.kind,
         "rank": -run.priority,
         "not_before": run.not_before,
-        "payload": rows.json_text(run.payload, f"the payload of a run of {run.adw_id}"),
-        "asked_by": rows.plain(run.asked_by),
+        "payload": clean(rows.json_text(run.payload, f"the payload of a run of {run.adw_id}")),
+        "asked_by": rows.plain(clean(run.asked_by)),
         "demands": run.demands.to_text(),
         "labels": labels_text(run.labels),
         "slot": rows.plain(run.slot),

@@ -61,6 +61,8 @@ class Database(ABC):
     def __init__(self, *, name: str, clock: Clock) -> None:
         self.name = name  #: where it is, without a password: for messages
         self.clock = clock
+        #: Takes secrets out of what people and programs said, before it is stored; set by whoever knows some.
+        self.scrub: Callable[[bytes], bytes] = lambda payload: payload
         _OPEN.add(self)
 
     def spell(self, sql: str) -> str:
@@ -68,6 +70,13 @@ class Database(ABC):
         return (
             sql.replace("{now}", self.now_sql).replace("{row_lock}", self.row_lock_sql).replace("{like}", self.like_sql)
         )
+
+    def clean(self, text: str) -> str:
+        """Return *text*, which somebody said, without secrets."""
+        payload = text.encode("utf-8", "surrogatepass")
+        found = self.scrub(payload) if payload else payload
+
+        return text if found is payload else found.decode("utf-8", "surrogatepass")
 
     @abstractmethod
     def lease_clock(self) -> Params:

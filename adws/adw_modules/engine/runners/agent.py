@@ -34,7 +34,7 @@ from adws.adw_modules.engine.runners.agent_job import (
     situation_of,
 )
 from adws.adw_modules.engine.runners.agent_result import AgentFolder, answered_result, first_line, verdict_problem
-from adws.adw_modules.engine.runners.phase_files import environment, read_result, told
+from adws.adw_modules.engine.runners.phase_files import clean_result, environment, read_result, told
 from adws.adw_modules.engine.runners.phase_result import report_of
 from adws.adw_modules.errors import RunFailed, StateError, UsageError
 from adws.adw_modules.failed_run import FailedRun
@@ -150,7 +150,10 @@ class AgentRunner:
             context.record_agent({"lost_session": known.session_id})
             spoken = self._speak(job, None)
 
-        return self._report(job, spoken)
+        try:
+            return self._report(job, spoken)
+        finally:
+            self._clean_up(job)
 
     def _job(self, phase: PhaseSpec, context: PhaseContext) -> Job:
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
@@ -354,6 +357,12 @@ class AgentRunner:
         found = read_result(job.files, redactor=self._parts.redactor)
 
         return found or (answered_result(reading) if job.evidence == "result" else reading.structured or {})
+
+    def _clean_up(self, job: Job) -> None:
+        """Leave no result as the agent wrote it: also of one that failed, or was ended."""
+        with contextlib.suppress(RunFailed):
+            job.folder.keep(job.files)
+        clean_result(job.files, redactor=self._parts.redactor)
 
     def _look_for_evidence(self, job: Job, spoken: Spoken, result: JsonObject) -> None:
         """Raise RunFailed when what the phase is for cannot be seen."""

@@ -58,6 +58,9 @@ class AgentFolder:
             return
         except (TooLarge, UnsafePath, OSError) as exc:
             raise bad_result(str(exc)) from exc
+        finally:
+            with contextlib.suppress(OSError):  # nobody reads it any more, and secrets may stand in it
+                self.result.unlink()
 
         files.write("result.json", payload)
 

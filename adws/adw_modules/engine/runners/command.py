@@ -15,7 +15,7 @@ from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.engine.runners import checkpoint_file
 from adws.adw_modules.engine.runners.checkpoint_file import CheckpointFile
 from adws.adw_modules.engine.runners.phase_checkpoints import KIND
-from adws.adw_modules.engine.runners.phase_files import environment, read_result, told
+from adws.adw_modules.engine.runners.phase_files import clean_result, environment, read_result, told
 from adws.adw_modules.engine.runners.phase_result import cost_of, report_of
 from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.failed_run import FailedRun
@@ -86,6 +86,7 @@ class CommandRunner:
         finally:
             kept.save()
         if end.ordered:
+            clean_result(files, redactor=self._parts.redactor)
             return Suspended(reason=end.ordered.kind)
 
         return self._report(phase, end, files)

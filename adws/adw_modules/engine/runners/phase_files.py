@@ -7,13 +7,14 @@ tokens are never among them, whoever names them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.engine.runners.phase_result import MAX_RESULT_BYTES, bad_result, parse_result
-from adws.adw_modules.errors import UnsafePath
+from adws.adw_modules.errors import RunFailed, UnsafePath
 from adws.adw_modules.interfaces_engine import PhaseContext
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.own_secrets import OWN_SECRETS
@@ -56,6 +57,8 @@ def read_result(files: AttemptFiles, *, redactor: Redactor) -> JsonObject:
     try:
         raw = files.read("result.json", max_bytes=MAX_RESULT_BYTES)
     except (TooLarge, UnsafePath, OSError) as exc:
+        with contextlib.suppress(OSError):  # nobody reads it, and secrets may stand in it
+            files.discard("result.json")
         raise bad_result(str(exc)) from exc
     if raw is None:
         return {}
@@ -64,6 +67,12 @@ def read_result(files: AttemptFiles, *, redactor: Redactor) -> JsonObject:
     if clean != raw:
         files.write("result.json", clean)
     return parse_result(clean)
+
+
+def clean_result(files: AttemptFiles, *, redactor: Redactor) -> None:
+    """Take secrets out of the result of a process that was ended: nobody asks for it, and it stays on the disk."""
+    with contextlib.suppress(RunFailed):
+        read_result(files, redactor=redactor)
 
 
 def _clean(value: object, redactor: Redactor) -> bytes:

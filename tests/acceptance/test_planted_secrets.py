@@ -1,0 +1,281 @@
+"""
+A thousand secrets are planted in everything that a workflow touches, and none is in what adw writes, shows or sends.
+
+Real processes all the way: `adw serve` with a worker, commands, an agent, a server, a forge. Whoever looks afterwards
+does not know the secrets, so what they see is what was stored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import time
+from contextlib import closing
+from urllib.parse import urljoin
+
+import httpx
+
+from tests.acceptance import cli_lab
+from tests.acceptance.planted_lab import WHOLE, PlantedHome, telling_server
+from tests.acceptance.serve_lab import serving
+from tests.integration.web_lab import REPOSITORY, SECRET, TOKEN, signed
+from tests.planted import Plants, Search
+
+#: Seconds for a workflow; a server that knows a thousand secrets takes some to start.
+PATIENCE = 120.0
+#: Pages of a site that are looked at, at most.
+MOST_PAGES = 300
+
+
+def test_no_planted_secret_is_in_what_adw_writes_shows_or_sends(tmp_path, rng, repeat, monkeypatch):
+    plants = Plants(rng, repeat(1000, 1000))
+    with telling_server(plants, len(plants.secrets) // 25) as url:
+        planted = PlantedHome(tmp_path, plants, url)
+        issue, second = put_issue(planted), put_issue(planted)
+        for name, value in {
+            **plants.env,
+            "ADW_WEB_TOKEN": TOKEN,
+            "ADW_WEBHOOK_SECRET": SECRET,
+            "ADW_REPOSITORY": REPOSITORY,
+            "ADW_CLAUDE_PATH": str(planted.agent.program),
+        }.items():
+            monkeypatch.setenv(name, value)
+        with serving(planted.home, "--workers", "1") as (server, client):
+            client.timeout = PATIENCE
+            done = carry_out(client, planted, issue)
+            broken = give_up(client, plants, second)
+            deliver(client, plants)
+            answers = ask_badly(client, plants)
+    for name in plants.env:
+        monkeypatch.delenv(name)
+    search = Search(plants.where)
+
+    leaks = [leak for what, text in answers.items() for leak in search.leaks(what, text)]
+    leaks += [leak for what in ("stdout", "stderr") for leak in search.leaks(what, getattr(server, what))]
+    leaks += [leak for what, text in everything_stored(planted) for leak in search.leaks(what, text)]
+    with serving(planted.home, "--workers", "0") as (_, client):
+        leaks += [leak for what, text in everything_shown(client, [done, broken]) for leak in search.leaks(what, text)]
+    leaks += [leak for what, text in everything_printed(planted, [done, broken]) for leak in search.leaks(what, text)]
+
+    assert len(plants.where) > 0.7 * len(plants.secrets), "most of them were planted"
+    assert leaks == []
+
+
+# --- planting --------------------------------------------------------------------------------------------------
+
+
+def put_issue(planted: PlantedHome) -> int:
+    """Write an issue into the forge as a person does: adw had no say in it."""
+    plants, share = planted.plants, planted.share
+    with planted.lab.open() as app:
+        number = app.forge.create_issue("Add a fine thing", "Please.", author="ada").number
+    path = planted.home / "state" / "local_forge" / "issues" / f"{number}.json"
+    (found,) = [path] if path.exists() else planted.home.rglob(f"issues/{number}.json")
+    data = json.loads(found.read_text())
+    data["title"] = f"Add {plants.line('title of an issue', WHOLE)}"
+    data["body"] = plants.text("text of an issue", share(4), WHOLE)
+    found.write_text(json.dumps(data))
+    return number
+
+
+def carry_out(client: httpx.Client, planted: PlantedHome, issue: int) -> str:
+    """Have the workflow done that tells everything; people who order something say secrets, too."""
+    plants = planted.plants
+    adw_id = start(client, "leaky", issue, plants)
+    cli_lab.has_begun(planted.home, patience=PATIENCE)
+    order(client, f"{adw_id}/pause", {"reason": plants.line("reason", WHOLE), "by": plants.take_plain("who pauses")})
+    until(client, adw_id, "paused")
+    order(client, f"{adw_id}/resume", {"hint": plants.text("hint", 3, WHOLE), "by": plants.take_plain("who resumes")})
+    cli_lab.has_begun(planted.home, patience=PATIENCE)
+    cli_lab.let_go(planted.home)
+    until(client, adw_id, "paused", "failed")
+    said = {"text": plants.text("approval", 3, WHOLE), "by": plants.take_plain("name of a person")}
+    order(client, f"{adw_id}/approve", said)
+    assert until(client, adw_id, "completed", "failed") == "completed", client.get(f"/api/v1/workflows/{adw_id}").text
+    return adw_id
+
+
+def give_up(client: httpx.Client, plants: Plants, issue: int) -> str:
+    """Have a workflow fail, try it again with a hint, and give it up."""
+    adw_id = start(client, "broken", issue, plants)
+    until(client, adw_id, "failed")
+    hint = {"hint": plants.text("hint", 3, WHOLE), "by": plants.take_plain("name of a person"), "grant": 1}
+    order(client, f"{adw_id}/retry", hint)
+    until(client, adw_id, "failed", fresh=True)
+    order(client, f"{adw_id}/abandon", {"reason": plants.line("reason", WHOLE)})
+    until(client, adw_id, "abandoned")
+    return adw_id
+
+
+def order(client: httpx.Client, path: str, said: dict) -> None:
+    answer = client.post(f"/api/v1/workflows/{path}", json=said)
+    assert answer.status_code in {200, 202}, answer.text
+
+
+def start(client: httpx.Client, workflow: str, issue: int, plants: Plants) -> str:
+    asked = {"workflow": workflow, "issue_number": issue, "by": plants.take_plain("who asks")}
+    answer = client.post("/api/v1/workflows", json=asked)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["adw_id"]
+
+
+def until(client: httpx.Client, adw_id: str, *states: str, fresh: bool = False) -> str:
+    """Return the state of a workflow when it is one of *states* and nobody works on it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = client.get(f"/api/v1/workflows/{adw_id}").json()
+        attempts = sum(len(phase["attempts"]) for phase in found["phases"])
+        if found["state"] in states and not found["owner"] and (not fresh or attempts > 1):
+            return found["state"]
+        assert time.monotonic() < deadline, found
+
+
+def deliver(client: httpx.Client, plants: Plants) -> None:
+    """Send deliveries that tell secrets in every field."""
+    for number in range(6):
+        issue = {
+            "number": 900 + number,
+            "title": plants.line("title of a delivery", WHOLE),
+            "body": plants.text("text of a delivery", 3, WHOLE),
+            "state": "open",
+            "user": {"login": "bob", "type": "User"},
+            "labels": [{"name": "adw" if number % 2 else plants.line("label", ("plain",))}],
+            "html_url": plants.line("address of a delivery", ("url query",)),
+        }
+        payload = {
+            "action": "labeled" if number % 2 else plants.line("action of a delivery", ("plain",)),
+            "label": {"name": "nothing"},
+            "issue": issue,
+            "comment": {"id": 1, "body": f"/adw {plants.line('comment', WHOLE)}", "user": {"login": "bob"}},
+            "repository": {"full_name": REPOSITORY, "id": 5},
+            "sender": {"login": plants.line("sender", ("plain",)), "type": "User"},
+            "more": plants.nested("delivery", 3),
+        }
+        body, headers = signed(
+            json.dumps(payload).encode(), guid=f"guid-{number}", event="issue_comment" if number > 3 else "issues"
+        )
+        client.post("/webhooks/github", content=body, headers=headers)
+    body, headers = signed(plants.text("delivery that is no JSON", 2, WHOLE).encode(), guid="guid-x")
+    client.post("/webhooks/github", content=body, headers=headers)
+
+
+def ask_badly(client: httpx.Client, plants: Plants) -> dict[str, str]:
+    """Send requests that make no sense, with secrets in them; return what is answered."""
+    said = lambda where: plants.line(where, ("plain",))  # noqa: E731 - short
+    requests = {
+        "path": ("GET", f"/api/v1/workflows/{said('path')}", {}),
+        "page": ("GET", f"/{said('path of a page')}", {}),
+        "query": ("GET", "/api/v1/runs", {"params": {"cursor": said("query"), said("name in a query"): "1"}}),
+        "body": ("POST", "/api/v1/workflows", {"json": {"workflow": said("body"), said("key of a body"): 1}}),
+        "no JSON": ("POST", "/api/v1/workflows", {"content": f'{{"x": {said("bad body")}'}),
+        "id": ("POST", "/api/v1/workflows/1a2b3c4d/resume", {"json": {"hint": said("hint to nobody")}}),
+        "token": ("GET", "/api/v1/workflows", {"headers": {"Authorization": f"Bearer {said('token').encode().hex()}"}}),
+        "login": ("GET", "/login", {"params": {"next": said("next page"), "link": said("link")}}),
+    }
+    return {
+        f"answer to a bad {name}": without_own(client.request(method, path, **options), path)
+        for name, (method, path, options) in requests.items()
+    }
+
+
+def without_own(answer: httpx.Response, path: str) -> str:
+    return f"{answer.headers} {answer.text}"
+
+
+# --- looking ---------------------------------------------------------------------------------------------------
+
+
+def everything_stored(planted: PlantedHome):
+    """Yield every file below the home, every cell of the database, and what git and people were told."""
+    home = planted.home
+    inputs = {home / "adw.toml", home / "plant_functions.py"}
+    for path in sorted(home.rglob("*")):
+        if path.is_symlink() or not path.is_file() or path in inputs:  # a pipe is no file, and never ends
+            continue
+        if "/issues/" in str(path) and path.suffix == ".json":
+            yield str(path.relative_to(home)), without_what_people_wrote(path.read_text())
+        elif "/.git/objects/" not in str(path) and "remote.git/objects" not in str(path):
+            yield str(path.relative_to(home)), path.read_bytes().decode("utf-8", "backslashreplace")
+    with closing(sqlite3.connect(home / "state" / "adw.db")) as database:
+        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            for row in database.execute(f"SELECT * FROM {table}"):
+                cells = (cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell) for cell in row)
+                yield f"table {table}", "\n".join(cells)
+    for place in (home, planted.lab.remote):
+        done = subprocess.run(
+            ["git", "log", "--all", "--format=%an %ae %s %b %D"], cwd=place, capture_output=True, text=True, check=True
+        )
+        yield f"commits of {place.name}", done.stdout
+    yield "notifications", planted.told.read_text()
+
+
+def without_what_people_wrote(text: str) -> str:
+    data = json.loads(text)
+    return json.dumps(
+        {name: value for name, value in data.items() if name not in {"title", "body"}}, ensure_ascii=False
+    )
+
+
+def everything_shown(client: httpx.Client, ids: list[str]):
+    """Yield every answer of the API, the page of metrics, and every page that links lead to."""
+    paths = ["runs", "runners", "locks", "quota", "breakers", "deliveries", "retries", "external", "workflows"]
+    paths += [f"{kind}/{adw_id}" for adw_id in ids for kind in ("workflows",)]
+    paths += [f"events?limit=1000&adw_id={adw_id}" for adw_id in ids]
+    paths += [f"workflows/{adw_id}/executions" for adw_id in ids]
+    for path in paths:
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == 200, (path, answer.text)
+        yield f"API {path}", answer.text
+    yield "metrics", client.get("/metrics").text
+    with closing(log_in(client)) as browser:
+        yield from crawl(browser, ids)
+
+
+def log_in(client: httpx.Client) -> httpx.Client:
+    """Return a client that is logged in to the dashboard as a browser is."""
+    browser = httpx.Client(base_url=client.base_url, timeout=cli_lab.PATIENCE)
+    page = browser.get("/login").text
+    fields = dict(re.findall(r'<input[^>]*type="hidden"[^>]*name="([^"]+)"[^>]*value="([^"]*)"', page))
+    origin = str(client.base_url).rstrip("/")
+    answer = browser.post("/login", data={**fields, "token": TOKEN, "name": "ada"}, headers={"Origin": origin})
+    assert answer.status_code == 303, answer.text
+    return browser
+
+
+def crawl(browser: httpx.Client, ids: list[str]):
+    """Yield every page that can be reached by links."""
+    waiting, seen = ["/", *(f"/workflows/{adw_id}" for adw_id in ids)], set()
+    while waiting and len(seen) < MOST_PAGES:
+        path = waiting.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        answer = browser.get(path)
+        yield f"page {path} ({answer.status_code})", f"{answer.text}"
+        links = re.findall(r'(?:href|src)="([^"#]+)', answer.text)
+        found = (urljoin(path, link.replace("&amp;", "&")) for link in links)
+        waiting.extend(
+            link for link in found if link.startswith("/") and not link.startswith(("//", "/live", "/static"))
+        )
+    assert len(seen) > 5
+
+
+def everything_printed(planted: PlantedHome, ids: list[str]):
+    """Yield what the commands print, for people and for programs."""
+    commands = [["list"], ["runs"], ["deliveries"], ["cost"], ["breakers"]]
+    commands += [[name, adw_id] for adw_id in ids for name in ("status", "events", "logs", "explain")]
+    for command in commands:
+        done = cli_lab.warm.run(
+            [cli_lab.ADW, "--home", str(planted.home), *command],
+            cwd=planted.home,
+            env=dict(os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        yield f"adw {' '.join(command)}", done.stdout + done.stderr

@@ -1,0 +1,76 @@
+"""What people and programs say goes into the shared tables without secrets, on both databases."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules.db.deliveries import DatabaseDeliveries
+from adws.adw_modules.redaction import Redactor
+from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.trigger import NewDelivery
+from tests.contracts.worlds import FIRST, SECOND, database_world, make_owner
+
+SECRET = "correct-horse-battery-staple"
+
+
+@pytest.fixture
+def world(database, clock):
+    database.scrub = Redactor([SECRET]).scrub_bytes
+    return database_world(database, clock)
+
+
+def cells(database, table):
+    with database.read() as session:
+        return [cell for row in session.all(f"SELECT * FROM {table}") for cell in row]
+
+
+def test_no_secret_of_an_order_is_in_the_requests(world, database):
+    request = world.requests.ask(FIRST, "pause", payload={"reason": f"{SECRET} leaks", "n": 1}, asked_by=f"me {SECRET}")
+    world.requests.handled(request.request_id, f"done with {SECRET}")
+
+    assert request.payload == {"reason": "[redacted] leaks", "n": 1}
+    assert SECRET not in str(cells(database, "requests"))
+    assert world.requests.get(request.request_id).outcome == "done with [redacted]"
+
+
+def test_no_secret_is_in_the_runs_whoever_asks_and_whatever_came_of_them(world, database):
+    world.runs.enqueue(NewRun(adw_id=FIRST, asked_by=f"me {SECRET}", payload={"reason": SECRET}))
+    world.runs.enqueue(NewRun(adw_id=SECOND))
+    run = world.runs.claim(make_owner(), ttl_seconds=60.0)
+    world.runs.requeue(run, reason=f"waits for {SECRET}")
+    again = world.runs.claim(make_owner(), ttl_seconds=60.0)
+    assert SECRET not in str(cells(database, "runs"))
+    world.runs.finish(again, RunState.FAILED, reason=f"failed with {SECRET}")
+    world.runs.ask_to_stop(world.runs.of_workflow(SECOND)[0].run_id, reason=SECRET)
+
+    assert SECRET not in str(cells(database, "runs"))
+    assert (run.asked_by, run.payload) == ("me [redacted]", {"reason": "[redacted]"})
+    assert world.runs.get(run.run_id).reason == "failed with [redacted]"
+
+
+def test_no_secret_of_a_delivery_is_kept_in_any_column(database, clock):
+    deliveries = DatabaseDeliveries(database, clock=clock, scrub=Redactor([SECRET]).scrub_bytes)
+    database.scrub = Redactor([SECRET]).scrub_bytes
+    said = {name: f"{name} {SECRET}" for name in ("event", "action", "hook", "sender", "repository", "reason")}
+    new = NewDelivery(
+        guid="guid-1",
+        body=f'{{"title": "{SECRET}"}}'.encode(),
+        body_hash="0" * 64,
+        number=7,
+        verdict="run",
+        request={"intent": f"intent {SECRET}", "hint": SECRET},
+        **said,
+    )
+
+    deliveries.accept(new, run_id_of="00000001", adw_id=FIRST)
+    deliveries.finish("guid-1", status="failed", outcome=f"no {SECRET}")
+
+    found = cells(database, "deliveries") + cells(database, "runs")
+    assert SECRET not in str([bytes(cell) if isinstance(cell, memoryview) else cell for cell in found])
+    assert "sender [redacted]" in found
+
+
+def test_what_holds_no_secret_is_stored_as_it_was_said(world):
+    request = world.requests.ask(FIRST, "hint", payload={"text": "use the öther door"}, asked_by="Zoë")
+
+    assert (request.payload, request.asked_by) == ({"text": "use the öther door"}, "Zoë")
