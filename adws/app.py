@@ -157,6 +157,9 @@ class App(SharedParts):
     def _scrub(self, payload: bytes) -> bytes:
         return self.redactor.scrub_bytes(payload)
 
+    def _scrub_text(self, text: str) -> str:
+        return self.redactor.scrub_text(text)
+
     # --- database ----------------------------------------------------------------------------------------------
 
     @cached_property
@@ -166,7 +169,7 @@ class App(SharedParts):
 
         self.refuse_lost_database()
         opened = opening.open_database(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
-        opened.scrub = self._scrub
+        opened.scrub, opened.scrub_text = self._scrub, self._scrub_text
         file = self.settings.database_file
         try:
             if file is not None and self.settings.store == "database":

@@ -177,6 +177,11 @@ class Plants:
         self.where.update(dict.fromkeys(taken, where))
         return taken
 
+    @property
+    def left(self) -> int:
+        """How many were not planted yet."""
+        return len(self.secrets) - len(self.where)
+
     def take_plain(self, where: str) -> str:
         """Return one of letters and digits alone, for where nothing else may stand."""
         found = next(secret for secret in reversed(self.secrets) if secret.isalnum() and secret not in self.where)

@@ -123,6 +123,15 @@ class Redactor:
         cleaner = _JSON_STRING.sub(self._scrub_string, text) if is_json else _hide_all(text, self._find_stored)
         return payload if cleaner == text else cleaner.encode("utf-8", "surrogateescape")
 
+    def scrub_text(self, text: str) -> str:
+        """
+        Return *text*, which somebody said and which is to be stored, without secrets.
+
+        As `scrub_bytes` it leaves alone what only its name makes a secret; it finds parts of known values, too: what
+        people say may have been cut before it comes here.
+        """
+        return _hide_all(text, self._find_stored)
+
     def find(self, text: str) -> list[Match]:
         """Return everything in *text* that is a secret to one of the nets, in no order, overlaps included."""
         found = [*self._keys.find(text), *redaction_patterns.find(text), *self._values.find(text)]

@@ -285,7 +285,8 @@ class ValueNet:
 def _texts_of(part: str) -> set[str]:
     """Return every text in which a piece of *part* is looked for that is long enough."""
     # Escapes of plain characters are taken off the text before it is looked at; those of others have to be indexed.
-    texts = _codings(part) if part.isascii() and part.isprintable() else spellings(part)
+    is_plain = part.isascii() and part.isprintable()
+    texts = _codings(part) if is_plain else spellings(part) | _escapes(part[::-1])
 
     return {text for spelling in texts for *_, text in _layers(spelling) if len(text) >= GRAM}
 

@@ -22,6 +22,8 @@ from tests.planted import Plants
 #: In documents whole values are looked for, in these ways to write them.
 WHOLE = ("plain", "url password", "url query", "base64", "urlsafe base64", "hex", "HEX", "json", "repr", "assignment")
 
+#: Secrets that people tell besides, in requests and deliveries.
+OF_PEOPLE = 105
 #: Tells what its file says: bytes to write, piece by piece, a result, and how to end; one entry for each attempt.
 TELLER = """
 import json, os, sys
@@ -194,32 +196,35 @@ class PlantedHome:
 
     def _write(self) -> None:
         plants, share = self.plants, self.share
-        shown = plants.take("variable of a phase", share(5))
+        shown = plants.take("variable of a phase", share(4))
         header = [plants.take_plain("header of a request")]
         self._file("teller.py", TELLER)
         self._file("notify.py", NOTIFY)
+        self._functions()
+        self._agent()
+        said = json.dumps(plants.nested("output of a step", share(4)))
+        review = {"result": {"summary": plants.line("summary to approve"), "notes": plants.nested("notes", 5)}}
+        broken = plants.text("last failure", share(3)) + self._last_words("end")
         plan = [
             {
-                "err": plants.cut(plants.text("failure of a command", share(4)) + self._last_words("command")),
+                "err": plants.cut(plants.text("failure of a command", share(3)) + self._last_words("command")),
                 "result": plants.nested("result of a failure", share(1)),
                 "exit": 75,
             },
             {"out": plants.cut(plants.text("output of a failure", share(3)) + self._last_words("output")), "exit": 1},
             {
-                "out": plants.cut(plants.text("output of a command", share(10))),
-                "err": plants.cut(plants.text("errors of a command", share(6))),
+                "err": plants.cut(plants.text("errors of a command", share(4))),
                 "variables": plants.names(shown),
-                "result": {"summary": plants.line("summary"), **plants.nested("result of a command", share(6))},
+                "result": {"summary": plants.line("summary"), **plants.nested("result of a command", share(4))},
+                # All that nobody else will tell.
+                "out": plants.cut(plants.text("output of a command", plants.left - OF_PEOPLE - 2 * share(4))),
             },
         ]
-        self._functions()
-        self._agent()
-        said = json.dumps(plants.nested("output of a step", share(5)))
         files = {
             "plan": plan,
             "said": [{"out": plants.cut(said + "\n")}],
-            "review": [{"result": {"summary": plants.line("summary to approve"), "notes": plants.nested("notes", 5)}}],
-            "broken": [{"err": plants.cut(plants.text("last failure", share(4)) + self._last_words("end")), "exit": 3}],
+            "review": [review],
+            "broken": [{"err": plants.cut(broken), "exit": 3}],
         }
         paths = {name: str(self._file(f"{name}.json", json.dumps(turns))) for name, turns in files.items()}
         variables = ", ".join(f'"{name}"' for name in plants.names([*shown, *header]))

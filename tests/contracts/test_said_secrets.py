@@ -13,9 +13,15 @@ from tests.contracts.worlds import FIRST, SECOND, database_world, make_owner
 SECRET = "correct-horse-battery-staple"
 
 
+@pytest.fixture(autouse=True)
+def redactor(database):
+    known = Redactor([SECRET])
+    database.scrub, database.scrub_text = known.scrub_bytes, known.scrub_text
+    return known
+
+
 @pytest.fixture
 def world(database, clock):
-    database.scrub = Redactor([SECRET]).scrub_bytes
     return database_world(database, clock)
 
 
@@ -48,9 +54,8 @@ def test_no_secret_is_in_the_runs_whoever_asks_and_whatever_came_of_them(world, 
     assert world.runs.get(run.run_id).reason == "failed with [redacted]"
 
 
-def test_no_secret_of_a_delivery_is_kept_in_any_column(database, clock):
-    deliveries = DatabaseDeliveries(database, clock=clock, scrub=Redactor([SECRET]).scrub_bytes)
-    database.scrub = Redactor([SECRET]).scrub_bytes
+def test_no_secret_of_a_delivery_is_kept_in_any_column(database, clock, redactor):
+    deliveries = DatabaseDeliveries(database, clock=clock, scrub=redactor.scrub_bytes)
     said = {name: f"{name} {SECRET}" for name in ("event", "action", "hook", "sender", "repository", "reason")}
     new = NewDelivery(
         guid="guid-1",
@@ -68,6 +73,12 @@ def test_no_secret_of_a_delivery_is_kept_in_any_column(database, clock):
     found = cells(database, "deliveries") + cells(database, "runs")
     assert SECRET not in str([bytes(cell) if isinstance(cell, memoryview) else cell for cell in found])
     assert "sender [redacted]" in found
+
+
+def test_a_part_of_a_secret_that_was_cut_is_not_kept_either(world, database):
+    world.runs.enqueue(NewRun(adw_id=FIRST, asked_by=f"me {SECRET[:-4]}"))
+
+    assert SECRET[:12] not in str(cells(database, "runs"))
 
 
 def test_what_holds_no_secret_is_stored_as_it_was_said(world):

@@ -747,3 +747,25 @@ def test_the_fields_of_a_log_line_are_redacted_as_the_same_object_is():
     redactor = Redactor([SECRET])
 
     assert redactor.redact_fields(fields) == redactor.redact(fields)
+
+
+# --- what people say -------------------------------------------------------------------------------------------
+
+
+def test_what_people_say_is_stored_without_known_values_their_parts_and_tokens():
+    redactor = Redactor(["correct-horse-battery-staple"])
+
+    assert redactor.scrub_text("use correct-horse-battery-staple") == "use [redacted]"
+    assert redactor.scrub_text("use correct-horse-batt") == "use [redacted]"
+    assert redactor.scrub_text("use ghp_0123456789abcdefghij") == "use [redacted]"
+
+
+def test_what_people_say_is_not_changed_because_of_a_name():
+    assert Redactor().scrub_text("set password=hunter2 in the test") == "set password=hunter2 in the test"
+
+
+def test_a_value_with_other_letters_is_found_reversed_in_json():
+    secret = "Grüße-an-alle-Häuser"
+
+    assert "Häus"[::-1] not in Redactor([secret]).redact_text(json.dumps({"x": secret[::-1]}))
+    assert Redactor([secret]).redact_text(json.dumps(secret[::-1])) == '"[redacted]"'

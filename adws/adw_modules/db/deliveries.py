@@ -227,7 +227,7 @@ class DatabaseDeliveries:
 
     def _said(self, text: str) -> str:
         """Return what somebody said as it is stored: anybody who may sign can put anything there."""
-        return rows.plain(self._scrub(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass"))
+        return rows.plain(self._database.clean(text))
 
     def _one(self, statement: str, params: Params) -> Row | None:
         with self._database.read() as session:

@@ -27,7 +27,7 @@ class DatabaseRequests:
         params = {
             "adw_id": check_adw_id(adw_id),
             "kind": kind,
-            "payload": self._database.clean(rows.json_text(payload or {}, f"the payload of a {kind} request")),
+            "payload": self._database.clean_json(rows.json_text(payload or {}, f"the payload of a {kind} request")),
             "asked_by": rows.plain(self._database.clean(asked_by)),
             "created_at": timestamps.to_text(self._clock.now()),
         }

@@ -54,7 +54,7 @@ class DatabaseRunQueue:
 
     def enqueue_in(self, session: Session, run: NewRun) -> Run:
         """Do the same inside the transaction *session*: the run exists when that is committed."""
-        params = {**self._now(), **run_rows.new_run_params(run, self._moment(), self._database.clean)}
+        params = {**self._now(), **run_rows.new_run_params(run, self._moment(), self._database)}
         for _ in range(_LOOKS):
             row = session.one(self._sql.enqueue, params)
             if row is not None:

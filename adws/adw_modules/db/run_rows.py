@@ -7,11 +7,10 @@ What is asked for is checked before it is stored: a moment in another spelling w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 from adws.adw_modules.db import rows
-from adws.adw_modules.db.session import Row
+from adws.adw_modules.db.session import Database, Row
 from adws.adw_modules.demands import Demands
 from adws.adw_modules.runs import NO_DEMANDS, NewRun, Run, RunState, check_new_run, labels_of, labels_text
 
@@ -75,9 +74,9 @@ def has_agent(row: Row) -> bool:
     return len(row) > _CHANGED and bool(row[_CHANGED])
 
 
-def new_run_params(run: NewRun, moment: str, clean: Callable[[str], str]) -> dict[str, object]:
+def new_run_params(run: NewRun, moment: str, database: Database) -> dict[str, object]:
     """
-    Return the columns of a run that is asked for; *clean* takes secrets out of what somebody said.
+    Return the columns of a run that is asked for, as *database* stores them.
 
     Raises UsageError or StateUnserialisable when it cannot be one.
     """
@@ -88,8 +87,8 @@ def new_run_params(run: NewRun, moment: str, clean: Callable[[str], str]) -> dic
         "kind": run.kind,
         "rank": -run.priority,
         "not_before": run.not_before,
-        "payload": clean(rows.json_text(run.payload, f"the payload of a run of {run.adw_id}")),
-        "asked_by": rows.plain(clean(run.asked_by)),
+        "payload": database.clean_json(rows.json_text(run.payload, f"the payload of a run of {run.adw_id}")),
+        "asked_by": rows.plain(database.clean(run.asked_by)),
         "demands": run.demands.to_text(),
         "labels": labels_text(run.labels),
         "slot": rows.plain(run.slot),

@@ -61,8 +61,10 @@ class Database(ABC):
     def __init__(self, *, name: str, clock: Clock) -> None:
         self.name = name  #: where it is, without a password: for messages
         self.clock = clock
-        #: Takes secrets out of what people and programs said, before it is stored; set by whoever knows some.
+        #: Take secrets out of JSON, and out of what people and programs said, before it is stored; set by whoever
+        #: knows some.
         self.scrub: Callable[[bytes], bytes] = lambda payload: payload
+        self.scrub_text: Callable[[str], str] = lambda text: text
         _OPEN.add(self)
 
     def spell(self, sql: str) -> str:
@@ -73,10 +75,14 @@ class Database(ABC):
 
     def clean(self, text: str) -> str:
         """Return *text*, which somebody said, without secrets."""
-        payload = text.encode("utf-8", "surrogatepass")
-        found = self.scrub(payload) if payload else payload
+        return self.scrub_text(text) if text else text
 
-        return text if found is payload else found.decode("utf-8", "surrogatepass")
+    def clean_json(self, text: str) -> str:
+        """Return *text*, which is JSON of ASCII, without secrets in its strings."""
+        payload = text.encode("ascii")
+        found = self.scrub(payload)
+
+        return text if found is payload else found.decode()
 
     @abstractmethod
     def lease_clock(self) -> Params:
