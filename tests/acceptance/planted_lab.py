@@ -23,7 +23,7 @@ from tests.planted import Plants
 WHOLE = ("plain", "url password", "url query", "base64", "urlsafe base64", "hex", "HEX", "json", "repr", "assignment")
 
 #: Secrets that people tell besides, in requests and deliveries.
-OF_PEOPLE = 105
+OF_PEOPLE = 110
 #: Tells what its file says: bytes to write, piece by piece, a result, and how to end; one entry for each attempt.
 TELLER = """
 import json, os, sys
