@@ -160,6 +160,9 @@ class App(SharedParts):
     def _scrub_text(self, text: str) -> str:
         return self.redactor.scrub_text(text)
 
+    def _scrub_json(self, text: str) -> str:
+        return self.redactor.scrub_json(text)
+
     # --- database ----------------------------------------------------------------------------------------------
 
     @cached_property
@@ -169,7 +172,7 @@ class App(SharedParts):
 
         self.refuse_lost_database()
         opened = opening.open_database(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
-        opened.scrub, opened.scrub_text = self._scrub, self._scrub_text
+        opened.scrub_text, opened.scrub_json = self._scrub_text, self._scrub_json
         file = self.settings.database_file
         try:
             if file is not None and self.settings.store == "database":

@@ -19,7 +19,8 @@ ALPHANUMERIC = string.ascii_letters + string.digits
 
 
 def draw(rng: random.Random, alphabet: str, low: int, high: int) -> str:
-    text = "".join(rng.choices(alphabet, k=rng.randint(low, high)))
+    # One blank after another is not: programs that put words in lines make one of them.
+    text = "".join(rng.choices(alphabet, k=rng.randint(low, high))).replace("  ", " _")
     # Blanks around a secret are not part of it: whoever reads one from a file or a variable strips them.
     return text if text == text.strip() else f"q{text[1:-1]}z"
 
@@ -204,7 +205,7 @@ class Plants:
 
     def line(self, where: str, writings: tuple[str, ...] = ()) -> str:
         """Return one line with one secret."""
-        return " ".join(self.text(where, 1, writings).split())
+        return self.text(where, 1, writings).replace("\n", " ").strip()
 
     def nested(self, where: str, count: int) -> dict:
         """Return JSON with secrets as values and keys, deep inside."""

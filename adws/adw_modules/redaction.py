@@ -17,7 +17,7 @@ from typing import Any, cast
 from adws.adw_modules import redaction_patterns
 from adws.adw_modules.json_value import JsonValue
 from adws.adw_modules.redaction_keys import EMPTY_VALUES, KeyNet
-from adws.adw_modules.redaction_patterns import MASK, Match, is_opaque
+from adws.adw_modules.redaction_patterns import MASK, Match, is_drawn
 from adws.adw_modules.redaction_values import ValueNet, parts_of
 
 __all__ = ["MASK", "Redactor", "StreamRedactor"]
@@ -132,6 +132,10 @@ class Redactor:
         """
         return _hide_all(text, self._find_stored)
 
+    def scrub_json(self, text: str) -> str:
+        """Return *text*, which is JSON, with every string in it as `scrub_text` leaves it, and ASCII if it was."""
+        return _JSON_STRING.sub(self._scrub_string, text)
+
     def find(self, text: str) -> list[Match]:
         """Return everything in *text* that is a secret to one of the nets, in no order, overlaps included."""
         found = [*self._keys.find(text), *redaction_patterns.find(text), *self._values.find(text)]
@@ -153,7 +157,9 @@ class Redactor:
         text: str = json.loads(token, strict=False)
         cleaner = _hide_all(text, self._find_stored)
 
-        return token if cleaner == text else json.dumps(cleaner, ensure_ascii=False)
+        # Half a character (a lone surrogate) can only be written as an escape.
+        has_half = "\\ud" in token.lower()
+        return token if cleaner == text else json.dumps(cleaner, ensure_ascii=has_half or token.isascii())
 
     def _redact(self, value: object, *, depth: int, inside: tuple[int, ...]) -> JsonValue:
         if value is None or isinstance(value, bool):
@@ -410,4 +416,4 @@ def _is_trivial(value: str) -> bool:
     if text.replace(".", "").isdigit() and len(text) < 8:
         return True
 
-    return _PATH.match(text) is not None and not any(len(part) >= 16 and is_opaque(part) for part in text.split("/"))
+    return _PATH.match(text) is not None and not is_drawn(text)

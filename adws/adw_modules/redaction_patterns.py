@@ -103,6 +103,11 @@ _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----")
 #: A private key is never longer; an unclosed one hides that much and no more.
 PEM_LONGEST = 32_768
 
+#: Characters of one kind in a row, but for those that stand between the words of paths.
+_RUN = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9/._\-]")
+#: So many runs there are, for each character, in what chance made: about 0.6, and in paths about 0.25.
+_RUNS_OF_CHANCE = 0.4
+
 
 def is_opaque(value: str) -> bool:
     """Say whether *value* looks made by a machine: long, one word, letters and digits mixed, or very long."""
@@ -114,6 +119,15 @@ def is_opaque(value: str) -> bool:
     return (has_digit and has_letter and (len(value) >= 16 or not value.isalnum() or _is_mixed(value))) or (
         len(value) >= 24 and value.isalnum()
     )
+
+
+def is_drawn(path: str) -> bool:
+    """Say whether *path*, though it begins like the path of a file, looks drawn by a machine, as a whole or in a part."""
+    if any(len(part) >= 16 and is_opaque(part) for part in path.split("/")):
+        return True
+
+    # Base64 may begin with a slash and have more of them. Words of paths are longer than what chance makes of one kind.
+    return len(path) >= 16 and len(_RUN.findall(path)) > len(path) * _RUNS_OF_CHANCE
 
 
 def _is_mixed(value: str) -> bool:

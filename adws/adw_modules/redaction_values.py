@@ -50,6 +50,8 @@ _NOISE = re.compile(
 _SPECIAL = re.compile(rf"[\r\n%&\\{_INVISIBLE}]")
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "#39": "'", "#x27": "'", "#34": '"'}
 _URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{1,20}://[^\s/?#:@]{0,256}:([^\s/]{1,1024})@")
+#: What some programs escape in JSON though nobody has to: `<`, `>`, `&` and the like.
+_ASCII_ESCAPE = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
 _PEM_FRAME = re.compile(r"-----[A-Z0-9 ]{4,80}-----")
 
 
@@ -152,7 +154,7 @@ def _secret_leaves(value: object, *, under: str) -> Iterator[str]:
 
 def spellings(value: str) -> set[str]:
     """Return *value* and every other way to write it that is looked for."""
-    return _codings(value) | _escapes(value)
+    return _codings(value) | _escapes(value) | _escapes(value[::-1])
 
 
 def _codings(value: str) -> set[str]:
@@ -169,18 +171,24 @@ def _escapes(value: str) -> set[str]:
     """Return the ways to write *value* for a URL, for JSON and for Python."""
     raw = value.encode("utf-8", "surrogatepass")
     percent = {quote(raw, safe=""), quote(raw, safe="/"), quote_plus(raw), "".join(f"%{byte:02X}" for byte in raw)}
-    texts = {json.dumps(value), json.dumps(value, ensure_ascii=False), repr(raw)[1:]}
+    said = repr(value)
+    texts = {json.dumps(value), json.dumps(value, ensure_ascii=False), repr(raw)[1:], said, json.dumps(said[1:-1])}
 
     return {
         *percent,
         *(_lower_percent(text) for text in percent),
         *(text[1:-1] for text in texts),
+        *(_upper_unicode(text[1:-1]) for text in texts),
         "".join(f"\\x{byte:02x}" for byte in raw),
     }
 
 
 def _lower_percent(text: str) -> str:
     return re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), text)
+
+
+def _upper_unicode(text: str) -> str:
+    return re.sub(r"(?<=\\u)[0-9a-f]{4}", lambda found: found[0].upper(), text)
 
 
 def _base64_inside(raw: bytes, shift: int) -> tuple[str, str]:
@@ -286,7 +294,7 @@ def _texts_of(part: str) -> set[str]:
     """Return every text in which a piece of *part* is looked for that is long enough."""
     # Escapes of plain characters are taken off the text before it is looked at; those of others have to be indexed.
     is_plain = part.isascii() and part.isprintable()
-    texts = _codings(part) if is_plain else spellings(part) | _escapes(part[::-1])
+    texts = _codings(part) if is_plain else spellings(part)
 
     return {text for spelling in texts for *_, text in _layers(spelling) if len(text) >= GRAM}
 
@@ -320,6 +328,7 @@ class _ScrubIndex:
             for value in values
             for spelling in spellings(value[:_LONGEST_VALUE])
         }
+        needles.update([_without_json_escapes(needle) for needle in needles])
         needles = {needle for needle in needles if len(needle) >= SHORTEST_PIECE}
         self._short = tuple(sorted(needle for needle in needles if len(needle) < 3 * self._SAMPLE))
         self._long = tuple(sorted(needles.difference(self._short)))
@@ -332,6 +341,17 @@ class _ScrubIndex:
     def is_in(self, payload: bytes) -> bool:
         if not self._short and not self._long:
             return False
+        for _ in range(_LAYERS):
+            if self._has(payload):
+                return True
+            plain = _without_json_escapes(payload)
+            if plain == payload:
+                return False
+            payload = plain
+
+        return self._has(payload)
+
+    def _has(self, payload: bytes) -> bool:
         if any(needle in payload for needle in self._short):
             return True
         width = self._SAMPLE
@@ -340,3 +360,17 @@ class _ScrubIndex:
             return False
 
         return any(needle in payload for needle in self._long)
+
+
+def _without_json_escapes(payload: bytes) -> bytes:
+    """
+    Return *payload* with one layer of JSON's escapes taken off, but for those that are spellings of a value.
+
+    This is for text in text, and for escapes that nobody has to write; *payload* itself when there are none.
+    """
+    if not any(sign in payload for sign in (b"\\\\", b"\\/", b"\\u00")):
+        return payload
+
+    # Nobody writes a NUL into JSON: it keeps the place of a backslash that was escaped.
+    plain = payload.replace(b"\\\\", b"\0").replace(b'\\"', b'"').replace(b"\\/", b"/")
+    return _ASCII_ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), plain).replace(b"\0", b"\\")

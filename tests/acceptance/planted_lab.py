@@ -17,10 +17,10 @@ from urllib.parse import quote
 
 from tests.integration.agent_lab import FakeAgent
 from tests.integration.work_lab import WorkLab, make_work_lab
-from tests.planted import Plants
+from tests.planted import WRITINGS, Plants
 
 #: In documents whole values are looked for, in these ways to write them.
-WHOLE = ("plain", "url password", "url query", "base64", "urlsafe base64", "hex", "HEX", "json", "repr", "assignment")
+WHOLE = tuple(sorted(set(WRITINGS) - {"first characters cut", "last characters cut", "ansi", "wrapped"}))
 
 #: Secrets that people tell besides, in requests and deliveries.
 OF_PEOPLE = 110

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from adws.adw_modules.db.deliveries import DatabaseDeliveries
@@ -16,7 +18,7 @@ SECRET = "correct-horse-battery-staple"
 @pytest.fixture(autouse=True)
 def redactor(database):
     known = Redactor([SECRET])
-    database.scrub, database.scrub_text = known.scrub_bytes, known.scrub_text
+    database.scrub_text, database.scrub_json = known.scrub_text, known.scrub_json
     return known
 
 
@@ -79,6 +81,22 @@ def test_a_part_of_a_secret_that_was_cut_is_not_kept_either(world, database):
     world.runs.enqueue(NewRun(adw_id=FIRST, asked_by=f"me {SECRET[:-4]}"))
 
     assert SECRET[:12] not in str(cells(database, "runs"))
+
+
+def test_a_secret_in_json_that_somebody_said_is_not_kept_nor_a_part_of_it(world, database):
+    """
+    A reason may be an error that was pasted: JSON in JSON, and its blanks are not those of the secret any more.
+    """
+    secret = 'Tür  "5" Schlüssel-€'
+    known = Redactor([secret])
+    database.scrub_text, database.scrub_json = known.scrub_text, known.scrub_json
+    reason = json.dumps({"x": json.dumps([secret])})
+
+    whole = world.requests.ask(FIRST, "pause", payload={"reason": reason})
+    cut = world.requests.ask(FIRST, "hint", payload={"text": " ".join(reason.split())})
+
+    assert json.loads(json.loads(whole.payload["reason"])["x"]) == ["[redacted]"]
+    assert "chlüssel" not in json.loads(json.loads(cut.payload["text"])["x"])[0]
 
 
 def test_what_holds_no_secret_is_stored_as_it_was_said(world):

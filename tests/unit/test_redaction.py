@@ -18,6 +18,7 @@ from adws.adw_modules.redaction_values import parts_of
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.steps import LoopSpec, NextRule, RetryRule, SinkSpec, StepSpec
 from adws.adw_modules.workflow import RUNNERS, Gate, PhaseSpec, RetrySpec, Timeouts
+from tests.planted import assert_hidden
 
 SECRET = "Zk3!vQ9x/Lm2+Tt7pR5w=Yb8"
 PLAIN_SECRET = "Zk3vQ9xLm2Tt7pR5wYb8HnJ4"
@@ -516,6 +517,62 @@ def test_bytes_that_are_no_json_are_scrubbed_too():
     )
 
 
+def in_json(text, layers):
+    for _ in range(layers):
+        text = json.dumps({"x": text})
+    return text
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "secret", [PLAIN_SECRET, 'Tür "5"\\Schlüssel-€', "say 'it' and \"it\" é-4711", "line one\nline two 4711"]
+)
+def test_text_in_text_in_json_is_looked_through(secret, layers):
+    """
+    What people said may be JSON itself: each layer of it escapes the escapes of the one inside.
+    """
+    scrubbed = Redactor([secret]).scrub_bytes(in_json(secret, layers).encode())
+
+    for _ in range(layers):
+        scrubbed = json.loads(scrubbed)["x"]
+    assert scrubbed == MASK
+
+
+@pytest.mark.parametrize(
+    ("written", "escaped"),
+    [("/", "\\/"), ("&", "\\u0026"), ("<", "\\u003C"), ("\\u00e4\\u00fc", "\\u00E4\\u00FC"), ("Z", "\\u005a")],
+)
+def test_json_that_others_escape_more_than_they_have_to_is_looked_through(written, escaped):
+    secret = 'Zk3/vQ9<x>L&m"äü2'
+    payload = json.dumps({"x": secret}).replace(written, escaped).encode()
+    assert escaped.encode() in payload
+
+    assert json.loads(Redactor([secret]).scrub_bytes(payload)) == {"x": MASK}
+
+
+@pytest.mark.parametrize("secret", ["Grüße-an-'alle'-\"Häuser\"", "back\\slash-é-4711"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_value_written_by_python_or_reversed_is_not_stored(secret, ascii_only):
+    said = {"repr": repr(secret), "bytes": repr(secret.encode()), "reversed": secret[::-1]}
+    payload = json.dumps(said, ensure_ascii=ascii_only).encode()
+
+    scrubbed = json.loads(Redactor([secret]).scrub_bytes(payload))
+
+    assert all(MASK in text for text in scrubbed.values())
+    assert_hidden(secret, "\n".join(scrubbed.values()), "a value in JSON")
+
+
+def test_half_a_character_beside_a_secret_is_stored_as_it_was():
+    """
+    JSON can hold a lone surrogate as an escape, UTF-8 cannot.
+    """
+    payload = json.dumps({"a": f"\ud800 {PLAIN_SECRET} ü"}).encode()
+    mixed = payload.replace(b"\\u00fc", "ü".encode())
+
+    assert json.loads(Redactor([PLAIN_SECRET]).scrub_bytes(payload)) == {"a": f"\ud800 {MASK} ü"}
+    assert json.loads(Redactor([PLAIN_SECRET]).scrub_bytes(mixed)) == {"a": f"\ud800 {MASK} ü"}
+
+
 BODY = "abcdefghijklmnopqrstuvwxyz0123456789"
 PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n-----END RSA PRIVATE KEY-----"
 UNKNOWN_TOKENS = [
@@ -607,6 +664,27 @@ def test_the_environment_gives_its_secrets_and_not_its_switches_numbers_and_path
         f"postgresql://adw:{MASK}@db.example:5432/adw /home/someone {MASK}"
     )
     assert redactor.redact_text("dbpass-4711") == MASK
+
+
+@pytest.mark.parametrize(
+    "drawn", ["/M1lWIXpGqYDe/t/rnyGGQsY861Zy1/aKf9xLm2", "/x9Y+aB/7cD2/eF+g3H/Ij4Kl5M/n6Op7Q/rS+8", "~/a8#kD9!sQ/2%xW7&v"]
+)
+def test_what_was_drawn_is_a_secret_though_it_begins_as_a_path_does(drawn):
+    assert Redactor.from_environment({"AWS_SECRET_ACCESS_KEY": drawn}).redact_text(f"use {drawn}") == f"use {MASK}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/run/secrets/kubernetes.io/serviceaccount/token",
+        "/Users/Alice/Projects2/KeyFile.json",
+        "/var/lib/A1/B2/C3/token",
+        "~/.config/gh/hosts.yml",
+        "/tmp/pytest-of-ada/pytest-173/test_home0/home",
+    ],
+)
+def test_the_path_of_a_file_with_secrets_is_none(path):
+    assert Redactor.from_environment({"TOKEN_FILE": path, "MY_TOKEN": path}).redact_text(path) == path
 
 
 def test_values_that_are_known_anyway_are_hidden_whatever_the_environment_says():
@@ -769,3 +847,14 @@ def test_a_value_with_other_letters_is_found_reversed_in_json():
 
     assert "Häus"[::-1] not in Redactor([secret]).redact_text(json.dumps({"x": secret[::-1]}))
     assert Redactor([secret]).redact_text(json.dumps(secret[::-1])) == '"[redacted]"'
+
+
+def test_json_that_people_say_is_stored_without_known_values_and_their_parts():
+    redactor = Redactor(["correct-horse-battery-staple"])
+    said = {"reason": "use correct-horse-batt", "more": ["é correct-horse-battery-staple", 7, None]}
+
+    scrubbed = redactor.scrub_json(json.dumps(said))
+
+    assert json.loads(scrubbed) == {"reason": "use [redacted]", "more": ["é [redacted]", 7, None]}
+    assert scrubbed.isascii()
+    assert redactor.scrub_json(json.dumps("Zoë")) == json.dumps("Zoë")

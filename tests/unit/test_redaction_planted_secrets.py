@@ -15,6 +15,8 @@ from adws.adw_modules.redaction import MASK, Redactor, StreamRedactor
 from tests.planted import ALPHANUMERIC, WRITINGS, assert_hidden, draw, filler, make_secret
 
 COUNT = 1000
+#: Ways to write a secret after which it is not whole: documents are not searched for those.
+CUT = {"first characters cut", "last characters cut", "ansi", "wrapped"}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def test_no_planted_secret_comes_out_of_bytes_and_json_stays_json(planted):
     rng, secrets, redactor = planted
 
     for secret in secrets:
-        whole = ["plain", "base64", "urlsafe base64", "hex", "HEX", "reversed", "json", "url password"]
+        whole = sorted(set(WRITINGS) - CUT)
         value = {name: WRITINGS[name](rng, secret) for name in rng.sample(whole, 3)} | {"n": rng.random()}
         payload = json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=1).encode()
         scrubbed = json.loads(redactor.scrub_bytes(payload))

@@ -221,9 +221,7 @@ class DatabaseDeliveries:
         }
 
     def _json_text(self, request: JsonObject, guid: str) -> str:
-        text = rows.json_text(request, f"what delivery {guid} asks for")
-
-        return text if text == "{}" else self._scrub(text.encode()).decode()
+        return self._database.clean_json(rows.json_text(request, f"what delivery {guid} asks for"))
 
     def _said(self, text: str) -> str:
         """Return what somebody said as it is stored: anybody who may sign can put anything there."""
