@@ -122,7 +122,7 @@ def is_opaque(value: str) -> bool:
 
 
 def is_drawn(path: str) -> bool:
-    """Say whether *path*, though it begins like the path of a file, looks drawn by a machine, as a whole or in a part."""
+    """Say whether *path*, though it begins like that of a file, looks drawn by a machine, whole or in a part."""
     if any(len(part) >= 16 and is_opaque(part) for part in path.split("/")):
         return True
 

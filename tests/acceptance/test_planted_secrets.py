@@ -99,7 +99,9 @@ def carry_out(client: httpx.Client, planted: PlantedHome, issue: int) -> str:
     until(client, planted, adw_id, "paused", "failed")
     said = {"text": plants.text("approval", 3, WHOLE), "by": plants.take_plain("name of a person")}
     order(client, f"{adw_id}/approve", said)
-    assert until(client, planted, adw_id, "completed", "failed") == "completed", client.get(f"/api/v1/workflows/{adw_id}").text
+    assert until(client, planted, adw_id, "completed", "failed") == "completed", client.get(
+        f"/api/v1/workflows/{adw_id}"
+    ).text
     return adw_id
 
 

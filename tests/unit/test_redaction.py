@@ -667,7 +667,8 @@ def test_the_environment_gives_its_secrets_and_not_its_switches_numbers_and_path
 
 
 @pytest.mark.parametrize(
-    "drawn", ["/M1lWIXpGqYDe/t/rnyGGQsY861Zy1/aKf9xLm2", "/x9Y+aB/7cD2/eF+g3H/Ij4Kl5M/n6Op7Q/rS+8", "~/a8#kD9!sQ/2%xW7&v"]
+    "drawn",
+    ["/M1lWIXpGqYDe/t/rnyGGQsY861Zy1/aKf9xLm2", "/x9Y+aB/7cD2/eF+g3H/Ij4Kl5M/n6Op7Q", "~/a8#kD9!sQ/2%xW7&v"],
 )
 def test_what_was_drawn_is_a_secret_though_it_begins_as_a_path_does(drawn):
     assert Redactor.from_environment({"AWS_SECRET_ACCESS_KEY": drawn}).redact_text(f"use {drawn}") == f"use {MASK}"
