@@ -14,7 +14,7 @@ from adws.adw_modules.error_handler import describe
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.phase_choice import limit
-from adws.adw_modules.retry_handler import AskPerson, Retry, decide, policies_of
+from adws.adw_modules.retry_handler import AskPerson, Retry, RetryDecision, decide, policies_of
 from adws.adw_modules.workflow import PhaseSpec
 
 if TYPE_CHECKING:
@@ -39,18 +39,7 @@ def judge(
     *redact* takes secrets out of what is told and kept about it: what a function raises may hold anything.
     """
     facts = describe(error, phase.name)
-    same = sum(1 for attempt in record.attempts if _is_same(attempt, record.round, facts.klass))
-    decision = decide(
-        facts,
-        attempts_used=record.attempts_used,
-        max_attempts=limit(record),
-        policy=policies_of(phase.retry),
-        now=clock.now(),
-        random=clock.random(),
-        # What a person granted is on top of what a class of errors is worth, too.
-        class_failures=max(1, same + 1 - record.granted),
-        parks=record.parks,
-    )
+    decision = _decide(facts, phase, record, clock=clock)
     kept = _kept(facts, redact)
     if isinstance(decision, Retry):
         return Trouble(
@@ -66,6 +55,22 @@ def judge(
         kept["advice"] = decision.advice
 
     return Trouble(error=kept, retry_at=None, terminal_reason=decision.terminal_reason, facts=facts)
+
+
+def _decide(facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: Clock) -> RetryDecision:
+    same = sum(1 for attempt in record.attempts if _is_same(attempt, record.round, facts.klass))
+
+    return decide(
+        facts,
+        attempts_used=record.attempts_used,
+        max_attempts=limit(record),
+        policy=policies_of(phase.retry),
+        now=clock.now(),
+        random=clock.random(),
+        # What a person granted is on top of what a class of errors is worth, too.
+        class_failures=max(1, same + 1 - record.granted),
+        parks=record.parks,
+    )
 
 
 def _kept(facts: ErrorFacts, redact: Callable[[JsonObject], JsonValue]) -> JsonObject:
