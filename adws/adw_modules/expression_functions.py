@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias
 from urllib.parse import quote
 
+from adws.adw_modules.expression_lists import LIST_FILTERS, SIGNS, Function
 from adws.adw_modules.expression_values import (
     COMPARISONS,
     MAX_BITS,
     MAX_ITEMS,
     MAX_TEXT,
     Budget,
-    Missing,
-    Rows,
     Trouble,
     Value,
     contains,
@@ -30,20 +28,12 @@ from adws.adw_modules.expression_values import (
     is_number,
     items_of,
     joined,
-    kind_of,
     number_of,
-    part_of,
     plain,
-    table_of,
     text_of,
-    truth_of,
     whole_of,
     written,
 )
-from adws.adw_modules.json_value import JsonValue
-
-#: A filter, test or function: gets the budget, the value it stands behind (functions: none), and its arguments.
-Function: TypeAlias = Callable[..., Value]
 
 #: Digits that round keeps at most.
 MAX_DIGITS = 15
@@ -172,216 +162,25 @@ def _range(budget: Budget, start: Value, stop: Value = None, step: Value = 1) ->
     return list(numbers)
 
 
-# --- lists and tables ------------------------------------------------------------------------------------------
-
-
-def _length(budget: Budget, value: Value) -> Value:
-    budget.spend()
-    if isinstance(value, str | list | tuple | Rows | Mapping):
-        return len(value)
-
-    raise Trouble(f"length takes a text, a list or a table, and this is {kind_of(value)}")
-
-
-def _list(budget: Budget, value: Value) -> Value:
-    if isinstance(value, str):
-        return list(items_of(budget, list(text_of(value, "list")), "list"))
-    if isinstance(value, Mapping):
-        return list(table_of(budget, value, "list"))
-
-    return list(items_of(budget, value, "list"))
-
-
-def _first(budget: Budget, value: Value) -> Value:
-    budget.spend()
-    return part_of(_a_list(value, "first"), 0, "the list before first")
-
-
-def _last(budget: Budget, value: Value) -> Value:
-    budget.spend()
-    return part_of(_a_list(value, "last"), -1, "the list before last")
-
-
-def _a_list(value: Value, what: str) -> Value:
-    if not isinstance(value, str) and not is_list(value):
-        raise Trouble(f"{what} takes a list, and this is {kind_of(value)}")
-
-    return value
-
-
-def _reverse(budget: Budget, value: Value) -> Value:
-    if isinstance(value, str):
-        return text_of(value, "reverse")[::-1]
-
-    return list(items_of(budget, value, "reverse"))[::-1]
-
-
-def _sort(budget: Budget, value: Value, reverse: Value = False, attribute: Value = None) -> Value:
-    items = items_of(budget, value, "sort")
-    keys = _keys(budget, items, attribute, "sort")
-    # Comparing texts may read each of them to its end, once for each doubling of the list. It goes fast, though.
-    rounds = len(items).bit_length()
-    budget.spend(rounds * sum(1 + len(key) // 64 if isinstance(key, str) else 1 for key in keys) // 16)
-    places = sorted(range(len(items)), key=keys.__getitem__, reverse=truth_of(reverse))  # type: ignore[arg-type]  # numbers, or texts
-
-    return [items[place] for place in places]
-
-
-def _keys(budget: Budget, items: Sequence[JsonValue], attribute: Value, what: str) -> list[Value]:
-    """Return what *items* are compared by; raise unless those are all numbers or all texts."""
-    keys = [_attribute(budget, item, attribute) for item in items]
-    if not (all(isinstance(key, str) for key in keys) or all(is_number(key) for key in keys)):
-        raise Trouble(f"{what} compares numbers, or texts, and this list has others or both")
-
-    return keys
-
-
-def _attribute(budget: Budget, item: JsonValue, path: Value) -> Value:
-    """Return what *path*, such as `user.name`, leads to in *item*; the item itself without a path."""
-    if path is None:
-        return item
-    found: Value = item
-    for key in text_of(path, "attribute").split("."):
-        budget.spend()
-        found = part_of(found, int(key) if key.isdecimal() and is_list(found) else key, "an element")
-
-    return found
-
-
-def _extreme(name: str, choose: Callable[..., int]) -> Function:
-    def operate(budget: Budget, value: Value, *others: Value, attribute: Value = None) -> Value:
-        items = [value, *others] if others else items_of(budget, value, name)
-        if not items:
-            raise Missing(f"{name} of an empty list is nothing", name)
-        keys = _keys(budget, items, attribute, name)  # type: ignore[arg-type]  # rows are seen to in _keys
-        budget.spend(sum(1 + len(key) // 64 if isinstance(key, str) else 1 for key in keys))
-
-        return items[choose(range(len(keys)), key=keys.__getitem__)]
-
-    return operate
-
-
-def _sum(budget: Budget, value: Value, attribute: Value = None, start: Value = 0) -> Value:
-    total = number_of(start, "sum")
-    for item in items_of(budget, value, "sum"):
-        total = number_of(total + number_of(_attribute(budget, item, attribute), "sum"), "sum")
-
-    return total
-
-
-def _unique(budget: Budget, value: Value, attribute: Value = None) -> Value:
-    found: dict[str, JsonValue] = {}
-    for item in items_of(budget, value, "unique"):
-        key = plain(budget, _attribute(budget, item, attribute))
-        found.setdefault(json.dumps(key, sort_keys=True), item)
-
-    return list(found.values())
-
-
-def _flatten(budget: Budget, value: Value) -> Value:
-    found: list[JsonValue] = []
-    for item in items_of(budget, value, "flatten"):
-        found.extend(items_of(budget, item, "flatten"))
-    items_of(budget, found, "flatten")
-
-    return found
-
-
-def _map(budget: Budget, value: Value, attribute: Value) -> Value:
-    return [_attribute(budget, item, attribute) for item in items_of(budget, value, "map")]  # type: ignore[misc]  # rows too
-
-
-def _chosen(name: str, *, wanted: bool) -> Function:
-    def operate(budget: Budget, value: Value, attribute: Value, test: Value = "true", than: Value = None) -> Value:
-        compare = COMPARISONS.get(_SIGNS.get(text_of(test, name), ""))
-        found: list[JsonValue] = []
-        for item in items_of(budget, value, name):
-            part = _attribute(budget, item, attribute)
-            is_so = truth_of(part) if test == "true" else _compared(compare, budget, part, than, name)
-            if is_so is wanted:
-                found.append(item)
-
-        return found
-
-    return operate
-
-
-def _compared(compare: Function | None, budget: Budget, part: Value, than: Value, name: str) -> bool:
-    if compare is None:
-        raise Trouble(f"{name} knows the comparisons {', '.join(_SIGNS)}")
-
-    return truth_of(compare(budget, part, than))
-
-
-#: Comparisons that are named in a text -> the operator.
-_SIGNS: Mapping[str, str] = MappingProxyType(
-    {
-        "==": "eq",
-        "eq": "eq",
-        "equalto": "eq",
-        "!=": "ne",
-        "ne": "ne",
-        "<": "lt",
-        "lt": "lt",
-        "<=": "lteq",
-        "le": "lteq",
-        ">": "gt",
-        "gt": "gt",
-        ">=": "gteq",
-        "ge": "gteq",
-        "in": "in",
-    }
-)
-
-
-def _items(budget: Budget, value: Value) -> Value:
-    return [[key, item] for key, item in table_of(budget, value, "items").items()]
-
-
-def _table_keys(budget: Budget, value: Value) -> Value:
-    return list(table_of(budget, value, "keys"))
-
-
-def _table_values(budget: Budget, value: Value) -> Value:
-    return list(table_of(budget, value, "values").values())
-
-
 FILTERS: Mapping[str, Function] = MappingProxyType(
     {
+        **LIST_FILTERS,
         "abs": _abs,
         "capitalize": _on_text("capitalize", str.capitalize),
-        "count": _length,
-        "first": _first,
-        "flatten": _flatten,
         "float": _float,
         "fromjson": _from_json,
         "int": _int,
-        "items": _items,
         "join": _join,
-        "keys": _table_keys,
-        "last": _last,
-        "length": _length,
-        "list": _list,
         "lower": _on_text("lower", str.lower),
-        "map": _map,
-        "max": _extreme("max", max),
-        "min": _extreme("min", min),
         "quote": lambda budget, value: shlex.quote(written(budget, value)),
-        "rejectattr": _chosen("rejectattr", wanted=False),
         "replace": _replace,
-        "reverse": _reverse,
         "round": _round,
-        "selectattr": _chosen("selectattr", wanted=True),
-        "sort": _sort,
         "split": _split,
         "string": written,
-        "sum": _sum,
         "tojson": _to_json,
         "trim": _on_text("trim", str.strip),
-        "unique": _unique,
         "upper": _on_text("upper", str.upper),
         "urlencode": lambda budget, value: quote(written(budget, value), safe=""),
-        "values": _table_values,
     }
 )
 #: Filters that look at whether their value is there; `expression_nodes` does them.
@@ -412,7 +211,7 @@ TESTS: Mapping[str, Function] = MappingProxyType(
     {
         "boolean": _is(lambda value: isinstance(value, bool)),
         "divisibleby": _divisible,
-        "empty": lambda budget, value: _length(budget, value) == 0,
+        "empty": lambda budget, value: LIST_FILTERS["length"](budget, value) == 0,
         "even": lambda budget, value: _divisible(budget, value, 2),
         "false": _is(lambda value: value is False),
         "float": _is(lambda value: isinstance(value, float)),
@@ -428,7 +227,7 @@ TESTS: Mapping[str, Function] = MappingProxyType(
         "string": _is(lambda value: isinstance(value, str)),
         "true": _is(lambda value: value is True),
         "equalto": equal,
-        **{name: COMPARISONS[sign] for name, sign in _SIGNS.items() if name.isalpha()},
+        **{name: COMPARISONS[sign] for name, sign in SIGNS.items() if name.isalpha()},
     }
 )
 #: Tests of whether a value is there; `expression_nodes` does them.
@@ -437,7 +236,7 @@ PRESENCE = ("defined", "undefined")
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
-        "len": _length,
+        "len": LIST_FILTERS["length"],
         "max": FILTERS["max"],
         "min": FILTERS["min"],
         "range": _range,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from adws.adw_modules.expression_functions import DEFAULTS, FILTERS, FUNCTIONS, PRESENCE, TESTS, Function
+from adws.adw_modules.expression_functions import DEFAULTS, FILTERS, FUNCTIONS, PRESENCE, TESTS
+from adws.adw_modules.expression_lists import Function
 from adws.adw_modules.expression_values import (
     COMPARISONS,
     MAX_DEPTH,

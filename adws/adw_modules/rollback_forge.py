@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import forge_texts, rollback_rules
+from adws.adw_modules import forge_texts, rollback_rules, rollback_texts
+from adws.adw_modules.effect_facts import branch_of, commit_of, number_of
 from adws.adw_modules.effect_rules import effects
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.ledger import Ledger
@@ -19,7 +20,7 @@ from adws.adw_modules.forge import Comment, Forge, PullRequest
 from adws.adw_modules.forge_texts import Marker
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.rollback_hands import Done, Hands
-from adws.adw_modules.rollback_rules import Step, Wishes, branch_of, commit_of, number_of
+from adws.adw_modules.rollback_rules import Step, Wishes
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -53,7 +54,7 @@ class ForgeUndoing:
         ours = self.pushed(found.head)
         if ours and found.head_sha and found.head_sha not in ours:
             raise NotOurs(f"it has commits of others ({found.head_sha[:12]}): close it by hand")
-        text = rollback_rules.closing_text(self._document.adw_id, forge_texts.quiet(self._wishes.reason))
+        text = rollback_texts.closing_text(self._document.adw_id, forge_texts.quiet(self._wishes.reason))
         self._note(forge, found.number, CLOSING, rollback_rules.CLOSING_COMMENT, text)
         forge.close_pull_request(found.number)
 
@@ -107,7 +108,7 @@ class ForgeUndoing:
             text = forge_texts.sticky_text(replace(facts, state="rolled_back", detail=reason))
             forge.edit_comment(sticky.comment_id, self._marked(forge, text, forge_texts.STICKY))
         said = forge_texts.without_local_paths(
-            rollback_rules.summary_text(self._document.adw_id, forge_texts.quiet(reason), steps)
+            rollback_texts.summary_text(self._document.adw_id, forge_texts.quiet(reason), steps)
         )
         try:
             self._note(forge, number, SUMMARY, rollback_rules.SUMMARY_COMMENT, said)

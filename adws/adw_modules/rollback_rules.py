@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.command_rules import Mark
+from adws.adw_modules.effect_facts import name_of
 from adws.adw_modules.effect_rules import open_effects
-from adws.adw_modules.interfaces_resources import Effect
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.moving_rules import FORGOTTEN, LOCAL_KINDS, WIP_KIND, host_of_work, left_key
 from adws.adw_modules.owner_record import OwnerRecord
@@ -317,48 +317,6 @@ def _ports(document: WorkflowDocument) -> tuple[int, ...]:
     return tuple(sorted({port for port in recorded if isinstance(port, int)}))
 
 
-# --- what the ledger's facts mean ------------------------------------------------------------------------------
-
-
-def name_of(effect: Effect) -> str:
-    """Return an effect as people call it."""
-    if effect.kind == "pull_request":
-        number = number_of(effect.undo)
-        return f"#{number}" if number is not None else f"of {branch_of(effect.undo) or effect.key}"
-
-    named = path_of(effect.undo) or branch_of(effect.undo) or effect.undo.get("label") or effect.undo.get("ref")
-
-    return str(named or effect.key)
-
-
-def path_of(facts: Mapping[str, JsonValue]) -> str:
-    """Return where a worktree or directory is, "" when that is not recorded."""
-    return _text(facts, "path", "worktree_path")
-
-
-def branch_of(facts: Mapping[str, JsonValue]) -> str:
-    """Return the name of a branch."""
-    return _text(facts, "branch", "branch_name", "head")
-
-
-def commit_of(facts: Mapping[str, JsonValue]) -> str:
-    """Return the commit that adw last put there, "" when none is recorded."""
-    return _text(facts, "sha", "commit", "head_sha")
-
-
-def number_of(facts: Mapping[str, JsonValue]) -> int | None:
-    """Return the number of an issue or pull request."""
-    found = (facts.get(name) for name in ("pr_number", "number"))
-
-    return next((number for number in found if isinstance(number, int)), None)
-
-
-def _text(facts: Mapping[str, JsonValue], *names: str) -> str:
-    found = (facts.get(name) for name in names)
-
-    return next((text for text in found if isinstance(text, str) and text), "")
-
-
 def salvage_ref(adw_id: str, number: int = 1) -> str:
     """Return the ref that keeps the commits of a workflow; the second branch and later ones have a number."""
     return f"refs/adw/salvage/{adw_id}" + (f".{number}" if number > 1 else "")
@@ -420,35 +378,3 @@ def kept(steps: Iterable[Step]) -> list[str]:
             lines.append(step.detail)
 
     return lines
-
-
-# --- words -----------------------------------------------------------------------------------------------------
-
-_MARKS = {"planned": "will", "doing": "cut off, again", "blocked": "blocked"}
-
-
-def plan_lines(steps: Iterable[Step]) -> list[str]:
-    """Return the plan for people, one line for each step."""
-    return [f"{_MARKS.get(step.status, step.status)}: {step.what}{_because(step)}" for step in steps]
-
-
-def summary_text(adw_id: str, reason: str, steps: Sequence[Step]) -> str:
-    """Return the comment that tells of a rollback, without its marker."""
-    done = [f"- {step.what}{_because(step)}" for step in steps if step.status == "done" and step.kind != "salvage"]
-    left = [f"- {line}" for line in kept(steps)]
-    parts = [f"Workflow {adw_id} was rolled back.", f"**Reason:** {reason}"]
-    if done:
-        parts.append("\n".join(["**Undone:**", *done]))
-    if left:
-        parts.append("\n".join(["**Left:**", *left]))
-
-    return "\n\n".join(parts)
-
-
-def closing_text(adw_id: str, reason: str) -> str:
-    """Return the comment that a pull request is closed with, without its marker."""
-    return f"Closed because workflow {adw_id} was rolled back: {reason}"
-
-
-def _because(step: Step) -> str:
-    return f" ({step.detail})" if step.detail else ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import leftovers, rollback_rules, work_names
+from adws.adw_modules.effect_facts import branch_of, commit_of, path_of
 from adws.adw_modules.effect_rules import effects
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import GitError, NotOurs, RollbackBlocked
@@ -21,7 +22,7 @@ from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.moving_rules import WIP_KIND, published
 from adws.adw_modules.rollback_forge import ForgeUndoing
 from adws.adw_modules.rollback_hands import Done, Hands, Repository
-from adws.adw_modules.rollback_rules import Step, Wishes, branch_of, commit_of, path_of
+from adws.adw_modules.rollback_rules import Step, Wishes
 from adws.adw_modules.salvage import keep_commits
 
 if TYPE_CHECKING:

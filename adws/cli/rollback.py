@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import rollback_rules
+from adws.adw_modules import rollback_texts
 from adws.adw_modules.rollback import RollbackReport
 from adws.adw_modules.rollback_rules import Wishes
 from adws.cli import arguments, log, looking, main, output
@@ -92,7 +92,7 @@ def _left(line: str) -> str:
 
 
 def _lines(report: RollbackReport) -> list[str]:
-    lines = rollback_rules.plan_lines(report.steps)
+    lines = rollback_texts.plan_lines(report.steps)
     if report.is_dry_run:
         return [f"workflow {report.adw_id} is {report.state}; a rollback would:", *lines]
     if report.is_complete:

@@ -97,7 +97,7 @@ def test_a_full_disk_refuses_the_write_and_keeps_the_old_revision(store, tmp_pat
 @pytest.mark.parametrize("store", STORES)
 def test_power_cuts_lose_nothing_acknowledged(store, tmp_path, seed, repeat):
     """
-    Power cuts under a writer on ext4 (1,000 in the soak): after each remount the last acknowledged revision or a later one is there.
+    Power cuts under a writer on ext4, 1,000 in the soak: then the last acknowledged revision or a later one is there.
     """
     report = drive("power", tmp_path, store, "--count", str(repeat(30, 1000)), "--seed", str(seed))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import rollback_rules
+from adws.adw_modules import effect_facts, rollback_rules, rollback_texts
 from adws.adw_modules.document import RollbackRecord
 from adws.adw_modules.interfaces_resources import Effect
 from adws.adw_modules.owner_record import OwnerRecord
@@ -239,12 +239,12 @@ def test_a_comment_is_kept_whatever_came_of_its_step():
     ],
 )
 def test_an_effect_is_called_by_what_the_ledger_knows(kind, undo, name):
-    assert rollback_rules.name_of(Effect(key="key", kind=kind, undo=undo)) == name
+    assert effect_facts.name_of(Effect(key="key", kind=kind, undo=undo)) == name
 
 
 def test_the_commit_of_an_effect_is_found_by_any_of_its_names():
-    assert rollback_rules.commit_of({"sha": "1"}) == rollback_rules.commit_of({"commit": "1"}) == "1"
-    assert rollback_rules.commit_of({"sha": 5}) == ""
+    assert effect_facts.commit_of({"sha": "1"}) == effect_facts.commit_of({"commit": "1"}) == "1"
+    assert effect_facts.commit_of({"sha": 5}) == ""
 
 
 def test_names_carry_the_id():
@@ -254,7 +254,7 @@ def test_names_carry_the_id():
 
 
 def test_the_plan_says_what_will_be_done_and_what_is_over():
-    lines = rollback_rules.plan_lines([step(), step(status="done", detail="it was empty"), step(status="blocked")])
+    lines = rollback_texts.plan_lines([step(), step(status="done", detail="it was empty"), step(status="blocked")])
 
     assert lines == [
         "will: remove the worktree",
@@ -265,17 +265,17 @@ def test_the_plan_says_what_will_be_done_and_what_is_over():
 
 def test_the_summary_tells_reason_what_was_undone_and_what_is_left():
     salvage = step(kind="salvage", what="salvage", status="done", detail="kept as refs/adw/salvage/x")
-    text = rollback_rules.summary_text(ADW_ID, "why", [step(status="done"), salvage])
+    text = rollback_texts.summary_text(ADW_ID, "why", [step(status="done"), salvage])
 
     assert text == (
         f"Workflow {ADW_ID} was rolled back.\n\n**Reason:** why\n\n**Undone:**\n- remove the worktree"
         "\n\n**Left:**\n- kept as refs/adw/salvage/x"
     )
-    assert rollback_rules.summary_text(ADW_ID, "why", []).endswith("**Reason:** why")
+    assert rollback_texts.summary_text(ADW_ID, "why", []).endswith("**Reason:** why")
 
 
 def test_a_pull_request_is_closed_with_the_reason():
-    assert rollback_rules.closing_text(ADW_ID, "why") == f"Closed because workflow {ADW_ID} was rolled back: why"
+    assert rollback_texts.closing_text(ADW_ID, "why") == f"Closed because workflow {ADW_ID} was rolled back: why"
 
 
 # --- several machines ------------------------------------------------------------------------------------------

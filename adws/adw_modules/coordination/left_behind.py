@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effect_rules, leftovers, moving_rules, rollback_rules, salvage, work_names
+from adws.adw_modules import effect_facts, effect_rules, leftovers, moving_rules, salvage, work_names
 from adws.adw_modules.coordination.survey import workflow_of
 from adws.adw_modules.engine.attempt import EngineParts, WorkSession
 from adws.adw_modules.errors import AdwError, DatabaseError, NotOurs, RollbackBlocked, StateNotFound, WorkflowBusy
@@ -107,7 +107,7 @@ class LeftBehind:
         raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")
 
     def _without_worktree(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
-        path, said = Path(rollback_rules.path_of(effect.undo)), ""
+        path, said = Path(effect_facts.path_of(effect.undo)), ""
         is_known = any(
             tree.path in {path, path.resolve()} and not tree.is_prunable for tree in self._parts.git.worktrees()
         )
@@ -122,7 +122,7 @@ class LeftBehind:
         return "undone" if was_there else "gone", said
 
     def _without_branch(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
-        git, branch = self._parts.git, rollback_rules.branch_of(effect.undo)
+        git, branch = self._parts.git, effect_facts.branch_of(effect.undo)
         head = git.commit_of(f"{_HEADS}{branch}")
         if head is None:
             return "gone", ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from adws.adw_modules import effect_rules, gc_rules, rollback_rules, state_text, tampering, verify_rules
+from adws.adw_modules import effect_facts, effect_rules, gc_rules, state_text, tampering, verify_rules
 from adws.adw_modules.coordination.survey import Seen, Survey, SurveyParts
 from adws.adw_modules.errors import AdwError, DatabaseError
 from adws.adw_modules.interfaces import EventLog
@@ -227,7 +227,7 @@ def _names_in(document: WorkflowDocument, host: str) -> set[str]:
     for effect in effect_rules.effects(document):
         if host and effect.host not in {"", host}:
             continue  # another machine has it, and looks after it
-        found |= {effect.key, rollback_rules.path_of(effect.undo), rollback_rules.branch_of(effect.undo)}
+        found |= {effect.key, effect_facts.path_of(effect.undo), effect_facts.branch_of(effect.undo)}
         found.add(str(effect.undo.get("port")))
 
     return found - {""}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import event_words, rollback_rules
+from adws.adw_modules import effect_facts, event_words
 from adws.web.pages import frame, terminal_text, workflow_facts, workflow_rows
 from adws.web.routes import AdwId, HomeOf
 
@@ -40,7 +40,7 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         moves=[(entry, why_of(entry.metadata)) for entry in facts.document.state_history[::-1]][
             : workflow_facts.MOST_MOVES
         ],
-        effects=[(effect, rollback_rules.name_of(effect)) for effect in facts.effects],
+        effects=[(effect, effect_facts.name_of(effect)) for effect in facts.effects],
         most_attempts=workflow_rows.MOST_ATTEMPTS,
         most_effects=MOST_EFFECTS,
         most_files=workflow_facts.MOST_FILES,

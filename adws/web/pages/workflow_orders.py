@@ -16,7 +16,8 @@ from starlette.responses import HTMLResponse, Response
 
 from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.possible_orders import possible_orders
-from adws.adw_modules.rollback_rules import Wishes, plan_lines
+from adws.adw_modules.rollback_rules import Wishes
+from adws.adw_modules.rollback_texts import plan_lines
 from adws.web import orders
 from adws.web.orders import Orders
 from adws.web.pages import actions, frame
