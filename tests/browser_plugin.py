@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -39,6 +40,15 @@ PATIENCE = 30.0
 AXE_VERSION = "4.14.0"
 PHONE = (390, 844)
 DESK = (1280, 900)
+#: Ways to look at a page.
+LOOKS = {
+    "light": ("light", DESK),
+    "dark": ("dark", DESK),
+    "phone-dark": ("dark", PHONE),
+    "phone": ("light", PHONE),
+}
+#: Rules of axe that are asked again in the dark: the same elements have other colours, and nothing else differs.
+COLOURS = ["color-contrast", "link-in-text-block"]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -146,28 +156,18 @@ def _stays_here(url: str) -> bool:
         return False
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """
-    The browser, one for each module of tests.
-
-    Not one for each process: while it is open an event loop counts as running, and tests of other modules start one.
-    """
+@contextmanager
+def started() -> Iterator[Browser]:
+    """Run the browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=executable(), args=list(ARGUMENTS))
-        yield started
-        started.close()
+        found = playwright.chromium.launch(executable_path=executable(), args=list(ARGUMENTS))
+        yield found
+        found.close()
 
 
-@pytest.fixture
-def browsing(chromium: Browser) -> Iterator[Browsing]:
-    """Opens pages; the test fails when one of them complained."""
-    pages = Browsing(chromium)
-    yield pages
-    pages.close()
-    assert pages.left() == []
+# --- axe -------------------------------------------------------------------------------------------------------
 
 
 #: What is wrong comes with the place.
@@ -189,7 +189,25 @@ def flaws(page: Page, *, rules: list[str] | None = None) -> list[str]:
     """
     if why_no_axe():
         pytest.skip(why_no_axe())
-    # Evaluated by the debugger: the page's own rules let no script in that is not its own.
-    page.evaluate(Path(os.environ["ADW_TEST_AXE"]).read_text(encoding="utf-8"))
+    if not page.evaluate("'axe' in window"):
+        # Evaluated by the debugger: the page's own rules let no script in that is not its own.
+        page.evaluate(_axe())
     found = page.evaluate(_ASK_AXE, rules)
     return [": ".join(rest) for impact, *rest in found if impact in {"serious", "critical"}]
+
+
+def flaws_in_every_look(page: Page) -> list[str]:
+    """Return what axe finds on a page in each way to look at it, and where it is wider than the window."""
+    found = []
+    for name, (scheme, (width, height)) in LOOKS.items():
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": height})
+        found += [f"{name}: {flaw}" for flaw in flaws(page, rules=COLOURS if scheme == "dark" else None)]
+        if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            found.append(f"{name}: is wider than the window")
+    return found
+
+
+@functools.cache
+def _axe() -> str:
+    return Path(os.environ["ADW_TEST_AXE"]).read_text(encoding="utf-8")

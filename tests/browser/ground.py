@@ -7,22 +7,31 @@ phase `build` prints what the test says, line by line, until the test lets it en
 
 from __future__ import annotations
 
+import itertools
 import os
-import re
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Self
 
 import httpx
 from playwright.sync_api import Page, expect
 
+from adws.adw_modules import timestamps
 from tests import browser_plugin, templates
 from tests.acceptance import cli_lab, serve_lab
 from tests.browser_plugin import Browsing
-from tests.integration.web_lab import TOKEN
+from tests.integration.web_lab import TOKEN, labelled
+
+#: States of runs that a worker has, or is about to have.
+AT_WORK = frozenset({"claimed", "running", "stopping"})
+#: Seconds until the workers of a server that is lent again have let go of what the test before left them.
+REST_SECONDS = 10.0
 
 WORKFLOWS = """
 [workflow]
@@ -105,20 +114,25 @@ def make_home(place: Path) -> Path:
     return home
 
 
-@dataclass
-class Ground:
-    """A server, and those who look at its pages."""
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A server of a home, and what happens there."""
 
     home: Path
-    address: str
     client: httpx.Client
-    browsing: Browsing
+    issues: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def address(self) -> str:
+        """Where its pages are."""
+        return str(self.client.base_url).rstrip("/")
 
     def start(
-        self, workflow: str = "scripted", *, issue: int = 7, title: str = "Pay by invoice", body: str = ""
+        self, workflow: str = "scripted", *, issue: int | None = None, title: str = "Pay by invoice", body: str = ""
     ) -> str:
-        """Start a workflow and return its id; a worker takes it up."""
-        wanted = {"issue_number": issue, "workflow": workflow, "title": title, "body": body}
+        """Start a workflow, for an issue that has none unless one is named, and return its id; a worker takes it up."""
+        number = next(self.issues) if issue is None else issue
+        wanted = {"issue_number": number, "workflow": workflow, "title": title, "body": body}
         answer = self.client.post("/api/v1/workflows", json=wanted)
         assert answer.status_code == 201, answer.text
         return answer.json()["adw_id"]
@@ -134,26 +148,50 @@ class Ground:
             yield say
 
     def follow(self, adw_id: str) -> None:
-        """Return when the workflow has stopped."""
-        serve_lab.follow(self.home, adw_id)
-
-    def follow_until_it_rests(self, adw_id: str) -> None:
         """Return when a worker had the workflow and let go of it: it is over, or waits for something."""
-        self.until(lambda: self._rests(adw_id), f"{adw_id} is still at work")
+        self.until(lambda: self._rest(adw_id) and not self._has_owner(adw_id), f"{adw_id} is still at work")
 
-    def until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+    def until(self, is_so: Callable[[], bool], otherwise: str, *, seconds: float = browser_plugin.PATIENCE) -> None:
         """Return when something that happens soon has happened."""
-        deadline = time.monotonic() + browser_plugin.PATIENCE
+        deadline, tick = time.monotonic() + seconds, threading.Event()
         while not is_so():
             assert time.monotonic() < deadline, otherwise
+            tick.wait(0.02)  # others need the processor to get there
 
-    def _rests(self, adw_id: str) -> bool:
-        [run] = [one for one in self.client.get("/api/v1/runs").json()["runs"] if one["adw_id"] == adw_id]
-        return run["attempts"] > 0 and run["state"] not in {"claimed", "running", "stopping"}
+    def comes_to_rest(self) -> bool:
+        """Return True when a worker had every workflow and let go of it; False when that does not happen soon."""
+        try:
+            self.until(self._rest, "something is still at work", seconds=REST_SECONDS)
+        except AssertionError:
+            return False
+        return True
+
+    def _rest(self, *adw_ids: str) -> bool:
+        """Say whether no worker has, and none is about to take, these workflows, or any."""
+        runs = self.client.get("/api/v1/runs", params={"limit": 500}).json()["runs"]
+        of_them = [one for one in runs if not adw_ids or one["adw_id"] in adw_ids]
+        assert of_them or not adw_ids, f"{adw_ids} are not in the queue"
+        return not any(one["state"] in AT_WORK or _is_due_soon(one) for one in of_them)
+
+    def _has_owner(self, adw_id: str) -> bool:
+        """Say whether a worker holds the workflow: it lets go of it a moment after its run is over."""
+        found = self.client.get("/api/v1/workflows", params={"search": adw_id}).json()["workflows"]
+        return any(one["owner"] for one in found)
 
     def state(self, adw_id: str) -> str:
         """Return the state of a workflow."""
         return self.client.get(f"/api/v1/workflows/{adw_id}").json()["state"]
+
+    def seen_by(self, browsing: Browsing) -> Ground:
+        """Return it with those who look at its pages."""
+        return Ground(home=self.home, client=self.client, issues=self.issues, browsing=browsing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground(Server):
+    """A server, and those who look at its pages."""
+
+    browsing: Browsing
 
     def visitor(self, **wishes) -> Page:
         """Return a page of somebody who is not logged in."""
@@ -162,29 +200,88 @@ class Ground:
     def person(self, path: str = "/", **wishes) -> Page:
         """Return a page of somebody who has logged in and looks at *path*."""
         page = self.visitor(**wishes)
-        log_in(page, path)
+        log_in(page, self.address)
+        page.goto(path)
         return page
 
 
-def log_in(page: Page, path: str = "/", *, name: str = "Ada") -> None:
-    """Log in by the form, and look at *path*."""
-    page.goto("/login")
-    page.get_by_label("Token").fill(TOKEN)
-    page.get_by_label("Your name").fill(name)
-    page.get_by_role("button", name="Log in").click()
-    expect(page).to_have_title(re.compile("Overview"))
-    if path != "/":
-        page.goto(path)
+def _is_due_soon(run: dict) -> bool:
+    # One that was taken before its workflow was free is put back, and taken again at once.
+    if run["state"] != "pending":
+        return False
+    soon = datetime.now(UTC) + timedelta(seconds=browser_plugin.PATIENCE)
+    return not run["not_before"] or timestamps.parse(run["not_before"]) < soon
+
+
+def log_in(page: Page, address: str) -> None:
+    """Log the browser of a page in, without the form."""
+    form = {"token": TOKEN, "name": "Ada"}
+    answer = page.context.request.post("/login", form=form, headers={"Origin": address}, max_redirects=0)
+    assert answer.status == 303, answer.text()
 
 
 @contextmanager
-def serve(home: Path, browsing: Browsing, *, workers: int = 1) -> Iterator[Ground]:
+def serve(home: Path, *, workers: int) -> Iterator[Server]:
     """Serve a home beside the test."""
     with serve_lab.serving(home, "--workers", str(workers)) as (_, client):
-        try:
-            yield Ground(home=home, address=str(client.base_url).rstrip("/"), client=client, browsing=browsing)
-        finally:
-            browsing.close()  # before the server ends: a page whose server is gone rightly complains
+        yield Server(home=home, client=client)
+
+
+class Kept:
+    """
+    Servers that tests borrow, one after the other: starting one takes longer than most of what tests do there.
+
+    One that a test leaves with something at work is not lent again.
+    """
+
+    def __init__(self, place: Callable[[], Path]) -> None:
+        self._place = place
+        self._kept: dict[int, tuple[Server, ExitStack]] = {}
+
+    @contextmanager
+    def lent(self, browsing: Browsing, *, workers: int) -> Iterator[Ground]:
+        """Lend a server with so many workers."""
+        if workers not in self._kept:
+            ending = ExitStack()
+            self._kept[workers] = ending.enter_context(serve(make_home(self._place()), workers=workers)), ending
+        server, _ = self._kept[workers]
+        yield server.seen_by(browsing)
+        browsing.close()
+        if workers and not server.comes_to_rest():
+            self._end(workers)
+
+    def _end(self, workers: int) -> None:
+        _, ending = self._kept.pop(workers)
+        ending.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        for workers in list(self._kept):
+            self._end(workers)
+
+
+# --- every situation -------------------------------------------------------------------------------------------
+
+
+def bring_about(server: Server) -> dict[str, str]:
+    """Bring a workflow into every situation there is; return their ids by the names of the workflows."""
+    resting = ("gated", "broken", "patient")
+    ids = {name: server.start(name, title=f"{name}: an issue") for name in (*resting, "looped")}
+    for name in resting:
+        server.follow(ids[name])
+    server.until(lambda: _some_retry_waits(server, ids["looped"]), "no iteration waits for a retry")
+    ids["scripted"] = server.start(title="scripted: at work")
+    server.has_begun()
+    body, headers = labelled(33)
+    assert server.client.post("/webhooks/github", content=body, headers=headers).status_code == 202
+    return ids
+
+
+def _some_retry_waits(server: Server, adw_id: str) -> bool:
+    found = server.client.get(f"/api/v1/workflows/{adw_id}/executions").json()["executions"]
+    return any(one["waiting"] and not one["running"] for one in found)
 
 
 expect.set_options(timeout=browser_plugin.PATIENCE * 1000)

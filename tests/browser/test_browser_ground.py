@@ -16,6 +16,9 @@ PAGES = {
     "/complainer": "<!doctype html><title>x</title><script>console.error('complained')</script>",
     "/leaver": '<!doctype html><title>x</title><img src="http://adw.invalid/x.png" alt="">',
     "/leaver-by-number": '<!doctype html><title>x</title><img src="http://192.0.2.1/x.png" alt="">',
+    "/dim": '<!doctype html><html lang="en"><title>x</title><style>@media (prefers-color-scheme: dark) '
+    "{p {color: #ddd; background: #eee}} div {width: 600px}</style>"
+    "<main><h1>x</h1><p>hard to read</p><div>wide</div></main></html>",
     "/mute": '<!doctype html><html lang="en"><title>x</title><main><h1>x</h1><button></button></main></html>',
 }
 #: Else the browser asks for one, at times when the test is over and the server gone.
@@ -87,6 +90,20 @@ def test_axe_finds_what_a_screen_reader_cannot_name(browsing, address):
 
     page.goto("/mute")
     assert [one.partition(":")[0] for one in browser_plugin.flaws(page)] == ["button-name"]
+
+
+def test_what_is_wrong_in_the_dark_or_on_a_phone_only_is_found_too(browsing, address):
+    page = browsing.page(address)
+    page.goto("/dim")
+
+    found = browser_plugin.flaws_in_every_look(page)
+
+    assert [": ".join(one.split(": ")[:2]) for one in found] == [
+        "dark: color-contrast",
+        "phone-dark: color-contrast",
+        "phone-dark: is wider than the window",
+        "phone: is wider than the window",
+    ]
 
 
 def test_without_a_browser_it_is_said_what_to_install(monkeypatch):

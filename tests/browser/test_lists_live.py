@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import expect
-
-from tests.browser import ground
 
 LOGIN = re.compile("^Log in")
 
 
-@pytest.fixture
-def still(home, browsing):
-    """A server without workers: nothing happens but what the test does."""
-    with ground.serve(home, browsing, workers=0) as found:
-        yield found
-
-
 def test_a_new_workflow_comes_by_itself_and_what_is_typed_and_focused_stays(still):
-    first = still.start(issue=1, title="The first thing")
+    first = still.start(title="The first thing")
     page = still.person("/workflows")
     page.evaluate("window.sameDocument = true")
     page.get_by_label("Search").fill("half a wo")
     page.get_by_role("link", name="The first thing").focus()
 
-    still.start(issue=2, title="The second thing")
+    still.start(title="The second thing")
 
     expect(page.get_by_role("link", name="The second thing")).to_be_visible()
     assert page.evaluate("window.sameDocument"), "the page was not loaded again"
@@ -36,14 +26,14 @@ def test_a_new_workflow_comes_by_itself_and_what_is_typed_and_focused_stays(stil
 
 
 def test_a_search_is_typed_found_and_left_by_its_form(still):
-    still.start(issue=1, title="Crash at login")
-    still.start(issue=2, title="Write a log")
+    still.start(issue=4001, title="Crash at login")
+    still.start(issue=4002, title="Write a log")
     page = still.person("/workflows")
 
-    page.get_by_label("Search").fill("crash 1")
+    page.get_by_label("Search").fill("crash 4001")
     page.keyboard.press("Enter")
 
-    expect(page).to_have_url(re.compile(r"search=crash\+1"))
+    expect(page).to_have_url(re.compile(r"search=crash\+4001"))
     expect(page.get_by_role("link", name="Crash at login")).to_be_visible()
     expect(page.get_by_role("link", name="Write a log")).to_have_count(0)
     page.get_by_role("link", name="Show all").click()
@@ -52,11 +42,11 @@ def test_a_search_is_typed_found_and_left_by_its_form(still):
 
 def test_a_connection_that_is_lost_is_said_and_comes_back(still):
     still.browsing.forgive("net::ERR_FAILED")
-    page = still.visitor()
+    page = still.person("/locks")
     page.route("**/live?*", lambda route: route.abort())
-    ground.log_in(page, "/workflows")
+    page.goto("/workflows")
     expect(page.get_by_role("status")).to_have_text("Connection lost, trying again")
-    still.start(issue=1, title="Meanwhile")
+    still.start(title="Meanwhile")
 
     page.unroute("**/live?*")
 
@@ -73,14 +63,14 @@ def test_who_logged_out_in_another_window_sees_nothing_more_in_this_one(still):
     other.get_by_role("button", name="Log out").click()
     expect(other).to_have_title(LOGIN)
 
-    still.start(issue=1, title="A secret thing")
+    still.start(title="A secret thing")
 
     expect(page).to_have_title(LOGIN)
     expect(page.get_by_text("A secret thing")).to_have_count(0)
 
 
 def test_the_boxes_of_the_queue_choose_without_the_script(still):
-    adw_id = still.start(issue=1, title="A thing")
+    adw_id = still.start(title="A thing")
     page = still.person("/runs", has_script=False)
 
     page.get_by_label("completed").check()

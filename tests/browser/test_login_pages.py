@@ -81,12 +81,14 @@ def test_the_link_that_adw_dashboard_prints_lets_in_once(served):
 
 def test_read_only_there_is_nothing_to_press(home, browsing, monkeypatch):
     monkeypatch.setenv("ADW_WEB_READ_ONLY", "true")
-    with ground.serve(home, browsing) as served:
+    with ground.serve(home, workers=1) as server:
+        served = server.seen_by(browsing)
         adw_id = served.start("gated")
-        served.follow_until_it_rests(adw_id)
+        served.follow(adw_id)
         page = served.person("/")
 
         for path in ("/", f"/workflows/{adw_id}", f"/workflows/{adw_id}/rollback", f"/workflows/{adw_id}/abandon"):
             page.goto(path)
             expect(page.get_by_text("read-only").first).to_be_visible()
             assert page.get_by_role("button").all_inner_texts() == ["Log out"], path
+        browsing.close()

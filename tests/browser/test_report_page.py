@@ -19,7 +19,7 @@ from adws.adw_modules.interfaces_reports import (
 )
 from adws.adw_modules.report_rules import Report
 from adws.web import report_page
-from tests.browser_plugin import DESK, PHONE, flaws
+from tests.browser_plugin import flaws, flaws_in_every_look
 
 HOSTILE = "<script>document.title = 'taken'</script>\u202e<img src=http://adw.invalid/x onerror=1> " + "long" * 400
 MOMENT = "2026-01-31T09:00:00.000000Z"
@@ -60,19 +60,16 @@ def make(home):
     return lambda report: report_page.page(report, redact=str, settings=settings)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_a_report_full_of_strange_texts_does_nothing_fits_and_keeps_nobody_out(browsing, make, scheme, size):
-    page = browsing.page("about:blank", scheme=scheme, size=size)
+def test_a_report_full_of_strange_texts_does_nothing_fits_and_keeps_nobody_out(browsing, make):
+    page = browsing.page("about:blank")
 
     page.set_content(make(REPORT))
 
     assert page.title().startswith(f"Report since {DAYS[0]}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert page.locator("svg.plot").count() == 6
     assert page.get_by_role("img", name="Success rate").count() == 1
     assert page.locator("main script, main img").count() == 0
-    assert flaws(page) == []
+    assert flaws_in_every_look(page) == []
 
 
 def test_an_empty_report_says_that_there_is_nothing(browsing, make):
