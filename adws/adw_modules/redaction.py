@@ -65,12 +65,13 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")
 class Redactor:
     """Hides secrets in texts, JSON values and bytes; built once, never changed, safe to share between threads."""
 
-    __slots__ = ("_keys", "_names", "_seen", "_values")
+    __slots__ = ("_keys", "_names", "_said", "_seen", "_values")
 
     def __init__(self, known_values: Iterable[str] = (), *, extra_keys: Iterable[str] = ()) -> None:
         self._keys = KeyNet(extra_keys)
         self._values = ValueNet(known_values)
         self._seen: dict[str, str] = {}  #: short text -> what is left of it
+        self._said: dict[str, str] = {}  #: the same for what is stored
         self._names: dict[str, tuple[bool, str]] = {}  #: short name -> whether it is a secret's, what is left of it
 
     @classmethod
@@ -89,16 +90,7 @@ class Redactor:
 
     def redact_text(self, text: str) -> str:
         """Return *text* with every secret found replaced by `[redacted]`."""
-        if len(text) > _SHORT:
-            return _hide_all(text, self.find)
-        # The same few words come again and again in a log: names, states, kinds of events.
-        known = self._seen.get(text)
-        if known is None:
-            if len(self._seen) >= _MOST_SEEN:
-                self._seen.clear()
-            known = self._seen[text] = _hide_all(text, self.find)
-
-        return known
+        return _remembered(text, self._seen, self.find)
 
     def redact(self, value: JsonValue) -> JsonValue:
         """Return a copy of *value* without secrets, in keys too; never raises, whatever *value* holds."""
@@ -130,10 +122,14 @@ class Redactor:
         As `scrub_bytes` it leaves alone what only its name makes a secret; it finds parts of known values, too: what
         people say may have been cut before it comes here.
         """
-        return _hide_all(text, self._find_stored)
+        return _remembered(text, self._said, self._find_stored)
 
     def scrub_json(self, text: str) -> str:
         """Return *text*, which is JSON, with every string in it as `scrub_text` leaves it, and ASCII if it was."""
+        # Without escapes its strings stand in it as they are: one look at all of them tells whether there is anything.
+        if "\\" not in text and not self._find_stored(text):
+            return text
+
         return _JSON_STRING.sub(self._scrub_string, text)
 
     def find(self, text: str) -> list[Match]:
@@ -317,6 +313,19 @@ def _before_matches(cut: int, found: list[Match], length: int) -> int:
             cut = context
 
     return cut
+
+
+def _remembered(text: str, seen: dict[str, str], find: Callable[[str], list[Match]]) -> str:
+    """Return what is left of *text*; a short one is looked at once: names, states, kinds of events come again."""
+    if len(text) > _SHORT:
+        return _hide_all(text, find)
+    known = seen.get(text)
+    if known is None:
+        if len(seen) >= _MOST_SEEN:
+            seen.clear()
+        known = seen[text] = _hide_all(text, find)
+
+    return known
 
 
 def _hide_all(text: str, find: Callable[[str], list[Match]]) -> str:

@@ -90,7 +90,8 @@ class PastCheckpoints:
             return
         try:
             task = task_of(document.adw_id, phase.name, round_number)
-            self._manager.delete_checkpoints(task, fence=document.fence)
+            if self._manager.latest(task) is not None:  # most have none, and to look is cheaper than a transaction
+                self._manager.delete_checkpoints(task, fence=document.fence)
             for item in _all_attempts(document, phase.name):
                 AttemptFiles(self._folder_of(document.adw_id), phase.name, item.number).discard(KIND)
         except (DatabaseError, Fenced, OSError):
