@@ -126,8 +126,8 @@ class Redactor:
 
     def scrub_json(self, text: str) -> str:
         """Return *text*, which is JSON, with every string in it as `scrub_text` leaves it, and ASCII if it was."""
-        # Without escapes its strings stand in it as they are: one look at all of them tells whether there is anything.
-        if "\\" not in text and not self._find_stored(text):
+        # One look at all of them tells whether there is anything; line breaks between them hide nothing.
+        if not self._find_stored("\n".join(_strings_in(json.loads(text)))):
             return text
 
         return _JSON_STRING.sub(self._scrub_string, text)
@@ -313,6 +313,19 @@ def _before_matches(cut: int, found: list[Match], length: int) -> int:
             cut = context
 
     return cut
+
+
+def _strings_in(value: JsonValue) -> Iterator[str]:
+    """Yield every string in *value*, names too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _strings_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings_in(item)
 
 
 def _remembered(text: str, seen: dict[str, str], find: Callable[[str], list[Match]]) -> str:
