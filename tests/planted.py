@@ -13,6 +13,7 @@ import random
 import re
 import string
 import traceback
+from collections.abc import Callable
 from urllib.parse import quote, unquote
 
 ALPHANUMERIC = string.ascii_letters + string.digits
@@ -185,7 +186,14 @@ class Plants:
 
     def take_plain(self, where: str) -> str:
         """Return one of letters and digits alone, for where nothing else may stand."""
-        found = next(secret for secret in reversed(self.secrets) if secret.isalnum() and secret not in self.where)
+        return self._pick(where, lambda secret: secret.isascii() and secret.isalnum())
+
+    def take_escaped(self, where: str) -> str:
+        """Return one that JSON writes in another way."""
+        return self._pick(where, lambda secret: json.dumps(secret) != f'"{secret}"')
+
+    def _pick(self, where: str, fits: Callable[[str], bool]) -> str:
+        found = next(secret for secret in reversed(self.secrets) if fits(secret) and secret not in self.where)
         self.where[found] = where
         return found
 

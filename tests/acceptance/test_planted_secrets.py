@@ -23,7 +23,7 @@ import pytest
 from tests.acceptance import cli_lab
 from tests.acceptance.planted_lab import WHOLE, PlantedHome, telling_server
 from tests.acceptance.serve_lab import serving
-from tests.integration.web_lab import REPOSITORY, SECRET, TOKEN, signed
+from tests.integration.web_lab import REPOSITORY, SECRET, TOKEN, labelled, signed
 from tests.planted import Plants, Search
 
 #: Seconds for a workflow; a server that knows a thousand secrets takes some to start.
@@ -188,12 +188,17 @@ def deliver(client: httpx.Client, plants: Plants) -> None:
             "sender": {"login": plants.line("sender", ("plain",)), "type": "User"},
             "more": plants.nested("delivery", 3),
         }
-        body, headers = signed(
-            json.dumps(payload).encode(), guid=f"guid-{number}", event="issue_comment" if number > 3 else "issues"
-        )
-        client.post("/webhooks/github", content=body, headers=headers)
-    body, headers = signed(plants.text("delivery that is no JSON", 2, WHOLE).encode(), guid="guid-x")
-    client.post("/webhooks/github", content=body, headers=headers)
+        event = "issue_comment" if number > 3 else "issues"
+        post(client, *signed(json.dumps(payload).encode(), guid=f"guid-{number}", event=event))
+    post(client, *signed(plants.text("delivery that is no JSON", 2, WHOLE).encode(), guid="guid-x"))
+    # One alone, in JSON in JSON in JSON: nothing else makes adw look closely.
+    error = json.dumps({"error": json.dumps({"x": plants.take_escaped("JSON in JSON")})})
+    assert post(client, *labelled(907, guid="guid-lone", action="said", more=error)) == 202
+
+
+def post(client: httpx.Client, body: bytes, headers: dict[str, str]) -> int:
+    """Deliver, and return how that is answered."""
+    return client.post("/webhooks/github", content=body, headers=headers).status_code
 
 
 def ask_badly(client: httpx.Client, plants: Plants) -> dict[str, str]:
