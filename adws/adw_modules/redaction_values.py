@@ -12,7 +12,7 @@ import base64
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
 from adws.adw_modules.redaction_keys import is_secret_name
@@ -52,6 +52,8 @@ _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "#39": "'"
 _URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{1,20}://[^\s/?#:@]{0,256}:([^\s/]{1,1024})@")
 #: What some programs escape in JSON though nobody has to: `<`, `>`, `&` and the like.
 _ASCII_ESCAPE = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
+_NEEDLESS_ESCAPE = re.compile(rb"\\(?:/|u00[2-7]|\\x)")
+_ANY_ESCAPE = re.compile(rb"\\(?:[/\\]|u00[2-7])")
 _PEM_FRAME = re.compile(r"-----[A-Z0-9 ]{4,80}-----")
 
 
@@ -94,7 +96,7 @@ class _Map:
     __slots__ = ("_above", "_ends", "_starts")
 
     def __init__(self, text: str) -> None:
-        #: One entry for each run that was kept and each character that was decoded.
+        #: One entry for each run that was kept and each character that was decoded, and one for the end.
         self._above: list[int] = []
         self._starts: list[int] = []
         self._ends: list[int] = []
@@ -103,7 +105,7 @@ class _Map:
             above = self._add(above, at, found.start(), width=found.start() - at)
             above = self._add(above, found.start(), found.end(), width=len(_plain(found)))
             at = found.end()
-        self._add(above, at, len(text), width=len(text) - at)
+        self._above.append(self._add(above, at, len(text), width=len(text) - at))
 
     def _add(self, above: int, start: int, end: int, *, width: int) -> int:
         if width:
@@ -117,11 +119,8 @@ class _Map:
         """Return where in the text below the characters from *start* to *end* came from."""
         first = bisect_right(self._above, start) - 1
         last = bisect_right(self._above, end - 1) - 1
-        is_run = last + 1 < len(self._above) and self._above[last + 1] - self._above[last] > 1
-        if is_run or last + 1 == len(self._above):
-            stop = min(self._ends[last], self._starts[last] + end - self._above[last])
-        else:
-            stop = self._ends[last]
+        is_run = self._above[last + 1] - self._above[last] > 1
+        stop = self._starts[last] + end - self._above[last] if is_run else self._ends[last]
 
         return self._starts[first] + start - self._above[first], stop
 
@@ -318,11 +317,14 @@ class _ScrubIndex:
     Long spellings are found by sparse samples, the few short ones by a plain search each.
     """
 
-    __slots__ = ("_long", "_seeds", "_short", "_stride")
+    __slots__ = ("_hidden", "_long", "_seeds", "_short", "_stride")
 
     _SAMPLE = 8
 
-    def __init__(self, values: Iterable[str]) -> None:
+    def __init__(self, values: Collection[str]) -> None:
+        #: What a text must have for a value to hide in its escapes; most values look the same in text in text.
+        has_special = any(json.dumps(value) != f'"{value}"' for value in values)
+        self._hidden = _ANY_ESCAPE if has_special else _NEEDLESS_ESCAPE
         needles = {
             spelling.encode("utf-8", "surrogatepass")
             for value in values
@@ -344,10 +346,9 @@ class _ScrubIndex:
         for _ in range(_LAYERS):
             if self._has(payload):
                 return True
-            plain = _without_json_escapes(payload)
-            if plain == payload:
+            if b"\\" not in payload or self._hidden.search(payload) is None:
                 return False
-            payload = plain
+            payload = _without_json_escapes(payload)
 
         return self._has(payload)
 
@@ -366,11 +367,8 @@ def _without_json_escapes(payload: bytes) -> bytes:
     """
     Return *payload* with one layer of JSON's escapes taken off, but for those that are spellings of a value.
 
-    This is for text in text, and for escapes that nobody has to write; *payload* itself when there are none.
+    This is for text in text, and for escapes that nobody has to write.
     """
-    if not any(sign in payload for sign in (b"\\\\", b"\\/", b"\\u00")):
-        return payload
-
     # Nobody writes a NUL into JSON: it keeps the place of a backslash that was escaped.
     plain = payload.replace(b"\\\\", b"\0").replace(b'\\"', b'"').replace(b"\\/", b"/")
     return _ASCII_ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), plain).replace(b"\0", b"\\")

@@ -550,6 +550,12 @@ def test_json_that_others_escape_more_than_they_have_to_is_looked_through(writte
     assert json.loads(Redactor([secret]).scrub_bytes(payload)) == {"x": MASK}
 
 
+def test_a_value_in_codes_of_bytes_is_not_stored():
+    payload = json.dumps({"x": "".join(f"\\x{byte:02x}" for byte in PLAIN_SECRET.encode())}).encode()
+
+    assert json.loads(Redactor([PLAIN_SECRET]).scrub_bytes(payload)) == {"x": MASK}
+
+
 @pytest.mark.parametrize("secret", ["Grüße-an-'alle'-\"Häuser\"", "back\\slash-é-4711"])
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_a_value_written_by_python_or_reversed_is_not_stored(secret, ascii_only):
