@@ -10,18 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from adws.adw_modules.errors import DatabaseMoved
-
 if TYPE_CHECKING:
     from adws.adw_modules.owner_record import OwnerRecord
-
-
-def moved(name: str, target: str) -> DatabaseMoved:
-    """Return the error that says where the database *name* went."""
-    return DatabaseMoved(
-        f"the database {name} has moved to {target}: set database.url (ADW_DATABASE_URL) to that one and state.store "
-        "(ADW_STORE) to database"
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

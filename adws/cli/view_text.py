@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from adws.adw_modules import event_words, timestamps
 from adws.adw_modules.events import Event
-from adws.adw_modules.execution_views import ExecutionLine
 from adws.adw_modules.interfaces import LeaseRow, Page, PeekedState
-from adws.adw_modules.interfaces_coordination import AgentSession
 from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.owner_record import OwnerRecord, Verdict
 from adws.cli import looking, output, phase_text
+
+if TYPE_CHECKING:
+    from adws.adw_modules.execution_views import ExecutionLine
+    from adws.adw_modules.interfaces_coordination import AgentSession
 
 #: Fields of a document that the status shows under their own name.
 _AS_THEY_ARE = (
@@ -74,6 +77,11 @@ def status_data(
     data["notices"] = [{"kind": n.kind, "path": n.path, "reason": n.reason} for n in peeked.notices]
 
     return data
+
+
+def is_begun(document: JsonObject) -> bool:
+    """Say whether an attempt was made at a phase."""
+    return any(_list(_object(phase).get("attempts")) for phase in _list(document.get("phases")))
 
 
 def _session(session: AgentSession | None) -> JsonObject | None:

@@ -37,8 +37,10 @@ def status(*, adw_id: str, as_json: bool) -> None:
         peeked = looking.peek(app, adw_id)
         lease, problem = _lease_of(app, adw_id)
         verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
-        session = _session_of(app, adw_id) if problem is None else None
-        executions = _executions_of(app, adw_id) if problem is None else ()
+        # Before the first attempt there is neither, and what tells of them need not be loaded.
+        is_begun = problem is None and view_text.is_begun(peeked.data)
+        session = _session_of(app, adw_id) if is_begun else None
+        executions = _executions_of(app, adw_id) if is_begun else ()
         data = view_text.status_data(
             peeked, lease, verdict, session=session, executions=executions, database_problem=problem
         )

@@ -10,7 +10,7 @@ import threading
 from dataclasses import replace
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db.session_statements import status_with
+from adws.adw_modules.db.session_following import status_with
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.ids import check_adw_id
 from adws.adw_modules.interfaces import Clock

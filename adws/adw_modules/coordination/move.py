@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from adws.adw_modules.errors import AdwError, OwnershipError, StateInvalid
 from adws.adw_modules.interfaces import LocalLock, Processes, StateStore
-from adws.adw_modules.interfaces_move import DatabaseMove, Holder, Move, MovedDocument, moved
+from adws.adw_modules.interfaces_move import DatabaseMove, Holder, Move, MovedDocument
 from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.move_words import moved
 from adws.adw_modules.owner_record import Verdict
 
 #: Names in one sentence.

@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from adws.adw_modules.db.session import Database, Session
-from adws.adw_modules.interfaces_move import moved
+from adws.adw_modules.move_words import moved
 
 #: Names of facts. Both are JSON: where to or from, when, and the sums of all tables.
 MOVED_TO, MOVED_FROM = "moved_to", "moved_from"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import announcing, rows, run_rows, run_statements, session_statements
+from adws.adw_modules.db import announcing, rows, run_rows, run_statements, session_following
 from adws.adw_modules.db.run_claims import LAST_ID, Claimer, RunClaims
 from adws.adw_modules.db.session import Database, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
@@ -267,7 +267,7 @@ class DatabaseRunQueue:
         """Have workers told of *run* at the commit, if it waits, and its agents follow it, if it has any."""
         announcing.announce(self._database, session, run)
         if has_agent:
-            session_statements.follow(session, run, self._moment())
+            session_following.follow(session, run, self._moment())
 
         return run
 

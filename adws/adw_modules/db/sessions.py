@@ -2,7 +2,7 @@
 The sessions of agents in the database: one row for each attempt that an agent works on.
 
 A session is opened when the agent is recorded and ended with its attempt. What ends, takes back or stops the run ends
-or marks its sessions in the same transaction (`session_statements.follow`).
+or marks its sessions in the same transaction (`session_following.follow`).
 """
 
 from __future__ import annotations
