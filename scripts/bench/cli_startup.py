@@ -88,10 +88,10 @@ def main() -> int:
         make_home(Path(directory))
         medians = measure(rounds, Path(directory))
     yardstick = medians["import click"]
-    print(f"{'import click':<14}{yardstick * 1000:7.1f} ms  (median of {rounds}, Python {sys.version.split()[0]})")
+    print(f"  {'import click':<14}{yardstick * 1000:7.1f} ms  (median of {rounds}, Python {sys.version.split()[0]})")
     failed = False
     for name, limit in (("adw --help", HELP_LIMIT), ("adw status", STATUS_LIMIT)):
-        print(f"{name:<14}{medians[name] * 1000:7.1f} ms")
+        print(f"  {name:<14}{medians[name] * 1000:7.1f} ms")
         failed |= not verdict.tell(f"{name} beside import click", medians[name] / yardstick, most=limit)
 
     return 1 if failed else 0

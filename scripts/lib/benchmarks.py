@@ -128,7 +128,7 @@ def page(results: Sequence[Result], *, load: float) -> str:
     )
     outputs = "\n".join(
         f"## {result.name}\n\n{BENCHMARKS[result.name][0].capitalize()}; {result.seconds:.0f} s.\n\n"
-        f"```\n{result.output.rstrip()}\n```\n"
+        f"```text\n{result.output.rstrip()}\n```\n"
         for result in results
     )
 
