@@ -493,7 +493,7 @@ def test_sums_say_what_adw_report_says(open_home):
         ("plan", 1, 1),
     ]
     ((phase, spent, attempts),) = ask(app, "", "AS cost_usd")
-    assert (phase, float(spent), int(attempts)) == ("plan", 0.5, 1)
+    assert (phase, float(spent), int(attempts)) == ("plan", 1.0, 2), "what failed cost something, too"
     ((phase, item, times, example),) = ask(app, "", "AS example")
     assert (phase, int(times), item.partition(":")[0]) == ("plan", 1, app.reports.failures(Window())[0].category)
     assert example == app.reports.failures(Window())[0].message
