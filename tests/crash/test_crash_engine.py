@@ -30,7 +30,7 @@ def drive(command: str, home: Path, store: str, *, count: int, seed: int) -> dic
 
 @pytest.mark.parametrize("store", ["files", "database"])
 def test_workflows_survive_kills_at_any_moment_with_every_attempt_counted(store, tmp_path, seed, repeat):
-    count = repeat(30, 1000)
+    count = repeat(20, 1000)
     found = drive("kills", tmp_path / "homes", store, count=count, seed=seed)
 
     assert found["problems"] == []

@@ -99,7 +99,7 @@ def test_power_cuts_lose_nothing_acknowledged(store, tmp_path, seed, repeat):
     """
     Power cuts under a writer on ext4, 1,000 in the soak: then the last acknowledged revision or a later one is there.
     """
-    report = drive("power", tmp_path, store, "--count", str(repeat(30, 1000)), "--seed", str(seed))
+    report = drive("power", tmp_path, store, "--count", str(repeat(20, 1000)), "--seed", str(seed))
 
     assert report["problems"] == []
     assert report["steps"] >= report["cuts"]
