@@ -152,7 +152,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _why_no_root() -> str:
-    return "" if os.geteuid() == 0 else "needs root: mounts and power cuts"
+    if os.geteuid() != 0:
+        return "needs root: mounts and power cuts"
+    return "" if shutil.which("mount") else "needs mount: install it with the packages of your system"
+
+
+def _why_no_bash() -> str:
+    return "" if shutil.which("bash") else "needs bash: install it with the packages of your system"
 
 
 def _why_no_strace() -> str:
@@ -182,6 +188,7 @@ MISSING: Mapping[str, Callable[[], str]] = {
     "root": _why_no_root,
     "strace": _why_no_strace,
     "postgres": _why_no_postgres,
+    "bash": _why_no_bash,
 }
 
 

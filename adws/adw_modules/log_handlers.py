@@ -46,7 +46,7 @@ class QuietHandler(logging.Handler, ABC):
         except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
             self.failures += 1
             if self.failures == 1:
-                _say_on_stderr(f"adw: cannot write {self.target}: {_reason(exc)}; the work goes on without it\n")
+                _say_on_stderr(f"adw: cannot write {self.target}: {_reason(exc)}; the work goes on without it")
 
 
 class StreamLog(QuietHandler):
@@ -96,7 +96,7 @@ class LogFile(QuietHandler):
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
-            _say_on_stderr(f"adw: cannot make {self.path.parent}: {_reason(exc)}; the work goes on without this log\n")
+            _say_on_stderr(f"adw: cannot make {self.path.parent}: {_reason(exc)}; the work goes on without this log")
 
     def __enter__(self) -> Self:
         return self
@@ -224,7 +224,6 @@ def _reason(exc: Exception) -> str:
 def _say_on_stderr(text: str) -> None:
     """Tell a person, if there is a way to."""
     try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        StreamLog(sys.stderr).write_line(text)
     except (OSError, ValueError, AttributeError):
         return

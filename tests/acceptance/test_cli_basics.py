@@ -462,7 +462,7 @@ def test_output_that_cannot_be_written_is_an_error(home, args):
 
 def in_shell(home, script):
     return subprocess.run(
-        ["bash", "-c", script, ADW, str(home)], env=buffered(), capture_output=True, text=True, timeout=60, check=False
+        ["sh", "-c", script, ADW, str(home)], env=buffered(), capture_output=True, text=True, timeout=60, check=False
     )
 
 

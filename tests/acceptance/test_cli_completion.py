@@ -72,6 +72,7 @@ def test_the_script_of_a_shell_is_one_that_it_reads(adw, shell, tmp_path):
         assert subprocess.run([program, "-n", tmp_path / "script"], check=False, timeout=60).returncode == 0
 
 
+@pytest.mark.bash
 def test_bash_completes_with_the_script(adw, home):
     script = adw("completion", "bash").stdout
     line = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,7 @@ def test_what_is_written_can_be_read_by_every_command(adw, repository, path):
     assert [gate["command"] for gate in gates["lint"]] == [["make", "lint"]]
 
 
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 def test_a_repository_can_be_worked_on_with_what_was_written(adw, repository, path):
     """
     An agent in PATH needs nothing but what init wrote; the tests that were found send it back to work.

@@ -6,11 +6,11 @@ import json
 import os
 import select
 import signal
-import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from tests.acceptance import cli_lab
@@ -30,8 +30,10 @@ def home(tmp_path, monkeypatch):
 
 def workers(pid: int) -> list[int]:
     """Return the workers of a server."""
-    done = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    return [int(line) for line in done.stdout.split()]
+    try:
+        return [child.pid for child in psutil.Process(pid).children()]
+    except psutil.NoSuchProcess:
+        return []
 
 
 @contextmanager

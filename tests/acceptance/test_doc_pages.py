@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +64,7 @@ def stage_of(request, tmp_path):
             close()
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.bash
 @pytest.mark.parametrize("name", STAGES)
 def test_the_commands_of_a_page_work_as_they_stand(name, stage_of, tmp_path):
     stage = stage_of(name)
@@ -89,6 +88,7 @@ def test_the_commands_of_a_page_work_as_they_stand(name, stage_of, tmp_path):
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.bash
 def test_the_agent_of_the_page_goes_on_with_its_conversation_and_its_costs_count(stage_of):
     """
     house-agent fails at its first task; the second attempt finds the conversation of the first.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 
 import httpx
+import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -91,9 +90,7 @@ def test_a_worker_that_died_shows_as_a_takeover_and_in_what_was_recovered(home):
         adw_id = started(client, "long")
         cli_lab.has_begun(home)
         before = prometheus.look()
-        with cli_lab.Beside(home, program=("pgrep", "-P", str(beside.process.pid))) as found:
-            found.end()
-        os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+        psutil.Process(beside.process.pid).children()[0].kill()
         cli_lab.has_begun(home)
         cli_lab.let_go(home)
         follow(home, adw_id)

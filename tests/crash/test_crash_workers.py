@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.crash import storm_lab, storm_postgres
 from tests.crash.storm_lab import PHASES, StormHome, Supervisor
+
+#: It tells whether two commands of one workflow ever ran at the same time.
+pytestmark = pytest.mark.skipif(not shutil.which("flock"), reason="flock is not installed")
 
 WORKERS = 3
 #: Workflows for each restart of the database.

@@ -27,7 +27,7 @@ from tests.integration.process_lab import LabOrders
 SECRET = "correct-horse-battery"
 #: Counts its attempts in its checkpoint.
 COUNT = """
-n=$(sed -n 's/.*"n": *\\([0-9]*\\).*/\\1/p' "$ADW_CHECKPOINT_FILE" 2>/dev/null)
+n=$(tr -dc 0-9 2>/dev/null < "$ADW_CHECKPOINT_FILE")
 echo "saw ${n:-nothing}"
 echo "{\\"n\\": $((${n:-0} + 1))}" > "$ADW_CHECKPOINT_FILE"
 """

@@ -656,10 +656,17 @@ def test_without_a_person_adw_commits_and_an_author_that_was_set_wins(lab, monke
 
 
 def test_a_command_that_does_not_end_is_killed(lab, monkeypatch, tmp_path):
-    slow = tmp_path / "slow"
+    """
+    Also where nothing is installed that lists processes.
+    """
+    tools, slow = tmp_path / "tools", tmp_path / "slow"
+    tools.mkdir()
+    for name in ("git", "env", "false", "sh", "sleep"):
+        (tools / name).symlink_to(shutil.which(name))
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
     git(lab.main, "config", "alias.slow", f"!{slow}")
+    monkeypatch.setenv("PATH", str(tools))
 
     with pytest.raises(GitError, match=r"git slow did not end within 1 s and was killed"):
         GitCommands(lab.main).run("slow", seconds=1.0)

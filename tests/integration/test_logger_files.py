@@ -263,6 +263,7 @@ def test_a_reader_that_went_away_stops_nothing_and_the_exit_is_clean():
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
     )
     process.stderr.close()
     process.stdin.write("go\n")

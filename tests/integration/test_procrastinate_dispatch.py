@@ -216,7 +216,7 @@ def test_no_wake_up_is_lost_for_long(queue, listen):
 
 
 def test_a_sweep_gives_up_the_jobs_of_the_dead_only_and_tells_of_their_runs_anew(database, queue, listen):
-    with listen() as dead:
+    with listen(stalled=3600.0) as dead:  # it does not notice by itself that it was given up
         run = queue.enqueue(NewRun(adw_id=FIRST))
         assert hint(dead) == run.run_id
         with database.write() as session:

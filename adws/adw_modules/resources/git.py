@@ -12,11 +12,15 @@ from __future__ import annotations
 import base64
 import re
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import psutil  # type: ignore[import-untyped]  # it has no types of its own
 
 from adws.adw_modules.errors import GitError, GitUnreachable
 from adws.adw_modules.own_secrets import OWN_SECRETS
@@ -201,21 +205,11 @@ class GitCommands:
         foreign = [part for name in (*_FOREIGN, *hidden) if name not in given for part in ("-u", name)]
         command = [self._programs["env"], *foreign, self._programs["git"], "--no-pager", *args]
         try:
-            status, out, err = git.Git(str(cwd)).execute(
-                command,
-                with_extended_output=True,
-                with_exceptions=False,
-                stdout_as_string=False,
-                strip_newline_in_stdout=False,
-                kill_after_timeout=seconds,
-                env=given,
-                shell=False,
-                pass_fds=tuple(keep),
-            )
+            process = git.Git(str(cwd)).execute(command, as_process=True, env=given, shell=False, pass_fds=tuple(keep))
         except (git.GitCommandError, OSError) as exc:  # pragma: no cover - env and git were there a moment ago
             raise GitError(f"git could not be started: {exc}") from exc
 
-        return Answer(status=int(status), out=bytes(out), err=str(err))
+        return _answer_of(process, seconds)
 
     @cached_property
     def _programs(self) -> Mapping[str, str]:
@@ -309,6 +303,39 @@ def _named(args: Sequence[str]) -> str:
     words = [arg for arg in args if re.fullmatch(r"[a-z][a-z-]*", arg)]
 
     return " ".join(["git", *words[:2]])
+
+
+def _answer_of(process: git.Git.AutoInterrupt, seconds: float) -> Answer:
+    """
+    Return what a command said; after *seconds* it is killed with all that it started.
+
+    GitPython's own time limit asks ps(1) for the children, which small machines do not have, and then waits for ever.
+    """
+    late = threading.Event()
+
+    def end() -> None:
+        if process.poll() is None:
+            late.set()
+            _kill_tree(process.pid)
+
+    watchdog = threading.Timer(seconds, end)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        out, err = process.communicate()
+    finally:
+        watchdog.cancel()
+    said = _TIMED_OUT if late.is_set() else err.decode("utf-8", "replace").removesuffix("\n")
+
+    return Answer(status=int(process.returncode), out=bytes(out), err=said)
+
+
+def _kill_tree(pid: int) -> None:
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        for each in (*parent.children(recursive=True), parent):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
 
 
 def _why(answer: Answer, seconds: float) -> str:
