@@ -25,21 +25,25 @@ class Found(NamedTuple):
 
 def find_home(cwd: Path) -> Found:
     """Return the main checkout of the repository *cwd* is in, else *cwd* itself."""
-    for directory in (cwd, *cwd.parents):
-        dot_git = directory / ".git"
-        if _is_git_directory(dot_git):
-            return Found(directory, "the repository you are in")
-        if dot_git.is_file():
-            return Found(_main_checkout(dot_git), "the main checkout of the repository you are in")
+    dot_git = _dot_git_of(cwd)
+    if dot_git is None:
+        return Found(cwd, "the current directory, which is in no git repository")
+    if dot_git.is_file():
+        return Found(_main_checkout(dot_git), "the main checkout of the repository you are in")
 
-    return Found(cwd, "the current directory, which is in no git repository")
+    return Found(dot_git.parent, "the repository you are in")
 
 
 def is_in_repository(directory: Path) -> bool:
     """Say whether *directory* is in a checkout."""
-    dots = (place / ".git" for place in (directory, *directory.parents))
+    return _dot_git_of(directory) is not None
 
-    return any(dot_git.is_file() or _is_git_directory(dot_git) for dot_git in dots)
+
+def _dot_git_of(directory: Path) -> Path | None:
+    """Return what the checkout that *directory* is in has at `.git`: its git directory, or a file that leads to it."""
+    found = (place / ".git" for place in (directory, *directory.parents))
+
+    return next((dot_git for dot_git in found if dot_git.is_file() or _is_git_directory(dot_git)), None)
 
 
 def _is_git_directory(dot_git: Path) -> bool:

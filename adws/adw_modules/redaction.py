@@ -316,16 +316,16 @@ def _before_matches(cut: int, found: list[Match], length: int) -> int:
 
 
 def _strings_in(value: JsonValue) -> Iterator[str]:
-    """Yield every string in *value*, names too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield key
-            yield from _strings_in(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings_in(item)
+    """Yield every string in *value*, names too, however deep it stands."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            left += [*item, *item.values()]
+        elif isinstance(item, list):
+            left += item
 
 
 def _remembered(text: str, seen: dict[str, str], find: Callable[[str], list[Match]]) -> str:

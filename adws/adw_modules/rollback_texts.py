@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 
 from adws.adw_modules.rollback_rules import Step, kept
 
-_MARKS = {"planned": "will", "doing": "cut off, again", "blocked": "blocked"}
+_MARKS = {"doing": "cut off, again"}
 
 
-def plan_lines(steps: Iterable[Step]) -> list[str]:
-    """Return the plan for people, one line for each step."""
-    return [f"{_MARKS.get(step.status, step.status)}: {step.what}{_because(step)}" for step in steps]
+def plan_lines(steps: Iterable[Step], *, will: str = "will: ") -> list[str]:
+    """Return the plan for people, one line for each step; *will* begins those that are to be done."""
+    return [f"{_mark(step, will)}{step.what}{_because(step)}" for step in steps]
 
 
 def summary_text(adw_id: str, reason: str, steps: Sequence[Step]) -> str:
@@ -34,6 +34,10 @@ def summary_text(adw_id: str, reason: str, steps: Sequence[Step]) -> str:
 def closing_text(adw_id: str, reason: str) -> str:
     """Return the comment that a pull request is closed with, without its marker."""
     return f"Closed because workflow {adw_id} was rolled back: {reason}"
+
+
+def _mark(step: Step, will: str) -> str:
+    return will if step.status == "planned" else f"{_MARKS.get(step.status, step.status)}: "
 
 
 def _because(step: Step) -> str:

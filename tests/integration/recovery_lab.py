@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from adws import app as wiring
 from adws import config
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.errors import LeaseLost
+from adws.adw_modules.errors import AdwError, LeaseLost
 from adws.adw_modules.interfaces_engine import NoOrders
 from adws.adw_modules.owner_record import OwnerRecord
 from adws.adw_modules.process import SystemProcesses
@@ -25,9 +25,6 @@ SPEC = WorkflowSpec(
         PhaseSpec(name="build", state="building", runner="command", shell="true"),
     ),
 )
-
-#: Blocks that dead workers were in: one that is collected would be left in good order.
-_DROPPED: list[object] = []
 
 
 class OtherProcesses(SystemProcesses):
@@ -49,6 +46,8 @@ class RecoveryLab:
     store: str
     env: dict[str, str] = field(default_factory=dict)
     _apps: list[wiring.App] = field(default_factory=list)
+    #: Blocks that dead workers were in: one that is collected would be left in good order, under the eyes of a test.
+    _dropped: list[AbstractContextManager[object]] = field(default_factory=list)
 
     def open(self, **changes: object) -> wiring.App:
         """Open the home; with *changes* as a process that is not this one: dead, unless they say something else."""
@@ -69,6 +68,9 @@ class RecoveryLab:
         return app
 
     def close(self) -> None:
+        for owning in self._dropped:
+            with suppress(AdwError):
+                owning.__exit__(None, None, None)
         for app in self._apps:
             app.close()
 
@@ -88,7 +90,7 @@ class RecoveryLab:
         run = self.claim(worker, adw_id, **claim)
         dying = ScriptedRunner({phase.name: [LeaseLost("its process died")] for phase in SPEC.phases})
         owning = worker.ownership.own(adw_id, run=run)
-        _DROPPED.append(owning)
+        self._dropped.append(owning)
         owned = owning.__enter__()
         with suppress(LeaseLost):
             WorkSession(replace(worker.work.engine, runners={"command": dying}), owned, NoOrders()).attempt()

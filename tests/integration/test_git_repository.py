@@ -443,16 +443,13 @@ def test_a_fetch_returns_what_the_remote_has_now(lab):
         lab.repository.fetch("nothing")
 
 
-def test_a_fetch_that_met_a_worktree_in_the_making_is_made_again_when_that_is_over(lab):
-    """
-    The head of a new worktree is zeros at first; a fetch that reads them meanwhile finds no such commit.
-    """
-    theirs = commit_on_remote(lab, "a.txt", "a")
+def while_one_is_made(lab, *, commondir: str) -> tuple[Path, repository.RepositoryGit]:
+    """Return the folder of a worktree that somebody makes, and a repository that sees its end when it waits."""
     half = lab.main / ".git" / "worktrees" / "half"
     half.mkdir(parents=True)
     (half / "HEAD").write_text(f"{'0' * 40}\n")
     (half / "gitdir").write_text(f"{lab.trees / 'half' / '.git'}\n")
-    (half / "commondir").write_text("../..\n")
+    (half / "commondir").write_text(commondir)
     lock = repository_lock.holding(lab.main / ".git", clock=FakeClock())
 
     class UntilItIsOver(FakeClock):
@@ -462,9 +459,17 @@ def test_a_fetch_that_met_a_worktree_in_the_making_is_made_again_when_that_is_ov
 
     lock.__enter__()
 
-    assert (
-        repository.RepositoryGit(GitCommands(lab.main), trees=lab.trees, clock=UntilItIsOver()).fetch("main") == theirs
-    )
+    return half, repository.RepositoryGit(GitCommands(lab.main), trees=lab.trees, clock=UntilItIsOver())
+
+
+def test_a_fetch_that_met_a_worktree_in_the_making_is_made_again_when_that_is_over(lab):
+    """
+    The head of a new worktree is zeros at first; a fetch that reads them meanwhile finds no such commit.
+    """
+    theirs = commit_on_remote(lab, "a.txt", "a")
+    half, found = while_one_is_made(lab, commondir="../..\n")
+
+    assert found.fetch("main") == theirs
     assert not half.exists()
 
 
@@ -472,21 +477,9 @@ def test_a_list_that_met_a_worktree_in_the_making_is_read_again_when_that_is_ove
     """
     The file that leads from a new worktree to its repository is empty at first; git fails over it.
     """
-    half = lab.main / ".git" / "worktrees" / "half"
-    half.mkdir(parents=True)
-    (half / "HEAD").write_text(f"{'0' * 40}\n")
-    (half / "gitdir").write_text(f"{lab.trees / 'half' / '.git'}\n")
-    (half / "commondir").touch()
-    lock = repository_lock.holding(lab.main / ".git", clock=FakeClock())
+    half, found = while_one_is_made(lab, commondir="")
 
-    class UntilItIsOver(FakeClock):
-        def sleep(self, seconds: float) -> None:
-            shutil.rmtree(half)
-            lock.__exit__(None, None, None)
-
-    lock.__enter__()
-
-    assert repository.RepositoryGit(GitCommands(lab.main), trees=lab.trees, clock=UntilItIsOver()).worktrees() == ()
+    assert found.worktrees() == ()
     assert not half.exists()
 
 

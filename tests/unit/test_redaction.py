@@ -504,6 +504,18 @@ def test_scrubbed_json_is_json_without_the_secret(secret, ascii_only):
         assert secret not in str(read["a"]) + "".join(key for key in read if key != "n")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f'{{"{PLAIN_SECRET}": 1}}', id="a name"),
+        pytest.param(f'[1, {{"a": ["{PLAIN_SECRET}"]}}]', id="in lists"),
+        pytest.param("[" * 900 + f'"{PLAIN_SECRET}"' + "]" * 900, id="deep"),
+    ],
+)
+def test_json_is_scrubbed_wherever_the_secret_stands_in_it(text):
+    assert Redactor([PLAIN_SECRET]).scrub_json(text) == text.replace(PLAIN_SECRET, MASK)
+
+
 def test_a_secret_that_only_seems_to_be_there_leaves_json_as_it_is():
     payload = b'{"a": "\\nabcdefgh"}'
 

@@ -169,7 +169,7 @@ def ask_rollback(
         adw_id=adw_id,
         name=name_of(document),
         document=document,
-        steps=plan_lines(plan.steps) if plan else [],
+        steps=plan_lines(plan.steps, will="") if plan else [],  # the heading says that they would be done
         hosts=sorted({step.host for step in plan.steps if step.host and not step.is_over}) if plan else [],
         keep_branch=keep_branch,
         problem=problem,
