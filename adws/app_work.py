@@ -78,6 +78,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.work")
 
+#: Threads that recover workflows: while one waits for a disk or a server, others go on. A store in SQLite has one writer
+#: at a time, and threads that wait for it cost more than they gain.
+_THREADS = 4
 #: The log of a workflow, in its own directory.
 LOG_NAME = "adw.log"
 
@@ -395,6 +398,7 @@ class WorkRoom:
                 counters=app.counters,
                 errands=self.parts.errands,
                 mode=mode_of(app.settings.recovery_mode),
+                threads=1 if app.settings.store == "database" and app.settings.database_file else _THREADS,
                 policy=Policy(
                     threshold_seconds=app.settings.recovery_threshold_seconds,
                     fails_running=app.settings.recovery_running == "fail",

@@ -14,6 +14,8 @@ from functools import lru_cache
 
 #: Fields of a record that are numbers; all others are texts.
 _NUMBERS = frozenset({"pid", "start_ticks"})
+#: Records that are kept in mind: each lease and each claim has one of its own.
+_KEPT = 4096
 
 
 class Verdict(Enum):
@@ -51,7 +53,10 @@ class OwnerRecord:
         return f"{self.role} {self.pid}@{self.host}"
 
 
-@lru_cache(maxsize=1024)
+_KINDS = tuple((name, int if name in _NUMBERS else str) for name in OwnerRecord.__slots__)
+
+
+@lru_cache(maxsize=_KEPT)
 def _record_in(text: str) -> OwnerRecord | None:
     """Return the record in *text*; recovery reads the same ones again and again."""
     try:
@@ -59,12 +64,10 @@ def _record_in(text: str) -> OwnerRecord | None:
     except (ValueError, TypeError, RecursionError):
         return None
     # A wrong type (a pid that is a text) would be looked for in /proc, not found, and taken for dead.
-    expected = {name: int if name in _NUMBERS else str for name in OwnerRecord.__slots__}
-
-    return record if all(type(getattr(record, name)) is kind for name, kind in expected.items()) else None
+    return record if all(type(getattr(record, name)) is kind for name, kind in _KINDS) else None
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_KEPT)
 def _text_of(record: OwnerRecord) -> str:
     """Return the record as text; every statement about a lease or a claim names its owner by it."""
     return json.dumps({name: getattr(record, name) for name in record.__slots__}, sort_keys=True)

@@ -54,11 +54,11 @@ def _judged(row: Evidence, owners: Mapping[str, Verdict]) -> Evidence:
         return row
     lease, claim = row.lease, row.run_claim
 
-    return replace(
-        row,
-        lease=replace(lease, verdict=owners.get(lease.key, lease.verdict)),
-        run_claim=replace(claim, verdict=owners.get(claim.key, claim.verdict)),
-    )
+    on_lease, on_run = owners.get(lease.key, lease.verdict), owners.get(claim.key, claim.verdict)
+    if (on_lease, on_run) == (lease.verdict, claim.verdict):
+        return row
+
+    return replace(row, lease=replace(lease, verdict=on_lease), run_claim=replace(claim, verdict=on_run))
 
 
 class _Planner:

@@ -188,11 +188,11 @@ def examine_copy(text: bytes, adw_id: str) -> Found:
 
 
 def _judge(text: bytes, path: str, adw_id: str, signature: Signature) -> Found:
+    seal = state_text.check_seal(text)
     try:
-        data = state_text.parse(text)
+        data = state_text.parse(text, is_ours=seal is Seal.GOOD)
     except state_text.Unreadable as exc:
         return Found(kind=Kind.CORRUPT, path=path, reason=str(exc))
-    seal = state_text.check_seal(text)
     if seal is Seal.BROKEN or (seal is Seal.ABSENT and b'"checksum"' in text):
         reason = "its checksum does not match: it was changed by hand or damaged"
         return Found(kind=Kind.FOREIGN, path=path, reason=reason)

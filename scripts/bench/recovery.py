@@ -26,7 +26,6 @@ import verdict
 
 from adws import app as wiring
 from adws import config
-from adws.adw_modules.coordination import recovery_deeds
 from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import LeaseLost
@@ -75,8 +74,6 @@ def _measure(home: Path, store: str, count: int, *, profile: bool) -> tuple[floa
     with _open(home, store) as app:
         recovery = app.work.recovery
         seen = cProfile.Profile() if profile else contextlib.nullcontext()
-        if profile:
-            recovery_deeds.THREADS = count  # all in one thread, which is what a profile shows
         started, busy = time.perf_counter(), time.process_time()
         with seen:
             recovery.recover()

@@ -82,6 +82,7 @@ class RecoveryParts:
     counters: Counters | None = None
     errands: Mapping[str, Errand] = field(default_factory=dict)  #: kind of run -> who is told that it is given up
     mode: Mode = Mode.STALE  #: where nobody says another
+    threads: int = 1  #: that settle workflows at the same time: worth it where each write waits by itself
     policy: Policy = field(default_factory=Policy)
 
 
@@ -192,6 +193,7 @@ class Recovery:
                 seizing=self._seizing,
                 end_process=parts.end_process,
                 new_run=lambda document: parts.maker.of(document, "resume", asked_by="recovery"),
+                threads=parts.threads,
             ),
             mode=mode,
         )

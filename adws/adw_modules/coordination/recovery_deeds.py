@@ -41,13 +41,12 @@ INTERRUPTED = "INTERRUPTED"
 
 #: Workflows that are taken at a time: their leases are one transaction, and kept while they are worked on.
 BATCH = 64
-#: Threads that write documents: a disk syncs several at a time for the price of one.
-THREADS = 4
 
 #: Steps that are done under the lease of the workflow.
 OWNING = frozenset(
     {Action.INTERRUPT, Action.REQUEUE, Action.ENQUEUE, Action.FAIL, Action.STOP, Action.BURY, Action.END_RUN}
 )
+_SETTLING = tuple(OWNING - {Action.INTERRUPT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +68,7 @@ class Group:
     @property
     def main(self) -> RecoveryStep:
         """The step that says what becomes of the run, else the first."""
-        return self.find(*(OWNING - {Action.INTERRUPT})) or self.steps[0]
+        return self.find(*_SETTLING) or self.steps[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +92,7 @@ class DeedParts:
     seizing: Seizing
     end_process: Callable[[Mapping[str, object]], Ending]  #: ends what a dead worker left running
     new_run: Callable[[WorkflowDocument], NewRun]  #: the run that goes on with a workflow that has none
+    threads: int = 1  #: that settle workflows at the same time
 
 
 class Deeds:
@@ -108,8 +108,8 @@ class Deeds:
         recovered: list[Recovered] = []
         with ExitStack() as stack:
             pool = None
-            if len(groups) > THREADS:
-                pool = stack.enter_context(ThreadPoolExecutor(THREADS, thread_name_prefix="adw-recovery"))
+            if 1 < self._parts.threads < len(groups):
+                pool = stack.enter_context(ThreadPoolExecutor(self._parts.threads, thread_name_prefix="adw-recovery"))
             for first in range(0, len(groups), BATCH):
                 for group, runs in self._do_batch(groups[first : first + BATCH], pool):
                     done.append(group)
