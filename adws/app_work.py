@@ -78,8 +78,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.work")
 
-#: Threads that recover workflows: while one waits for a disk or a server, others go on. A store in SQLite has one writer
-#: at a time, and threads that wait for it cost more than they gain.
+#: Threads that recover workflows: while one waits for a disk or a server, others go on. A store in SQLite has one
+#: writer at a time, and threads that wait for it cost more than they gain.
 _THREADS = 4
 #: The log of a workflow, in its own directory.
 LOG_NAME = "adw.log"
