@@ -126,8 +126,8 @@ class Redactor:
 
     def scrub_json(self, text: str) -> str:
         """Return *text*, which is JSON, with every string in it as `scrub_text` leaves it, and ASCII if it was."""
-        # One look at all of them tells whether there is anything; line breaks between them hide nothing.
-        if not self._find_stored("\n".join(_strings_in(json.loads(text)))):
+        # One look at all of them tells whether there is anything; spaces between them hide nothing.
+        if not self._find_stored(" ".join(_strings_in(json.loads(text)))):
             return text
 
         return _JSON_STRING.sub(self._scrub_string, text)

@@ -167,9 +167,11 @@ def may_have_tokens(payload: bytes) -> bool:
 
 def _find_by(rules: tuple[_Rule, ...], text: str) -> Iterator[Match]:
     for literals, pattern in rules:
-        if any(literal in text for literal in literals):
-            for found in pattern.finditer(text):
-                yield Match(found.start(), *found.span(pattern.groups))
+        for literal in literals:
+            if literal in text:
+                for found in pattern.finditer(text):
+                    yield Match(found.start(), *found.span(pattern.groups))
+                break
 
 
 def _find_opaque(pattern: re.Pattern[str], text: str) -> Iterator[Match]:

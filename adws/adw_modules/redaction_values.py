@@ -314,12 +314,14 @@ class _ScrubIndex:
     """
     The quick question of the path that writes documents: whether a whole value is in these bytes.
 
-    Long spellings are found by sparse samples, the few short ones by a plain search each.
+    Many long spellings are found by sparse samples, few ones and the short ones by a plain search each.
     """
 
     __slots__ = ("_hidden", "_long", "_seeds", "_short", "_stride")
 
     _SAMPLE = 8
+    #: Long spellings up to which a search for each is faster than samples.
+    _FEW = 24
 
     def __init__(self, values: Collection[str]) -> None:
         #: What a text must have for a value to hide in its escapes; most values look the same in text in text.
@@ -355,10 +357,11 @@ class _ScrubIndex:
     def _has(self, payload: bytes) -> bool:
         if any(needle in payload for needle in self._short):
             return True
-        width = self._SAMPLE
-        samples = [payload[at : at + width] for at in range(0, len(payload) - width + 1, self._stride)]
-        if self._seeds.isdisjoint(samples):
-            return False
+        if len(self._long) > self._FEW:
+            width = self._SAMPLE
+            samples = [payload[at : at + width] for at in range(0, len(payload) - width + 1, self._stride)]
+            if self._seeds.isdisjoint(samples):
+                return False
 
         return any(needle in payload for needle in self._long)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.json_value import JsonObject
@@ -149,6 +149,13 @@ class Accepted:
     is_new: bool  #: False: it was here before, and nothing was started
 
 
+class AskedBefore(NamedTuple):
+    """How much work was asked for lately."""
+
+    by_sender: int
+    about_issue: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptDelivery:
     """All that is kept of a delivery, for making a database again."""
@@ -202,7 +209,10 @@ class Deliveries(Protocol):
         """Return deliveries, newest first; *before* is the guid of the last one seen."""
 
     def count_since(self, since: str, *, sender: str = "", repository: str = "", number: int | None = None) -> int:
-        """Return how many asked for work since a moment: for limits per sender, and against loops."""
+        """Return how many asked for work since a moment."""
+
+    def asked_since(self, since: str, arrived: Sequence[NewDelivery]) -> tuple[AskedBefore, ...]:
+        """Return the same for the sender and for the issue of each delivery: for limits, and against loops."""
 
     def forget_before(self, moment: str) -> int:
         """Delete those older than *moment*, but for those whose run is not over, and return how many."""

@@ -17,7 +17,7 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
-from adws.adw_modules.trigger import Accepted, Deliveries, DeliveryRow, NewDelivery, Offer
+from adws.adw_modules.trigger import Accepted, AskedBefore, Deliveries, DeliveryRow, NewDelivery, Offer
 from adws.adw_triggers import deliveries
 from adws.adw_triggers.deliveries import Refused
 from adws.adw_triggers.delivery_rules import DeliveryRules
@@ -69,7 +69,7 @@ class Ingress:
         """Return the answer to each, in their order: all that is stored is stored in one commit."""
         try:
             store = self._store()
-            judged = [self._judge(store, found) for found in arrived]
+            judged = self._judged(store, arrived)
             offers = [self._offer(found) for found in judged if not isinstance(found, Problem)]
             results = iter(store.accept_all(offers) if offers else ())
         except AdwError as exc:
@@ -77,15 +77,19 @@ class Ingress:
 
         return [found if isinstance(found, Problem) else _told(next(results)) for found in judged]
 
-    def _judge(self, store: Deliveries, found: NewDelivery) -> NewDelivery | Problem:
-        """Return what is to be stored of *found*, or why nothing is."""
-        if found.verdict == "ignored":
-            return found
+    def _judged(self, store: Deliveries, arrived: Sequence[NewDelivery]) -> list[NewDelivery | Problem]:
+        """Return what is to be stored of each, or why nothing is."""
+        asking = [found for found in arrived if found.verdict != "ignored"]
         since = timestamps.to_text(self._clock.now() - WINDOW)
-        if self._asks_too_often(store, found, since):
+        before = iter(store.asked_since(since, asking) if asking else ())
+
+        return [found if found.verdict == "ignored" else self._judge(store, found, next(before)) for found in arrived]
+
+    def _judge(self, store: Deliveries, found: NewDelivery, before: AskedBefore) -> NewDelivery | Problem:
+        if self._asks_too_often(store, found, before.by_sender):
             return _slow_down(found.sender)
 
-        return self._without_loop(store, found, since)
+        return self._without_loop(store, found, before.about_issue)
 
     def _offer(self, found: NewDelivery) -> Offer:
         """Return *found* with its ids: a new workflow gets its own now, so that every answer names the same."""
@@ -93,20 +97,17 @@ class Ingress:
 
         return Offer(delivery=found, run_id_of=self._clock.token()[:8], adw_id=adw_id)
 
-    def _asks_too_often(self, store: Deliveries, found: NewDelivery, since: str) -> bool:
+    def _asks_too_often(self, store: Deliveries, found: NewDelivery, count: int) -> bool:
         most = self._limits.per_sender
-        if not most or not found.sender or store.count_since(since, sender=found.sender) < most:
+        if not most or not found.sender or count < most:
             return False
 
         return store.get(found.guid) is None  # a repeat asks for nothing more
 
-    def _without_loop(self, store: Deliveries, found: NewDelivery, since: str) -> NewDelivery:
+    def _without_loop(self, store: Deliveries, found: NewDelivery, count: int) -> NewDelivery:
         """Return *found*, to be ignored when its issue was asked about too often: something answers itself."""
         most = self._limits.per_issue
-        if not most or found.number is None:
-            return found
-        count = store.count_since(since, repository=found.repository, number=found.number)
-        if count < most or store.get(found.guid) is not None:
+        if not most or found.number is None or count < most or store.get(found.guid) is not None:
             return found
         reason = f"issue {found.number} was asked about {count} times in an hour, and more may be a loop"
 

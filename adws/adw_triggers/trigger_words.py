@@ -66,7 +66,7 @@ def is_ours(text: str) -> bool:
 
 def read_comment(text: str, *, workflows: Collection[str] = ()) -> Asked | Unclear | None:
     """Return what a comment asks for, None when nothing; *workflows* are names beyond those that come with adw."""
-    lines = list(_spoken_lines(text))
+    lines = list(_spoken_lines(_visible(text)))
     first = next((line for line in lines if line.strip()), "")
     words = first.split()
     if words and words[0].lower() == "/adw":
@@ -79,21 +79,29 @@ def read_comment(text: str, *, workflows: Collection[str] = ()) -> Asked | Uncle
 
 def read_body(text: str, *, workflows: Collection[str] = ()) -> Asked | Unclear | None:
     """Return what the text of an issue asks for: only a known workflow at the beginning of a line counts there."""
-    return _read_forms(list(_spoken_lines(text)), frozenset(workflows))
+    shown = _visible(text)
+    if "adw_" not in shown.lower():  # as in nearly all: then no word is a form, and no line has to be read
+        return None
+
+    return _read_forms(list(_spoken_lines(shown)), frozenset(workflows))
 
 
 def read_options(text: str) -> Asked:
     """Return the model set that the text of an issue chooses; what is to be done is known already."""
-    return Asked(model_set=_options(list(_spoken_lines(text)))["model_set"])
+    shown = _visible(text)
+    if "model" not in shown.lower():
+        return Asked()
+
+    return Asked(model_set=_options(list(_spoken_lines(shown)))["model_set"])
 
 
 # --- lines -----------------------------------------------------------------------------------------------------
 
 
-def _spoken_lines(text: str) -> Iterator[str]:
-    """Yield the lines that somebody says, blank ones for those that are code or quoted."""
+def _spoken_lines(shown: str) -> Iterator[str]:
+    """Yield the lines that somebody says in visible text, blank ones for those that are code or quoted."""
     fence, in_tag = "", False
-    for line in _visible(text).split("\n"):
+    for line in shown.split("\n"):
         found = _FENCE.match(line)
         if fence:
             # A fence is closed by one of its own kind that is as long, with nothing after it.

@@ -28,7 +28,7 @@ from adws.adw_modules.errors import AdwError, DeliveryNotFound
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.json_value import JsonObject
 from adws.adw_modules.runs import FINAL_RUNS, Run
-from adws.adw_modules.trigger import Accepted, DeliveryRow, NewDelivery, Offer
+from adws.adw_modules.trigger import Accepted, AskedBefore, DeliveryRow, NewDelivery, Offer
 from adws.testing.run_queue import MemoryRunQueue
 
 
@@ -165,6 +165,16 @@ class MemoryDeliveries:
             and repository in {"", row.repository}
             and number in {None, row.number}
             for row in rows
+        )
+
+    def asked_since(self, since: str, arrived: Sequence[NewDelivery]) -> tuple[AskedBefore, ...]:
+        """Return the same for the sender and for the issue of each delivery."""
+        return tuple(
+            AskedBefore(
+                by_sender=self.count_since(since, sender=one.sender) if one.sender else 0,
+                about_issue=self.count_since(since, repository=one.repository, number=one.number) if one.number else 0,
+            )
+            for one in arrived
         )
 
     def forget_before(self, moment: str) -> int:

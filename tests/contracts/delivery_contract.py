@@ -382,6 +382,10 @@ class DeliveryContract:
         assert deliveries.count_since(start, repository="acme/widget") == 2
         assert deliveries.count_since(start, repository="acme/widget", number=7) == 1
         assert deliveries.count_since(start, repository="acme/widget", number=9) == 0
+        arrived = [delivery("g5"), delivery("g6", number=8, sender="hubot"), delivery("g7", number=None, sender="")]
+        assert deliveries.asked_since(start, arrived) == ((2, 1), (0, 1), (0, 0))
+        assert deliveries.asked_since(later, arrived) == ((1, 0), (0, 0), (0, 0))
+        assert deliveries.asked_since(start, []) == ()
 
     # --- forgetting ------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import counters, rows
@@ -30,10 +30,13 @@ from adws.adw_modules.delivery_rows import (
 )
 from adws.adw_modules.errors import AdwError, DatabaseError, DeliveryNotFound
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.json_value import JsonObject, JsonValue
 from adws.adw_modules.metric_rules import DELIVERIES, REPEATED
 from adws.adw_modules.runs import Run
-from adws.adw_modules.trigger import Accepted, DeliveryRow, KeptDelivery, NewDelivery, Offer
+from adws.adw_modules.trigger import Accepted, AskedBefore, DeliveryRow, KeptDelivery, NewDelivery, Offer
+
+#: What keeps a delivery in a transaction, or why it cannot be kept.
+_Work: TypeAlias = Callable[[Session], Accepted] | AdwError
 
 #: What stands in a delivery as its sender wrote it.
 _SAID = ("event", "action", "hook", "sender", "repository", "reason")
@@ -63,13 +66,14 @@ class DatabaseDeliveries:
     def accept_all(self, offers: Sequence[Offer]) -> tuple[Accepted | AdwError, ...]:
         """Return `accept` of each, or what that raises, in their order; all of them in one commit."""
         works = [self._tried(offer) for offer in offers]
+        try:
+            return self._database.transact(lambda session: _counted(session, _together(session, works)))
+        except _OneIsWrongError:  # seldom: then each is put where it can be taken back without the others
+            return self._database.transact(
+                lambda session: _counted(session, tuple(_apart(session, work) for work in works))
+            )
 
-        def work_all(session: Session) -> tuple[Accepted | AdwError, ...]:
-            return _counted(session, tuple(_apart(session, work) for work in works))
-
-        return self._database.transact(work_all)
-
-    def _tried(self, offer: Offer) -> Callable[[Session], Accepted] | AdwError:
+    def _tried(self, offer: Offer) -> _Work:
         try:
             return self._accepting(offer)
         except AdwError as exc:
@@ -149,7 +153,7 @@ class DatabaseDeliveries:
                 "run_id": made.run_id,
                 "verdict": wanted.verdict,
                 "reason": self._said(wanted.reason),
-                "request": self._json_text(wanted.request, guid),
+                "request": self._database.clean_json(_text_of(wanted.request, guid)),
                 "adw_id": wanted.adw_id,
             }
             session.run(sql.DELIVERY_AGAIN, params)
@@ -180,6 +184,22 @@ class DatabaseDeliveries:
 
         return int(found[0]) if found else 0
 
+    def asked_since(self, since: str, arrived: Sequence[NewDelivery]) -> tuple[AskedBefore, ...]:
+        """Return the same for the sender and for the issue of each delivery."""
+        with self._database.read() as session:
+            found = [
+                session.one(
+                    sql.ASKED_SINCE,
+                    {"since": since, "sender": one.sender, "repository": one.repository, "number": one.number},
+                )
+                for one in arrived
+            ]
+
+        return tuple(
+            AskedBefore(by_sender=row[0] if row and one.sender else 0, about_issue=row[1] if row else 0)
+            for one, row in zip(arrived, found, strict=True)
+        )
+
     def forget_before(self, moment: str) -> int:
         """Delete those older than *moment*, but for those whose run is not over, and return how many."""
         deleted, params = 0, {"moment": moment, "limit": FORGOTTEN_AT_ONCE}
@@ -203,25 +223,31 @@ class DatabaseDeliveries:
     def _params(self, delivery: NewDelivery, adw_id: str) -> dict[str, object]:
         moment, is_ignored = self._moment(), delivery.verdict == "ignored"
         body = kept_body(delivery)
+        request = _text_of(delivery.request, delivery.guid)
+        is_clean = self._is_clean(delivery, request)
+        say = rows.plain if is_clean else self._said
 
         return {
             "guid": delivery.guid,
-            **{name: self._said(getattr(delivery, name)) for name in _SAID},
+            **{name: say(getattr(delivery, name)) for name in _SAID},
             "number": delivery.number,
-            "intent": self._said(intent_of(delivery)),
+            "intent": say(intent_of(delivery)),
             "body_hash": delivery.body_hash,
             "verdict": delivery.verdict,
             "status": "done" if is_ignored else "received",
-            "outcome": self._said(delivery.reason) if is_ignored else "",
+            "outcome": say(delivery.reason) if is_ignored else "",
             "adw_id": adw_id,
             "moment": moment,
             "finished_at": moment if is_ignored else None,
-            "request": self._json_text(delivery.request, delivery.guid),
+            "request": request if is_clean else self._database.clean_json(request),
             "body": None if body is None else self._scrub(body),
         }
 
-    def _json_text(self, request: JsonObject, guid: str) -> str:
-        return self._database.clean_json(rows.json_text(request, f"what delivery {guid} asks for"))
+    def _is_clean(self, delivery: NewDelivery, request: str) -> bool:
+        """Say whether there is no secret in what its sender wrote, nor in what is made of it: one look at all of it."""
+        whole = f"[{_text_of([getattr(delivery, name) for name in _SAID], delivery.guid)}, {request}]"
+
+        return self._database.clean_json(whole) == whole
 
     def _said(self, text: str) -> str:
         """Return what somebody said as it is stored: anybody who may sign can put anything there."""
@@ -235,7 +261,19 @@ class DatabaseDeliveries:
         return timestamps.to_text(self._clock.now())
 
 
-def _apart(session: Session, work: Callable[[Session], Accepted] | AdwError) -> Accepted | AdwError:
+class _OneIsWrongError(Exception):
+    """Something is wrong with one of several deliveries."""
+
+
+def _together(session: Session, works: Sequence[_Work]) -> tuple[Accepted | AdwError, ...]:
+    """Return what all of *works* give back; raise _OneIsWrongError."""
+    try:
+        return tuple(work if isinstance(work, AdwError) else work(session) for work in works)
+    except AdwError as exc:
+        raise _OneIsWrongError from exc
+
+
+def _apart(session: Session, work: _Work) -> Accepted | AdwError:
     """Return what *work* gives back or raises; what raises is undone without the others."""
     if isinstance(work, AdwError):
         return work
@@ -322,6 +360,10 @@ def _new_row(params: Params, run_id: int | None) -> DeliveryRow:
     return to_delivery(
         (*(params[name] for name in shown), run_id, params["adw_id"], params["moment"], params["finished_at"], 1)
     )
+
+
+def _text_of(value: JsonValue, guid: str) -> str:
+    return rows.json_text(value, f"what delivery {guid} asks for")
 
 
 def _json(text: str, guid: str) -> JsonObject:

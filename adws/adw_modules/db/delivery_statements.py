@@ -61,6 +61,8 @@ DELIVERIES_COUNT = "SELECT count(*) FROM deliveries WHERE verdict <> 'ignored' A
 OF_SENDER = "AND sender = :sender"
 OF_REPOSITORY = "AND repository = :repository"
 OF_NUMBER = "AND number = :number"
+#: Of a sender, and of an issue.
+ASKED_SINCE = f"SELECT ({DELIVERIES_COUNT} {OF_SENDER}), ({DELIVERIES_COUNT} {OF_REPOSITORY} {OF_NUMBER})"
 #: What is still to be done stays, however old.
 _IS_OLD = """
 received_at < :moment AND NOT EXISTS (

@@ -288,7 +288,7 @@ class DatabaseRunQueue:
 
     def _said(self, text: str) -> str:
         """Return what somebody said as it is stored."""
-        return rows.plain(self._database.clean(text))
+        return rows.plain(self._database.clean(text)) if text else text
 
     def _now(self) -> Mapping[str, object]:
         return self._database.lease_clock()

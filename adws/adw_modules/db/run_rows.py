@@ -7,7 +7,6 @@ What is asked for is checked before it is stored: a moment in another spelling w
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from adws.adw_modules.db import rows
 from adws.adw_modules.db.session import Database, Row
@@ -53,19 +52,29 @@ def to_run(row: Row) -> Run:
 
 def changed(run: Run, row: Row) -> Run:
     """Return *run* as it stands in a row of `run_statements.CHANGED`."""
-    state, not_before, owner, seconds_left, reason, updated_at, started_at, finished_at, losses = row[:_CHANGED]
-
-    return replace(
-        run,
-        state=RunState(state),
-        not_before=not_before,
-        owner=owner,
-        seconds_left=float(seconds_left),
-        reason=reason,
-        updated_at=updated_at,
-        started_at=started_at,
-        finished_at=finished_at,
-        losses=losses,
+    return Run(  # by hand: dataclasses.replace takes three times as long, and every run passes here
+        run_id=run.run_id,
+        adw_id=run.adw_id,
+        kind=run.kind,
+        state=RunState(row[0]),
+        priority=run.priority,
+        not_before=row[1],
+        attempts=run.attempts,
+        token=run.token,
+        owner=row[2],
+        seconds_left=float(row[3]),
+        reason=row[4],
+        payload=run.payload,
+        asked_by=run.asked_by,
+        created_at=run.created_at,
+        updated_at=row[5],
+        started_at=row[6],
+        finished_at=row[7],
+        demands=run.demands,
+        labels=run.labels,
+        losses=row[8],
+        slot=run.slot,
+        parent_run_id=run.parent_run_id,
     )
 
 

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from adws.adw_modules.db import mounts, schema_version
 from adws.adw_modules.db.fork_gate import ForkGate
-from adws.adw_modules.db.session import _NOTHING, PATIENCE_SECONDS, Database, Params, Row, Session
+from adws.adw_modules.db.session import _NOTHING, PATIENCE_SECONDS, Database, Params, Row, Session, _Result
 from adws.adw_modules.db.write_turn import Turn, WriteTurn
 from adws.adw_modules.errors import DatabaseCorrupt, DatabaseError, DatabaseUnavailable, DurabilityUnknown
 from adws.adw_modules.interfaces import Clock
@@ -157,6 +157,17 @@ class SqliteDatabase(Database):
 
     def write(self) -> AbstractContextManager[Session]:
         return _WriteBlock(self)
+
+    def transact(self, work: Callable[[Session], _Result]) -> _Result:
+        connection, turn = self.begin()
+        try:
+            result = work(SqliteSession(connection))
+        except BaseException as exc:
+            self.end(connection, turn, exc)
+            raise
+        self.end(connection, turn, None)
+
+        return result
 
     def begin(self) -> tuple[sqlite3.Connection, Turn]:
         """Begin a write; what it returns is for `end`, which must follow."""

@@ -261,7 +261,7 @@ def _refusal(session: Session, document: WorkflowDocument, fence: int) -> Except
 def _checked(where: str, adw_id: str, *, revision: int, body: str) -> JsonObject:
     """Return the document in *body*; raise StateCorrupt when it is not the one that its row speaks of."""
     try:
-        data = state_text.parse(body.encode("utf-8"), is_ours=True)  # the database looks after its bytes
+        data = state_text.parse(body.encode("utf-8"))
     except state_text.Unreadable as exc:
         raise StateCorrupt(where, str(exc), "bring a backup back with adw restore") from exc
     if data.get("adw_id") != adw_id or data.get("revision") != revision:
