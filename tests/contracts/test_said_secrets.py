@@ -77,6 +77,21 @@ def test_no_secret_of_a_delivery_is_kept_in_any_column(database, clock, redactor
     assert "sender [redacted]" in found
 
 
+@pytest.mark.parametrize("where", ["event", "action", "hook", "sender", "repository", "reason", "intent", "hint"])
+def test_one_secret_anywhere_in_a_delivery_is_found(database, clock, redactor, where):
+    deliveries = DatabaseDeliveries(database, clock=clock, scrub=redactor.scrub_bytes)
+    said = {name: f"the {name}" for name in ("event", "action", "hook", "sender", "repository", "reason")}
+    request = {"intent": "the intent", "hint": "the hint"}
+    (said if where in said else request)[where] += f" {SECRET}"
+    new = NewDelivery(guid="guid-1", body=b"{}", body_hash="0" * 64, number=7, verdict="run", request=request, **said)
+
+    deliveries.accept(new, run_id_of="00000001", adw_id=FIRST)
+
+    found = str(cells(database, "deliveries"))
+    assert SECRET not in found
+    assert f"the {where} [redacted]" in found
+
+
 def test_a_part_of_a_secret_that_was_cut_is_not_kept_either(world, database):
     world.runs.enqueue(NewRun(adw_id=FIRST, asked_by=f"me {SECRET[:-4]}"))
 

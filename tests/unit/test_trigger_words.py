@@ -157,6 +157,8 @@ def test_what_looks_like_a_request_and_is_none_is_explained(text, said):
 
 def test_the_text_of_an_issue_takes_the_forms_and_no_commands():
     assert read_body("adw_plan_build_iso model_set heavy") == Asked(workflow="adw_plan_build_iso", model_set="heavy")
+    assert read_body("ADW_Plan_Build_ISO") == Asked(workflow="adw_plan_build_iso")
+    assert read_body("ad<!-- -->w_plan_build_iso") == Asked(workflow="adw_plan_build_iso")
     assert read_body("adw_fly_iso") == Unclear(reason="adw_fly_iso is no workflow that is known here")
     assert read_body("/adw stop") is None
     assert read_body("adw") is None
@@ -164,6 +166,8 @@ def test_the_text_of_an_issue_takes_the_forms_and_no_commands():
 
 def test_a_line_of_an_issue_can_choose_the_models():
     assert read_options("Blue.\nmodel_set heavy") == Asked(model_set="heavy")
+    assert read_options("Blue.\nMODEL SET: Heavy") == Asked(model_set="heavy")
+    assert read_options("Blue.\nmo<!-- -->del_set heavy") == Asked(model_set="heavy")
     assert read_options("The model_set heavy is slow.") == Asked()
 
 
