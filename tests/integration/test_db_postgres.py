@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import opening
+from adws.adw_modules.db import cost_book, opening, resource_statements
 from adws.adw_modules.db.catalogue import DatabaseCatalogue, to_cursor
 from adws.adw_modules.db.postgres import PostgresDatabase, to_pyformat, without_password
 from adws.adw_modules.errors import CommitUnknown, DatabaseError, DatabaseUnavailable, TransactionAborted
@@ -365,6 +365,16 @@ def test_a_page_is_read_along_an_index_without_sorting(database, query):
 
     assert "Index Scan" in plan
     assert "Sort" not in plan
+
+
+def test_what_was_spent_today_is_found_without_looking_at_what_cost_nothing(database):
+    sql = cost_book.spell(database, resource_statements.PHASES_SINCE)
+    with database.read() as session:
+        session.run("SET LOCAL enable_seqscan = off")
+        session.run("SET LOCAL enable_bitmapscan = off")
+        plan = "\n".join(str(row[0]) for row in session.all(f"EXPLAIN {sql}", {"since": "2026-01-31"}))
+
+    assert "Index Scan using ix_workflow_states_costing" in plan
 
 
 def test_the_system_clock_will_do(pg_url):

@@ -16,7 +16,7 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import mounts, opening, rows, statements, write_turn
+from adws.adw_modules.db import cost_book, mounts, opening, resource_statements, rows, statements, write_turn
 from adws.adw_modules.db import sqlite as sqlite_module
 from adws.adw_modules.db.catalogue import DatabaseCatalogue
 from adws.adw_modules.errors import (
@@ -647,6 +647,17 @@ def test_a_search_walks_along_the_index_that_has_all_it_looks_at(database, filte
     assert "ix_workflow_states_newest" in plan
     assert "TEMP B-TREE" not in plan
     assert columns >= {"title", "repository", "adw_id", "issue_number"}
+
+
+def test_what_was_spent_today_is_found_without_looking_at_what_cost_nothing(database):
+    """
+    It is asked for inside the transaction of every start, however many workflows there are.
+    """
+    with database.read() as session:
+        sql = cost_book.spell(database, resource_statements.PHASES_SINCE)
+        plan = " | ".join(str(row[3]) for row in session.all(f"EXPLAIN QUERY PLAN {sql}", {"since": ""}))
+
+    assert plan == "SEARCH workflow_states USING INDEX ix_workflow_states_costing (updated_at>?)"
 
 
 def test_a_step_that_changes_no_title_writes_the_index_of_searches_not_anew():

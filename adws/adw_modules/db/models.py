@@ -57,6 +57,14 @@ workflow_states = Table(
     Index("ix_workflow_states_repository", "repository", "created_at", "adw_id"),
     Index("ix_workflow_states_issue", "issue_number", "created_at", "adw_id"),
     Index("ix_workflow_states_repository_issue", "repository", "issue_number", "created_at", "adw_id"),
+    # What was spent today is asked for before each start. Those that cost nothing are not in it, so their steps do not
+    # write it.
+    Index(
+        "ix_workflow_states_costing",
+        "updated_at",
+        sqlite_where=text("body LIKE '%\"cost_usd\"%'"),
+        postgresql_where=text("strpos(body, '\"cost_usd\"') > 0"),
+    ),
 )
 
 events = Table(

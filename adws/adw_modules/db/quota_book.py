@@ -16,7 +16,7 @@ from datetime import timedelta
 from adws.adw_modules import cost_entries, timestamps
 from adws.adw_modules.cost_entries import CostEntry, money
 from adws.adw_modules.db import resource_statements as sql
-from adws.adw_modules.db.cost_book import COSTING, spell
+from adws.adw_modules.db.cost_book import spell
 from adws.adw_modules.db.session import Database, Session
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.interfaces_resources import Reservation, Spending
@@ -97,7 +97,7 @@ class DatabaseQuotaBook:
 
     def _spending(self, session: Session, adw_id: str) -> Spending:
         midnight = timestamps.to_text(self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
-        texts = session.all(self._texts.phases, {"since": midnight, "costing": COSTING})
+        texts = session.all(self._texts.phases, {"since": midnight})
         entries = (entry for text in texts for entry in cost_entries.entries_in(*text) if entry.ended_at >= midnight)
         today = _by_provider(entry for entry in entries if entry.cost_usd is not None)
         spent, cap = self._cost_of(session, adw_id) if adw_id else (0.0, None)

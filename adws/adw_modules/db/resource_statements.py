@@ -57,7 +57,7 @@ WHERE workflow = :workflow AND state = 'completed' AND revision > 0 ORDER BY cre
 #: The phases of everything that changed since a moment and cost something: their attempts say what was spent when.
 PHASES_SINCE = """
 SELECT adw_id, workflow, {phases} FROM workflow_states
-WHERE updated_at >= :since AND revision > 0 AND body LIKE :costing
+WHERE updated_at >= :since AND revision > 0 AND {is_costing}
 """
 #: The same, a part of them at a time, with what agents did whose cost nobody knows. Whole documents: to have the
 #: database cut the phases out takes longer than to read the rest.
@@ -73,10 +73,12 @@ DOCUMENT_PARTS = {
         "{cost}": "CAST(json_extract(body, '$.cost.total_usd') AS REAL)",
         "{cap}": "CAST(json_extract(body, '$.max_cost_usd') AS REAL)",
         "{phases}": "json_extract(body, '$.phases')",
+        "{is_costing}": "body LIKE '%\"cost_usd\"%'",  # as in ix_workflow_states_costing, which it is read along
     },
     "postgresql": {
         "{cost}": "CAST(body::json -> 'cost' ->> 'total_usd' AS float8)",
         "{cap}": "CAST(body::json ->> 'max_cost_usd' AS float8)",
         "{phases}": "CAST(body::json -> 'phases' AS text)",
+        "{is_costing}": "strpos(body, '\"cost_usd\"') > 0",
     },
 }

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 #: The end of the name of a command's own checkpoint file.
 KIND = "checkpoint.json"
 #: The runners whose phases keep checkpoints.
-KEEPING = frozenset({"command", "python", STEPS})
+COMMAND = "command"  #: keeps them in files, too
+KEEPING = frozenset({COMMAND, "python", STEPS})
 
 logger = logging.getLogger("adw.checkpoints")
 
@@ -92,7 +93,7 @@ class PastCheckpoints:
             task = task_of(document.adw_id, phase.name, round_number)
             if self._manager.latest(task) is not None:  # most have none, and to look is cheaper than a transaction
                 self._manager.delete_checkpoints(task, fence=document.fence)
-            for item in _all_attempts(document, phase.name):
+            for item in _all_attempts(document, phase.name) if phase.runner == COMMAND else ():
                 AttemptFiles(self._folder_of(document.adw_id), phase.name, item.number).discard(KIND)
         except (DatabaseError, Fenced, OSError):
             said = {"action": "checkpoints_left", "workflow": document.adw_id, "phase": phase.name}
