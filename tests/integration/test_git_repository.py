@@ -483,6 +483,17 @@ def test_a_list_that_met_a_worktree_in_the_making_is_read_again_when_that_is_ove
     assert not half.exists()
 
 
+def test_so_are_the_main_checkout_and_its_branch(lab):
+    half, found = while_one_is_made(lab, commondir="")
+
+    assert found.root == lab.main
+    assert not half.exists()
+
+    git(lab.main, "remote", "remove", "origin")
+    _, found = while_one_is_made(lab, commondir="")
+    assert found.default_branch_known() == "main"
+
+
 def test_what_is_here_already_is_not_fetched_again(lab):
     at = lab.repository.fetch("main")
     commands = GitCommands(lab.main)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.interfaces import Clock
@@ -26,6 +27,7 @@ from adws.adw_modules.resources.git_names import check_branch
 #: Where refs of ours live that are no branches.
 OUR_REFS = "refs/adw/"
 _NO_COMMIT = re.compile("0+")
+_Seen = TypeVar("_Seen")
 
 
 class RepositoryGit:
@@ -54,7 +56,7 @@ class RepositoryGit:
     @cached_property
     def root(self) -> Path:
         """The main checkout."""
-        return next(self._entries()).path
+        return self._main().path
 
     def default_branch(self) -> str:
         """Return the remote's default branch, as last known when it is silent; without a remote the main checkout's."""
@@ -127,14 +129,7 @@ class RepositoryGit:
         kept = f"refs/remotes/{self._remote}/{branch}"
         if self.commit_of(kept) == there:
             return there
-        try:
-            self._fetch(branch, kept, url)
-        except GitUnreachable:
-            raise
-        except GitError:
-            # It looks at the heads of all worktrees, and one in the making has none yet: again, when nobody makes one.
-            with self._locked():
-                self._fetch(branch, kept, url)
+        self._undisturbed(lambda: self._fetch(branch, kept, url))
 
         return self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
 
@@ -155,14 +150,7 @@ class RepositoryGit:
 
     def worktrees(self) -> tuple[Worktree, ...]:
         """Return the linked worktrees, the main one left out."""
-        try:
-            return self._linked()
-        except GitUnreachable:
-            raise
-        except GitError:
-            # git fails over one that is in the making: look again when nobody makes one.
-            with self._locked():
-                return self._linked()
+        return self._undisturbed(self._linked)
 
     # --- worktrees ---------------------------------------------------------------------------------------------
 
@@ -396,7 +384,7 @@ class RepositoryGit:
         return self._git("remote", "get-url", "--end-of-options", self._remote, ok=(0, 2, 128)).text.strip() or None
 
     def _branch_of_main_checkout(self) -> str:
-        branch = next(self._entries()).branch
+        branch = self._main().branch
         if not branch:
             raise GitError(f"{self.root} is on no branch, and {self._remote} names no default one: check one out")
 
@@ -411,6 +399,24 @@ class RepositoryGit:
 
     def _at(self, path: Path) -> Worktree | None:
         return next((entry for entry in self._linked() if entry.path == path), None)
+
+    def _main(self) -> Worktree:
+        return self._undisturbed(lambda: next(self._entries()))
+
+    def _undisturbed(self, look: Callable[[], _Seen]) -> _Seen:
+        """
+        Return what *look* returns; not to be called by who holds the lock.
+
+        What looks at all worktrees fails over one in the making, which has no head yet, or does not say whose it is:
+        then it is tried again when nobody makes one.
+        """
+        try:
+            return look()
+        except GitUnreachable:
+            raise
+        except GitError:
+            with self._locked():
+                return look()
 
     def _linked(self) -> tuple[Worktree, ...]:
         return tuple(self._entries())[1:]
