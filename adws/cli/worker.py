@@ -32,7 +32,7 @@ EXIT_FAILED = 1
 @click.option(
     "--poll-interval",
     type=arguments.NumberRange(min=0.001),
-    default=0.025,
+    default=0.03,
     show_default=True,
     metavar="S",
     help="Seconds between two looks at the queue.",

@@ -42,7 +42,7 @@ class WorkerOptions:
     once: bool = False  #: stop when nothing is due
     max_runs: int | None = None  #: stop after that many
     stop_on_first_failure: bool = False
-    poll_seconds: float = 0.025  #: between two looks at the queue
+    poll_seconds: float = 0.03  #: between two looks at the queue
     recover_seconds: float = 60.0  #: between two recoveries; the first is at the start
     patience_seconds: float = 60.0  #: without the database, then it gives up
     ttl_seconds: float = 30.0  #: of a claim

@@ -123,7 +123,7 @@ class DatabaseRunQueue:
 
     def finish(self, run: Run, state: RunState, *, reason: str = "") -> Run:
         """End the run: COMPLETED, FAILED or STOPPED."""
-        return self._database.transact(self.ending(run, RunEnd(state=check_final(state), reason=reason)))
+        return self._database.transact(self._finishing(run, state, self._said(reason)))
 
     def ending(self, run: Run, end: RunEnd) -> Callable[[Session], Run]:
         """Return what gives *run* back or ends it in a transaction of somebody else; raise UsageError."""
@@ -133,7 +133,10 @@ class DatabaseRunQueue:
             waiting = replace(run, demands=demands)
             return self._changing(self._sql.requeue, waiting, not_before=due, reason=reason, demands=demands.to_text())
 
-        return self._changing(self._sql.finish, run, state=check_final(end.state).value, reason=reason)
+        return self._finishing(run, end.state, reason)
+
+    def _finishing(self, run: Run, state: RunState, reason: str) -> Callable[[Session], Run]:
+        return self._changing(self._sql.finish, run, state=check_final(state).value, reason=reason)
 
     def take_back(self, run: Run, *, reason: str) -> Run | None:
         """
