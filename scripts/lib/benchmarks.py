@@ -90,6 +90,7 @@ def run(name: str, *, quick: bool) -> Result:
     command = [sys.executable, str(BENCH / f"{name}.py"), *(BENCHMARKS[name][1] if quick else ())]
     if name in WITH_ENVIRONMENT:
         command += ["--environment", str(Path(tempfile.gettempdir()) / f"adw-bench-{name}")]
+    os.sync()  # what somebody else left to be written would be written while this one measures its disk
     started, lines = time.monotonic(), []
     with (
         tempfile.TemporaryFile("w+") as errors,
