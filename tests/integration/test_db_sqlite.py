@@ -182,9 +182,16 @@ def test_a_writer_that_is_stuck_is_named_after_a_while(path, sqlite_url, open_db
     with pytest.raises(DatabaseUnavailable, match=r"another process.*write-lock.*fuser"):
         lock_issue(database, 1)
     os.close(holder)
+    wait_for_those_in_the_queue()
 
     lock_issue(database, 1)
     assert count_locks(database) == 1
+
+
+def wait_for_those_in_the_queue() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "adw-write-turn":
+            thread.join()
 
 
 def test_a_turn_that_comes_late_is_given_back(path, sqlite_url, open_db):
@@ -196,10 +203,8 @@ def test_a_turn_that_comes_late_is_given_back(path, sqlite_url, open_db):
     fcntl.flock(holder, fcntl.LOCK_EX)
     with pytest.raises(DatabaseUnavailable):
         lock_issue(database, 1)
-    waiting = [thread for thread in threading.enumerate() if thread.name == "adw-write-turn"]
     os.close(holder)
-    for thread in waiting:
-        thread.join()
+    wait_for_those_in_the_queue()
 
     lock_issue(open_db(sqlite_url, patience_seconds=0.05), 1)
 

@@ -151,12 +151,29 @@ def test_nothing_is_sent_again_and_writes_keep_their_distance(open_forge):
     assert GitHubAccess().seconds_between_writes == 1.0
 
 
+class TakenOnce:
+    """A turn that another thread has for as long as the first who wants it waits."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    def acquire(self, *, timeout: float) -> bool:
+        self.waited.append(timeout)
+        return len(self.waited) > 1
+
+    def release(self) -> None:
+        assert len(self.waited) == 2, "only who got the turn gives it back"
+
+
 def test_a_thread_waits_for_its_turn_and_not_for_long(open_forge):
-    forge = open_forge(token="tok_bot", timeout_seconds=0.05)
-    with forge._connection._turn, pytest.raises(ForgeBusy, match="another thread"):
+    forge = open_forge(token="tok_bot")
+    turn = forge._connection._turn = TakenOnce()
+
+    with pytest.raises(ForgeBusy, match="another thread"):
         forge.issue(1)
 
     assert forge.issue(1).number == 1
+    assert turn.waited == [5.0, 5.0]
 
 
 def test_one_request_ends_before_the_lease_does():
