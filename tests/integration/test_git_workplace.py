@@ -80,6 +80,26 @@ def test_a_patch_brings_uncommitted_work_back_and_changes_nothing(lab, tree):
 # --- rebase ----------------------------------------------------------------------------------------------------
 
 
+def test_a_patch_has_what_changed_at_the_very_moment_of_the_commit(lab, tree):
+    """
+    Most gits look at whole seconds: then nothing but the content of a file tells that it is another one.
+    """
+    moment = 1_700_000_000
+
+    def at_that_moment() -> None:
+        for file in (tree / "app.py", lab.workplace.git_dir(tree) / "index"):
+            os.utime(file, (moment, moment))
+
+    git(tree, "config", "core.trustctime", "false")
+    at_that_moment()
+    git(tree, "update-index", "--refresh")
+    (tree / "app.py").write_text("print('two')\n")
+    at_that_moment()
+    base = git(tree, "rev-parse", "HEAD").strip()
+
+    assert b"+print('two')" in lab.workplace.patch_of_paths(tree, base, ("app.py",))
+
+
 @pytest.mark.parametrize("is_committed", [False, True], ids=["changed", "committed"])
 def test_files_are_put_back_to_a_commit_and_all_others_stay(lab, tree, tmp_path, is_committed):
     """

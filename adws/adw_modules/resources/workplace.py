@@ -108,7 +108,8 @@ class WorkplaceGit:
         spare.unlink(missing_ok=True)
         try:
             if (git_dir / "index").is_file():
-                shutil.copyfile(git_dir / "index", spare)
+                # With its moment: by it git knows which files it has to read again, because they changed just then.
+                shutil.copy2(git_dir / "index", spare)
             env = {"GIT_INDEX_FILE": str(spare)}
             self._add_all(path, env)
             options = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", base, "--")
