@@ -219,12 +219,16 @@ def test_a_sweep_gives_up_the_jobs_of_the_dead_only_and_tells_of_their_runs_anew
     with listen(stalled=3600.0) as dead:  # it does not notice by itself that it was given up
         run = queue.enqueue(NewRun(adw_id=FIRST))
         assert hint(dead) == run.run_id
-        with database.write() as session:
-            session.run("UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - interval '1 hour'")
         old = jobs(database, "id")
         with listen("two") as other:
             second = queue.enqueue(NewRun(adw_id=SECOND))
             assert hint(other) == second.run_id
+            with database.write() as session:  # not before: the other one sweeps by itself when a minute begins
+                session.run(
+                    "UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - interval '1 hour'"
+                    " WHERE id = (SELECT worker_id FROM procrastinate_jobs WHERE id = :id)",
+                    {"id": old[0][0]},
+                )
 
             other.sweep()
             assert other.sweep() == 0
