@@ -167,11 +167,9 @@ def may_have_tokens(payload: bytes) -> bool:
 
 def _find_by(rules: tuple[_Rule, ...], text: str) -> Iterator[Match]:
     for literals, pattern in rules:
-        for literal in literals:
-            if literal in text:
-                for found in pattern.finditer(text):
-                    yield Match(found.start(), *found.span(pattern.groups))
-                break
+        if any(map(text.__contains__, literals)):  # half the time of a loop: this is on the path of every delivery
+            for found in pattern.finditer(text):
+                yield Match(found.start(), *found.span(pattern.groups))
 
 
 def _find_opaque(pattern: re.Pattern[str], text: str) -> Iterator[Match]:

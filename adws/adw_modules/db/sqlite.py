@@ -159,6 +159,7 @@ class SqliteDatabase(Database):
         return _WriteBlock(self)
 
     def transact(self, work: Callable[[Session], _Result]) -> _Result:
+        # What the block of `write` does, without a block: every step and every claim passes here.
         connection, turn = self.begin()
         try:
             result = work(SqliteSession(connection))

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 #: The end of the name of a command's own checkpoint file.
 KIND = "checkpoint.json"
+#: The runner whose phases keep checkpoints in files, too.
+COMMAND = "command"
 #: The runners whose phases keep checkpoints.
-COMMAND = "command"  #: keeps them in files, too
 KEEPING = frozenset({COMMAND, "python", STEPS})
 
 logger = logging.getLogger("adw.checkpoints")
