@@ -1,63 +1,100 @@
 """
-The wiring: the only place that names concrete parts.
+The composition root: `Home` is the only place that names concrete classes.
 
-Each part is built on first use, and its module is imported then: a view of one workflow loads neither the models nor
-the database schema. Tests and embedders build the same thing from other parts (`adws.testing`).
+Each part is built on first use, and its module is imported then: showing one workflow loads neither the models nor the
+database schema. Tests and embedders assign other parts before they are used: `home.forge = MemoryForge()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+import hashlib
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property, lru_cache, partial
 from operator import methodcaller
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
-from adws import config
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.errors import AdwError, DatabaseUnavailable
-from adws.app_shared import SharedParts
+from adws.adw_modules.errors import AdwError, ConfigError, DatabaseUnavailable, GitError, WorkflowBusy
+from adws.config.load import Settings, from_environment, is_in_repository, process_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
+    from adws.adw_modules.agent import AgentProfile
+    from adws.adw_modules.agents.preflight import AgentPreflight, AgentState
+    from adws.adw_modules.agents.prompts import PromptFiles
+    from adws.adw_modules.agents.sessions import AgentSessionRecorder, AgentSessions
+    from adws.adw_modules.checkpoint import CheckpointManager, CheckpointStore, PastCheckpoints
     from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry
-    from adws.adw_modules.coordination.measuring import Measuring
-    from adws.adw_modules.coordination.ownership import Takeover, WorkflowOwnership
-    from adws.adw_modules.coordination.recovery import Recovery
-    from adws.adw_modules.coordination.reporting import Reporting
-    from adws.adw_modules.db.reconstruction import DatabaseReconstruction
-    from adws.adw_modules.db.session import Database
+    from adws.adw_modules.costs import CostOf
+    from adws.adw_modules.db.connection import Database
+    from adws.adw_modules.db.listing import Catalogue, ChangeFeed, EventLog
+    from adws.adw_modules.default_home import OpenedCheckpoints
+    from adws.adw_modules.deliveries.handler import DeliveryHandler, PostMergeCleanup
+    from adws.adw_modules.deliveries.store import DeliveryStore
     from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.engine.attempt import Advisor
+    from adws.adw_modules.engine.gates import Gates
+    from adws.adw_modules.engine.runner_agent import AgentRunner, Guard
+    from adws.adw_modules.engine.runner_command import CommandRunner
+    from adws.adw_modules.engine.runner_ship import ShipRunner, StatusComment
+    from adws.adw_modules.engine.service_guard import ServiceGuard
     from adws.adw_modules.events import Event
-    from adws.adw_modules.forge import Forge
-    from adws.adw_modules.forge_effects import ForgeEffects
-    from adws.adw_modules.interfaces import (
-        Clock,
-        LocalLock,
-        Projection,
-        Registry,
-        StateStore,
-    )
-    from adws.adw_modules.interfaces_durability import CheckpointStore
-    from adws.adw_modules.interfaces_resources import GitRepository, GitWorkplace
-    from adws.adw_modules.json_value import JsonValue
+    from adws.adw_modules.external_tasks import ExternalTasks, ExternalTaskService
+    from adws.adw_modules.forge.effects import Answers, ForgeEffects
+    from adws.adw_modules.forge.model import Forge
+    from adws.adw_modules.git.git import GitCommands, SharedGit
+    from adws.adw_modules.git.repository import RemoteRefs, Repository
+    from adws.adw_modules.git.worktree import DiffStats, GitWorkplace, Worktrees
+    from adws.adw_modules.housekeeping.gc import Adoption, GarbageCollector
+    from adws.adw_modules.housekeeping.inventory import Inventory
+    from adws.adw_modules.housekeeping.retention import Retention
+    from adws.adw_modules.housekeeping.verify import Verifier
+    from adws.adw_modules.identifiers import JsonValue
+    from adws.adw_modules.interfaces import Clock, Dispatcher, OwnerRecord, StateStore
+    from adws.adw_modules.maintenance.rebuild import Reconstruction
+    from adws.adw_modules.ownership.issue_locks import DocumentRegistry, IssueLocks, WorkflowRegistry
+    from adws.adw_modules.ownership.lease_renewer import LeaseRenewer
+    from adws.adw_modules.ownership.leases import Leases, Requests
+    from adws.adw_modules.ownership.local_lock import LocalLock
+    from adws.adw_modules.ownership.ownership import Takeover, WorkflowOwnership
+    from adws.adw_modules.phase import Runner
     from adws.adw_modules.plugins import Plugins
-    from adws.adw_modules.process import SystemProcesses
-    from adws.adw_modules.redaction import Redactor
-    from adws.adw_modules.resources.ports import MachinePorts
-    from adws.adw_modules.resources.quotas import MachineQuotas
-    from adws.adw_modules.rollback import RollbackParts
-    from adws.adw_modules.state_folders import StateFolders
-    from adws.adw_modules.trigger import Deliveries
-    from adws.adw_modules.workflow import PhaseSpec
-    from adws.adw_modules.workflows import Workflows
-    from adws.app_agents import AgentRoom
-    from adws.app_cron import CronRoom
-    from adws.app_resources import GitRoom
-    from adws.app_tidy import TidyRoom
-    from adws.app_work import WorkRoom
+    from adws.adw_modules.process.identity import SystemProcesses
+    from adws.adw_modules.process.tree import Ending
+    from adws.adw_modules.queue.model import ClaimPolicy, RunFactory, RunResult
+    from adws.adw_modules.queue.store import RunStore
+    from adws.adw_modules.queue.workers import WorkerRegistry
+    from adws.adw_modules.recovery.recovery import Recovery
+    from adws.adw_modules.redaction.redactor import Redactor
+    from adws.adw_modules.reports.metrics import Counters, EventTally, Gauges, MetricsCollector
+    from adws.adw_modules.reports.reports import Reporting
+    from adws.adw_modules.reports.store import ReportStore
+    from adws.adw_modules.resources.ports import PortRange, Ports
+    from adws.adw_modules.resources.quotas import CostStore, Quotas
+    from adws.adw_modules.rollback.run import RollbackRuns, Rollbacks, RollingBack
+    from adws.adw_modules.schedule.jobs import CronRuns, Job
+    from adws.adw_modules.schedule.notify import Channel, Notifier, NotifyThread
+    from adws.adw_modules.schedule.store import NotificationStore, ScheduleStore
+    from adws.adw_modules.steps.http_client import HttpClient
+    from adws.adw_modules.steps.iteration_worker import IterationWorker, ThreadCalls, Tool
+    from adws.adw_modules.steps.runner import StepRunner
+    from adws.adw_modules.steps.store import Executions
+    from adws.adw_modules.steps.views import ExecutionViews
+    from adws.adw_modules.store.files import FileStateStore, StateFolders
+    from adws.adw_modules.store.projection import Projection
+    from adws.adw_modules.worker.control import Control, PendingRetries
+    from adws.adw_modules.worker.create_workflow import WorkflowCreator
+    from adws.adw_modules.worker.run_executor import JobHandler, RunExecutor
+    from adws.adw_modules.worker.worker import Worker, WorkerOptions
+    from adws.adw_modules.workflow.library import Workflows
+    from adws.adw_modules.workflow.model import PhaseSpec
+    from adws.adw_modules.workspace.relocation import Publisher, RelocationCleanup
+    from adws.adw_modules.workspace.workspace import Workspace
 
 
 _LOST_COPY = "the database {} is missing or empty: adw db rebuild makes it again from the documents"
@@ -65,30 +102,68 @@ _LOST_DOCUMENTS = (
     "the database {} is missing or empty, and the documents in it with it: bring a backup back with adw restore, or "
     "delete {} to start afresh"
 )
+_NO_FORGE = (
+    "no forge is configured: set github.repository in adw.toml and ADW_GITHUB_TOKEN for GitHub, or "
+    'kind = "local" under [forge] in adw.toml for issues and pull requests as files'
+)
+#: The forges that a plugin may build on.
+BUILT_IN_FORGES = ("github", "local")
+
+logger = logging.getLogger("adw.work")
+
+_Value = TypeVar("_Value")
 
 
-def open_app(
-    settings: config.Settings, *, role: str = "cli", wrap_clock: Callable[[Clock], Clock] | None = None
-) -> App:
-    """Return the parts of a home, to be used with `with`; *role* is what this process is to others."""
+def open_home(settings: Settings, *, role: str = "cli", wrap_clock: Callable[[Clock], Clock] | None = None) -> Home:
+    """Return a home, to be used with `with`; *role* is what this process is to others."""
     clock: Clock = SystemClock()
 
-    return App(settings, clock=wrap_clock(clock) if wrap_clock else clock, role=role)
+    return Home(settings, clock=wrap_clock(clock) if wrap_clock else clock, role=role)
 
 
-def open_default() -> App:
-    """Return the parts of the home this process is in, for library calls that name none."""
-    return open_app(config.from_environment(), role="library")
+def open_default() -> Home:
+    """Return the home this process is in, for library calls that name none."""
+    return open_home(from_environment(), role="library")
 
 
-class App(SharedParts):
-    """Everything there is, built when it is asked for."""
+class part(cached_property[_Value]):  # noqa: N801 - a decorator, named as property is
+    """
+    A part of a home: built on first use, then kept, and replaced by assignment.
 
-    def __init__(self, settings: config.Settings, *, clock: Clock, role: str) -> None:
+    One thread at a time builds parts of a home: requests of the server and threads of a worker may ask at once.
+    """
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> _Value: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> Self | _Value:
+        if instance is None:
+            return self
+        home, name = cast("Home", instance), cast("str", self.attrname)
+        with home.building:
+            # Not by super(): until Python 3.12 its lock is shared by all homes, and two threads with two homes could
+            # wait for each other.
+            if name not in home.__dict__:
+                home.__dict__[name] = self.func(home)
+            value: _Value = home.__dict__[name]
+
+        return value
+
+
+class Home:
+    """Everything there is in a home, built when it is first asked for."""
+
+    is_synced = True  #: whether a SQLite database survives a power cut; the homes of `adws.testing` turn it off
+
+    def __init__(self, settings: Settings, *, clock: Clock, role: str, env: Mapping[str, str] | None = None) -> None:
+        """*env* is where the variables of processes come from; the environment of this one unless it is given."""
         self.settings = settings
         self.clock = clock
         self._role = role
-        # Both are set before work begins, by who shows it.
+        self.building = threading.RLock()  #: held while a part is built
+        self.env = process_environment() if env is None else env
+        # Both are set before work begins, by whoever shows it.
         self.say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: a line of a phase's output
         self.tell: Callable[[WorkflowDocument, Sequence[Event]], None] = lambda _document, _events: None
 
@@ -101,59 +176,106 @@ class App(SharedParts):
         self.close()
 
     def close(self) -> None:
-        """Bring the database copy up and let go of what was opened."""
-        for name in ("cron", "work", "ports", "projection", "reconstruction", "database", "forge"):
+        """Bring the projection up to date and close what was opened."""
+        for name in _CLOSED_IN_ORDER:
             part = self.__dict__.pop(name, None)  # only what somebody asked for
             if part is not None:
                 part.close()
 
+    # --- this process ------------------------------------------------------------------------------------------
+
+    @part
+    def processes(self) -> SystemProcesses:
+        """Processes, known by more than their pid."""
+        from adws.adw_modules.process.identity import SystemProcesses
+
+        return SystemProcesses(clock=self.clock, host=self.settings.worker_host)
+
+    @part
+    def host(self) -> str:
+        """This machine, as leases, ports and the ledger name it."""
+        return self.processes.me(self._role).host
+
+    @property
+    def me(self) -> OwnerRecord:
+        """This process, as an owner."""
+        return self.processes.me(self._role)
+
+    @part
+    def redactor(self) -> Redactor:
+        """What keeps the secrets we know out of everything that is written."""
+        return make_redactor(self.settings)
+
+    def folder_of(self, adw_id: str) -> Path:
+        """Return a workflow's own directory."""
+        return self.settings.state_dir / adw_id
+
+    def load(self, adw_id: str) -> WorkflowDocument:
+        """Return the document of a workflow as it is now."""
+        return self.store.load(adw_id).document
+
+    def end_process(self, data: Mapping[str, object]) -> Ending:
+        """End what is left of a recorded process, and say what was found, also when that proves nothing."""
+        return self._end_recorded(data, grace_seconds=self.settings.grace_seconds)
+
+    def end_process_in_time(self, data: Mapping[str, object]) -> Ending:
+        """End what is left of a recorded process well before a lease is over that nobody may be renewing."""
+        settings = self.settings
+
+        return self._end_recorded(data, grace_seconds=min(settings.grace_seconds, settings.lease_ttl_seconds / 3))
+
+    def _end_recorded(self, data: Mapping[str, object], *, grace_seconds: float) -> Ending:
+        from adws.adw_modules.process.tree import Ending, end_recorded, recorded
+
+        record = recorded(data)
+        if record is None:
+            return Ending(evidence="its record cannot be read, so nothing was signalled")
+
+        return end_recorded(record, clock=self.clock, processes=self.processes, grace_seconds=grace_seconds)
+
     # --- documents ---------------------------------------------------------------------------------------------
 
-    @cached_property
+    @part
     def store(self) -> StateStore:
-        """The home of documents that the settings chose."""
+        """The store of documents that the settings chose."""
+        from adws.adw_modules.store.database import DatabaseStateStore
+        from adws.adw_modules.store.files import FileStateStore
+
         if self.settings.store == "database":
-            return self._database_store()
-
-        return self._file_store()
-
-    def _file_store(self) -> StateStore:
-        from adws.adw_modules.state_files import FileStateStore
-        from adws.app_projection import LateProjection
+            return DatabaseStateStore(
+                self.database,
+                clock=self.clock,
+                parse=_parse,
+                dump=_dump_compact,
+                scrub=self._scrub,
+            )
 
         return FileStateStore(
             self.settings.state_dir,
             clock=self.clock,
             parse=_parse,
-            projection=LateProjection(lambda: self.projection, may_be=self._may_have_copy),
+            projection=self.projection,
             scrub=self._scrub,
             max_bytes=self.settings.max_document_bytes,
         )
 
-    def _may_have_copy(self) -> bool:
-        """Say whether there can be a copy: looking at a broken document must not make a database."""
+    def may_have_projection(self) -> bool:
+        """Say whether there can be a projection: reading a broken document must not create a database."""
         file = self.settings.database_file
 
-        return "projection" in self.__dict__ or file is None or _is_made(file)
+        return "database" in self.__dict__ or file is None or _is_made(file)
 
-    def bring_up(self, adw_id: str) -> None:
-        """Bring the database copy of a document in files up to what is on the disk."""
-        store = self.store
-        if isinstance(store, BringsUp):
-            store.bring_up(adw_id)
+    def catch_up(self, adw_id: str) -> None:
+        """Bring the projection of a document in files up to what is on the disk."""
+        if self.settings.store == "files":
+            cast("FileStateStore", self.store).catch_up(adw_id)
 
-    def _database_store(self) -> StateStore:
-        from adws.adw_modules.db.state_store import DatabaseStateStore
+    def flush_projection(self) -> None:
+        """Bring the projection of all documents up to date; with documents in the database there is none."""
+        if self.settings.store == "files":
+            self.projection.flush()
 
-        return DatabaseStateStore(self.database, clock=self.clock, parse=_parse, dump=_dump_compact, scrub=self._scrub)
-
-    @cached_property
-    def redactor(self) -> Redactor:
-        """What keeps the secrets we know out of everything that is written."""
-        from adws.app_redaction import make_redactor
-
-        return make_redactor(self.settings)
-
+    # Methods, not the redactor's own: making a redactor takes time, and a view that writes nothing needs none.
     def _scrub(self, payload: bytes) -> bytes:
         return self.redactor.scrub_bytes(payload)
 
@@ -163,20 +285,38 @@ class App(SharedParts):
     def _scrub_json(self, text: str) -> str:
         return self.redactor.scrub_json(text)
 
+    @part
+    def projection(self) -> Projection:
+        """The database copy of documents that live in files."""
+        from adws.adw_modules.store.projection import Projection
+
+        return Projection(self, interval_seconds=self.settings.projector_interval_seconds)
+
+    @part
+    def folders(self) -> StateFolders:
+        """The directories of workflows, as a whole."""
+        from adws.adw_modules.store.files import StateFolders
+
+        return StateFolders(self.settings.state_dir)
+
     # --- database ----------------------------------------------------------------------------------------------
 
-    @cached_property
+    @part
     def database(self) -> Database:
-        """What is shared: leases, locks, requests, events, the copy of documents; made when nobody worked here yet."""
-        from adws.adw_modules.db import document_marker, opening
+        """What workflows share: leases, locks, requests, events, the projection; created where nobody worked yet."""
+        from adws.adw_modules.db.opening import open_database
+        from adws.adw_modules.store.database import leave
 
         self.refuse_lost_database()
-        opened = opening.open_database(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
-        opened.scrub_text, opened.scrub_json = self._scrub_text, self._scrub_json
+        opened = open_database(
+            self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id, is_synced=self.is_synced
+        )
+        opened.scrub_text = self._scrub_text
+        opened.scrub_json = self._scrub_json
         file = self.settings.database_file
         try:
             if file is not None and self.settings.store == "database":
-                document_marker.leave(file)
+                leave(file)
         except BaseException:
             opened.close()
             raise
@@ -198,17 +338,18 @@ class App(SharedParts):
         `reconstruction`, which makes it again from a backup or from files, does not ask. Documents of older versions
         never had a database: they do not count.
         """
+        from adws.adw_modules.store.database import marker_of
+
         file = self.settings.database_file
         if file is None or _is_made(file):
             return
-        from adws.adw_modules.db.document_marker import marker_of
 
         has_files = self.settings.store == "files" and any(map(self._had_database, self.store.ids()))
         marker = marker_of(file)
         had_documents = marker.exists()
         if not has_files and not had_documents:
             return
-        # Looked at again: a process that made both meanwhile made the database first.
+        # Checked again: a process that made both meanwhile made the database first.
         if _is_made(file):
             return
 
@@ -222,238 +363,79 @@ class App(SharedParts):
 
         return all(notice.kind != "migrated" for notice in notices)
 
-    @cached_property
-    def projection(self) -> Projection:
-        """The copy of documents that live in files."""
-        from adws.adw_modules.db.projection import DatabaseProjection
+    @part
+    def reconstruction(self) -> Reconstruction:
+        """The database in whatever condition it is, for backup, restore and rebuild."""
+        from adws.adw_modules.maintenance.rebuild import Reconstruction
 
-        return DatabaseProjection(
-            self.database, clock=self.clock, interval_seconds=self.settings.projector_interval_seconds
-        )
+        return Reconstruction(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
 
-    @cached_property
-    def checkpoints(self) -> CheckpointStore:
-        """What tasks keep, to go on from there."""
-        from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
+    @part
+    def catalogue(self) -> Catalogue:
+        """Lists and look-ups."""
+        from adws.adw_modules.db.listing import Catalogue
 
-        return DatabaseCheckpoints(self.database, clock=self.clock, scrub=self._scrub)
+        return Catalogue(self.database, repository=self.settings.repository or "")
 
-    @cached_property
-    def deliveries(self) -> Deliveries:
-        """What came in from outside and asks for work."""
-        from adws.adw_modules.db.deliveries import DatabaseDeliveries
+    @part
+    def events(self) -> EventLog:
+        """What happened."""
+        from adws.adw_modules.db.listing import EventLog
 
-        return DatabaseDeliveries(self.database, clock=self.clock, scrub=self._scrub)
+        return EventLog(self.database)
 
-    @property
-    def recovery(self) -> Recovery:
-        """What finds work whose worker is gone, for library calls."""
-        return self.work.recovery
+    def changes(self) -> ChangeFeed:
+        """Return what sees whether anything changed: a new one for each caller."""
+        from adws.adw_modules.db.listing import ChangeFeed
 
-    @cached_property
-    def registry(self) -> Registry:
+        return ChangeFeed(self.database)
+
+    # --- ownership ---------------------------------------------------------------------------------------------
+
+    @part
+    def local_lock(self) -> LocalLock:
+        """The file locks that live owners on this machine hold."""
+        from adws.adw_modules.ownership.local_lock import LocalLock
+
+        return LocalLock(self.settings.state_dir)
+
+    @part
+    def leases(self) -> Leases:
+        """Who works on what."""
+        from adws.adw_modules.ownership.leases import Leases
+
+        return Leases(self.database, clock=self.clock)
+
+    @part
+    def locks(self) -> IssueLocks:
+        """Which workflow has which issue."""
+        from adws.adw_modules.ownership.issue_locks import IssueLocks
+
+        return IssueLocks(self.database, clock=self.clock, repository=self.settings.repository or "")
+
+    @part
+    def requests(self) -> Requests:
+        """Requests to live owners."""
+        from adws.adw_modules.ownership.leases import Requests
+
+        return Requests(self.database, clock=self.clock)
+
+    @part
+    def registry(self) -> WorkflowRegistry | DocumentRegistry:
         """New workflows."""
-        from adws.adw_modules.db.registry import DatabaseRegistry, DocumentRegistry
-        from adws.adw_modules.db.state_store import DatabaseStateStore
+        from adws.adw_modules.ownership.issue_locks import DocumentRegistry, WorkflowRegistry
+        from adws.adw_modules.store.database import DatabaseStateStore
 
         repository = self.settings.repository or ""
         if isinstance(self.store, DatabaseStateStore):
             return DocumentRegistry(self.database, clock=self.clock, store=self.store, repository=repository)
 
-        return DatabaseRegistry(self.database, clock=self.clock, home="files", repository=repository)
+        return WorkflowRegistry(self.database, clock=self.clock, home="files", repository=repository)
 
-    @cached_property
-    def reconstruction(self) -> DatabaseReconstruction:
-        """The database in whatever condition it is, for backup, restore and rebuild."""
-        from adws.adw_modules.db.reconstruction import DatabaseReconstruction
-
-        return DatabaseReconstruction(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
-
-    @cached_property
-    def folders(self) -> StateFolders:
-        """The directories of workflows, as a whole."""
-        from adws.adw_modules.state_folders import StateFolders
-
-        return StateFolders(self.settings.state_dir)
-
-    # --- definitions -------------------------------------------------------------------------------------------
-
-    @cached_property
-    def workflows(self) -> Workflows:
-        """The workflows there are to run; raises WorkflowInvalid when `adw.toml` defines one that is not sound."""
-        from adws.adw_modules import plugin
-        from adws.adw_modules.plugins import KnownNames
-        from adws.adw_modules.steps import SINK_TOOLS
-        from adws.adw_modules.workflow import RUNNERS
-        from adws.adw_modules.workflows import Workflows
-
-        return Workflows(
-            runners=KnownNames(RUNNERS, plugin.RUNNERS),
-            sinks=KnownNames(SINK_TOOLS, plugin.SINKS),
-            has_file=self.agents.prompts.has,
-            why_idle=self._why_idle,
-            definitions=self.settings.section("workflows"),
-            phases=self.settings.section("phases"),
-            max_attempts=self.settings.max_attempts,
-            connections={name: one.type for name, one in self.settings.connections.items()},
-        )
-
-    def _why_idle(self, phase: PhaseSpec) -> str:
-        """Return why *phase* cannot be run on this machine, "" when it can."""
-        from adws.adw_modules.workflow import RUNNERS
-
-        return (self.agents.runner.why_idle if phase.runner in RUNNERS else self.plugins.why_idle)(phase)
-
-    @cached_property
-    def plugins(self) -> Plugins:
-        """The runners, sinks and forges that other packages bring."""
-        from adws.app_plugins import open_plugins
-
-        return open_plugins(
-            self.settings, clock=self.clock, redact=self.redactor.redact_text, open_forge=self._open_forge
-        )
-
-    @cached_property
-    def agents(self) -> AgentRoom:
-        """The agents there are, and what they are run with."""
-        from adws.app_agents import AgentRoom
-
-        return AgentRoom(self, git=lambda: self.work.space.git)
-
-    # --- issues and pull requests ------------------------------------------------------------------------------
-
-    @cached_property
-    def forge(self) -> Forge:
-        """Where issues and pull requests are; raises ConfigError when nothing is configured."""
-        return self._open_forge(self.settings.forge_kind)
-
-    def _open_forge(self, kind: str) -> Forge:
-        from adws import app_forge
-
-        return app_forge.open_forge(
-            self.settings,
-            clock=self.clock,
-            processes=self.processes,
-            scrub=self.redactor.redact_text,
-            plugins=self.plugins,
-            kind=kind,
-        )
-
-    def forge_effects(self, check: Callable[[], None] = lambda: None) -> ForgeEffects:
-        """Return what makes pull requests and comments, each once; *check* raises when they are not ours to make."""
-        from adws import app_forge
-        from adws.adw_modules.forge_effects import ForgeEffects
-
-        return ForgeEffects(
-            self.forge, clock=self.clock, key=app_forge.key_of(self.settings, clock=self.clock), check=check
-        )
-
-    # --- what workflows hold on this machine -------------------------------------------------------------------
-
-    @cached_property
-    def git_room(self) -> GitRoom:
-        """The repository of this home, its worktrees, and working in them."""
-        from adws.app_resources import GitRoom
-
-        return GitRoom(self.settings, clock=self.clock)
-
-    @property
-    def git(self) -> GitRepository:
-        """The repository of this home."""
-        return self.git_room.repository
-
-    @property
-    def workplace(self) -> GitWorkplace:
-        """A worktree as a place to work in."""
-        return self.git_room.workplace
-
-    @cached_property
-    def ports(self) -> MachinePorts:
-        """The ports of workflows."""
-        from adws.app_resources import open_ports
-
-        return open_ports(self.settings, self.database, clock=self.clock, me=self.processes.me(self._role))
-
-    @cached_property
-    def quotas(self) -> MachineQuotas:
-        """The limits of this machine."""
-        from adws.app_resources import open_quotas
-
-        host = self.processes.me(self._role).host
-
-        return open_quotas(self.settings, self.database, clock=self.clock, host=host)
-
-    @cached_property
-    def breakers(self) -> CircuitBreakerRegistry:
-        """The breakers of outside parties."""
-        from adws.app_resources import open_breakers
-
-        return open_breakers(self.settings, self.database, clock=self.clock)
-
-    @cached_property
-    def measuring(self) -> Measuring:
-        """What reads the metrics."""
-        from adws.app_metrics import open_measuring
-
-        return open_measuring(self)
-
-    # --- work --------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def work(self) -> WorkRoom:
-        """What runs workflows."""
-        from adws.app_work import WorkRoom
-
-        return WorkRoom(self)
-
-    @cached_property
-    def cron(self) -> CronRoom:
-        """What is done on a schedule, and what people are told."""
-        from adws.app_cron import CronRoom
-
-        return CronRoom(self)
-
-    @cached_property
-    def reporting(self) -> Reporting:
-        """What makes reports, and finds what is stuck."""
-        from adws.app_reporting import open_reporting
-
-        return open_reporting(self)
-
-    # --- undoing -----------------------------------------------------------------------------------------------
-
-    @cached_property
-    def tidy(self) -> TidyRoom:
-        """What undoes, finds left-overs and checks."""
-        from adws.app_tidy import TidyRoom
-
-        return TidyRoom(self)
-
-    @property
-    def rollback_parts(self) -> RollbackParts:
-        """What workflows are rolled back with, for library calls."""
-        return self.tidy.rollback_parts
-
-    # --- ownership ---------------------------------------------------------------------------------------------
-
-    @cached_property
-    def processes(self) -> SystemProcesses:
-        """Processes, known by more than their pid."""
-        from adws.adw_modules.process import SystemProcesses
-
-        return SystemProcesses(clock=self.clock, host=self.settings.worker_host)
-
-    @cached_property
-    def local_lock(self) -> LocalLock:
-        """The file locks that live owners on this machine hold."""
-        from adws.adw_modules.local_lock import FileLocalLock
-
-        return FileLocalLock(self.settings.state_dir)
-
-    @cached_property
+    @part
     def ownership(self) -> WorkflowOwnership:
         """Taking workflows and giving them back."""
-        from adws.adw_modules.coordination.ownership import WorkflowOwnership
+        from adws.adw_modules.ownership.ownership import WorkflowOwnership
 
         return WorkflowOwnership(
             store=self.store,
@@ -465,19 +447,942 @@ class App(SharedParts):
             locks=self.locks,
             ttl_seconds=self.settings.lease_ttl_seconds,
             role=self._role,
-            on_takeover=self._end_former,
+            on_takeover=self.end_former_processes,
         )
 
-    def _end_former(self, takeover: Takeover) -> None:
-        self.work.end_former(takeover)
+    def end_former_processes(self, takeover: Takeover) -> None:
+        """End what the former owner of a workflow left running; raise WorkflowBusy when that cannot be ended."""
+        from adws.adw_modules.engine.phase_selection import running_attempt
+
+        adw_id = takeover.document.adw_id
+        for attempt in filter(None, map(running_attempt, takeover.document.phases)):
+            if not attempt.process:
+                continue
+            ending = self.end_process_in_time(attempt.process)
+            facts = {"action": "former_processes_ended", "workflow": adw_id, "found": ending.describe()}
+            logger.warning("Looked for what a former owner left running", extra=facts)
+            if ending.left:
+                what = f"processes that its former owner left and that cannot be ended ({', '.join(ending.left)})"
+                raise WorkflowBusy(adw_id, what)
+
+    @part
+    def lease_renewer(self) -> LeaseRenewer:
+        """The thread that renews our leases and fetches requests."""
+        from adws.adw_modules.ownership.lease_renewer import LeaseRenewer, RenewalTimes
+
+        settings = self.settings
+
+        return LeaseRenewer(
+            clock=self.clock,
+            requests=self.requests,
+            runs=self.runs,
+            times=RenewalTimes(
+                renew=settings.lease_renew_seconds,
+                give_up=settings.lease_stop_seconds,
+                ttl=settings.lease_ttl_seconds,
+            ),
+        )
+
+    # --- the run queue -----------------------------------------------------------------------------------------
+
+    @part
+    def runs(self) -> RunStore:
+        """Queued and running jobs."""
+        from adws.adw_modules.queue.store import RunStore
+
+        return RunStore(self.database, clock=self.clock)
+
+    @part
+    def workers(self) -> WorkerRegistry:
+        """The workers there are."""
+        from adws.adw_modules.queue.workers import WorkerRegistry
+
+        return WorkerRegistry(self.database, clock=self.clock)
+
+    @part
+    def run_factory(self) -> RunFactory:
+        """What makes the runs of workflows."""
+        from adws.adw_modules.queue.model import RunFactory
+
+        return RunFactory(
+            repository=self.settings.repository or "",
+            provider_of=partial(provider_of_runner, usual=self.settings.agent_name),
+        )
+
+    @part
+    def claim_policy(self) -> ClaimPolicy:
+        """On which terms runs are claimed here: what this machine offers, and how many runs go on at a time."""
+        from adws.adw_modules.queue.model import ClaimPolicy
+        from adws.adw_modules.workflow.model import Capabilities
+
+        tags = frozenset(self.settings.worker_tags or ())
+
+        return ClaimPolicy(offer=Capabilities(host=self.host, tags=tags), limits=self.settings.run_limits)
+
+    def dispatcher(self, tick: Callable[[], object] | None = None) -> Dispatcher:
+        """
+        Return what brings runs to workers.
+
+        On PostgreSQL *tick* is called each minute, by one of all workers: it does what is due on the schedule. On one
+        machine that is left to `adw cron`.
+        """
+        from adws.adw_modules.db.sqlite import CommitWatcher, SqliteDatabase
+        from adws.adw_modules.queue.dispatch import WatchDispatcher
+
+        if isinstance(self.database, SqliteDatabase):
+            return WatchDispatcher(partial(CommitWatcher, self.database), clock=self.clock)
+        try:
+            # Late: it is an extra, and those who use SQLite do not have it.
+            module = importlib.import_module("adws.adw_modules.queue.procrastinate")
+        except ImportError as exc:
+            raise DatabaseUnavailable(
+                f"workers on PostgreSQL need Procrastinate, which is missing ({exc}): pip install 'adw[postgres]'"
+            ) from exc
+        times = module.ProcrastinateTimes(stalled=self.settings.lease_ttl_seconds)
+        dispatcher: Dispatcher = module.ProcrastinateDispatcher(self.database, clock=self.clock, times=times, tick=tick)
+
+        return dispatcher
+
+    # --- workflow definitions and plugins ----------------------------------------------------------------------
+
+    @part
+    def workflows(self) -> Workflows:
+        """The workflows there are to run; raises WorkflowInvalid when `adw.toml` defines one that is not sound."""
+        from adws.adw_modules.plugins import RUNNERS as PLUGIN_RUNNERS
+        from adws.adw_modules.plugins import SINKS as PLUGIN_SINKS
+        from adws.adw_modules.plugins import KnownNames
+        from adws.adw_modules.workflow.library import Workflows
+        from adws.adw_modules.workflow.model import RUNNERS, SINK_TOOLS
+
+        return Workflows(
+            runners=KnownNames(RUNNERS, PLUGIN_RUNNERS),
+            sinks=KnownNames(SINK_TOOLS, PLUGIN_SINKS),
+            has_file=self.prompts.has,
+            why_idle=self._why_idle,
+            definitions=self.settings.section("workflows"),
+            phases=self.settings.section("phases"),
+            max_attempts=self.settings.max_attempts,
+            connections={name: one.type for name, one in self.settings.connections.items()},
+        )
+
+    def _why_idle(self, phase: PhaseSpec) -> str:
+        """Return why *phase* cannot be run on this machine, "" when it can."""
+        from adws.adw_modules.workflow.model import RUNNERS
+
+        return (self.agent_runner.why_idle if phase.runner in RUNNERS else self.plugins.why_idle)(phase)
+
+    @part
+    def plugins(self) -> Plugins:
+        """The runners, sinks and forges that other packages bring."""
+        from adws.adw_modules.plugins import Plugins
+
+        return Plugins(self)
+
+    # --- the forge ---------------------------------------------------------------------------------------------
+
+    @part
+    def forge(self) -> Forge:
+        """Where issues and pull requests are; raises ConfigError when nothing is configured."""
+        return self._open_forge(self.settings.forge_kind)
+
+    @property
+    def has_forge(self) -> bool:
+        """Whether issues and pull requests have a place."""
+        return self.settings.forge_kind != "none"
+
+    @part
+    def forge_if_any(self) -> Forge | None:
+        """The forge, None when none is configured."""
+        try:
+            return self.forge
+        except ConfigError:
+            return None
+
+    @part
+    def forge_key(self) -> bytes:
+        """The key that markers on the forge are signed with."""
+        return key_of(self.settings, clock=self.clock)
+
+    def built_in_forge(self, kind: str) -> Forge:
+        """Return a new forge that comes with adw, for a plugin to build on; raise ConfigError when there is none."""
+        if kind not in BUILT_IN_FORGES:
+            raise ConfigError(f"{kind!r} is no forge that comes with adw: name one of {', '.join(BUILT_IN_FORGES)}")
+
+        return self._open_forge(kind)
+
+    def _open_forge(self, kind: str) -> Forge:
+        """Return the forge of that kind; raise ConfigError when it is not configured, or not wholly."""
+        if kind == "github":
+            return self._github()
+        if kind == "local":
+            return self._local_forge()
+        if kind == "none":
+            raise ConfigError(_NO_FORGE)
+
+        return self.plugins.new_forge(kind)
+
+    def _github(self) -> Forge:
+        from adws.adw_modules.forge.github import GitHubAccess, PolledGitHub, timeout_for
+
+        settings = self.settings
+        if not settings.repository:
+            raise ConfigError("GitHub needs github.repository: set it to owner/name in adw.toml")
+        if settings.github_token and settings.github_app_id:
+            raise ConfigError("github_token and github_app_id are both set: unset one of them")
+        if not settings.github_token and not settings.github_app_id:
+            raise ConfigError("GitHub needs a token (ADW_GITHUB_TOKEN), or github.app_id and github.app_key_file")
+        access = GitHubAccess(
+            token=settings.github_token or "",
+            app_id=settings.github_app_id or "",
+            private_key=_private_key(settings) if settings.github_app_id else "",
+            api_url=settings.github_api_url,
+            timeout_seconds=timeout_for(
+                ttl_seconds=settings.lease_ttl_seconds, stop_seconds=settings.lease_stop_seconds
+            ),
+        )
+
+        return PolledGitHub(settings.repository, access, clock=self.clock, scrub=self.redactor.redact_text)
+
+    def _local_forge(self) -> Forge:
+        from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge
+
+        root = self.settings.local_forge_dir
+        git = BareRepository(
+            root / REMOTE_NAME, clock=self.clock, processes=self.processes, search_path=self.env.get("PATH", "")
+        )
+        forge = LocalForge(
+            root,
+            repository=self.settings.repository or "",
+            git=git,
+            clock=self.clock,
+            scrub=self.redactor.redact_text,
+        )
+        forge.prepare()
+
+        return forge
+
+    def forge_effects(self, check: Callable[[], None] = lambda: None) -> ForgeEffects:
+        """Return what makes pull requests and comments, each once; *check* raises when they are not ours to make."""
+        from adws.adw_modules.forge.effects import ForgeEffects
+
+        return ForgeEffects(self.forge, clock=self.clock, key=self.forge_key, check=check)
+
+    def answers(self) -> Answers:
+        """Return what answers people on the forge."""
+        from adws.adw_modules.forge.effects import Answers
+
+        return Answers(self.forge, key=self.forge_key, scrub=self.redactor.redact_text)
+
+    # --- git ---------------------------------------------------------------------------------------------------
+
+    @part
+    def git_commands(self) -> GitCommands:
+        """The commands of git in this home; GitPython takes a tenth of a second to import."""
+        from adws.adw_modules.git.git import GitCommands
+
+        settings = self.settings
+
+        return GitCommands(settings.home, token=settings.github_token, author=settings.git_author or "")
+
+    @part
+    def git(self) -> Repository:
+        """The repository of this home."""
+        from adws.adw_modules.git.repository import Repository
+
+        settings = self.settings
+
+        return Repository(self.git_commands, trees=settings.trees_dir, clock=self.clock, remote=settings.git_remote)
+
+    @part
+    def git_if_any(self) -> Repository | None:
+        """The repository of the home, None when the home is in none."""
+        try:
+            _ = self.git.root
+        except GitError:
+            return None
+
+        return self.git
+
+    @part
+    def has_worktrees(self) -> bool:
+        """Whether workflows work in worktrees; else they work in place and nothing of git is loaded."""
+        return self.settings.worktree_enabled and is_in_repository(self.settings.home)
+
+    @part
+    def workplace(self) -> GitWorkplace:
+        """A worktree as a place to work in."""
+        from adws.adw_modules.git.worktree import GitWorkplace
+
+        return GitWorkplace(self.git_commands)
+
+    @part
+    def shared_git(self) -> SharedGit:
+        """The git directory that all worktrees share and no agent may change."""
+        from adws.adw_modules.git.git import SharedGit
+
+        return SharedGit(self.git_commands, self.git, remote=self.settings.git_remote)
+
+    @part
+    def remote_refs(self) -> RemoteRefs:
+        """Our refs on the remote."""
+        from adws.adw_modules.git.repository import RemoteRefs
+
+        return RemoteRefs(self.git_commands, self.git, remote=self.settings.git_remote)
+
+    @part
+    def diff_stats(self) -> DiffStats:
+        """How much a workflow changed."""
+        from adws.adw_modules.git.worktree import DiffStats
+
+        return DiffStats(self.git_commands, clock=self.clock)
+
+    @part
+    def worktrees(self) -> Worktrees:
+        """Worktrees, filled with what work in them needs."""
+        from adws.adw_modules.git.worktree import Worktrees
+        from adws.config.values import commands_in, files_in
+
+        return Worktrees(
+            self.git,
+            self.workplace,
+            include=files_in(self.settings.worktree_include),
+            setup=commands_in(self.settings.worktree_setup),
+        )
+
+    # --- resources of this machine -----------------------------------------------------------------------------
+
+    @part
+    def ports(self) -> Ports:
+        """The ports of workflows."""
+        from adws.adw_modules.resources.ports import Ports, PortStore
+
+        return Ports(PortStore(self.database, clock=self.clock), me=self.me, ports=port_range(self.settings))
+
+    @part
+    def quotas(self) -> Quotas:
+        """The limits of this machine and of everybody who shares its database."""
+        return open_quotas(self.settings, self.database, clock=self.clock, host=self.host)
+
+    @part
+    def breakers(self) -> CircuitBreakerRegistry:
+        """The circuit breakers of external services, which everybody who uses the database shares."""
+        from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry, DatabaseBreakers
+
+        settings = self.settings
+        numbers = CircuitBreakerConfig(
+            failure_threshold=settings.breakers_failure_threshold,
+            reset_timeout_seconds=settings.breakers_reset_timeout_seconds,
+            half_open_max_attempts=settings.breakers_half_open_max_attempts,
+        )
+
+        return CircuitBreakerRegistry(numbers, store=DatabaseBreakers(self.database), clock=self.clock)
+
+    # --- agents ------------------------------------------------------------------------------------------------
+
+    @part
+    def prompts(self) -> PromptFiles:
+        """The prompts of this home."""
+        from adws.adw_modules.agents.prompts import PromptFiles
+
+        return PromptFiles(self.settings.home)
+
+    @part
+    def agent_preflight(self) -> AgentPreflight:
+        """What looks for agents."""
+        from adws.adw_modules.agents.base import names as agent_names
+        from adws.adw_modules.agents.preflight import AgentPreflight
+
+        return AgentPreflight(
+            clock=self.clock,
+            processes=self.processes,
+            redactor=self.redactor,
+            env={"PATH": self.env.get("PATH", "")},
+            programs={name: getattr(self.settings, f"{name}_path") for name in agent_names()},
+        )
+
+    def look_at_agent(self, name: str) -> tuple[AgentProfile, AgentState]:
+        """Return an agent and what is known about it here; asks the agent itself."""
+        from adws.adw_modules.agents.base import profile as agent_profile
+        from adws.adw_modules.agents.preflight import variables_of
+        from adws.adw_modules.engine.results import ALLOWED_VARIABLES
+        from adws.adw_modules.identifiers import OWN_SECRETS
+
+        profile = agent_profile(name)
+        wanted = {*ALLOWED_VARIABLES, *variables_of(profile, self.env), *(self.settings.agent_env or ())}
+        env = {key: value for key, value in self.env.items() if key in wanted - OWN_SECRETS or key.startswith("LC_")}
+
+        return profile, self.agent_preflight.look(profile, {**env, **profile.settings})
+
+    @part
+    def agent_runner(self) -> AgentRunner:
+        """What runs phases with agents."""
+        from adws.adw_modules.engine.runner_agent import AgentRunner
+
+        return AgentRunner(self)
+
+    @part
+    def agent_guard(self) -> Guard:
+        """What watches over the git directory that agents share."""
+        from adws.adw_modules.engine.runner_agent import Guard
+
+        return Guard(self.shared_git if self.has_worktrees else None)
+
+    @property
+    def agent_runners(self) -> dict[str, Runner]:
+        """The one driver, under guard, under the name of every agent."""
+        from adws.adw_modules.agents.base import names as agent_names
+        from adws.adw_modules.engine.runner_agent import GuardedRunner
+        from adws.adw_modules.workflow.model import AGENT
+
+        return dict.fromkeys((AGENT, *agent_names()), GuardedRunner(self.agent_runner, self.agent_guard))
+
+    @part
+    def cost_of(self) -> CostOf:
+        """What tokens cost: as `[prices]` of adw.toml says, else by the list that comes with adw."""
+        from adws.adw_modules.agents.prices import cost_of as price_of
+        from adws.adw_modules.agents.prices import read_prices
+
+        return partial(price_of, prices=read_prices(self.settings.section("prices").data))
+
+    @part
+    def sessions(self) -> AgentSessions:
+        """Whose agents are at work."""
+        from adws.adw_modules.agents.sessions import AgentSessions
+
+        return AgentSessions(self.database, clock=self.clock)
+
+    @part
+    def agent_session_recorder(self) -> AgentSessionRecorder:
+        """What records which agent sessions are open."""
+        from adws.adw_modules.agents.sessions import AgentSessionRecorder
+
+        return AgentSessionRecorder(self)
+
+    @part
+    def costs(self) -> CostStore:
+        """What was spent."""
+        from adws.adw_modules.resources.quotas import CostStore
+
+        return CostStore(self.database)
+
+    # --- the workspace -----------------------------------------------------------------------------------------
+
+    @part
+    def workspace(self) -> Workspace:
+        """The place of a workflow."""
+        from adws.adw_modules.workspace.workspace import Workspace
+
+        return Workspace(self)
+
+    @part
+    def publisher(self) -> Publisher | None:
+        """What brings work to the remote; None: no other machine can continue it, and nobody asked for it."""
+        from adws.adw_modules.workspace.relocation import Publisher
+
+        is_wanted = self.settings.is_shared or self.settings.workspace_publish_work == "always"
+
+        return Publisher(self) if self.has_worktrees and is_wanted else None
+
+    @part
+    def left_behind(self) -> RelocationCleanup | None:
+        """What takes away what workflows left here that moved; None: there is no other machine to move to."""
+        from adws.adw_modules.workspace.relocation import RelocationCleanup
+
+        return RelocationCleanup(self) if self.has_worktrees and self.settings.is_shared else None
+
+    # --- the engine --------------------------------------------------------------------------------------------
+
+    @part
+    def checkpoints(self) -> CheckpointStore:
+        """The store of checkpoints."""
+        from adws.adw_modules.checkpoint import CheckpointStore
+
+        return CheckpointStore(self.database, clock=self.clock, scrub=self._scrub)
+
+    @part
+    def checkpoint_manager(self) -> CheckpointManager:
+        """What phases keep, to continue from there."""
+        from adws.adw_modules.checkpoint import CheckpointManager
+
+        return CheckpointManager(self.checkpoints, clock=self.clock)
+
+    @part
+    def past_checkpoints(self) -> PastCheckpoints:
+        """What deletes the checkpoints of phases that are over."""
+        from adws.adw_modules.checkpoint import PastCheckpoints
+
+        return PastCheckpoints(self)
+
+    @part
+    def commands(self) -> CommandRunner:
+        """What runs commands, for phases and for gates."""
+        from adws.adw_modules.engine.runner_command import CommandRunner
+
+        return CommandRunner(self)
+
+    @part
+    def gates(self) -> Gates:
+        """What checks the gates of phases."""
+        from adws.adw_modules.engine.gates import Gates
+
+        return Gates(self.commands)
+
+    @part
+    def phase_runners(self) -> Mapping[str, Runner]:
+        """What runs phases, by name: those of adw and those of plugins."""
+        from adws.adw_modules.engine.runner_command import CleanRunner
+        from adws.adw_modules.engine.runner_python import PythonRunner
+        from adws.adw_modules.external_tasks import ExternalRunner
+        from adws.adw_modules.workflow.model import CLEAN, EXTERNAL, SHIP, STEPS
+
+        git = self.git if self.has_worktrees else None
+
+        return self.plugins.with_runners(
+            {
+                "command": self.commands,
+                "python": PythonRunner(search=(self.settings.home,), checkpoints=self.checkpoint_manager),
+                STEPS: self.step_runner,
+                SHIP: self.ship_runner,
+                CLEAN: CleanRunner(git, host=self.host if self.settings.is_shared else ""),
+                EXTERNAL: ExternalRunner(self),
+                **self.agent_runners,
+            }
+        )
+
+    @part
+    def ship_runner(self) -> ShipRunner:
+        """What pushes work and opens pull requests; the forge is opened when something is shipped."""
+        from adws.adw_modules.engine.runner_ship import ShipRunner
+
+        return ShipRunner(self)
+
+    @part
+    def status_comment(self) -> StatusComment:
+        """What keeps the status comment on the issue up to date."""
+        from adws.adw_modules.engine.runner_ship import StatusComment
+
+        return StatusComment(self)
+
+    @part
+    def advisor(self) -> Advisor | None:
+        """What advises after failed attempts; None when it is off. Raises ConfigError when the settings name two."""
+        from adws.adw_modules.engine.advisor import AgentAdvisor, CallAdvisor, RulesAdvisor, load_function
+
+        settings = self.settings
+        if not settings.doctor_enabled:
+            return None
+        if settings.doctor_call and settings.doctor_agent:
+            raise ConfigError("doctor.call and doctor.agent are both set: there is one doctor, take one of them out")
+        if settings.doctor_call:
+            load = partial(load_function, settings.doctor_call, search=(settings.home,))
+            return CallAdvisor(settings.doctor_call, load)
+        if settings.doctor_agent:
+            return AgentAdvisor(
+                settings.doctor_agent,
+                self.agent_runners,
+                token=self.clock.token,
+                redact=self.redactor.redact_text,
+                model=settings.doctor_model or "",
+            )
+
+        return RulesAdvisor(spare=settings.doctor_models or ())
+
+    @part
+    def service_guard(self) -> ServiceGuard:
+        """The external services of phases, and the circuit breakers before them."""
+        from adws.adw_modules.engine.service_guard import ServiceGuard
+
+        return ServiceGuard(
+            self.breakers,
+            clock=self.clock,
+            provider_of=partial(provider_of, usual=self.settings.agent_name),
+            forge=self.settings.forge_kind,
+            has_remote=self.has_worktrees,
+            scrub=self.redactor.redact_text,
+        )
+
+    @part
+    def engine(self) -> Home:
+        """
+        This home, with everything built that attempts are made with.
+
+        Settings that cannot be used are refused here, before any work begins, and threads find the parts built.
+        """
+        for name in _PARTS_OF_ATTEMPTS:
+            getattr(self, name)
+
+        return self
+
+    def log_of(self, adw_id: str) -> AbstractContextManager[object]:
+        """Return the log of a workflow, to be used with `with`: what is logged inside is written to it."""
+        from adws.adw_modules.attempt_files import LOG_NAME
+        from adws.adw_modules.structured_logger import open_log
+
+        return open_log(
+            self.folder_of(adw_id) / LOG_NAME,
+            max_bytes=self.settings.log_max_bytes,
+            backups=self.settings.log_backups,
+            adw_id=adw_id,
+        )
+
+    # --- steps and external tasks ------------------------------------------------------------------------------
+
+    @part
+    def executions(self) -> Executions:
+        """Steps whose calls are spread over workers."""
+        from adws.adw_modules.steps.store import Executions
+
+        return Executions(self.database, clock=self.clock, redactor=self.redactor)
+
+    @part
+    def execution_views(self) -> ExecutionViews:
+        """Looking at executions."""
+        from adws.adw_modules.steps.views import ExecutionViews
+
+        return ExecutionViews(self.database)
+
+    @part
+    def step_runner(self) -> StepRunner:
+        """What runs phases that are made of steps."""
+        from adws.adw_modules.steps.runner import StepRunner
+
+        return StepRunner(self)
+
+    @part
+    def iteration_worker(self) -> IterationWorker:
+        """What works on the iterations of executions."""
+        from adws.adw_modules.steps.iteration_worker import IterationWorker
+
+        return IterationWorker(self)
+
+    @part
+    def step_calls(self) -> ThreadCalls:
+        """What makes the calls of steps, in any thread of a worker."""
+        from adws.adw_modules.steps.iteration_worker import ThreadCalls
+
+        return ThreadCalls(self)
+
+    @part
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools of steps, by name."""
+        from adws.adw_modules.steps.tools import AgentTool, CommandTool, HttpTool, PythonTool
+
+        return {
+            "command": CommandTool(self),
+            "python": PythonTool(self),
+            "http": HttpTool(self),
+            "agent": AgentTool(self),
+        }
+
+    @part
+    def step_http(self) -> HttpClient:
+        """What makes the HTTP requests of steps."""
+        from adws.adw_modules.steps.http_client import HttpClient
+
+        return HttpClient(self.clock, allowed_hosts=self.settings.steps_http_allow)
+
+    @part
+    def external_tasks(self) -> ExternalTasks:
+        """The store of tasks that are done outside of adw."""
+        from adws.adw_modules.external_tasks import ExternalTasks
+
+        return ExternalTasks(self.database, clock=self.clock)
+
+    @part
+    def external(self) -> ExternalTaskService:
+        """The service by which external tasks are claimed and reported."""
+        from adws.adw_modules.external_tasks import ExternalTaskService
+
+        return ExternalTaskService(self)
+
+    # --- workers -----------------------------------------------------------------------------------------------
+
+    @part
+    def run_executor(self) -> RunExecutor:
+        """What executes one run."""
+        from adws.adw_modules.worker.run_executor import RunExecutor
+
+        return RunExecutor(self)
+
+    def job_handler(self, kind: str) -> JobHandler | None:
+        """Return what executes runs of *kind*; None for runs that continue a workflow. Each is built on first use."""
+        from adws.adw_modules.queue.model import CRON, DELIVERY, ITERATION, ROLLBACK
+
+        names = {
+            ROLLBACK: "rollback_runs",
+            DELIVERY: "delivery_handler",
+            ITERATION: "iteration_worker",
+            CRON: "cron_runs",
+        }
+        handler: JobHandler | None = getattr(self, names[kind]) if kind in names else None
+
+        return handler
+
+    def worker(
+        self,
+        options: WorkerOptions,
+        *,
+        on_end: Callable[[RunResult], None] = lambda _end: None,
+        tick: Callable[[], object] | None = None,
+    ) -> Worker:
+        """Return a worker of this home; *tick* is for a dispatcher that can keep time (`dispatcher`)."""
+        from adws.adw_modules.worker.worker import Worker
+
+        return Worker(self, options, on_end=on_end, tick=tick)
+
+    @part
+    def workflow_creator(self) -> WorkflowCreator:
+        """What creates workflows."""
+        from adws.adw_modules.worker.create_workflow import WorkflowCreator
+
+        return WorkflowCreator(
+            ownership=self.ownership, clock=self.clock, workflows=self.workflows, runs=self.run_factory
+        )
+
+    @part
+    def control(self) -> Control:
+        """What people do to workflows."""
+        from adws.adw_modules.worker.control import Control
+
+        return Control(self)
+
+    @part
+    def pending_retries(self) -> PendingRetries:
+        """Pending retries."""
+        from adws.adw_modules.worker.control import PendingRetries
+
+        return PendingRetries(self)
+
+    @part
+    def recovery(self) -> Recovery:
+        """What finds runs of dead workers."""
+        from adws.adw_modules.recovery.recovery import Recovery
+
+        return Recovery(self)
+
+    def free_left_behind(self) -> None:
+        """Free ports of dead workers here, places of workflows that nobody works on, and what those left that moved."""
+        self.ports.free_left_behind(self.processes.verdict)
+        self.quotas.free_left_behind()
+        self.executions.cancel_left()
+        self.executions.wake()
+        if self.left_behind is not None:
+            self.left_behind.sweep_when_due()
+
+    # --- deliveries --------------------------------------------------------------------------------------------
+
+    @part
+    def deliveries(self) -> DeliveryStore:
+        """Webhook deliveries, each stored with its run."""
+        from adws.adw_modules.deliveries.store import DeliveryStore
+
+        return DeliveryStore(self.database, clock=self.clock, scrub=self._scrub)
+
+    @part
+    def delivery_handler(self) -> DeliveryHandler:
+        """What carries out deliveries."""
+        from adws.adw_modules.deliveries.handler import DeliveryHandler
+
+        return DeliveryHandler(self)
+
+    @part
+    def post_merge_cleanup(self) -> PostMergeCleanup:
+        """What takes worktree and branch away when a pull request was merged."""
+        from adws.adw_modules.deliveries.handler import PostMergeCleanup
+
+        return PostMergeCleanup(self)
+
+    # --- rollback and housekeeping -----------------------------------------------------------------------------
+
+    @property
+    def rollbacks(self) -> Rollbacks:
+        """Rolls back what nobody works on."""
+        from adws.adw_modules.rollback.run import Rollbacks
+
+        return Rollbacks(self)
+
+    @property
+    def rolling_back(self) -> RollingBack:
+        """Rolls back what somebody may work on."""
+        from adws.adw_modules.rollback.run import RollingBack
+
+        return RollingBack(self.rollbacks, requests=self.requests, clock=self.clock)
+
+    @property
+    def rollback_runs(self) -> RollbackRuns:
+        """Queues rollbacks for workers, and makes them there."""
+        from adws.adw_modules.rollback.run import RollbackRuns
+
+        return RollbackRuns(self.rollbacks, runs=self.runs, requests=self.requests, clock=self.clock)
+
+    @part
+    def inventory(self) -> Inventory:
+        """Everything of ours on this machine."""
+        from adws.adw_modules.housekeeping.inventory import Inventory
+
+        return Inventory(self)
+
+    @property
+    def collector(self) -> GarbageCollector:
+        """Finds and removes orphans."""
+        from adws.adw_modules.housekeeping.gc import GarbageCollector
+
+        return GarbageCollector(self)
+
+    @property
+    def retention(self) -> Retention:
+        """Deletes what is older than the settings say."""
+        from adws.adw_modules.housekeeping.retention import Retention
+
+        return Retention(self)
+
+    @property
+    def verifier(self) -> Verifier:
+        """Checks the invariants."""
+        from adws.adw_modules.housekeeping.verify import Verifier
+
+        return Verifier(self)
+
+    @property
+    def adoption(self) -> Adoption:
+        """Takes worktrees back."""
+        from adws.adw_modules.housekeeping.gc import Adoption
+
+        return Adoption(self)
+
+    # --- the schedule and notifications ------------------------------------------------------------------------
+
+    @part
+    def schedule(self) -> ScheduleStore:
+        """The entries of the schedule, which all crons share."""
+        from adws.adw_modules.schedule.store import ScheduleStore
+
+        return ScheduleStore(self.database, clock=self.clock)
+
+    @part
+    def cron_jobs(self) -> dict[str, Job]:
+        """What is done on the schedule, by the names of its entries."""
+        from adws.adw_modules.schedule.jobs import CronJobs, PollJobs
+
+        return {**CronJobs(self).all(), **PollJobs(self).all()}
+
+    @part
+    def cron_runs(self) -> CronRuns:
+        """What queues runs that do an entry of the schedule, and does them."""
+        from adws.adw_modules.schedule.jobs import CronRuns
+
+        return CronRuns(self)
+
+    @part
+    def notifications(self) -> NotificationStore:
+        """What people are to be notified of."""
+        from adws.adw_modules.schedule.store import NotificationStore
+
+        return NotificationStore(self.database, clock=self.clock)
+
+    @part
+    def channels(self) -> dict[str, Channel]:
+        """The ways by which people are notified."""
+        from adws.adw_modules.schedule.notify import COMMAND, COMMENT, HTTP, CommandChannel, CommentChannel, HttpChannel
+        from adws.config.values import commands_in
+
+        settings = self.settings
+        channels: dict[str, Channel] = {}
+        if settings.notify_command:
+            channels[COMMAND] = CommandChannel(argv=commands_in(settings.notify_command)[0], home=self)
+        if settings.notify_url:
+            channels[HTTP] = HttpChannel(
+                url=settings.notify_url, redactor=self.redactor, timeout_seconds=settings.notify_timeout_seconds
+            )
+        if settings.notify_comment:
+            channels[COMMENT] = CommentChannel(home=self)
+
+        return channels
+
+    @part
+    def notifier(self) -> Notifier:
+        """Gathers notifications and sends them."""
+        from adws.adw_modules.schedule.notify import Notifier
+
+        return Notifier(self)
+
+    @part
+    def notify_thread(self) -> NotifyThread:
+        """Notifies beside the work of this process."""
+        from adws.adw_modules.schedule.notify import NotifyThread
+
+        return NotifyThread(self)
+
+    # --- reports and metrics -----------------------------------------------------------------------------------
+
+    @part
+    def reports(self) -> ReportStore:
+        """What was done, and what is now."""
+        from adws.adw_modules.reports.store import ReportStore
+
+        return ReportStore(self.database, clock=self.clock)
+
+    @part
+    def reporting(self) -> Reporting:
+        """What makes reports, and finds what is stuck."""
+        from adws.adw_modules.reports.reports import Reporting
+
+        return Reporting(self)
+
+    @part
+    def counters(self) -> Counters:
+        """What was counted."""
+        from adws.adw_modules.reports.metrics import Counters
+
+        return Counters(self.database)
+
+    @part
+    def tally(self) -> EventTally:
+        """Events, counted."""
+        from adws.adw_modules.reports.metrics import EventTally
+
+        return EventTally(self.database)
+
+    @part
+    def gauges(self) -> Gauges:
+        """How many workflows, runs and executions there are now, by state."""
+        from adws.adw_modules.reports.metrics import Gauges
+
+        return Gauges(self.database, clock=self.clock)
+
+    @part
+    def metrics_collector(self) -> MetricsCollector:
+        """What collects the metrics."""
+        from adws.adw_modules.reports.metrics import MetricsCollector
+
+        return MetricsCollector(self)
 
 
-@runtime_checkable
-class BringsUp(Protocol):
-    """A store whose documents have a copy elsewhere."""
+#: What `Home.engine` builds.
+_PARTS_OF_ATTEMPTS = (
+    "workspace",
+    "service_guard",
+    "phase_runners",
+    "gates",
+    "past_checkpoints",
+    "advisor",
+    "agent_runner",
+    "agent_session_recorder",
+    "status_comment",
+)
 
-    def bring_up(self, adw_id: str) -> None:
-        """Bring the copy up to the document."""
+#: What `Home.close` closes, in this order: threads before what they use.
+_CLOSED_IN_ORDER = (
+    "notify_thread",
+    "step_calls",
+    "step_http",
+    "lease_renewer",
+    "ports",
+    "projection",
+    "reconstruction",
+    "database",
+    "forge",
+)
 
 
 def _is_made(file: Path) -> bool:
@@ -488,10 +1393,106 @@ def _is_made(file: Path) -> bool:
 
 
 def _parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
-    from adws.adw_modules import document
+    from adws.adw_modules.document import parse
 
-    return document.parse(data)
+    return parse(data)
 
 
 #: A document in a row of the database; nobody reads it line by line there.
 _dump_compact = methodcaller("to_bytes", indent=None)
+
+
+def _private_key(settings: Settings) -> str:
+    file = settings.github_app_key_file
+    if file is None:
+        raise ConfigError("a GitHub App needs github.app_key_file: the file with its private key")
+    try:
+        return file.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"cannot read the key of the GitHub App from {file}: {exc}") from exc
+
+
+def key_of(settings: Settings, *, clock: Clock) -> bytes:
+    """Return the key that markers on the forge are signed with."""
+    from adws.adw_modules.forge.text import KEY_NAME, read_or_make
+
+    if settings.forge_key:
+        return hashlib.sha256(settings.forge_key.encode()).digest()
+
+    return read_or_make(settings.state_dir / KEY_NAME, clock=clock)
+
+
+def make_redactor(settings: Settings | None) -> Redactor:
+    """
+    Return what hides the secrets of *settings*, if there are any yet, and of the environment.
+
+    Those of the environment too: commands of phases are given variables by name, and print them.
+    """
+    known = settings.secrets() if settings is not None else ()
+
+    return _make_redactor(frozenset(process_environment().items()), frozenset(known))
+
+
+@lru_cache(maxsize=2)
+def _make_redactor(env: frozenset[tuple[str, str]], known: frozenset[str]) -> Redactor:
+    """Return it; the log of a process and its work share one, for many secrets take long to index."""
+    from adws.adw_modules.redaction.redactor import Redactor
+
+    return Redactor.from_environment(dict(env), known_values=known)
+
+
+def port_range(settings: Settings) -> PortRange:
+    """Return the ports that workflows get theirs from."""
+    from adws.adw_modules.resources.ports import PortRange
+
+    return PortRange(
+        backend_start=settings.ports_backend_start,
+        frontend_start=settings.ports_frontend_start,
+        count=settings.ports_count,
+    )
+
+
+def open_quotas(settings: Settings, database: Database | None, *, clock: Clock, host: str) -> Quotas:
+    """Return the limits of this machine and of everybody who shares *database*, None when there is none yet."""
+    from adws.adw_modules.resources.quotas import EmptyBook, Limits, Quotas, QuotaStore
+
+    limits = Limits(
+        min_free_disk=settings.quota_min_free_disk,
+        min_free_memory=settings.quota_min_free_memory,
+        max_worktrees=settings.quota_max_worktrees,
+        max_worktree_size=settings.quota_max_worktree_size,
+        max_cost=settings.quota_max_cost,
+        max_cost_per_day=settings.quota_max_cost_per_day,
+        max_runs=settings.quota_max_runs,
+    )
+    book = EmptyBook() if database is None else QuotaStore(database, clock=clock)
+
+    return Quotas(book, trees=settings.trees_dir, host=host, limits=limits)
+
+
+def open_checkpoints(place: str) -> OpenedCheckpoints:
+    """Return the checkpoints in the database at *place*, a path or a URL, which is made when it is not there."""
+    from adws.adw_modules.checkpoint import CheckpointStore
+    from adws.adw_modules.db.opening import open_database
+    from adws.adw_modules.default_home import OpenedCheckpoints
+
+    clock = SystemClock()
+    opened = open_database(place if "://" in place else f"sqlite:///{place}", clock=clock)
+
+    return OpenedCheckpoints(store=CheckpointStore(opened, clock=clock), clock=clock, close=opened.close)
+
+
+def provider_of(phase: PhaseSpec, *, usual: str) -> str:
+    """Return the provider that the agent of *phase* asks, "" for a phase without one; *usual* is the default agent."""
+    return provider_of_runner(phase.runner, usual=usual)
+
+
+def provider_of_runner(runner: str, *, usual: str) -> str:
+    """Return the provider that the agent of that name asks, "" for what is no agent."""
+    from adws.adw_modules.agents.base import names as agent_names
+    from adws.adw_modules.agents.base import profile as agent_profile
+    from adws.adw_modules.workflow.model import AGENT
+
+    name = usual if runner == AGENT else runner
+
+    return agent_profile(name).provider if name in agent_names() else ""

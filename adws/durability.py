@@ -1,5 +1,5 @@
 """
-Checkpoints, retries and breakers by the names that durable-execution libraries give them.
+Checkpoints, retries and circuit breakers by the names that durable-execution libraries use.
 
 Each name is loaded when it is first asked for: `from adws.durability import RetryPolicy` loads nothing of breakers.
 """
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
         CircuitBreakerRegistry,
         CircuitState,
     )
-    from adws.adw_modules.retry_handler import BackoffStrategy, RetryManager, RetryPolicy
+    from adws.adw_modules.retry_handler import RetryManager, RetryPolicy
+    from adws.adw_modules.workflow.model import BackoffStrategy
 
 __all__ = [
     "BackoffStrategy",

@@ -60,17 +60,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @functools.cache
 def why_no_browser() -> str:
     """Return what is missing to run the browser, "" when nothing is."""
-    found = executable()
-    if not found:
+    result = executable()
+    if not result:
         return "needs Chromium: install it with the packages of your system, or set ADW_TEST_CHROMIUM to it"
-    tried = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
-    return "" if tried.returncode == 0 else f"{found} does not run here: {tried.stderr.strip()[-200:]}"
+    tried = subprocess.run([result, "--version"], capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"{result} does not run here: {tried.stderr.strip()[-200:]}"
 
 
 def executable() -> str:
     """Return the browser of this machine, "" when there is none."""
     named = os.environ.get("ADW_TEST_CHROMIUM", "")
-    return next((found for name in ([named] if named else NAMES) if (found := shutil.which(name))), "")
+    return next((result for name in ([named] if named else NAMES) if (result := shutil.which(name))), "")
 
 
 def why_no_axe() -> str:
@@ -162,9 +162,9 @@ def started() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=executable(), args=list(ARGUMENTS))
-        yield found
-        found.close()
+        result = playwright.chromium.launch(executable_path=executable(), args=list(ARGUMENTS))
+        yield result
+        result.close()
 
 
 # --- axe -------------------------------------------------------------------------------------------------------
@@ -192,20 +192,20 @@ def flaws(page: Page, *, rules: list[str] | None = None) -> list[str]:
     if not page.evaluate("'axe' in window"):
         # Evaluated by the debugger: the page's own rules let no script in that is not its own.
         page.evaluate(_axe())
-    found = page.evaluate(_ASK_AXE, rules)
-    return [": ".join(rest) for impact, *rest in found if impact in {"serious", "critical"}]
+    result = page.evaluate(_ASK_AXE, rules)
+    return [": ".join(rest) for impact, *rest in result if impact in {"serious", "critical"}]
 
 
 def flaws_in_every_look(page: Page) -> list[str]:
     """Return what axe finds on a page in each way to look at it, and where it is wider than the window."""
-    found = []
+    result = []
     for name, (scheme, (width, height)) in LOOKS.items():
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": height})
-        found += [f"{name}: {flaw}" for flaw in flaws(page, rules=COLOURS if scheme == "dark" else None)]
+        result += [f"{name}: {flaw}" for flaw in flaws(page, rules=COLOURS if scheme == "dark" else None)]
         if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
-            found.append(f"{name}: is wider than the window")
-    return found
+            result.append(f"{name}: is wider than the window")
+    return result
 
 
 @functools.cache

@@ -26,8 +26,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-from adws.adw_modules import ambient
-from tests import warm
+from adws.adw_modules import default_home
+from tests import homes, warm
 
 # Shared suites (tests/contracts) are imported by test modules: their asserts explain themselves too.
 pytest.register_assert_rewrite("tests.contracts", "tests.crash")
@@ -82,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-names", action="store_true", help="write tests/public_names.txt anew")
+    parser.addoption("--update-api", action="store_true", help="write tests/public_api.txt anew")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -113,6 +113,15 @@ def _is_soak() -> bool:
     return os.environ.get("ADW_SOAK", "") not in {"", "0"}
 
 
+def _repeats(normal: int, soak: int) -> int:
+    """Return how often to repeat: ADW_SOAK=1 means the full count, ADW_SOAK=10 ten times the normal one at most."""
+    if not _is_soak():
+        return normal
+    times = int(os.environ["ADW_SOAK"])
+
+    return soak if times == 1 else min(soak, normal * times)
+
+
 @pytest.fixture(scope="session")
 def seed() -> int:
     """The seed of this run: ADW_TEST_SEED, or a fresh one."""
@@ -130,7 +139,7 @@ def repeat(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
     """`repeat(normal, soak)` is how often to repeat in the tier that runs; it is noted in the report of the soak."""
 
     def count(normal: int, soak: int) -> int:
-        chosen = soak if _is_soak() else normal
+        chosen = _repeats(normal, soak)
         request.node.user_properties.append(("repeat", chosen))
         return chosen
 
@@ -222,9 +231,16 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _a_place_of_its_own(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(nowhere)
     monkeypatch.setenv("ADW_HOME", NO_HOME)  # again: a test before may have set it without monkeypatch
-    token = ambient._current.set(None)
+    token = default_home._current.set(None)
     yield
-    ambient._current.reset(token)
+    default_home._current.reset(token)
+
+
+@pytest.fixture(autouse=True)
+def _homes_are_closed(_no_keeper_is_left_behind: None) -> Iterator[None]:
+    """Labs open homes in the middle of a test; they are closed, and their directories removed, when it ends."""
+    yield
+    homes.close_all()
 
 
 @pytest.fixture(autouse=True)

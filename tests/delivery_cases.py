@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from adws.adw_triggers.delivery_rules import FOLLOW_UPS, USUAL, DeliveryRules
-from adws.adw_triggers.signatures import sign
+from adws.adw_triggers.github_events import FOLLOW_UPS, USUAL, DeliveryRules
+from adws.adw_triggers.signature import sign
 
 SECRET = "a secret of the tests"
 REPOSITORY = "Acme/Widget"

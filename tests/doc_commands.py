@@ -42,8 +42,8 @@ def name_of(page: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     """Return the blocks of *page*, whatever they hold."""
     return [
-        Block(page=name_of(page), language=found[2], text=re.sub(f"^{found[1]}", "", found[3], flags=re.MULTILINE))
-        for found in _BLOCK.finditer(page.read_text())
+        Block(page=name_of(page), language=item[2], text=re.sub(f"^{item[1]}", "", item[3], flags=re.MULTILINE))
+        for item in _BLOCK.finditer(page.read_text())
     ]
 
 
@@ -57,7 +57,7 @@ def adw_commands(page: Path) -> list[list[str]]:
     text = page.read_text()
     shown = [line for block in shell_blocks(page) for line in _lines(block.typed)]
     prose = _BLOCK.sub("", text)
-    shown += [" ".join(found.split()) for found in _INLINE.findall(prose)]
+    shown += [" ".join(item.split()) for item in _INLINE.findall(prose)]
     return [words[1:] for line in shown if (words := _words(line)) and words[0] == "adw"]
 
 

@@ -19,7 +19,7 @@ from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from adws.adw_modules.errors import ForgeBusy, ForgeNotFound, ForgeRefused, ForgeUnavailable
-from adws.adw_modules.forge import Comment, Issue, NewPullRequest, PullRequest
+from adws.adw_modules.forge.model import Comment, Issue, NewPullRequest, PullRequest
 from adws.testing import MemoryForge
 
 TOKENS = {"tok_bot": "adw-bot", "tok_mallory": "mallory"}
@@ -212,9 +212,9 @@ class Site:
         if inside == path:
             return 404, {"message": "Not Found"}, {}
         for pattern, name in ROUTES[verb]:
-            found = re.fullmatch(pattern, inside)
-            if found:
-                return self._paged(getattr(self, f"_{name}")(query, payload, *map(unquote, found.groups())), query)
+            match = re.fullmatch(pattern, inside)
+            if match:
+                return self._paged(getattr(self, f"_{name}")(query, payload, *map(unquote, match.groups())), query)
 
         return 404, {"message": f"no route {verb} {inside}"}, {}
 
@@ -248,8 +248,8 @@ class Site:
             return {"number": pull.number, "title": pull.title, "pull_request": {"url": pull.url}}
 
     def _issues(self, query, _payload) -> list:
-        found = self._forge.issues(label=query.get("labels", ""), state=query["state"], limit=10_000)
-        return [to_issue(one) for one in found]
+        result = self._forge.issues(label=query.get("labels", ""), state=query["state"], limit=10_000)
+        return [to_issue(one) for one in result]
 
     def _labels(self, _query, _payload, number) -> list:
         return [{"name": name} for name in self._forge.labels_of(int(number))]
@@ -282,8 +282,8 @@ class Site:
 
     def _pulls(self, query, _payload) -> list:
         branch = query["head"].partition(":")[2]
-        found = self._forge.pull_requests_of(branch, state=query["state"])
-        return self._shown([to_pull(one, self._forge.repository) for one in found][::-1])[::-1]
+        pull_requests = self._forge.pull_requests_of(branch, state=query["state"])
+        return self._shown([to_pull(one, self._forge.repository) for one in pull_requests][::-1])[::-1]
 
     def _create_pull(self, _query, payload) -> dict:
         new = NewPullRequest(

@@ -111,8 +111,8 @@ def read_the_environment_of_the_parent():
 
 @trick("read")
 def read_the_state_directory():
-    found = [path.read_text(errors="replace") for path in (home() / "state").rglob("*.json")]
-    return catch("\n".join(found))
+    result = [path.read_text(errors="replace") for path in (home() / "state").rglob("*.json")]
+    return catch("\n".join(result))
 
 
 @trick("read")
@@ -389,7 +389,7 @@ _held: socket.socket | None = None
 
 def named(wanted: str) -> list[tuple[str, Callable[[], object]]]:
     """Return one trick alone."""
-    return [found for tricks in TRICKS.values() for found in tricks if found[0] == wanted]
+    return [item for tricks in TRICKS.values() for item in tricks if item[0] == wanted]
 
 
 def main() -> None:

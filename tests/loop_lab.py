@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from adws.adw_modules.events import CONTEXT_KEYS, META_KEYS, Event
-from adws.adw_modules.executions import EndExecution, EndIteration, Execution
-from adws.adw_modules.fanout import planner
-from adws.adw_modules.step_json import step_from_json
+from adws.adw_modules.steps import execution_update
+from adws.adw_modules.steps.model import EndExecution, EndIteration, Execution
+from adws.adw_modules.workflow.model import step_from_json
 
 #: Event that ends an iteration, an execution.
 ENDS = ("iteration_completed", "iteration_failed", "iteration_cancelled")
@@ -79,9 +79,9 @@ def document(home: Path, url: str, adw_id: str) -> dict[str, Any]:
         text = (home / "state" / adw_id / "adw_state.json").read_text()
     else:
         text = select(url, f"SELECT body FROM workflow_states WHERE adw_id = '{adw_id}'")[0]["body"]
-    found: dict[str, Any] = json.loads(text)
+    result: dict[str, Any] = json.loads(text)
 
-    return found
+    return result
 
 
 def executions(url: str) -> list[Told]:
@@ -95,8 +95,8 @@ def executions(url: str) -> list[Told]:
     for one in select(url, "SELECT * FROM events"):
         if one["execution_id"] in known:
             events[one["execution_id"]].append(_event(one))
-    for found in events.values():
-        found.sort(key=lambda event: int(event.event_id.rpartition(".")[2]))
+    for item in events.values():
+        item.sort(key=lambda event: int(event.event_id.rpartition(".")[2]))
 
     return [Told(row=row, iterations=parts[row["execution_id"]], events=events[row["execution_id"]]) for row in rows]
 
@@ -115,9 +115,9 @@ def _event(row: dict[str, Any]) -> Event:
 
 def problems(told: Told) -> list[str]:
     """Return what is wrong with an execution that has ended: empty when the log, the rows and the counts agree."""
-    found = [*_numbers(told), *_counts(told), *_ends(told), *_calls(told), *_keys(told), *_replayed(told)]
+    result = [*_numbers(told), *_counts(told), *_ends(told), *_calls(told), *_keys(told), *_replayed(told)]
 
-    return [f"{told.row['execution_id']}: {problem}" for problem in found]
+    return [f"{told.row['execution_id']}: {problem}" for problem in result]
 
 
 def _numbers(told: Told) -> list[str]:
@@ -131,39 +131,39 @@ def _numbers(told: Told) -> list[str]:
 def _counts(told: Told) -> list[str]:
     row = told.row
     states = Counter(one["state"] for one in told.iterations)
-    found = []
+    result = []
     if row["state"] == "running" or not row["ended_at"]:
-        found.append(f"it is {row['state']}, ended at {row['ended_at']}")
+        result.append(f"it is {row['state']}, ended at {row['ended_at']}")
     if [one["idx"] for one in told.iterations] != list(range(row["total"] or 0)):
-        found.append(f"{len(told.iterations)} iterations of {row['total']}")
+        result.append(f"{len(told.iterations)} iterations of {row['total']}")
     stored = (row["succeeded"], row["failed"], row["cancelled"])
     if stored != (states["completed"], states["failed"], states["cancelled"]):
-        found.append(f"counts {stored}, rows {dict(states)}")
+        result.append(f"counts {stored}, rows {dict(states)}")
     if sum(stored) != row["total"]:
-        found.append(f"{stored} do not make {row['total']}")
+        result.append(f"{stored} do not make {row['total']}")
 
-    return found
+    return result
 
 
 def _ends(told: Told) -> list[str]:
     """Exactly one end of each iteration and of the whole, and nothing after that."""
-    found = []
+    result = []
     ended = Counter((event.iteration_index, event.event_type) for event in told.of_type(*ENDS))
     wanted = Counter((one["idx"], f"iteration_{one['state']}") for one in told.iterations)
     if ended != wanted:
-        found.append(f"ends of iterations: {ended - wanted} too many, {wanted - ended} too few")
+        result.append(f"ends of iterations: {ended - wanted} too many, {wanted - ended} too few")
     over = [event.event_type for event in told.of_type(*EXECUTION_ENDS)]
     if over != [f"iterator_{told.row['state']}"]:
-        found.append(f"it was ended by {over}, the row says {told.row['state']}")
+        result.append(f"it was ended by {over}, the row says {told.row['state']}")
     if told.events and told.events[-1].event_type not in EXECUTION_ENDS:
-        found.append(f"{told.events[-1].event_type} came after its end")
+        result.append(f"{told.events[-1].event_type} came after its end")
     sequences = Counter(event.iteration_index for event in told.of_type(*SEQUENCE_ENDS))
     has_retry = bool(json.loads(told.row["spec"]).get("retry"))
     called = {one["idx"] for one in told.iterations if one["attempts"]} if has_retry else set()
     if sequences != Counter(called):
-        found.append(f"ends of sequences {dict(sequences)}, called were {sorted(called)[:20]}")
+        result.append(f"ends of sequences {dict(sequences)}, called were {sorted(called)[:20]}")
 
-    return found
+    return result
 
 
 def _calls(told: Told) -> list[str]:
@@ -172,55 +172,55 @@ def _calls(told: Told) -> list[str]:
     ended = Counter(event.iteration_index for event in told.of_type("action_completed", "action_failed"))
     put_back = Counter(event.iteration_index for event in told.of_type("action_suspended"))
     counted = Counter({one["idx"]: one["attempts"] for one in told.iterations if one["attempts"]})
-    found = []
+    result = []
     if begun != ended + put_back:
-        found.append(f"calls begun and not ended, or ended and not begun: {begun - (ended + put_back)}")
+        result.append(f"calls begun and not ended, or ended and not begun: {begun - (ended + put_back)}")
     if counted != ended:
-        found.append(f"the rows count {dict(counted - ended)} more and {dict(ended - counted)} fewer calls")
+        result.append(f"the rows count {dict(counted - ended)} more and {dict(ended - counted)} fewer calls")
     numbers = defaultdict(list)
     for event in told.of_type("action_completed", "action_failed"):
         numbers[event.iteration_index].append(event.attempt_number)
     wrong = {index: seen for index, seen in numbers.items() if seen != list(range(1, len(seen) + 1))}
     if wrong:
-        found.append(f"numbers of attempts: {wrong}")
+        result.append(f"numbers of attempts: {wrong}")
 
-    return found
+    return result
 
 
 def _keys(told: Told) -> list[str]:
     """Events have the keys that the page about events explains, and no others; calls have all they need."""
-    found = []
+    result = []
     for event in told.events:
         unknown = (event.context.keys() - CONTEXT_KEYS.keys()) | (event.meta.keys() - META_KEYS.keys())
         if unknown:
-            found.append(f"{event.event_type} has the unknown keys {sorted(unknown)}")
+            result.append(f"{event.event_type} has the unknown keys {sorted(unknown)}")
         wanted = {"execution_id", "parent_execution_id", "catalog_id", "_step_results"}
         if not event.context.keys() >= wanted:
-            found.append(f"{event.event_type} has the context {sorted(event.context)}")
+            result.append(f"{event.event_type} has the context {sorted(event.context)}")
     for event in told.of_type("action_completed", "action_failed"):
         wanted = {"retry", "queue"} | ({"error"} if event.event_type == "action_failed" else {"execution"})
         if not event.meta.keys() >= wanted:
-            found.append(f"{event.event_type} has only {sorted(event.meta)} in meta")
+            result.append(f"{event.event_type} has only {sorted(event.meta)} in meta")
 
-    return found
+    return result
 
 
 def _replayed(told: Told) -> list[str]:
     """Folding the log gives the rows, and the same commands as were carried out."""
     row = told.row
     begin = Execution(execution_id=row["execution_id"], step=step_from_json(json.loads(row["spec"])))
-    state, commands = planner.replay(begin, told.events)
-    found = []
+    state, commands = execution_update.replay(begin, told.events)
+    result = []
     folded = (state.state.value, state.total, state.succeeded, state.failed, state.cancelled, state.first_event_id)
     stored = tuple(row[name] for name in ("state", "total", "succeeded", "failed", "cancelled", "first_event_id"))
     if folded != stored:
-        found.append(f"the log says {folded}, the row {stored}")
+        result.append(f"the log says {folded}, the row {stored}")
     ends = [command.state.value for command in commands if isinstance(command, EndExecution)]
     if ends != [row["state"]]:
-        found.append(f"the log leads to the ends {ends}")
+        result.append(f"the log leads to the ends {ends}")
     over = Counter(command.index for command in commands if isinstance(command, EndIteration))
     wanted = Counter(event.iteration_index for event in told.of_type("iteration_completed", "iteration_failed"))
     if over != wanted:
-        found.append(f"the log leads to the ends of {over}, told were {wanted}")
+        result.append(f"the log leads to the ends of {over}, told were {wanted}")
 
-    return found
+    return result

@@ -162,21 +162,21 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve()
 
     def _serve(self) -> None:
-        found = urllib.parse.urlsplit(self.path)
-        query = dict(urllib.parse.parse_qsl(found.query, keep_blank_values=True))
+        result = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(result.query, keep_blank_values=True))
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        with self.api.under_way(found.path):
-            gate = self.api.gates.get(found.path)
+        with self.api.under_way(result.path):
+            gate = self.api.gates.get(result.path)
             if gate is not None:
                 gate.wait(60.0)
-            fault = self.api.next_fault(found.path)
+            fault = self.api.next_fault(result.path)
             if fault is None:
-                status, value = self.api.answer(self.command, found.path, query, body)
+                status, value = self.api.answer(self.command, result.path, query, body)
                 fault = Fault(status=status, body=value)
             headers = {name.lower(): value for name, value in self.headers.items()}
             self.api.note(
                 Asked(
-                    method=self.command, path=found.path, query=query, headers=headers, body=body, status=fault.status
+                    method=self.command, path=result.path, query=query, headers=headers, body=body, status=fault.status
                 )
             )
         self._send(fault)

@@ -135,14 +135,14 @@ class Search:
 
     def leaks(self, what: str, text: str) -> list[str]:
         """Return what of the secrets is in *text*, with where that secret was planted; at most a few."""
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for view in {text, html.unescape(text), unquote(text), unescaped(text)}:
             for at in range(len(view) - 11):
                 piece = view[at : at + 12]
                 if piece in self._pieces:
                     around = view[max(0, at - 60) : at + 30]
-                    found.setdefault(self._places[piece], f"{what} shows {piece!r} in {around!r}")
-        return [f"planted in {where}: {said}" for where, said in list(found.items())[:5]]
+                    result.setdefault(self._places[piece], f"{what} shows {piece!r} in {around!r}")
+        return [f"planted in {where}: {said}" for where, said in list(result.items())[:5]]
 
 
 def unescaped(text: str) -> str:
@@ -193,9 +193,9 @@ class Plants:
         return self._pick(where, lambda secret: json.dumps(secret) != f'"{secret}"')
 
     def _pick(self, where: str, fits: Callable[[str], bool]) -> str:
-        found = next(secret for secret in reversed(self.secrets) if fits(secret) and secret not in self.where)
-        self.where[found] = where
-        return found
+        first = next(secret for secret in reversed(self.secrets) if fits(secret) and secret not in self.where)
+        self.where[first] = where
+        return first
 
     def names(self, secrets: list[str]) -> list[str]:
         """Return the names of the variables that have them."""

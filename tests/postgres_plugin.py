@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from adws.adw_modules.db.connection import Database
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.db.session import Database
 from adws.testing import FakeClock
 from tests import templates
 

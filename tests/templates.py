@@ -7,32 +7,12 @@ not load them. That a home without a database gets one is tested where the homes
 
 from __future__ import annotations
 
-import functools
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from adws.adw_modules.db.opening import open_database
-from adws.testing import FakeClock
-
-
-@functools.cache
-def _database_file() -> bytes:
-    """The bytes of a SQLite database that has the schema and no rows."""
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "adw.db"
-        open_database(f"sqlite:///{path}", clock=FakeClock()).close()
-
-        return path.read_bytes()
-
-
-def put_database(path: Path) -> None:
-    """Write a SQLite database that has the schema and no rows to *path*, which is not there yet."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_bytes(_database_file())
+from adws.testing.temporary_home import put_database
 
 
 def prepare_home(home: Path) -> None:

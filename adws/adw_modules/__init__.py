@@ -1,1 +1,1 @@
-"""The house: everything adw can do, without knowing that it has doors."""
+"""The capabilities of adw, one package or module each."""

@@ -1,5 +1,5 @@
 """
-Coding agents as adw sees them: what one is asked, what its output says, how it ended.
+What a coding agent is asked, what its output says, how it ended.
 
 Nouns only. A profile is an agent's command line, the reading of its output and its verdict, all pure; one driver runs
 every profile. What an agent says about itself is evidence and never the last word: success is what can be seen.
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Protocol
 
-from adws.adw_modules.failed_run import FailedRun
-from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.errors import FailedRun
+from adws.adw_modules.identifiers import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

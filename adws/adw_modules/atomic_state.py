@@ -2,7 +2,7 @@
 State files for anyone: written whole or not at all, read back strictly.
 
 `AtomicStateWriter` is the plain door to `durable_file` and `state_text`: a mapping in, a mapping out, no ownership and
-no revisions. Workflows are stored by `state_files.FileStateStore`, which writes the same format.
+no revisions. Workflows are stored by `files.FileStateStore`, which writes the same format.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import stat
 from collections.abc import Mapping
 
-from adws.adw_modules import durable_file, state_text
-from adws.adw_modules.durable_replace import replace_file
+from adws.adw_modules import durable_file
+from adws.adw_modules.durable_file import replace_file
 from adws.adw_modules.errors import (
     AdwError,
     StateCorrupt,
@@ -24,9 +24,10 @@ from adws.adw_modules.errors import (
     UnsafePath,
     UsageError,
 )
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.state_schema import StateMigration
-from adws.adw_modules.state_text import Seal
+from adws.adw_modules.store import serialization
+from adws.adw_modules.store.serialization import Seal
 
 #: What every state file must have; only one of the oldest version, which has no version, may lack the last.
 REQUIRED_FIELDS = ("adw_id", "issue_number", "state_version")
@@ -40,7 +41,7 @@ class AtomicStateWriter:
         state_path: str | os.PathLike[str],
         state_data: Mapping[str, JsonValue],
         *,
-        max_bytes: int = state_text.MAX_BYTES,
+        max_bytes: int = serialization.MAX_BYTES,
     ) -> None:
         """
         Replace the file at *state_path* durably by *state_data*; missing directories are made (0700).
@@ -50,7 +51,7 @@ class AtomicStateWriter:
         DurabilityUnknown when the new one is in place but not known to be on the disk.
         """
         _check_mapping(state_data)
-        payload = state_text.seal(state_text.to_bytes(state_data))
+        payload = serialization.add_checksum(serialization.to_bytes(state_data))
         if len(payload) > max_bytes:
             raise StateUnserialisable(f"the state has {len(payload)} bytes, the limit is {max_bytes}: write less")
         path = os.fspath(state_path)
@@ -65,7 +66,7 @@ class AtomicStateWriter:
             durable_file.close_quietly(directory)
 
     @staticmethod
-    def read(state_path: str | os.PathLike[str], *, max_bytes: int = state_text.MAX_BYTES) -> JsonObject:
+    def read(state_path: str | os.PathLike[str], *, max_bytes: int = serialization.MAX_BYTES) -> JsonObject:
         """
         Return what the file at *state_path* says, brought to the current version in memory.
 
@@ -74,11 +75,11 @@ class AtomicStateWriter:
         """
         path = os.fspath(state_path)
         text = _read(path, max_bytes)
-        if state_text.check_seal(text) is Seal.BROKEN:
+        if serialization.verify_checksum(text) is Seal.BROKEN:
             raise StateCorrupt(path, "its checksum does not match, so some byte of it was changed")
         try:
-            data = state_text.parse(text)
-        except state_text.Unreadable as exc:
+            data = serialization.parse(text)
+        except serialization.Unreadable as exc:
             raise StateCorrupt(path, str(exc)) from exc
         migrated = StateMigration.migrate(data)
         # Asked of the file: a migration fills in fields, and a version, which the oldest files do not have.
@@ -107,14 +108,14 @@ def _open_parent(parent: str, path: str) -> int:
 def _mode_of(directory: int, name: str, path: str) -> int:
     """Return the mode the new file gets: that of the old one, which must be a regular file."""
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return durable_file.NEW_FILE_MODE
-    if not stat.S_ISREG(found.st_mode):
-        what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a regular file"
+    if not stat.S_ISREG(info.st_mode):
+        what = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "not a regular file"
         raise UnsafePath(f"{path} is {what}: adw does not replace it, give the path of the file itself")
 
-    return found.st_mode & 0o777
+    return info.st_mode & 0o777
 
 
 def _read(path: str, max_bytes: int) -> bytes:

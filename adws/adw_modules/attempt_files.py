@@ -1,5 +1,5 @@
 """
-The files of one attempt, numbered, in the workflow's own directory: `phases/<phase>/attempt-<n>.<what>`.
+The files of an attempt: `phases/<phase>/attempt-<n>.<what>` in the workflow's directory.
 
 No attempt writes over what another one said. Directories and files are for their owner alone; a symbolic link is never
 followed, neither on the way nor at the end.
@@ -11,13 +11,16 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.errors import UnsafePath, UsageError
+from adws.adw_modules.identifiers import JsonObject, JsonValue
 
+#: The log of a workflow, in its own directory.
+LOG_NAME = "adw.log"
 #: Directory of all of them, below the workflow's own.
 FOLDER = "phases"
 #: How much of the end of a file is shown unless more is asked for, in bytes.
@@ -116,13 +119,13 @@ class AttemptFiles:
 
 def list_files(folder: Path) -> tuple[AttemptFile, ...]:
     """Return the files of all attempts in the workflow's directory, by phase, attempt and name; links are left out."""
-    found: list[AttemptFile] = []
+    result: list[AttemptFile] = []
     for place in _directories(folder / FOLDER):
         for path in place.iterdir():
             match = _NAME.fullmatch(path.name)
             if match is None or path.is_symlink() or not path.is_file():
                 continue
-            found.append(
+            result.append(
                 AttemptFile(
                     phase=place.name,
                     attempt=int(match[1]),
@@ -132,14 +135,14 @@ def list_files(folder: Path) -> tuple[AttemptFile, ...]:
                 )
             )
 
-    return tuple(sorted(found, key=lambda file: (file.phase, file.attempt, file.kind)))
+    return tuple(sorted(result, key=lambda file: (file.phase, file.attempt, file.kind)))
 
 
 def read_tail(folder: Path, name: str, *, max_bytes: int = TAIL_BYTES) -> str:
     """Return the end of a file named as `list_files` does, from the beginning of a line; raise UnsafePath."""
     with _place_of(folder, name) as (directory, own):
-        found, end = durable_file.look_at_end(own, directory=directory, size=max_bytes)
-    if found.st_size > len(end):
+        result, end = durable_file.look_at_end(own, directory=directory, size=max_bytes)
+    if result.st_size > len(end):
         end = end.partition(b"\n")[2] or end
 
     return end.decode("utf-8", "replace")
@@ -148,9 +151,9 @@ def read_tail(folder: Path, name: str, *, max_bytes: int = TAIL_BYTES) -> str:
 def read_part(folder: Path, name: str, *, start: int, max_bytes: int) -> tuple[bytes, int]:
     """Return up to *max_bytes* of a file from *start* on, and how large it is; raise UnsafePath, FileNotFoundError."""
     with _place_of(folder, name) as (directory, own):
-        found, part = durable_file.look_at_part(own, directory=directory, start=start, size=max_bytes)
+        result, part = durable_file.look_at_part(own, directory=directory, start=start, size=max_bytes)
 
-    return part, found.st_size
+    return part, result.st_size
 
 
 @contextlib.contextmanager
@@ -177,3 +180,210 @@ def _directories(place: Path) -> list[Path]:
         return []
 
     return [path for path in sorted(place.iterdir()) if path.is_dir() and not path.is_symlink()]
+
+
+# What attempts wrote, in the order it came about, and the part of it that came since the last look.
+#
+# A spot says how far somebody has read: which attempt, and how much of each of its files. It is text that a client
+# sends back unchanged; what it says is checked like everything that comes from outside.
+
+
+#: When the output of an attempt is written; "" stands for that of the phase itself.
+_TURNS = {"setup": 0, "cleanup": 1, "": 2, "gate": 3}
+#: Bytes that are read at a time, and of the end of a file that somebody sees first.
+PART_BYTES = 128 * 1024
+FIRST_BYTES = 24 * 1024
+#: Characters of a line that are shown, and bytes after which one is shown though it has not ended.
+LINE_CHARACTERS = 4000
+_LONGEST_LINE = 32 * 1024
+_SPOT = re.compile(
+    r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,99})~([1-9][0-9]{0,8})((?:~[a-z][a-z0-9.-]{0,60}:[0-9]{1,15}){0,40})"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A file that is shown."""
+
+    name: str  #: relative to the workflow's directory
+    size: int
+    phase: str = ""  #: "" for the log of the workflow
+    attempt: int = 0
+    stream: str = ""  #: stdout | stderr | setup-1.stdout | cleanup.stdout | gate-1.stdout | ...
+
+    @property
+    def heading(self) -> str:
+        """What stands above its lines."""
+        return f"== {self.phase}, attempt {self.attempt}, {self.stream}" if self.phase else ""
+
+
+def in_order(document: JsonObject, files: Sequence[AttemptFile]) -> tuple[Source, ...]:
+    """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
+    begun = _begun(document)
+    sources = [
+        Source(
+            name=file.name,
+            size=file.size,
+            phase=file.phase,
+            attempt=file.attempt,
+            stream=file.kind.removesuffix(".log"),
+        )
+        for file in files
+    ]
+
+    return tuple(sorted(sources, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
+
+
+def _begun(document: JsonObject) -> dict[tuple[str, int], str]:
+    """Return when each attempt was begun, as the document has it."""
+    result: dict[tuple[str, int], str] = {}
+    for phase in _objects(document.get("phases")):
+        for attempt in _objects(phase.get("attempts")):
+            number = attempt.get("number")
+            if isinstance(number, int):
+                result[str(phase.get("name")), number] = str(attempt.get("started_at"))
+
+    return result
+
+
+def _place(source: Source) -> tuple[str, int, int, int, str]:
+    """Return where a file comes among those of its attempt: set-up, clean-up, the phase itself, its gates."""
+    *whose, stream = source.stream.split(".")
+    what, _, number = whose[0].partition("-") if whose else ("", "", "")
+    turn = _TURNS.get(what, _TURNS[""])
+
+    return source.phase, source.attempt, turn, int(number) if number.isdigit() else 0, f"{stream != 'stdout'}{stream}"
+
+
+def outputs(folder: Path, document: JsonObject) -> tuple[Source, ...]:
+    """Return what the attempts of the workflow whose directory is *folder* wrote, in order."""
+    return in_order(document, [file for file in list_files(folder) if file.kind.endswith(".log")])
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+# --- reading on ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spot:
+    """How far somebody has read."""
+
+    phase: str
+    attempt: int
+    offsets: Mapping[str, int] = field(default_factory=dict)  #: stream -> bytes
+
+    def __str__(self) -> str:
+        """Return it as text, which `spot_in` reads."""
+        return "~".join([self.phase, str(self.attempt), *(f"{name}:{at}" for name, at in self.offsets.items())])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Followed:
+    """What came since."""
+
+    text: str
+    spot: Spot | None  #: where to go on; None: nothing was written at all
+    left_out: int = 0  #: bytes before the beginning of the text
+
+
+def spot_in(text: str) -> Spot:
+    """Return the spot that is written in *text*; raise UsageError when it is none."""
+    match = _SPOT.fullmatch(text)
+    if match is None:
+        raise UsageError("this is no place in the output of an attempt: open the log anew")
+    offsets = (part.rpartition(":") for part in match[3].split("~") if part)
+
+    return Spot(phase=match[1], attempt=int(match[2]), offsets={name: int(at) for name, _, at in offsets})
+
+
+def begin(folder: Path, found: Sequence[Source], *, phase: str = "", attempt: int = 0) -> Followed:
+    """Return the end of what one attempt wrote, the newest of *found* unless another is named."""
+    groups = _groups(found)
+    wanted = [key for key in groups if phase in ("", key[0]) and attempt in (0, key[1])]
+    if not wanted:
+        return Followed(text="", spot=None)
+    name, number = wanted[-1]
+    spot = Spot(phase=name, attempt=number)
+    left_out = 0
+    for source in groups[name, number]:
+        start = _line_start(folder, source, max(0, source.size - FIRST_BYTES))
+        spot = replace(spot, offsets={**spot.offsets, source.stream: start})
+        left_out += start
+    followed = _read(folder, groups[name, number], spot)
+
+    return replace(followed, left_out=left_out)
+
+
+def follow(folder: Path, found: Sequence[Source], spot: Spot, *, has_ended: bool) -> Followed:
+    """
+    Return what came after *spot*; when that attempt is read to its end, what the next one wrote.
+
+    *has_ended* says that nothing more is written by that attempt: a line without an end is then whole.
+    """
+    groups = _groups(found)
+    here = (spot.phase, spot.attempt)
+    if here not in groups:
+        return Followed(text="", spot=spot)
+    later = list(groups)[list(groups).index(here) + 1 :]
+    followed = _read(folder, groups[here], spot, is_last=has_ended or bool(later))
+    if followed.text or not later:
+        return followed
+    name, number = later[0]
+
+    return _read(folder, groups[name, number], Spot(phase=name, attempt=number))
+
+
+def _groups(found: Sequence[Source]) -> dict[tuple[str, int], list[Source]]:
+    """Return the files of each attempt, in the order the attempts were begun."""
+    groups: dict[tuple[str, int], list[Source]] = {}
+    for source in found:
+        groups.setdefault((source.phase, source.attempt), []).append(source)
+
+    return groups
+
+
+def _read(folder: Path, sources: Sequence[Source], spot: Spot, *, is_last: bool = False) -> Followed:
+    """Return what came into the files of one attempt, with a heading above each; one look reads one part of each."""
+    pieces, offsets = [], dict(spot.offsets)
+    for source in sources:
+        start = min(offsets.get(source.stream, 0), source.size)  # one that was put in its place is shorter
+        part = read_part(folder, source.name, start=start, max_bytes=PART_BYTES)[0]
+        whole = _whole(part, is_last=is_last)
+        offsets[source.stream] = start + len(whole)
+        if whole:
+            pieces.append(f"{source.heading}\n{clipped(whole.decode('utf-8', 'replace'))}")
+
+    return Followed(text="".join(pieces), spot=replace(spot, offsets=offsets))
+
+
+def _whole(part: bytes, *, is_last: bool) -> bytes:
+    """Return the lines of *part* that are whole; one that is too long is not waited for."""
+    end = part.rfind(b"\n") + 1
+    rest = len(part) - end
+    if (is_last and rest) or rest >= _LONGEST_LINE:
+        return part
+
+    return part[:end]
+
+
+def clipped(text: str) -> str:
+    """Return *text* with long lines cut, and a line break at its end."""
+    lines = (
+        line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]} [{len(line) - LINE_CHARACTERS} more]"
+        for line in text.removesuffix("\n").split("\n")
+    )
+
+    return "\n".join(lines) + "\n"
+
+
+def _line_start(folder: Path, source: Source, place: int) -> int:
+    """Return where the first line after *place* begins; *place* itself when none does soon."""
+    if place == 0:
+        return 0
+    part = read_part(folder, source.name, start=place, max_bytes=FIRST_BYTES)[0]
+    cut = part.find(b"\n")
+
+    return place + cut + 1 if 0 <= cut < len(part) - 1 else place

@@ -1,5 +1,5 @@
 """
-Checkpoints: what a task keeps, so that it goes on from there after a failure instead of starting again.
+Checkpoints of tasks and phases, and their store.
 
 What is loaded is what was saved: data that would not come back from JSON as it is, is refused. The order is that of
 saving and not of any clock. A checkpoint is durable when `save_checkpoint` returns.
@@ -8,16 +8,141 @@ saving and not of any clock. A checkpoint is durable when `save_checkpoint` retu
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import takewhile
+from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol, Self
 
-from adws.adw_modules import ambient
-from adws.adw_modules.errors import UsageError
+from adws.adw_modules import default_home, timestamps
+from adws.adw_modules.attempt_files import AttemptFiles
+from adws.adw_modules.db.connection import Database, Row, Session
+from adws.adw_modules.durable_file import TooLarge
+from adws.adw_modules.errors import DatabaseError, Fenced, UnsafePath, UsageError
+from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.interfaces_durability import CheckpointRow, CheckpointStore
-from adws.adw_modules.json_value import JsonObject
+from adws.adw_modules.phase import PhaseContext
+from adws.adw_modules.workflow.model import STEPS
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import AttemptRecord, WorkflowDocument
+    from adws.adw_modules.workflow.model import PhaseSpec
+    from adws.app import Home
+
+
+# The queries about checkpoints, by name.
+#
+# Spelled like those of `statements`: `:name` is a parameter, `{row_lock}` keeps a row as it is to the transaction's
+# end.
+
+
+CHECKPOINT_COLUMNS = ("sequence", "id", "task_id", "adw_id", "step_name", "created_at", "checkpoint_data")
+_COLUMNS = ", ".join(CHECKPOINT_COLUMNS)
+_NEW_COLUMNS = ", ".join(CHECKPOINT_COLUMNS[1:])
+_NEW_VALUES = ", ".join(f":{name}" for name in CHECKPOINT_COLUMNS[1:])
+
+CHECKPOINT_ADD = f"INSERT INTO task_checkpoints ({_NEW_COLUMNS}) VALUES ({_NEW_VALUES}) RETURNING {_COLUMNS}"
+#: Takes all but the newest of a task away.
+CHECKPOINTS_PRUNE = """
+DELETE FROM task_checkpoints WHERE task_id = :task_id AND sequence NOT IN (
+  SELECT sequence FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence DESC LIMIT :keep
+)
+"""
+CHECKPOINT_LATEST = f"SELECT {_COLUMNS} FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence DESC LIMIT 1"
+CHECKPOINTS_OF = f"SELECT {_COLUMNS} FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence"
+CHECKPOINTS_DELETE = "DELETE FROM task_checkpoints WHERE task_id = :task_id"
+#: The owner's fence, which nobody changes until the checkpoint is stored.
+CHECKPOINT_FENCE = "SELECT fence FROM workflow_states WHERE adw_id = :adw_id {row_lock}"
+
+CHECKPOINT_WORKFLOWS = "SELECT DISTINCT adw_id FROM task_checkpoints WHERE adw_id <> '' ORDER BY adw_id"
+CHECKPOINT_LINES = """
+SELECT task_id, step_name, created_at, length(checkpoint_data) FROM task_checkpoints
+WHERE adw_id = :adw_id ORDER BY sequence DESC
+"""
+CHECKPOINTS_FORGET = "DELETE FROM task_checkpoints WHERE adw_id = :adw_id"
+
+#: For `adw db check`: checkpoints of workflows that are gone.
+CHECK_CHECKPOINTS = """
+SELECT adw_id, count(*) FROM task_checkpoints AS kept
+WHERE adw_id <> '' AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = kept.adw_id)
+GROUP BY adw_id ORDER BY adw_id
+"""
+#: For a database that is made again: every checkpoint, in their order.
+CHECKPOINTS_ALL = f"SELECT {_COLUMNS} FROM task_checkpoints ORDER BY sequence"
+#: Brings one back that is not there; it gets a new number, so they are brought in their order.
+CHECKPOINT_BRING = f"INSERT INTO task_checkpoints ({_NEW_COLUMNS}) VALUES ({_NEW_VALUES}) ON CONFLICT (id) DO NOTHING"
+
+
+# What breakers and checkpoints keep, and where: shared by all processes of a home.
+#
+# The rules (`circuit_breaker`, `checkpoint`) are pure and take one of these stores.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Permit:
+    """Leave to try once; it ends by itself when whoever has it never says what came of it."""
+
+    token: str
+    generation: int  #: of the breaker when it was given
+    expires_at: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BreakerRow:
+    """All that is known about one breaker."""
+
+    name: str  #: the outside party: anthropic | openai | github | git | ...
+    state: str = "closed"  #: closed | open | half_open, as of `changed_at`
+    failures: int = 0  #: in a row
+    generation: int = 1  #: grows each time it opens or closes; what began in an older one changes nothing
+    opened_at: str | None = None
+    reopens_at: str | None = None  #: when trials are allowed; None while closed
+    reason: str = ""  #: the failure that opened it, in one line
+    permits: tuple[Permit, ...] = ()  #: trials under way while half open
+    settings: JsonObject = field(default_factory=dict)  #: threshold and times it works with
+    changed_at: str = ""
+
+
+class BreakerStore(Protocol):
+    """Breakers by name."""
+
+    def read(self, name: str) -> BreakerRow | None:
+        """Return a breaker, None when nothing ever happened to it."""
+
+    def all(self) -> tuple[BreakerRow, ...]:
+        """Return every breaker, in the order of their names."""
+
+    def change(self, name: str, rule: Callable[[BreakerRow], BreakerRow]) -> BreakerRow:
+        """Replace a breaker by what *rule*, which is pure, makes of it; no other change comes in between."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointRow:
+    """A stored checkpoint."""
+
+    checkpoint_id: str
+    task_id: str
+    sequence: int  #: grows with every checkpoint of all tasks: the highest is the latest
+    data: JsonObject
+    step_name: str | None = None
+    created_at: str = ""
+    adw_id: str = ""  #: the workflow whose phase the task is, "" for a task of a library user
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointLine:
+    """A checkpoint in a list, without what it keeps."""
+
+    task_id: str
+    step_name: str | None
+    created_at: str
+    size: int  #: characters of its JSON
+
 
 #: Most bytes of one checkpoint, as JSON: larger things belong into a file that the checkpoint names.
 MAX_BYTES = 1 << 20
@@ -27,15 +152,10 @@ KEEP = 10
 MAX_NAME = 255
 
 
-class Home(Enum):
+class DefaultHome(Enum):
     """What stands for the database of a home."""
 
     HERE = "here"  #: that of the home we are in
-
-
-@runtime_checkable
-class _Store(CheckpointStore, Protocol):
-    """A `CheckpointStore`, told by its methods."""
 
 
 class CheckpointManager:
@@ -43,7 +163,7 @@ class CheckpointManager:
 
     def __init__(
         self,
-        db: CheckpointStore | str | os.PathLike[str] | Home = Home.HERE,
+        db: CheckpointStore | str | os.PathLike[str] | DefaultHome = DefaultHome.HERE,
         *,
         clock: Clock | None = None,
         keep: int = KEEP,
@@ -59,7 +179,7 @@ class CheckpointManager:
             raise UsageError(f"keep is {keep}: give a number from 1 to 1000")
         if max_bytes < 1:
             raise UsageError(f"max_bytes is {max_bytes}: give a number from 1 up")
-        self._opened = ambient.open_checkpoints(os.fspath(db)) if isinstance(db, str | os.PathLike) else None
+        self._opened = default_home.open_checkpoints(os.fspath(db)) if isinstance(db, str | os.PathLike) else None
         self._store = self._opened.store if self._opened else _given(db)
         self._clock = clock or (self._opened.clock if self._opened else None)
         self._keep = keep
@@ -96,16 +216,16 @@ class CheckpointManager:
                 f"the checkpoint of {task_id} has {len(body)} bytes, the limit is {self._max_bytes}: keep large things "
                 "in a file and its path in the checkpoint"
             )
-        clock = self._clock or ambient.parts().clock
+        clock = self._clock or default_home.get().clock
         made = _uuid(clock.token())
 
         return self._store.add(made, task_id, body, step_name=step_name, keep=self._keep, fence=fence).checkpoint_id
 
     def load_checkpoint(self, task_id: str) -> JsonObject | None:
         """Return the data that was saved last, None when there is no checkpoint."""
-        found = self.latest(task_id)
+        result = self.latest(task_id)
 
-        return None if found is None else found.data
+        return None if result is None else result.data
 
     def latest(self, task_id: str) -> CheckpointRow | None:
         """Return the checkpoint that was saved last, with its step and its moment, None when there is none."""
@@ -138,10 +258,10 @@ def _uuid(token: str) -> str:
 
 def _given(db: object) -> CheckpointStore:
     """Return the store that *db* is or stands for; raise TypeError when it is none."""
-    if isinstance(db, _Store):
+    if isinstance(db, CheckpointStore):
         return db
-    if isinstance(db, Home):
-        return ambient.parts().checkpoints
+    if isinstance(db, DefaultHome):
+        return default_home.get().checkpoints
 
     raise TypeError(
         f"CheckpointManager got {'None' if db is None else type(db).__name__}: give it a CheckpointStore, the path or "
@@ -187,3 +307,338 @@ def _first_change(saved: object, loaded: object, where: str) -> str:
         return "" if saved == loaded else f"{where} is {type(saved).__name__}, and would be {type(loaded).__name__}"
 
     return next(filter(None, (_first_change(*pair) for pair in pairs)), "")
+
+
+# Checkpoints in the table task_checkpoints.
+#
+# The order is that of the number which the database gives each row and never gives again. A checkpoint of a phase is
+# stored and deleted in one transaction with a look at the workflow's fence, so whoever lost the workflow changes
+# nothing.
+
+
+class CheckpointStore:
+    """A `CheckpointStore` in a database."""
+
+    def __init__(
+        self, database: Database, *, clock: Clock, scrub: Callable[[bytes], bytes] = lambda payload: payload
+    ) -> None:
+        """*scrub* takes out of each checkpoint what must not be stored."""
+        self._database = database
+        self._clock = clock
+        self._scrub = scrub
+
+    def add(
+        self,
+        checkpoint_id: str,
+        task_id: str,
+        body: str,
+        *,
+        step_name: str | None,
+        keep: int,
+        fence: int | None = None,
+    ) -> CheckpointRow:
+        """Store *body*, JSON text, as the latest of *task_id*; all but the newest *keep* of that task go."""
+        params = {
+            "id": checkpoint_id,
+            "task_id": task_id,
+            "adw_id": workflow_of(task_id, fence),
+            "step_name": step_name,
+            "created_at": timestamps.to_text(self._clock.now()),
+            "checkpoint_data": self._scrub(body.encode()).decode(),
+        }
+
+        def work(session: Session) -> Row:
+            self._refuse_fenced(session, task_id, fence)
+            stored = session.one(CHECKPOINT_ADD, params)
+            if stored is None:
+                raise DatabaseError(f"the checkpoint of {task_id} was not stored: try again")
+            session.run(CHECKPOINTS_PRUNE, {"task_id": task_id, "keep": keep})
+
+            return stored
+
+        return to_checkpoint(self._database.transact(work))
+
+    def latest(self, task_id: str) -> CheckpointRow | None:
+        """Return the newest checkpoint of *task_id*."""
+        with self._database.read() as session:
+            row = session.one(CHECKPOINT_LATEST, {"task_id": task_id})
+
+        return to_checkpoint(row) if row else None
+
+    def all_of(self, task_id: str) -> tuple[CheckpointRow, ...]:
+        """Return the checkpoints of *task_id*, oldest first."""
+        with self._database.read() as session:
+            rows = session.all(CHECKPOINTS_OF, {"task_id": task_id})
+
+        return tuple(map(to_checkpoint, rows))
+
+    def delete(self, task_id: str, *, fence: int | None = None) -> int:
+        """Delete all checkpoints of *task_id* and return how many there were."""
+
+        def work(session: Session) -> int:
+            self._refuse_fenced(session, task_id, fence)
+
+            return session.run(CHECKPOINTS_DELETE, {"task_id": task_id})
+
+        return self._database.transact(work)
+
+    def workflows(self) -> tuple[str, ...]:
+        """Return the workflows whose phases have checkpoints, in the order of their ids."""
+        with self._database.read() as session:
+            return tuple(row[0] for row in session.all(CHECKPOINT_WORKFLOWS))
+
+    def lines_of(self, adw_id: str) -> tuple[CheckpointLine, ...]:
+        """Return the checkpoints of a workflow's phases, the newest first."""
+        with self._database.read() as session:
+            rows = session.all(CHECKPOINT_LINES, {"adw_id": adw_id}) if adw_id else []
+
+        return tuple(
+            CheckpointLine(task_id=task_id, step_name=step_name, created_at=created_at, size=size)
+            for task_id, step_name, created_at, size in rows
+        )
+
+    def forget(self, adw_id: str) -> int:
+        """Delete all checkpoints of a workflow's phases and return how many there were."""
+        return self._database.transact(lambda session: session.run(CHECKPOINTS_FORGET, {"adw_id": adw_id}))
+
+    def _refuse_fenced(self, session: Session, task_id: str, fence: int | None) -> None:
+        if fence is None:
+            return
+        adw_id = workflow_of(task_id, fence)
+        row = session.one(self._database.render(CHECKPOINT_FENCE), {"adw_id": adw_id})
+        if row is None or row[0] != fence:
+            raise Fenced(adw_id, fence, row[0] if row else None)
+
+
+def workflow_of(task_id: str, fence: int | None) -> str:
+    """Return the workflow that a task with a fence belongs to, "" for a task without."""
+    return "" if fence is None else task_id.partition("/")[0]
+
+
+def to_checkpoint(row: Row) -> CheckpointRow:
+    """Return the checkpoint in a row of `checkpoint.CHECKPOINTS_OF`."""
+    sequence, checkpoint_id, task_id, adw_id, step_name, created_at, data = row
+
+    return CheckpointRow(
+        checkpoint_id=checkpoint_id,
+        task_id=task_id,
+        sequence=sequence,
+        data=json.loads(data),
+        step_name=step_name,
+        created_at=created_at,
+        adw_id=adw_id,
+    )
+
+
+# The checkpoints of the phase that an attempt is made at.
+#
+# An attempt goes on from the checkpoint of an earlier attempt in the same round, as long as nothing before the phase
+# was done again meanwhile: what it had built on may be another now. When all of the work was done and then refused, it
+# is done anew. They are deleted once the end of the phase is stored: who dies before that does nothing twice.
+
+
+#: The end of the name of a command's own checkpoint file.
+KIND = "checkpoint.json"
+#: The runner whose phases keep checkpoints in files, too.
+COMMAND = "command"
+#: The runners whose phases keep checkpoints.
+KEEPING = frozenset({COMMAND, "python", STEPS})
+
+logger = logging.getLogger("adw.checkpoints")
+
+
+class PhaseCheckpoints:
+    """Loads, saves and deletes them under the fence of the attempt."""
+
+    def __init__(self, manager: CheckpointManager, context: PhaseContext) -> None:
+        self._manager = manager
+        self._context = context
+        self._task = task_of(context.document.adw_id, context.phase, context.round)
+        self._fence = context.document.fence
+
+    def latest(self) -> CheckpointRow | None:
+        """Return the checkpoint to go on from, None when the phase begins at its beginning; stale ones are deleted."""
+        context = self._context
+        if not is_first(context.document, context.phase, context.round):
+            result = self._manager.latest(self._task)
+            if result is None or holds(result, context):
+                return result
+            self._clear()
+        elif context.round > 1:
+            before = task_of(context.document.adw_id, context.phase, context.round - 1)
+            self._manager.delete_checkpoints(before, fence=self._fence)
+
+        return None
+
+    def save(self, data: JsonObject, step_name: str | None = None) -> str:
+        """Store *data*, durable on return; raise Fenced when the workflow was taken over."""
+        return self._manager.save_checkpoint(self._task, data, step_name, fence=self._fence)
+
+    def _clear(self) -> None:
+        """Delete the checkpoints of the phase; when the database cannot, that is told: nobody goes on from them."""
+        try:
+            self._manager.delete_checkpoints(self._task, fence=self._fence)
+        except DatabaseError as exc:
+            self._context.say(f"the checkpoints of phase {self._context.phase} could not be deleted: {exc}")
+
+    def told(self) -> PhaseContext:
+        """Return the context with the last checkpoint and a way to save the next."""
+        result = self.latest()
+
+        return replace(self._context, checkpoint=result.data if result else None, save_checkpoint=self.save)
+
+
+class PastCheckpoints:
+    """Deletes what is kept of phases whose end is stored."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def forget(self, document: WorkflowDocument, phase: PhaseSpec, round_number: int) -> None:
+        """Delete the checkpoints of a phase; what cannot be deleted goes with the workflow."""
+        if phase.runner not in KEEPING:
+            return
+        try:
+            task = task_of(document.adw_id, phase.name, round_number)
+            manager = self._home.checkpoint_manager
+            if manager.latest(task) is not None:  # most have none, and to look is cheaper than a transaction
+                manager.delete_checkpoints(task, fence=document.fence)
+            for item in _all_attempts(document, phase.name) if phase.runner == COMMAND else ():
+                AttemptFiles(self._home.folder_of(document.adw_id), phase.name, item.number).discard(KIND)
+        except (DatabaseError, Fenced, OSError):
+            said = {"action": "checkpoints_left", "workflow": document.adw_id, "phase": phase.name}
+            logger.warning("Checkpoints of a phase that is over are left", extra=said, exc_info=True)
+
+
+def holds(row: CheckpointRow, context: PhaseContext) -> bool:
+    """Say whether the attempt goes on from *row*."""
+    document, phase, round_number = context.document, context.phase, context.round
+    done = [item.ended_at or "" for item in _attempts(document, phase, round_number) if _was_done(item)]
+
+    return row.created_at >= valid_since(document, phase, round_number) and row.created_at > max(done, default="")
+
+
+def is_first(document: WorkflowDocument, phase: str, round_number: int) -> bool:
+    """Say whether no attempt at *phase* was made in this round before the one that runs."""
+    return len(_attempts(document, phase, round_number)) <= 1
+
+
+def valid_since(document: WorkflowDocument, phase: str, round_number: int) -> str:
+    """Return since when checkpoints hold: the start of the round, or of the last attempt at a phase before this one."""
+    before = takewhile(lambda record: record.name != phase, document.phases)
+    starts = [item.started_at for record in before for item in record.attempts]
+
+    return max([*starts, *(item.started_at for item in _attempts(document, phase, round_number)[:1])], default="")
+
+
+def attempts_to_go_on_from(document: WorkflowDocument, phase: str, round_number: int) -> tuple[int, ...]:
+    """Return the numbers of the attempts whose checkpoints still hold, newest first."""
+    since = valid_since(document, phase, round_number)
+    earlier = reversed(_attempts(document, phase, round_number)[:-1])
+    unfinished = takewhile(lambda item: not _was_done(item), earlier)
+
+    return tuple(item.number for item in unfinished if item.started_at >= since)
+
+
+def _was_done(attempt: AttemptRecord) -> bool:
+    """Say whether an attempt did all of its work: it succeeded, or its work was refused."""
+    return attempt.status == "succeeded" or bool((attempt.report or {}).get("was_done"))
+
+
+def _attempts(document: WorkflowDocument, phase: str, round_number: int) -> list[AttemptRecord]:
+    return [item for item in _all_attempts(document, phase) if item.round == round_number]
+
+
+def _all_attempts(document: WorkflowDocument, phase: str) -> list[AttemptRecord]:
+    return [item for record in document.phases if record.name == phase for item in record.attempts]
+
+
+# The checkpoint of a command: a JSON file that it finds as an earlier attempt left it, and may rewrite.
+#
+# The file is one of the attempt's own, so it is there after anything that was killed. After the attempt it is stored
+# with the other checkpoints as well: the next attempt may be made on another machine. The newer of both is carried
+# over.
+
+
+#: The variable that names the file to the command.
+VARIABLE = "ADW_CHECKPOINT_FILE"
+
+_STEP = re.compile(r"attempt-([0-9]+)")
+
+
+class CheckpointFile:
+    """The checkpoint file of one attempt."""
+
+    def __init__(
+        self, context: PhaseContext, manager: CheckpointManager | None, scrub: Callable[[bytes], bytes]
+    ) -> None:
+        """Keep it with *manager* too; *scrub* takes secrets out."""
+        self._context = context
+        self._kept = PhaseCheckpoints(manager, context) if manager is not None else None
+        self._scrub = scrub
+        self._stored: JsonObject | None = None  #: what the manager has
+
+    def lay_out(self) -> Path:
+        """Put the last checkpoint into the file, or take it away when there is none, and return where it is."""
+        row = self._kept.latest() if self._kept is not None else None
+        self._stored = row.data if row else None
+        data = next((data for number, data in self._left_behind() if number >= _attempt_of(row)), self._stored)
+        files = self._files(self._context.attempt_number)
+        if data is None:
+            files.discard(KIND)
+            return files.path(KIND)
+
+        return files.write(KIND, json.dumps(data, indent=1).encode())
+
+    def save(self) -> None:
+        """Store what the command left in the file; what cannot be stored is told and stays in the file."""
+        number = self._context.attempt_number
+        data = self._read(number)
+        if self._kept is None or data is None or data == self._stored:
+            return
+        try:
+            self._kept.save(data, f"attempt-{number}")
+        except (DatabaseError, ValueError) as exc:
+            self._context.say(f"the checkpoint of attempt {number} is kept in its file only: {exc}")
+
+    def _left_behind(self) -> Iterator[tuple[int, JsonObject]]:
+        """Yield the attempts that left a whole checkpoint in their file, newest first, each with that checkpoint."""
+        context = self._context
+        for number in attempts_to_go_on_from(context.document, context.phase, context.round):
+            data = self._read(number)
+            if data is not None:
+                yield number, data
+
+    def _read(self, number: int) -> JsonObject | None:
+        """Return what is in the file of an attempt, None when nothing of use is; secrets are taken out of it."""
+        files = self._files(number)
+        try:
+            raw = files.read(KIND, max_bytes=MAX_BYTES)
+            if not raw:
+                return None
+            clean = self._scrub(raw)
+            if clean != raw:
+                files.write(KIND, clean)
+            result = json.loads(clean, parse_constant=_refuse_constant)
+        except (TooLarge, UnsafePath, OSError, ValueError, RecursionError) as exc:
+            self._context.say(f"the checkpoint file of attempt {number} cannot be used: {exc}")
+            return None
+        if not isinstance(result, dict):
+            self._context.say(f"the checkpoint file of attempt {number} cannot be used: it must hold a JSON object")
+            return None
+
+        return result
+
+    def _files(self, number: int) -> AttemptFiles:
+        return AttemptFiles(self._context.folder, self._context.phase, number)
+
+
+def _attempt_of(row: CheckpointRow | None) -> int:
+    """Return the attempt that stored *row*, 0 when there is none."""
+    match = _STEP.fullmatch(row.step_name or "") if row is not None else None
+
+    return int(match[1]) if match else 0
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")

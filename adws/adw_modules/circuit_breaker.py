@@ -1,5 +1,5 @@
 """
-Breakers: when an outside party keeps failing, nobody asks it for a while, and then a few do first.
+Circuit breakers of external services, and their store.
 
 The rules are in `breaker_rules`; here they meet a store and a clock. With a store of the database all processes of a
 home share a breaker; without one it lives as long as its registry. `can_execute` takes a permit that ends by itself, so
@@ -8,24 +8,251 @@ that a trial whose process died does not keep others out for ever.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
 
-from adws.adw_modules import ambient, breaker_rules
-from adws.adw_modules.breaker_rules import CircuitBreakerConfig, CircuitState
-from adws.adw_modules.errors import UsageError
+from adws.adw_modules import default_home, timestamps
+from adws.adw_modules.checkpoint import BreakerRow, BreakerStore, Permit
+from adws.adw_modules.db import connection
+from adws.adw_modules.db.connection import Database, Row, Session
+from adws.adw_modules.errors import ConfigError, DatabaseError, UsageError
+from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.interfaces_durability import BreakerRow, BreakerStore, Permit
 
-__all__ = [
-    "CircuitBreaker",
-    "CircuitBreakerConfig",
-    "CircuitBreakerRegistry",
-    "CircuitState",
-    "MemoryBreakers",
-]
+__all__ = ["CircuitBreaker", "CircuitBreakerConfig", "CircuitBreakerRegistry", "CircuitState", "MemoryBreakers"]
+
+
+# What a breaker does, as rules on its row: it counts failures, opens, lets a few try, and closes.
+#
+# Pure: the moment and the tokens come in, a new row comes out. Every outcome belongs to a generation, which grows each
+# time a breaker opens or closes: what began in an older one changes nothing. Moments are those of the wall clock,
+# because processes share the row; a clock that was set back never makes a wait longer than it was when it began.
+
+
+#: Clocks of machines that share a breaker differ by less than this; a clock further back was set back.
+MARGIN = timedelta(seconds=5)
+#: Characters of a reason that are kept.
+MAX_REASON = 300
+
+
+class CircuitState(Enum):
+    """What a breaker lets through."""
+
+    CLOSED = "closed"  #: everything
+    OPEN = "open"  #: nothing, until its time has come
+    HALF_OPEN = "half_open"  #: a few, to see whether it works again
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreakerConfig:
+    """When a breaker opens, and for how long; frozen, because it was checked once."""
+
+    failure_threshold: int = 5  #: failures in a row that open it, 1 to 1000
+    reset_timeout_seconds: float = 60.0  #: how long it stays open, 1 to 86400
+    half_open_max_attempts: int = 1  #: how many may try at a time while it is half open, 1 to 10
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a number out of its bounds."""
+        _check("failure_threshold", self.failure_threshold, 1, 1000, is_whole=True)
+        _check("reset_timeout_seconds", self.reset_timeout_seconds, 1.0, 86400.0)
+        _check("half_open_max_attempts", self.half_open_max_attempts, 1, 10, is_whole=True)
+
+    def to_json(self) -> JsonObject:
+        """Return it as a row keeps it."""
+        return {
+            "failure_threshold": self.failure_threshold,
+            "reset_timeout_seconds": self.reset_timeout_seconds,
+            "half_open_max_attempts": self.half_open_max_attempts,
+        }
+
+
+def _check(name: str, value: object, lowest: float, highest: float, *, is_whole: bool = False) -> None:
+    is_number = isinstance(value, int if is_whole else int | float) and not isinstance(value, bool)
+    # NaN is not within any bounds.
+    if not (is_number and lowest <= value <= highest):  # type: ignore[operator]  # is_number says so
+        kind = "a whole number" if is_whole else "a number"
+        raise ConfigError(f"{name} of a breaker is {value!r}: give {kind} from {lowest:g} to {highest:g}")
+
+
+# --- looking ---------------------------------------------------------------------------------------------------
+
+
+def seen(row: BreakerRow, now: datetime) -> BreakerRow:
+    """Return *row* as it stands at *now*: half open when its time has come, without the permits that have ended."""
+    if row.state == CircuitState.OPEN.value:
+        opened, reopens = _moments(row)
+        if now >= reopens:
+            return replace(row, state=CircuitState.HALF_OPEN.value, permits=())
+        if now < opened - MARGIN:
+            # Somebody set the clock back. How long it was open is not known, so it waits its time once more at most.
+            return replace(
+                row, opened_at=timestamps.to_text(now), reopens_at=timestamps.to_text(now + (reopens - opened))
+            )
+    if row.state == CircuitState.HALF_OPEN.value and row.permits:
+        # What permits say about their end is worth nothing after the clock was set back.
+        is_back = now < timestamps.parse(row.changed_at) - MARGIN
+        alive = () if is_back else tuple(one for one in row.permits if timestamps.parse(one.expires_at) > now)
+        return row if alive == row.permits else replace(row, permits=alive)
+
+    return row
+
+
+def _moments(row: BreakerRow) -> tuple[datetime, datetime]:
+    """Return when an open breaker opened, and when trials are allowed."""
+    opened = timestamps.parse(row.opened_at or row.changed_at)
+
+    return opened, timestamps.parse(row.reopens_at) if row.reopens_at else opened
+
+
+def state_of(row: BreakerRow, now: datetime) -> CircuitState:
+    """Return the state at *now*."""
+    return CircuitState(seen(row, now).state)
+
+
+def refused_until(row: BreakerRow, config: CircuitBreakerConfig, now: datetime) -> datetime | None:
+    """Return when asking again may help, None when somebody may go through now."""
+    result = seen(row, now)
+    if result.state == CircuitState.OPEN.value:
+        return _moments(result)[1]
+    if result.state == CircuitState.CLOSED.value or len(result.permits) < config.half_open_max_attempts:
+        return None
+    # A trial may be over long before its permit ends: look again after the usual time.
+    first = min(timestamps.parse(permit.expires_at) for permit in result.permits)
+
+    return min(first, now + timedelta(seconds=config.reset_timeout_seconds))
+
+
+# --- changing --------------------------------------------------------------------------------------------------
+
+
+def admit(
+    row: BreakerRow, config: CircuitBreakerConfig, now: datetime, *, token: str, seconds: float
+) -> tuple[BreakerRow, Permit | None]:
+    """
+    Return the row after somebody asked to go through, and the permit they got, None when they were refused.
+
+    While it is half open the permit takes one of the few places, for *seconds* at most. While it is closed nothing is
+    counted: the permit only says in which generation the work began.
+    """
+    result = seen(row, now)
+    if refused_until(result, config, now) is not None:
+        return _noted(row, result, now), None
+    permit = Permit(
+        token=token, generation=result.generation, expires_at=timestamps.to_text(now + timedelta(seconds=seconds))
+    )
+    if result.state == CircuitState.HALF_OPEN.value:
+        result = replace(result, permits=(*result.permits, permit))
+
+    return _noted(row, result, now), permit
+
+
+def succeed(row: BreakerRow, now: datetime, permit: Permit | None = None) -> BreakerRow:
+    """Return the row after the party answered; late news, and news while it is open, change nothing."""
+    result = seen(row, now)
+    if _is_ignored(result, permit):
+        return _noted(row, result, now)
+    if result.state == CircuitState.HALF_OPEN.value:
+        return _noted(row, _closed(result), now)
+
+    return _noted(row, replace(result, failures=0), now)
+
+
+def fail(
+    row: BreakerRow, config: CircuitBreakerConfig, now: datetime, *, reason: str = "", permit: Permit | None = None
+) -> BreakerRow:
+    """Return the row after the party failed: open when it was half open, or when that was one too many in a row."""
+    result = seen(row, now)
+    if _is_ignored(result, permit):
+        return _noted(row, result, now)
+    failures = result.failures + 1
+    if result.state == CircuitState.CLOSED.value and failures < config.failure_threshold:
+        return _noted(row, replace(result, failures=failures), now)
+    until = now + timedelta(seconds=config.reset_timeout_seconds)
+
+    return _noted(row, _opened(replace(result, failures=failures), now, until, reason), now)
+
+
+def open_until(
+    row: BreakerRow,
+    config: CircuitBreakerConfig,
+    now: datetime,
+    *,
+    at: datetime,
+    reason: str = "",
+    permit: Permit | None = None,
+) -> BreakerRow:
+    """Return the row, open until *at* or longer; a moment that has passed is a failure like any other."""
+    if at <= now:
+        return fail(row, config, now, reason=reason, permit=permit)
+    result = seen(row, now)
+    if _is_late(result, permit):
+        return _noted(row, result, now)
+    if result.state != CircuitState.OPEN.value:
+        return _noted(row, _opened(replace(result, failures=result.failures + 1), now, at, reason), now)
+    if at <= _moments(result)[1]:
+        return _noted(row, result, now)
+
+    # The span counts from now: that is what the rule about clocks that were set back measures by.
+    return _noted(row, _open_for(result, now, at, reason), now)
+
+
+def give_back(row: BreakerRow, now: datetime, permit: Permit) -> BreakerRow:
+    """Return the row without *permit*, which nothing came of."""
+    result = seen(row, now)
+    left = tuple(one for one in result.permits if one.token != permit.token)
+
+    return _noted(row, replace(result, permits=left), now)
+
+
+def reset(row: BreakerRow, now: datetime) -> BreakerRow:
+    """Return the row closed, whatever it was."""
+    if row.state == CircuitState.CLOSED.value:
+        return _noted(row, replace(row, failures=0), now)
+
+    return _noted(row, _closed(row), now)
+
+
+def _is_ignored(found: BreakerRow, permit: Permit | None) -> bool:
+    return found.state == CircuitState.OPEN.value or _is_late(found, permit)
+
+
+def _is_late(found: BreakerRow, permit: Permit | None) -> bool:
+    return permit is not None and permit.generation != found.generation
+
+
+def _opened(row: BreakerRow, now: datetime, until: datetime, reason: str) -> BreakerRow:
+    newer = replace(row, state=CircuitState.OPEN.value, generation=row.generation + 1, permits=())
+
+    return _open_for(newer, now, until, reason)
+
+
+def _open_for(row: BreakerRow, now: datetime, until: datetime, reason: str) -> BreakerRow:
+    line = " ".join(reason.split())[:MAX_REASON]
+
+    return replace(row, opened_at=timestamps.to_text(now), reopens_at=timestamps.to_text(until), reason=line)
+
+
+def _closed(row: BreakerRow) -> BreakerRow:
+    return replace(
+        row,
+        state=CircuitState.CLOSED.value,
+        generation=row.generation + 1,
+        failures=0,
+        opened_at=None,
+        reopens_at=None,
+        reason="",
+        permits=(),
+    )
+
+
+def _noted(before: BreakerRow, after: BreakerRow, now: datetime) -> BreakerRow:
+    """Return *after* with the moment of the change, *before* itself when nothing changed."""
+    return before if after == before else replace(after, changed_at=timestamps.to_text(now))
+
 
 #: Characters of a breaker's name.
 MAX_NAME = 200
@@ -89,12 +316,12 @@ class CircuitBreaker:
         """All that is known about it now."""
         now = self._now()
         stored = self._read()
-        found = breaker_rules.seen(stored, now)
-        if found.opened_at == stored.opened_at:
-            return found
+        result = seen(stored, now)
+        if result.opened_at == stored.opened_at:
+            return result
 
         # The clock was set back. Written down, so that the wait begins anew once and not with every look.
-        return self._change(lambda row: breaker_rules.seen(row, now))[1]
+        return self._change(lambda row: seen(row, now))[1]
 
     def allows(self) -> bool:
         """Say whether `can_execute` would let somebody through now; takes nothing."""
@@ -102,7 +329,7 @@ class CircuitBreaker:
 
     def refused_until(self) -> datetime | None:
         """Return when asking again may help, None when somebody may go through now; takes nothing."""
-        return breaker_rules.refused_until(self.row, self.config, self._now())
+        return refused_until(self.row, self.config, self._now())
 
     # --- going through -----------------------------------------------------------------------------------------
 
@@ -123,7 +350,7 @@ class CircuitBreaker:
 
         def rule(row: BreakerRow) -> BreakerRow:
             nonlocal got
-            after, got = breaker_rules.admit(row, self.config, now, token=token, seconds=lifetime)
+            after, got = admit(row, self.config, now, token=token, seconds=lifetime)
             return after
 
         self._change(rule)
@@ -133,7 +360,7 @@ class CircuitBreaker:
     def give_back(self, permit: Permit) -> None:
         """Free the place of *permit* without an outcome."""
         now = self._now()
-        self._change(lambda row: breaker_rules.give_back(row, now, permit))
+        self._change(lambda row: give_back(row, now, permit))
 
     # --- outcomes: each returns the state that it brought the breaker to, None when that stayed as it was ----------
 
@@ -141,13 +368,13 @@ class CircuitBreaker:
         """Count an answer of the party; ignored while open, and when *permit* is of an older generation."""
         now = self._now()
 
-        return self._turn(lambda row: breaker_rules.succeed(row, now, permit), now)
+        return self._turn(lambda row: succeed(row, now, permit), now)
 
     def record_failure(self, permit: Permit | None = None, *, reason: str = "") -> CircuitState | None:
         """Count a failure of the party; ignored while open, and when *permit* is of an older generation."""
         now = self._now()
 
-        return self._turn(lambda row: breaker_rules.fail(row, self.config, now, reason=reason, permit=permit), now)
+        return self._turn(lambda row: fail(row, self.config, now, reason=reason, permit=permit), now)
 
     def open_until(self, at: datetime, reason: str, permit: Permit | None = None) -> CircuitState | None:
         """Open at once, until *at*: a quota that is used up, credentials that are refused."""
@@ -155,14 +382,12 @@ class CircuitBreaker:
             raise UsageError("a breaker opens until a moment with a time zone")
         now = self._now()
 
-        return self._turn(
-            lambda row: breaker_rules.open_until(row, self.config, now, at=at, reason=reason, permit=permit), now
-        )
+        return self._turn(lambda row: open_until(row, self.config, now, at=at, reason=reason, permit=permit), now)
 
     def reset(self) -> None:
         """Close it, whatever it was."""
         now = self._now()
-        self._change(lambda row: breaker_rules.reset(row, now))
+        self._change(lambda row: reset(row, now))
 
     # --- the store ---------------------------------------------------------------------------------------------
 
@@ -170,7 +395,7 @@ class CircuitBreaker:
         before, after = self._change(rule)
         state = CircuitState(after.state)
 
-        return None if state is breaker_rules.state_of(before, now) else state
+        return None if state is state_of(before, now) else state
 
     def _change(self, rule: Callable[[BreakerRow], BreakerRow]) -> tuple[BreakerRow, BreakerRow]:
         """Apply *rule* and return the row before and after it; the store is only written when something changes."""
@@ -193,7 +418,7 @@ class CircuitBreaker:
 
     @property
     def _clock(self) -> Clock:
-        return self._own_clock or ambient.parts().clock
+        return self._own_clock or default_home.get().clock
 
     def _now(self) -> datetime:
         return self._clock.now()
@@ -237,3 +462,124 @@ class CircuitBreakerRegistry:
         """Close every breaker, also those that other processes opened."""
         for row in self.stored():
             self.get(row.name).reset()
+
+
+# The queries about breakers, by name.
+#
+# Spelled like those of `statements`: `:name` is a parameter, `{row_lock}` keeps others from the row until the end.
+
+
+BREAKER_READ = """
+SELECT name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at
+FROM breakers WHERE name = :name
+"""
+#: The same, and nobody else changes the row before the end of the transaction.
+BREAKER_TAKE = BREAKER_READ + "{row_lock}"
+BREAKERS_ALL = """
+SELECT name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at
+FROM breakers
+"""
+#: Makes the row that `BREAKER_TAKE` locks; of two who begin at once one makes it.
+BREAKER_BEGIN = """
+INSERT INTO breakers (name, state, failures, generation, reason, permits, settings, changed_at)
+VALUES (:name, 'closed', 0, 1, '', '[]', '{}', '')
+ON CONFLICT (name) DO NOTHING
+"""
+BREAKER_CHANGE = """
+UPDATE breakers SET state = :state, failures = :failures, generation = :generation, opened_at = :opened_at,
+  reopens_at = :reopens_at, reason = :reason, permits = :permits, settings = :settings, changed_at = :changed_at
+WHERE name = :name
+"""
+BREAKER_FORGET = "DELETE FROM breakers WHERE name = :name"
+#: Brings back the row of another database; one that is there stays.
+BREAKER_BRING = """
+INSERT INTO breakers
+  (name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at)
+VALUES
+  (:name, :state, :failures, :generation, :opened_at, :reopens_at, :reason, :permits, :settings, :changed_at)
+ON CONFLICT (name) DO NOTHING
+"""
+
+
+# Breakers in the database: one row for each party, which all processes of a home share.
+#
+# A change reads the row under a lock and writes it in the same transaction, so that no other change comes in between.
+
+
+class DatabaseBreakers:
+    """A `BreakerStore` in the table breakers."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._take = database.render(BREAKER_TAKE)
+
+    def read(self, name: str) -> BreakerRow | None:
+        """Return a breaker, None when nothing ever happened to it."""
+        with self._database.read() as session:
+            row = session.one(BREAKER_READ, {"name": name})
+
+        return None if row is None else to_breaker(row)
+
+    def all(self) -> tuple[BreakerRow, ...]:
+        """Return every breaker, in the order of their names."""
+        with self._database.read() as session:
+            rows = session.all(BREAKERS_ALL)
+
+        # Not by the database: the order of a server depends on its language.
+        return tuple(sorted(map(to_breaker, rows), key=lambda row: row.name))
+
+    def change(self, name: str, rule: Callable[[BreakerRow], BreakerRow]) -> BreakerRow:
+        """Replace a breaker by what *rule* makes of it; what it raises leaves the breaker as it is."""
+
+        def work(session: Session) -> BreakerRow:
+            is_new = session.run(BREAKER_BEGIN, {"name": name}) == 1
+            row = session.one(self._take, {"name": name})
+            before = BreakerRow(name=name) if row is None else to_breaker(row)
+            after = rule(before)
+            if after != before:
+                session.run(BREAKER_CHANGE, breaker_params(after))
+            elif is_new:
+                session.run(BREAKER_FORGET, {"name": name})  # nothing happened to it
+            return after
+
+        return self._database.transact(work)
+
+
+def breaker_params(row: BreakerRow) -> dict[str, object]:
+    """Return the columns of a breaker as parameters."""
+    permits = [asdict(permit) for permit in row.permits]
+
+    return {
+        "name": row.name,
+        "state": row.state,
+        "failures": row.failures,
+        "generation": row.generation,
+        "opened_at": row.opened_at,
+        "reopens_at": row.reopens_at,
+        "reason": connection.plain(row.reason),
+        "permits": json.dumps(permits),
+        "settings": connection.json_text(row.settings, f"the settings of breaker {row.name}"),
+        "changed_at": row.changed_at,
+    }
+
+
+def to_breaker(row: Row) -> BreakerRow:
+    """Return the breaker in a row of `BREAKERS_ALL`; raise DatabaseError for what is none."""
+    name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at = row
+    try:
+        return BreakerRow(
+            name=name,
+            state=state,
+            failures=failures,
+            generation=generation,
+            opened_at=opened_at,
+            reopens_at=reopens_at,
+            reason=reason,
+            permits=tuple(Permit(**permit) for permit in json.loads(permits)),
+            settings=json.loads(settings),
+            changed_at=changed_at,
+        )
+    except (ValueError, TypeError) as exc:
+        raise DatabaseError(
+            f"the row of breaker {name!r} cannot be read ({exc}): delete it from the table breakers"
+        ) from exc

@@ -1,5 +1,5 @@
 """
-The door for time and randomness.
+Time and randomness.
 
 Nothing else in adw asks the machine what time it is, waits, or rolls dice: whoever needs that takes a `Clock`, so that
 a test can stand in for all of them with `adws.testing.FakeClock`.

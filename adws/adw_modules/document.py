@@ -1,5 +1,5 @@
 """
-A workflow's document, schema 3.0: the truth about that workflow.
+The workflow document, schema 3.0, and the draft of its next revision.
 
 Unknown keys survive a round trip. `current_state` is assigned by `state_machine` alone. A document is parsed once, when
 it is loaded; what adw itself built is not validated again on save.
@@ -8,17 +8,22 @@ it is loaded; what adw itself built is not validated again on save.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from adws.adw_modules import timestamps
 from adws.adw_modules.errors import StateInvalid, StateUnserialisable
+from adws.adw_modules.events import Event, new_event
+from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine, rank
 from adws.adw_modules.state_schema import CURRENT_VERSION
 
 if TYPE_CHECKING:
-    from adws.adw_modules.json_value import JsonObject, JsonValue
+    from adws.adw_modules.identifiers import JsonObject, JsonValue
 else:  # pydantic cannot resolve a recursive alias; what JSON may hold is checked where the bytes are read
     JsonObject = dict[str, Any]
 
@@ -212,6 +217,16 @@ class WorkflowDocument(_Part):
     updated_at: str
     outbox: list[JsonObject] = Field(default_factory=list)  #: events that may not be in the database yet
 
+    @property
+    def issue_title(self) -> str:
+        """The title that lists show, "" for a workflow without an issue."""
+        return self.issue.title if self.issue is not None else ""
+
+    @property
+    def workflow_name(self) -> str:
+        """The name of the workflow definition, "" when none is recorded."""
+        return self.workflow.name if self.workflow is not None else ""
+
     def add_history(self, moves: Sequence[JsonObject], *, keep: int) -> None:
         """Append *moves* and keep the last *keep* of all; for the state machine, which loads without pydantic."""
         entries = [*self.state_history, *map(HistoryEntry.model_validate, moves)]
@@ -235,10 +250,10 @@ def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
     try:
         return WorkflowDocument.model_validate(data)
     except ValidationError as exc:
-        found = "; ".join(
+        result = "; ".join(
             f"{'.'.join(str(part) for part in error['loc']) or 'document'}: {error['msg']}" for error in exc.errors()
         )
-        raise StateInvalid(f"the document of {data.get('adw_id', 'a workflow')} is not valid: {found}") from exc
+        raise StateInvalid(f"the document of {data.get('adw_id', 'a workflow')} is not valid: {result}") from exc
 
 
 def to_bytes(document: WorkflowDocument, *, indent: int | None = 1) -> bytes:
@@ -263,3 +278,184 @@ def _refuse_constant(adw_id: str, word: str) -> NoReturn:
     raise StateUnserialisable(
         f"the document of {adw_id} holds {word}, which is not JSON: store a number, null or a text"
     )
+
+
+# The next revision of a document in the making: changes, moves and the events that tell of them, for one write.
+#
+# The document that comes in is never changed. State moves only through the machine.
+
+
+class Draft:
+    """A document being changed; `document` and `events` go into one write."""
+
+    def __init__(
+        self,
+        document: WorkflowDocument,
+        machine: WorkflowStateMachine,
+        *,
+        now: Callable[[], datetime],
+        max_cost_usd: float | None = None,
+        queue: JsonObject | None = None,
+    ) -> None:
+        """*queue* is who makes the changes, and on which run: `queue_id` and `worker_id`."""
+        self.document = document.changed(phases=list(document.phases))
+        self.machine = machine
+        self.now = now
+        self.max_cost_usd = max_cost_usd  #: the cap of the settings, for documents that have none; None: no cap
+        self._meta: JsonObject = {"queue": queue} if queue else {}
+        self.events: list[Event] = []
+        self.at = now()  #: the one moment of this write
+        self.text = timestamps.to_text(self.at)
+
+    def finished(self) -> WorkflowDocument:
+        """Return the document with the machine's state written into it."""
+        self.machine.write_into(self.document)
+
+        return self.document
+
+    # --- state -------------------------------------------------------------------------------------------------
+
+    def move(self, state: WorkflowState, metadata: Mapping[str, JsonValue] | None = None) -> None:
+        """Move the workflow; nothing when it is there already."""
+        before = self.machine.current_state
+        if before is state:
+            return
+        self.machine.transition(state, metadata)
+        self.record_transition(before, metadata)
+
+    def advance_to(self, state: WorkflowState) -> None:
+        """
+        Move forward to *state*, through the states in between whose phases were all passed over.
+
+        The table has no move past a state: one that is left without a word would be one that nobody missed.
+        """
+        start, table = self.machine.current_state, self.machine.table
+        if state not in table[start]:
+            for passed in sorted((known for known in table if _is_between(start, known, state)), key=rank):
+                self.move(passed, {"reason": "passed_over"})
+        self.move(state)
+
+    def record_transition(self, before: WorkflowState, metadata: Mapping[str, JsonValue] | None = None) -> None:
+        """Tell of a move that the machine made since it was in *before*."""
+        after = self.machine.current_state
+        self.events.append(
+            new_event(
+                "state_changed",
+                status=after.value,
+                data={"from": before.value, "to": after.value, **(metadata or {})},
+            )
+        )
+
+    # --- phases ------------------------------------------------------------------------------------------------
+
+    def phase(self, index: int) -> PhaseRecord:
+        """Return the record of a phase as it stands in this draft."""
+        return self.document.phases[index]
+
+    def change_phase(self, index: int, **changes: object) -> PhaseRecord:
+        """Replace fields of a phase's record."""
+        record = self.document.phases[index].changed(**changes)
+        self.document.phases[index] = record
+
+        return record
+
+    def end_attempt(self, index: int, status: str, **changes: object) -> AttemptRecord:
+        """Close the newest attempt of a phase."""
+        record = self.document.phases[index]
+        ended = record.attempts[-1].changed(status=status, ended_at=self.text, **changes)
+        self.change_phase(index, attempts=[*record.attempts[:-1], ended])
+
+        return ended
+
+    def mark_attempt(self, index: int, **changes: object) -> None:
+        """Write something down about the newest attempt of a phase."""
+        record = self.document.phases[index]
+        self.change_phase(index, attempts=[*record.attempts[:-1], record.attempts[-1].changed(**changes)])
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def add_event(
+        self, event_type: str, index: int | None = None, *, data: JsonObject | None = None, **fields: Any
+    ) -> None:
+        """Add an event, about the phase at *index* when one is given."""
+        if index is not None:
+            record = self.document.phases[index]
+            number = record.attempts[-1].number if record.attempts else None
+            fields = {
+                "node_id": record.name,
+                "node_name": record.name,
+                "node_type": "phase",
+                "status": record.status,
+                "attempt_number": number,
+                **fields,
+                "meta": {**self._meta, **fields.get("meta", {})},
+            }
+        reference = self.document.workflow
+        catalog = f"{reference.name}@{reference.version}" if reference else None
+        self.events.append(new_event(event_type, catalog_id=catalog, data=data or {}, **fields))
+
+
+def _is_between(start: WorkflowState, state: WorkflowState, end: WorkflowState) -> bool:
+    """Say whether the pipeline has *state* after *start* and before *end*."""
+    return rank(start) < rank(state) < rank(end)
+
+
+#: Deliveries that a document remembers: more than can be under way at once.
+REMEMBERED = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """
+    Who asked for a change: written with the change, so that nobody makes it twice, and its history says who.
+    """
+
+    delivery: str  #: the delivery, or the click of a person
+    kind: str = ""
+    by: str = ""
+    is_follow_up: bool = False
+    source: str = ""  #: the door that a person came by, and from where; "": it is a delivery's
+
+    def to_json(self) -> JsonObject:
+        """Return the mark as it travels in a request to the owner of a workflow."""
+        return {
+            "delivery": self.delivery,
+            "kind": self.kind,
+            "by": self.by,
+            "is_follow_up": self.is_follow_up,
+            "source": self.source,
+        }
+
+    @classmethod
+    def from_json(cls, data: JsonValue) -> Mark | None:
+        """Return the mark that `to_json` wrote, None when *data* is none."""
+        if not isinstance(data, dict) or not isinstance(data.get("delivery"), str):
+            return None
+
+        return cls(
+            delivery=str(data["delivery"]),
+            kind=str(data.get("kind") or ""),
+            by=str(data.get("by") or ""),
+            is_follow_up=data.get("is_follow_up") is True,
+            source=str(data.get("source") or ""),
+        )
+
+
+def is_marked(document: WorkflowDocument, mark: Mark | None) -> bool:
+    """Say whether what the delivery of *mark* asked for is in *document* already."""
+    return mark is not None and mark.delivery in document.deliveries
+
+
+def mark(draft: Draft, made: Mark | None) -> None:
+    """Write down who asked for this change, once; None: nobody who has to be named."""
+    if made is None or is_marked(draft.document, made):
+        return
+    document = draft.document
+    document.deliveries = [*document.deliveries, made.delivery][-REMEMBERED:]
+    if made.source:
+        draft.add_event("action_asked", data={"action": made.kind, "by": made.by, "from": made.source})
+    else:
+        draft.add_event("command_obeyed", data={"delivery": made.delivery, "command": made.kind, "by": made.by})
+    if made.is_follow_up:
+        document.followups += 1
+        draft.add_event("followup_begun", data={"number": document.followups, "by": made.by, "delivery": made.delivery})

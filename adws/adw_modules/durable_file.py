@@ -15,7 +15,7 @@ import signal
 import stat
 from collections.abc import Callable
 
-from adws.adw_modules.errors import UnsafePath
+from adws.adw_modules.errors import AdwError, DurabilityUnknown, StateWriteFailed, UnsafePath
 
 #: Mode of a file that was not there before, and of new directories.
 NEW_FILE_MODE = 0o600
@@ -151,9 +151,9 @@ def own_spare(directory: int, spare: str, fd: int) -> bool:
     if not is_at(directory, spare, fd):
         return False  # a successor has put its own predecessor there
     _unlink(directory, spare)
-    found = os.fstat(fd)
+    result = os.fstat(fd)
 
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _is_ours_alone(fd)
+    return stat.S_ISREG(result.st_mode) and result.st_nlink == 1 and _is_ours_alone(fd)
 
 
 def _is_ours_alone(fd: int) -> bool:
@@ -214,24 +214,24 @@ def _clear_stale(directory: int, name: str, *, wait: bool) -> None:
 def is_at(directory: int, name: str, fd: int) -> bool:
     """Say whether *name* is the file that *fd* is open on."""
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return os.path.samestat(found, os.fstat(fd))
+    return os.path.samestat(info, os.fstat(fd))
 
 
 def fill(fd: int, payload: bytes, *, mode: int) -> None:
     """Make *payload* all that is in *fd*, set its mode and sync it; a failed sync is never repeated."""
-    found = os.fstat(fd)
+    result = os.fstat(fd)
     left = memoryview(payload)
     while left:
         written = os.write(fd, left)
         if written == 0:
             raise OSError(errno.EIO, "the disk takes no more bytes")
         left = left[written:]
-    if found.st_size > len(payload):
+    if result.st_size > len(payload):
         os.ftruncate(fd, len(payload))
-    if found.st_size and stat.S_IMODE(found.st_mode) == mode:
+    if result.st_size and stat.S_IMODE(result.st_mode) == mode:
         os.fdatasync(fd)  # it was durable before: its bytes and its size are all that is new
         return
     os.fchmod(fd, mode)
@@ -292,10 +292,10 @@ def read_file(name: str, *, directory: int | None = None, max_bytes: int) -> tup
     """Return the bytes of the regular file *name* and what it is; raise FileNotFoundError, UnsafePath, TooLarge."""
     fd = _open_to_read(name, directory)
     try:
-        found = _regular(fd, name)
-        if found.st_size > max_bytes:
-            raise TooLarge(f"it has {found.st_size} bytes, the limit is {max_bytes}")
-        return _read_all(fd, max_bytes), found
+        result = _regular(fd, name)
+        if result.st_size > max_bytes:
+            raise TooLarge(f"it has {result.st_size} bytes, the limit is {max_bytes}")
+        return _read_all(fd, max_bytes), result
     finally:
         os.close(fd)
 
@@ -314,8 +314,8 @@ def _look(name: str, directory: int, size: int, place: Callable[[int], int]) -> 
     """Return what a file is and *size* bytes of it, from where *place* says when it knows the length."""
     fd = _open_to_read(name, directory)
     try:
-        found = _regular(fd, name)
-        return found, os.pread(fd, size, place(found.st_size))
+        result = _regular(fd, name)
+        return result, os.pread(fd, size, place(result.st_size))
     finally:
         os.close(fd)
 
@@ -330,10 +330,10 @@ def _open_to_read(name: str, directory: int | None) -> int:
 
 
 def _regular(fd: int, name: str) -> os.stat_result:
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    result = os.fstat(fd)
+    if not stat.S_ISREG(result.st_mode):
         raise UnsafePath(f"{name} is not a regular file: move it away")
-    return found
+    return result
 
 
 def _read_all(fd: int, max_bytes: int) -> bytes:
@@ -358,3 +358,49 @@ def close_quietly(fd: int) -> None:
 def _unsafe(name: str, exc: OSError) -> UnsafePath:
     what = "a symbolic link" if exc.errno == errno.ELOOP else f"not usable ({exc.strerror})"
     return UnsafePath(f"{name} is {what}: adw never follows it, put a regular file there or move it away")
+
+
+#: Name of the lock file in a workflow's directory.
+LOCK_NAME = ".lock"
+
+
+# Replacing a file durably, as a whole: a reader sees the old one or the new one, also after a power cut.
+#
+# What goes wrong is said in our own errors: before the new name is in place the old file is intact, after it nobody
+# knows what is on the disk.
+
+
+def replace_file(
+    directory: int,
+    name: str,
+    payload: bytes,
+    *,
+    path: str,
+    mode: Callable[[], int] = lambda: NEW_FILE_MODE,
+) -> None:
+    """
+    Make *payload* all that is in the file *name* of an open *directory*; errors call it *path*.
+
+    *mode* is asked for the permissions of the new file. Raises UnsafePath, StateWriteFailed or DurabilityUnknown.
+    """
+    temp = f".{name}.tmp"
+    try:
+        fd = claim_temp(directory, temp, wait=True)
+    except TempBlocked:
+        raise UnsafePath(f"a directory stands at {temp} beside {path}: move it away") from None
+    except AdwError:
+        raise
+    except OSError as exc:
+        raise StateWriteFailed(path, exc) from exc
+    try:
+        fill(fd, payload, mode=mode())
+        os.rename(temp, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException as exc:
+        discard_temp(directory, temp, fd)
+        if isinstance(exc, OSError) and not isinstance(exc, AdwError):
+            raise StateWriteFailed(path, exc) from exc
+        raise
+    try:
+        settle(directory, fd)
+    except OSError as exc:
+        raise DurabilityUnknown(path, exc) from exc

@@ -1,5 +1,5 @@
 """
-Say what kind of failure an exception is, and what that asks of adw and of the person.
+The error classifier: which category a failure has, and what to advise.
 
 Every exception has an answer. One that was classified once keeps its class; the original stays as the cause, with its
 own traceback. What the answer asks for (`retry_delay`, `requires_cleanup`, `requires_manual_intervention`) stands in
@@ -9,21 +9,32 @@ its metadata and is read by `retry_handler` alone.
 from __future__ import annotations
 
 import traceback as tracebacks
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from adws.adw_modules.error_classes import (
+from adws.adw_modules import error_tables, errors
+from adws.adw_modules.error_tables import (
     CATEGORY_ADVICE,
     CLASSES,
+    ERRNOS,
+    EXIT_CODES,
+    HTTP_STATUSES,
+    NOT_SAID,
     RETRYABLE,
+    SIGNALS,
+    SUBTYPES,
+    TOOL_EXIT_CODES,
+    TYPE_NAMES,
     ErrorCategory,
     ErrorClass,
+    ServerWait,
+    class_of_text,
+    last_part,
+    refined,
+    worst,
 )
-from adws.adw_modules.error_evidence import MAX_CAUSES, Finding, find, say
-from adws.adw_modules.errors import AdwError, RunFailed, StateInvalid
-from adws.adw_modules.failed_run import FailedRun
-from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.adw_modules.log_values import to_plain
+from adws.adw_modules.errors import AdwError, FailedRun, RunFailed, StateInvalid
+from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.timestamps import to_text
 
 __all__ = [
@@ -39,6 +50,282 @@ __all__ = [
     "describe",
     "facts_of",
 ]
+
+
+# Read out of an exception what it knows about a failure: its class, and when the server wants to see us again.
+#
+# By structure first: adw's own errors, a failed run, an HTTP answer, the number of a system error, the type. Then the
+# errors that caused it, in the same way. The text comes last. Whatever a stranger's exception does when it is asked,
+# this answers.
+
+
+#: How far the chain of causes is followed.
+MAX_CAUSES = 8
+
+#: adw's own errors, the finer type before the wider one; those with an errno of their own are left to it.
+OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+    ((errors.NewerVersion, errors.SchemaMismatch), "version"),
+    ((errors.Fenced, errors.LeaseLost, errors.RunLost, errors.NotTheLockOwner), "ownership"),
+    ((errors.StateConflict, errors.DeliveryConflict), "conflict"),
+    (errors.WorkflowBusy, "busy"),
+    (errors.IssueLocked, "taken"),
+    ((errors.IllegalTransition, errors.RetriesExhausted), "illegal"),
+    (errors.CommitUnknown, "commit_unknown"),
+    (errors.DurabilityUnknown, "storage"),
+    ((errors.DatabaseUnavailable, errors.TransactionAborted), "database"),
+    ((errors.DatabaseCorrupt, errors.MigrationError, errors.StateCorrupt, errors.UnsafePath), "state"),
+    ((errors.StateNotFound, errors.StateInvalid, errors.StateUnserialisable, errors.StateExists), "state"),
+    ((errors.ConfigError, errors.UsageError, errors.InvalidAdwId, errors.BadWorkflowGraph), "config"),
+    (errors.DatabaseMoved, "config"),
+    ((errors.PlatformUnsupported, errors.UnknownWorkflow, errors.RunNotFound, errors.DeliveryNotFound), "config"),
+    ((errors.DemandsUnmet,), "config"),
+    ((errors.ExpressionError, errors.SinkRefused), "config"),
+    ((errors.GateFailed, errors.PathsNotAllowed), "gate"),
+    ((errors.ShippingRefused, errors.NotOurs, errors.PullRequestMerged, errors.RepositoryTampered), "config"),
+    ((errors.RollbackBlocked, errors.WorkElsewhere), "busy"),
+    (errors.GitUnreachable, "network"),
+    (errors.PortsExhausted, "port"),
+    (errors.QuotaExceeded, "busy"),
+    (errors.SetupFailed, "failed"),
+    (errors.ForgeBusy, "rate_limited"),
+    ((errors.ForgeUnavailable, errors.NotifyFailed), "server"),
+    (errors.ForgeNotFound, "missing"),
+    ((errors.ClaimLost, errors.ForeignToken), "ownership"),
+    (errors.ClaimHeld, "busy"),
+    (errors.Overdue, "timeout"),
+    ((errors.TaskNotFound, errors.ExecutionNotFound), "config"),
+)
+
+#: Types of the language itself, for those that have no errno.
+BUILT_IN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+    (KeyboardInterrupt, "interrupted"),
+    (TimeoutError, "timeout"),
+    (ConnectionError, "network"),
+    ((InterruptedError, BlockingIOError), "busy"),
+    (FileNotFoundError, "missing"),
+    (PermissionError, "permission"),
+    (MemoryError, "memory"),
+    (ImportError, "dependency"),
+    ((TypeError, AttributeError, NameError, AssertionError, LookupError, ArithmeticError, SyntaxError), "bug"),
+    ((NotImplementedError, RecursionError, ReferenceError, StopIteration), "bug"),
+)
+
+#: Classes of which the text may say how long they last; elsewhere "try again in a minute" is talk.
+TIMED_CLASSES = frozenset({"rate_limited", "quota_window", "overloaded", "server"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What was found out about an exception."""
+
+    klass: str  #: name of a class in `error_classes`
+    wait: ServerWait = NOT_SAID  #: when the server wants to be asked again
+    details: JsonObject = field(default_factory=dict)  #: status, exit code and the like, for the record
+
+
+def find(exception: BaseException) -> Finding:
+    """Return what *exception* and its causes say."""
+    chain = list(_chain(exception))
+    for error in chain:
+        result = _by_structure(error)
+        # `raise NoAnswer() from KeyError()` is how a program says what it expected, not that it is wrong.
+        if result is not None and (result.klass != "bug" or error is exception):
+            return result
+    for error in chain:
+        name = class_of_text(text_of(error))
+        if name is not None:
+            return _finding(name, error)
+
+    run = next((run for error in chain if (run := _run_of(error)) is not None), None)
+    return _finding("unknown" if run is None else "failed", exception)
+
+
+def _chain(exception: BaseException) -> Iterator[BaseException]:
+    """Yield *exception* and what caused it; `reason` is where urllib keeps the cause."""
+    seen: list[BaseException] = []
+    error: object = exception
+    while isinstance(error, BaseException) and len(seen) < MAX_CAUSES and all(error is not other for other in seen):
+        seen.append(error)
+        yield error
+        error = error.__cause__ or _attribute(error, "reason")
+
+
+def _by_structure(error: BaseException) -> Finding | None:
+    if isinstance(error, BaseExceptionGroup):
+        members = [find(member) for member in error.exceptions]
+        most = worst([member.klass for member in members])
+        return next(member for member in members if member.klass == most)
+
+    name = _by_type(error, OWN_TYPES) or _by_run(error) or _by_answer(error) or _by_system(error)
+    return None if name is None else _finding(name, error)
+
+
+def _by_run(error: BaseException) -> str | None:
+    run = _run_of(error)
+    if run is None:
+        return None
+    name = _class_of_subtype(run.subtype) or _class_of_status(run.http_status) or _class_of_end(run)
+
+    return None if name is None else refined(name, run.text)
+
+
+def _class_of_subtype(subtype: str) -> str | None:
+    if subtype in CLASSES and subtype not in {"unknown", "failed"}:
+        return subtype
+
+    return SUBTYPES.get(subtype.lower())
+
+
+def _class_of_status(status: int | None) -> str | None:
+    """Return the class of an HTTP answer, None for one that is no failure."""
+    if status is None or not 300 <= status <= 599:
+        return None
+
+    return HTTP_STATUSES.get(status, "server" if status >= 500 else "invalid")
+
+
+def _class_of_end(run: FailedRun) -> str | None:
+    if run.timed_out is not None:
+        return "timeout"
+    if run.signal is not None:
+        return SIGNALS.get(run.signal, "killed")
+    if run.exit_code is None:
+        return None
+
+    return TOOL_EXIT_CODES.get(run.tool, {}).get(run.exit_code) or EXIT_CODES.get(run.exit_code)
+
+
+def _by_answer(error: BaseException) -> str | None:
+    """Return the class of the HTTP answer that *error* carries, if it carries one."""
+    name = _class_of_status(_status_of(error))
+    if name is None:
+        return None
+    if name == "auth" and _is_limited(_headers_of(error)):
+        return "rate_limited"
+
+    return refined(name, text_of(error))
+
+
+def _by_system(error: BaseException) -> str | None:
+    number = _attribute(error, "errno")
+    if isinstance(error, OSError) and isinstance(number, int) and number in ERRNOS:
+        return ERRNOS[number]
+    known = _by_type(error, BUILT_IN_TYPES)
+    if known is not None:
+        return known
+
+    return next((TYPE_NAMES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in TYPE_NAMES), None)
+
+
+def _by_type(
+    error: BaseException, table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]
+) -> str | None:
+    return next((name for types, name in table if isinstance(error, types)), None)
+
+
+# --- what an exception carries ---------------------------------------------------------------------------------
+
+
+def _attribute(error: object, name: str) -> object:
+    """Return an attribute of a stranger, None where there is none or it cannot be read."""
+    try:
+        return getattr(error, name, None)
+    except Exception:  # noqa: BLE001 - a stranger's property may raise anything, and a classifier always answers
+        return None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _run_of(error: BaseException) -> FailedRun | None:
+    """Return the failed run in *error*: ours, a call of sys.exit, or subprocess.CalledProcessError and its like."""
+    if isinstance(error, RunFailed):
+        return error.run
+    if isinstance(error, SystemExit):
+        return FailedRun(exit_code=_number(error.code), text=_as_text(error.code))
+    code = _number(_attribute(error, "returncode"))
+    if code is None:
+        return None
+    text = _as_text(_attribute(error, "stderr")) or _as_text(_attribute(error, "stdout")) or say(error)
+
+    return FailedRun(exit_code=None if code < 0 else code, signal=-code if code < 0 else None, text=text)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+
+    return value if isinstance(value, str) else ""
+
+
+def text_of(error: BaseException) -> str:
+    """Return what *error* says, or what the run in it said last."""
+    run = _run_of(error)
+    return last_part(run.text) if run is not None and run.text else say(error)
+
+
+def say(error: BaseException) -> str:
+    """Return the message of *error*, also when it does not want to be one."""
+    try:
+        return str(error)
+    except Exception as exc:  # noqa: BLE001 - a stranger's __str__ may raise anything
+        return f"<{type(error).__name__}: no text, {type(exc).__name__}>"
+
+
+def _status_of(error: BaseException) -> int | None:
+    for carrier in (error, _attribute(error, "response")):
+        for name in ("status_code", "status", "http_status"):
+            status = _number(_attribute(carrier, name))
+            if status is not None:
+                return status
+
+    # urllib has it as `code`, a name that many use for something else: only an answer has headers.
+    return _number(_attribute(error, "code")) if _attribute(error, "headers") is not None else None
+
+
+def _headers_of(error: BaseException) -> Mapping[str, str]:
+    """Return the headers of the answer, with names in lower case; {} when there are none."""
+    own = _attribute(error, "headers")
+    result = _attribute(_attribute(error, "response"), "headers") if own is None else own
+    try:
+        return {str(name).lower(): str(value) for name, value in result.items()}  # type: ignore[attr-defined]  # asked by trying
+    except Exception:  # noqa: BLE001 - headers may be any object of any library, or none at all
+        return {}
+
+
+def _is_limited(headers: Mapping[str, str]) -> bool:
+    """Say whether a refusal is a rate limit: GitHub answers 403 to both."""
+    return "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
+
+
+# --- the record ------------------------------------------------------------------------------------------------
+
+
+def _finding(name: str, error: BaseException) -> Finding:
+    run = _run_of(error)
+    known = {} if run is None else {key: getattr(run, key) for key in ("exit_code", "signal", "timed_out", "subtype")}
+    known["http_status"] = _status_of(error) if run is None else run.http_status
+    known["errno"] = _number(_attribute(error, "errno"))
+    details: JsonObject = {key: value for key, value in known.items() if value not in {None, ""}}
+
+    return Finding(klass=name, wait=_wait_of(name, error), details=details)
+
+
+def _wait_of(name: str, error: BaseException) -> ServerWait:
+    if isinstance(error, errors.ForgeBusy):
+        return error_tables.in_seconds(error.seconds)
+    run = _run_of(error)
+    if run is not None and name in TIMED_CLASSES and error_tables.at_epoch(run.resets_at) is not NOT_SAID:
+        return error_tables.at_epoch(run.resets_at)
+    if run is not None and run.retry_after_seconds is not None:
+        return error_tables.in_seconds(run.retry_after_seconds)
+    told = error_tables.by_headers(_headers_of(error))
+    if told is not NOT_SAID or name not in TIMED_CLASSES:
+        return told
+
+    return error_tables.by_text(text_of(error))
+
 
 #: Characters of a message and of a traceback that go into a record; beyond, the middle is left out.
 MAX_MESSAGE = 4_000
@@ -144,9 +431,9 @@ class ErrorClassifier:
 
         said = _said_before(exception)
         if said is None:
-            found = find(exception)
-            kind = CLASSES[found.klass]
-            category, recoverable, metadata = kind.category, kind.is_recoverable, _metadata(kind, found)
+            result = find(exception)
+            kind = CLASSES[result.klass]
+            category, recoverable, metadata = kind.category, kind.is_recoverable, _metadata(kind, result)
         else:
             category, recoverable, metadata = said.category, said.recoverable, said.metadata
         message = say(exception) or f"{type(exception).__name__} without a message"
@@ -169,6 +456,8 @@ def _said_before(exception: BaseException) -> WorkflowError | None:
 
 def facts_of(error: WorkflowError) -> ErrorFacts:
     """Return *error* as plain values; metadata that JSON has no word for becomes text."""
+    from adws.adw_modules.structured_logger import to_plain  # noqa: PLC0415 - loads the log library
+
     metadata = to_plain(error.metadata)
     plain = metadata if isinstance(metadata, dict) else {}
 

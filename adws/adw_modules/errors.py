@@ -8,10 +8,11 @@ of the plain library would expect, so `except ValueError` and `except FileNotFou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from adws.adw_modules.failed_run import FailedRun
+    from adws.adw_modules.external_tasks import ExternalTask
 
 
 class AdwError(Exception):
@@ -497,3 +498,83 @@ class DatabaseMoved(DatabaseError):
 
 class BackupError(AdwError):
     """A backup could not be made or restored."""
+
+
+class TaskNotFound(AdwError):
+    """There is no such task."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"there is no task {task_id}: adw external lists those there are")
+
+
+class ClaimHeld(AdwError):
+    """Somebody else has the task, and gave a sign of life not long ago."""
+
+    def __init__(self, task: ExternalTask) -> None:
+        who = task.worker or "somebody else"
+        super().__init__(
+            f"task {task.task_id} is with {who} until {task.claim_until}, unless it gives a heartbeat: try again then"
+        )
+
+
+class ClaimLost(AdwError):
+    """What is said about a task comes from somebody who does not have it any more; nothing was changed."""
+
+    def __init__(self, task_id: str, why: str) -> None:
+        super().__init__(f"task {task_id} is not yours any more: {why}")
+
+
+class ForeignToken(AdwError):
+    """The token that was shown is that of another task."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"the token is not that of task {task_id}: type adw external show {task_id} --token")
+
+
+class Overdue(AdwError):
+    """Nobody reported on a task in time."""
+
+    def __init__(self, task: ExternalTask) -> None:
+        had = f"; {task.worker or 'somebody'} had claimed it" if task.claims else "; nobody had claimed it"
+        super().__init__(f"nobody reported on task {task.task_id} until {task.deadline}{had}")
+
+
+class ExecutionNotFound(AdwError):
+    """There is no such execution, or no such iteration of it, or nothing of one of its pages."""
+
+    def __init__(self, execution_id: str, index: int | None = None, page: int | None = None) -> None:
+        what = f"execution {execution_id}" if index is None else f"iteration {index} of execution {execution_id}"
+        what = what if page is None else f"page {page} of {what}"
+        super().__init__(f"there is no {what}: adw executions ID lists those of a workflow")
+
+
+# How a process or an agent ended that failed: the facts that tell one failure from another.
+#
+# A noun, no error: `errors.RunFailed` carries it, and `error_handler` classifies by it.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailedRun:
+    """What is known about a process or an agent that failed; None and "" stand for: nobody said."""
+
+    exit_code: int | None = None
+    signal: int | None = None  #: number of the signal that ended it
+    timed_out: str | None = None  #: which of our clocks ran out: wall | idle | after_result
+    text: str = ""  #: the end of its error output, or what its result said
+    subtype: str = ""  #: the name the agent or a gate gave to the failure, such as error_max_turns or no_effect
+    http_status: int | None = None  #: of the answer that ended it
+    retry_after_seconds: float | None = None  #: how long the server said to wait, from now on
+    resets_at: float | None = None  #: when a used-up quota is open again, seconds since 1970
+    tool: str = ""  #: name of the program, where its exit codes have a meaning of their own (gemini)
+
+    @property
+    def summary(self) -> str:
+        """How it ended, in a few words."""
+        if self.timed_out is not None:
+            return f"was stopped because its time was over ({self.timed_out})"
+        if self.signal is not None:
+            return f"was ended by signal {self.signal}"
+        if self.exit_code is not None:
+            return f"ended with exit code {self.exit_code}"
+
+        return f"failed ({self.subtype})" if self.subtype else "failed"

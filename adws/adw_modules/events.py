@@ -7,12 +7,13 @@ workflow it belongs to, so storing it twice changes nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: stamping copies the field dictionary in one go, on every step
@@ -216,3 +217,26 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "known about the worker, the mode and why.",
     }
 )
+
+
+# What an event tells, in a line.
+#
+# Pure.
+
+
+def facts_of(event: Event) -> str:
+    """Return the facts of an event in few words."""
+    facts = [f"{name}={_fact(value)}" for name, value in sorted(event.data.items()) if value not in (None, "")]
+    if event.duration is not None:
+        facts.append(f"duration={event.duration:.3f}")
+
+    return " ".join(facts)
+
+
+def _fact(value: JsonValue) -> str:
+    """Return one fact: of a classified error what it says, a text with blanks in quotes."""
+    if isinstance(value, dict) and "message" in value:
+        value = value["message"]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) and (" " in text or not text) else text

@@ -1,5 +1,5 @@
 """
-A task: what somebody outside of adw does for an attempt, such as a job of a build server.
+External tasks: phases done outside of adw, such as by a build server.
 
 Whoever has its token may claim it; what they say about it names the number of their claim, and after another claim
 that number is worth nothing. The token is made from the task's id and the key of the home, so nothing secret is kept.
@@ -9,14 +9,39 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.errors import AdwError
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.db import connection
+from adws.adw_modules.db.connection import Database, Row, Session
+from adws.adw_modules.engine.phase_selection import WAITING
+from adws.adw_modules.errors import (
+    ClaimHeld,
+    ClaimLost,
+    FailedRun,
+    Overdue,
+    RunFailed,
+    StateNotFound,
+    TaskNotFound,
+    UsageError,
+)
+from adws.adw_modules.events import Event, new_event
+from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.phase import PhaseContext, RunReport, WaitingForChildren
+from adws.adw_modules.queue.store import RunStore
+from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
+from adws.adw_modules.steps.execution_update import MAX_VALUE, truncated
+from adws.adw_modules.workflow.model import PhaseSpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+    from adws.app import Home
+
 
 #: Seconds until a phase is given up that says nothing about it.
 DEFAULT_DEADLINE_SECONDS = 24 * 3600.0
@@ -33,45 +58,6 @@ PATH = "/api/v1/external"
 
 _PREFIX = "adwx_"
 _PURPOSE = b"adw external task\0"
-
-
-class TaskNotFound(AdwError):
-    """There is no such task."""
-
-    def __init__(self, task_id: str) -> None:
-        super().__init__(f"there is no task {task_id}: adw external lists those there are")
-
-
-class ClaimHeld(AdwError):
-    """Somebody else has the task, and gave a sign of life not long ago."""
-
-    def __init__(self, task: ExternalTask) -> None:
-        who = task.worker or "somebody else"
-        super().__init__(
-            f"task {task.task_id} is with {who} until {task.claim_until}, unless it gives a heartbeat: try again then"
-        )
-
-
-class ClaimLost(AdwError):
-    """What is said about a task comes from somebody who does not have it any more; nothing was changed."""
-
-    def __init__(self, task_id: str, why: str) -> None:
-        super().__init__(f"task {task_id} is not yours any more: {why}")
-
-
-class ForeignToken(AdwError):
-    """The token that was shown is that of another task."""
-
-    def __init__(self, task_id: str) -> None:
-        super().__init__(f"the token is not that of task {task_id}: type adw external show {task_id} --token")
-
-
-class Overdue(AdwError):
-    """Nobody reported on a task in time."""
-
-    def __init__(self, task: ExternalTask) -> None:
-        had = f"; {task.worker or 'somebody'} had claimed it" if task.claims else "; nobody had claimed it"
-        super().__init__(f"nobody reported on task {task.task_id} until {task.deadline}{had}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,44 +114,6 @@ class TaskEvent:
     meta: JsonObject = field(default_factory=dict)
 
 
-class ExternalTasks(Protocol):
-    """The tasks of a home."""
-
-    def open(self, task: ExternalTask) -> ExternalTask:
-        """Store a task, or return the one that is there under its id."""
-
-    def get(self, task_id: str) -> ExternalTask | None:
-        """Return a task."""
-
-    def latest(self, adw_id: str, phase: str) -> ExternalTask | None:
-        """Return the newest task of a phase."""
-
-    def page(self, *, adw_id: str = "", only_open: bool = False, limit: int = 100) -> tuple[ExternalTask, ...]:
-        """Return tasks, the newest first."""
-
-    def adopt(self, task: ExternalTask, *, attempt_number: int) -> ExternalTask:
-        """Let another attempt wait for a task whose own was cut off."""
-
-    def expire(self, task_id: str) -> bool:
-        """Give a task up that nobody reported on; False when somebody did."""
-
-    def claim(self, task_id: str, *, worker: str, seconds: float) -> ExternalTask:
-        """Give the task to whoever asks; its `claims` is their number. Raises TaskNotFound, ClaimHeld, ClaimLost."""
-
-    def heartbeat(self, task_id: str, claim: int) -> ExternalTask:
-        """Push the end of a claim out; raise TaskNotFound or ClaimLost."""
-
-    def tell(self, task_id: str, claim: int, event: TaskEvent) -> bool:
-        """Store what is told, and push the end of the claim out; False when that event was told before."""
-
-    def report(self, task_id: str, claim: int, report: ExternalReport, event: TaskEvent) -> bool:
-        """
-        End the task and wake the run that waits for it: one transaction, with the event.
-
-        False when the same was reported before; raises TaskNotFound or ClaimLost, and then nothing is stored.
-        """
-
-
 def task_id_of(adw_id: str, phase: str, attempt_number: int) -> str:
     """Return the id of the task of an attempt."""
     return f"{adw_id}.{phase}.{attempt_number}"
@@ -188,3 +136,548 @@ def task_of_token(token: str, key: Callable[[], bytes]) -> str | None:
 
 def _digest(task_id: str, key: bytes) -> str:
     return hmac.new(key, _PURPOSE + task_id.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+# Whose task it is, and what is made of what was reported on it.
+#
+# Pure. A task belongs to the attempt that waits for it. When that is cut off, by a crash of adw or on order, the next
+# attempt of the round goes on with the same task: whoever works on it outside did nothing wrong.
+
+
+#: How attempts end whose task another attempt goes on with.
+_CUT_OFF = frozenset({"interrupted", "suspended"})
+
+
+# --- whose it is -----------------------------------------------------------------------------------------------
+
+
+def is_wanted(task: ExternalTask, document: WorkflowDocument) -> bool:
+    """Say whether an attempt of *document* waits for *task*, is about to, or will when its workflow goes on."""
+    state = WorkflowState(document.current_state)
+    if document.rollback is not None or not (state in ACTIVE_STATES or state is WorkflowState.PAUSED):
+        return False
+    record = next((one for one in document.phases if one.name == task.phase), None)
+    if record is None or record.round != task.round or not record.attempts:
+        return False
+    last = record.attempts[-1]
+
+    return last.number == task.attempt_number and last.status in {"running", WAITING, *_CUT_OFF}
+
+
+def is_for(task: ExternalTask, record: PhaseRecord) -> bool:
+    """Say whether the last attempt of *record* goes on with *task*."""
+    if task.round != record.round:
+        return False
+    if task.attempt_number == record.attempts[-1].number:
+        return True
+    before = next((one for one in record.attempts if one.number == task.attempt_number), None)
+
+    return task.state != EXPIRED and before is not None and before.status in _CUT_OFF
+
+
+# --- claims ----------------------------------------------------------------------------------------------------
+
+
+def claimed(task: ExternalTask, *, worker: str, seconds: float, now: datetime) -> ExternalTask:
+    """Return *task* with a new claim; raise ClaimHeld while another is live, ClaimLost when there is nothing to do."""
+    _refuse_over(task, now)
+    if task.is_held(now) and not (worker and worker == task.worker):
+        raise ClaimHeld(task)  # whoever claims under the same name lost the answer, or was started again
+
+    return replace(task, claims=task.claims + 1, worker=worker, claim_seconds=seconds, claim_until=_until(now, seconds))
+
+
+def renewed(task: ExternalTask, claim: int, *, now: datetime) -> ExternalTask:
+    """Return *task* with a sign of life; raise ClaimLost when it is not that of the last claim."""
+    _refuse_over(task, now)
+    _refuse_foreign(task, claim)
+
+    return replace(task, claim_until=_until(now, task.claim_seconds))
+
+
+def reported(task: ExternalTask, claim: int, report: ExternalReport, *, now: datetime) -> ExternalTask | None:
+    """Return *task* with its end, None when it has just this one already; raise ClaimLost."""
+    if task.state == REPORTED and task.claims == claim and task.report == report:
+        return None
+    _refuse_over(task, now)
+    _refuse_foreign(task, claim)
+
+    return replace(task, state=REPORTED, report=report, claim_until="", ended_at=timestamps.to_text(now))
+
+
+def event_of(task: ExternalTask, told: TaskEvent, *, now: datetime) -> Event:
+    """Return what is told as an event of the workflow; what it is about is what adw knows, not what is said."""
+    return new_event(
+        told.event_type,
+        adw_id=task.adw_id,
+        event_id=f"{task.task_id}.{told.event_id}",
+        created_at=timestamps.to_text(now),
+        status=told.status,
+        execution_id=task.task_id,
+        parent_execution_id=task.adw_id,
+        attempt_number=task.attempt_number,
+        node_id=task.phase,
+        node_name=task.phase,
+        node_type="external",
+        catalog_id=task.catalog_id or None,
+        duration=told.duration,
+        result=told.result,
+        context=told.context,
+        data=told.data,
+        meta={**told.meta, "queue": {"queue_id": task.task_id, "worker_id": task.worker, "claim": task.claims}},
+    )
+
+
+def _refuse_over(task: ExternalTask, now: datetime) -> None:
+    if task.state == REPORTED:
+        raise ClaimLost(task.task_id, "its end was reported already")
+    if task.state == EXPIRED or task.is_late(now):
+        raise ClaimLost(task.task_id, f"its deadline {task.deadline} is over")
+
+
+def _refuse_foreign(task: ExternalTask, claim: int) -> None:
+    if not 0 < claim == task.claims:
+        who = f"{task.worker or 'somebody'} has claim {task.claims}" if task.claims else "nobody has claimed it"
+        raise ClaimLost(task.task_id, f"claim {claim} is not the last one, {who}")
+
+
+def _until(now: datetime, seconds: float) -> str:
+    return timestamps.to_text(now + timedelta(seconds=seconds))
+
+
+# --- the end ---------------------------------------------------------------------------------------------------
+
+
+def report_of(task: ExternalTask, report: ExternalReport) -> RunReport:
+    """Return what the runner says about an attempt whose task was reported on."""
+    if report.is_ok:
+        return RunReport(ok=True, summary=report.summary, result=report.result)
+    error = report.error
+    said = str(error.get("message") or report.summary or "no reason was given")
+    run = FailedRun(
+        text=said,
+        subtype=str(error.get("category") or ""),
+        exit_code=_whole(error.get("exit_code")),
+        http_status=_whole(error.get("status")),
+    )
+    failed = RunFailed(run, f"{task.worker or 'whoever did it'} reports that it failed: {said}")
+
+    return RunReport(ok=False, error=failed, summary=report.summary, result=report.result, exit_code=run.exit_code)
+
+
+def _whole(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# Run a phase by somebody outside of adw: leave a task, let the attempt wait, and take what was reported on it.
+#
+# Nothing is done here while it waits. The report wakes the workflow's run, and so does the deadline: whoever claims the
+# run then finds the one or the other. A report that comes while the task is given up is one or the other too.
+
+
+class ExternalRunner:
+    """Has phases done outside; implements `Runner`."""
+
+    def __init__(self, home: Home) -> None:
+        """Parts of *home* are read when a phase runs: building the runners must not open a database."""
+        self._home = home
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return what is wrong with *phase* for this runner: nothing."""
+        del phase
+        return ""
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | WaitingForChildren:
+        """Take what was reported, or wait for it until the deadline."""
+        tasks = self._home.external_tasks
+        task = self._task(phase, context)
+        if task.report is None and task.is_late(self._home.clock.now()):
+            tasks.expire(task.task_id)
+            task = tasks.get(task.task_id) or task  # somebody may have reported before it was given up
+            if task.report is None:
+                return RunReport(ok=False, error=Overdue(task))
+        if task.report is not None:
+            return report_of(task, task.report)
+
+        return WaitingForChildren(
+            reason=f"waits until {task.deadline} for task {task.task_id}, which is done outside of adw",
+            until=timestamps.parse(task.deadline),
+            facts={"task_id": task.task_id, "path": f"{PATH}/{task.task_id}", "deadline": task.deadline},
+        )
+
+    def _task(self, phase: PhaseSpec, context: PhaseContext) -> ExternalTask:
+        """Return the task of the attempt: its own, one that an attempt before was cut off from, or a new one."""
+        tasks = self._home.external_tasks
+        document = context.document
+        record = next(one for one in document.phases if one.name == context.phase)
+        known = tasks.latest(document.adw_id, context.phase)
+        if known is not None and is_for(known, record):
+            return tasks.adopt(known, attempt_number=context.attempt_number)
+        seconds = phase.deadline_seconds or DEFAULT_DEADLINE_SECONDS
+
+        return tasks.open(
+            ExternalTask(
+                task_id=task_id_of(document.adw_id, context.phase, context.attempt_number),
+                adw_id=document.adw_id,
+                phase=context.phase,
+                round=context.round,
+                attempt_number=context.attempt_number,
+                catalog_id=f"{document.workflow.name}@{document.workflow.version}" if document.workflow else "",
+                deadline=timestamps.to_text(self._home.clock.now() + timedelta(seconds=seconds)),
+            )
+        )
+
+
+# What is done outside of adw reports here: claims, signs of life, events, the end.
+#
+# Nobody is believed about anything but their own task, and only while the workflow waits for it and the claim is
+# theirs. What they send is cut to size and cleaned of secrets before it is kept.
+
+
+#: Most bytes of a result as JSON: it becomes a part of the workflow's document.
+MAX_RESULT_BYTES = 256 * 1024
+#: What may stand in a context besides names without an underscore.
+_KEPT = "_step_results"
+
+
+class ExternalTaskService:
+    """The service by which workers outside of adw claim tasks and report on them."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def token_of(self, task_id: str) -> str:
+        """Return the token of a task."""
+        return token_of(task_id, self._home.forge_key)
+
+    # --- what is said ------------------------------------------------------------------------------------------
+
+    def claim(self, task_id: str, *, worker: str, seconds: float) -> ExternalTask:
+        """Give a task to *worker*."""
+        self._wanted(task_id)
+
+        return self._home.external_tasks.claim(task_id, worker=self._text(worker), seconds=seconds)
+
+    def heartbeat(self, task_id: str, claim: int) -> ExternalTask:
+        """Take a sign of life."""
+        self._wanted(task_id)
+
+        return self._home.external_tasks.heartbeat(task_id, claim)
+
+    def emit(self, task_id: str, claim: int, event: TaskEvent, *, summary: str = "") -> bool:
+        """Take an event; one that ends the task is its report. False when it was told before."""
+        if event.event_type not in TOLD:
+            raise UsageError(f"{event.event_type!r} is nothing that is told of a task; use one of {', '.join(TOLD)}")
+        if event.event_type in ENDS:
+            return self._end(task_id, claim, event, summary)
+        self._wanted(task_id)
+        told = TaskEvent(
+            event_type=event.event_type,
+            event_id=f"told-{event.event_id}",
+            status=self._text(event.status),
+            duration=event.duration,
+            result=self._short(event.result),
+            context=self._context(event.context),
+            data=self._each_short(event.data),
+            meta=self._each_short(event.meta),
+        )
+
+        return self._home.external_tasks.tell(task_id, claim, told)
+
+    def _end(self, task_id: str, claim: int, event: TaskEvent, summary: str) -> bool:
+        is_ok = ENDS[event.event_type]
+        task = self._known(task_id)
+        if task.report is None:  # what was reported already is looked at again: its answer may have been lost
+            self._wanted(task_id)
+        error = event.data.get("error")
+        report = ExternalReport(
+            is_ok=is_ok,
+            report_id=event.event_id,
+            summary=self._text(summary),
+            result=self._result(event.result),
+            error={} if is_ok else self._error(error),
+        )
+        told = TaskEvent(
+            event_type=event.event_type,
+            event_id="end",
+            status=self._text(event.status) or ("COMPLETED" if is_ok else "FAILED"),
+            duration=event.duration,
+            result=self._short(report.result),
+            context=self._context(event.context),
+            data={**self._each_short(event.data), "claim": claim, "summary": report.summary},
+            meta=self._each_short(event.meta),
+        )
+
+        return self._home.external_tasks.report(task_id, claim, report, told)
+
+    def _known(self, task_id: str) -> ExternalTask:
+        task = self._home.external_tasks.get(task_id)
+        if task is None:
+            raise TaskNotFound(task_id)
+
+        return task
+
+    def _wanted(self, task_id: str) -> None:
+        task = self._known(task_id)
+        try:
+            document = self._home.load(task.adw_id)
+        except StateNotFound as exc:
+            raise TaskNotFound(task_id) from exc
+        if not is_wanted(task, document):
+            raise ClaimLost(task_id, f"workflow {task.adw_id} does not wait for it any more")
+
+    # --- what is kept of it ------------------------------------------------------------------------------------
+
+    def _result(self, value: JsonValue) -> JsonObject:
+        result: JsonValue = {} if value is None else value
+        if not isinstance(result, dict):
+            raise UsageError("result must be an object, such as {}: a phase gives named values")
+        if (size := _size(result)) > MAX_RESULT_BYTES:
+            raise UsageError(
+                f"result has {size} bytes and may have {MAX_RESULT_BYTES}: keep what is large elsewhere, and name it"
+            )
+
+        return self._object(result)
+
+    def _error(self, value: JsonValue) -> JsonObject:
+        error: JsonObject = value if isinstance(value, dict) else {"message": value} if value else {}
+
+        return self._each_short(error)
+
+    def _context(self, context: JsonObject) -> JsonObject:
+        return self._each_short({name: value for name, value in context.items() if name[:1] != "_" or name == _KEPT})
+
+    def _each_short(self, values: JsonObject) -> JsonObject:
+        return self._object({name[:200]: _cut(value) for name, value in list(values.items())[:100]})
+
+    def _short(self, value: JsonValue) -> JsonValue:
+        return self._home.redactor.redact(_cut(value))
+
+    def _object(self, value: JsonObject) -> JsonObject:
+        clean = self._home.redactor.redact(value)
+
+        return clean if isinstance(clean, dict) else {}
+
+    def _text(self, text: str) -> str:
+        return str(self._home.redactor.redact(" ".join(text.split())))
+
+
+def _cut(value: JsonValue) -> JsonValue:
+    size = _size(value)
+
+    return value if size <= MAX_VALUE else truncated(size)
+
+
+def _size(value: JsonValue) -> int:
+    return len(json.dumps(value).encode())
+
+
+# Tasks that are done outside of adw, in the database: one row for each, changed under its lock.
+#
+# The end of a task, its event and the wake-up of the run that waits for it are one transaction.
+
+
+TASK_COLUMNS = (
+    "task_id",
+    "adw_id",
+    "phase",
+    "round",
+    "attempt_number",
+    "catalog_id",
+    "state",
+    "claims",
+    "worker",
+    "claim_seconds",
+    "claim_until",
+    "created_at",
+    "deadline",
+    "ended_at",
+    "report_id",
+    "is_ok",
+    "summary",
+    "error",
+    "result",
+)
+_NAMES = ", ".join(TASK_COLUMNS)
+_SHOWN = f"SELECT {_NAMES} FROM external_tasks"
+TASK_ADD = f"""
+INSERT INTO external_tasks ({_NAMES}) VALUES ({", ".join(f":{name}" for name in TASK_COLUMNS)})
+ON CONFLICT (task_id) DO NOTHING
+"""
+TASK_PUT = f"""
+UPDATE external_tasks SET {", ".join(f"{name} = :{name}" for name in TASK_COLUMNS[1:])} WHERE task_id = :task_id
+"""
+TASK_GET = f"{_SHOWN} WHERE task_id = :task_id"
+TASK_LOCK = f"{TASK_GET} {{row_lock}}"
+TASK_LATEST = (
+    f"{_SHOWN} WHERE adw_id = :adw_id AND phase = :phase ORDER BY created_at DESC, attempt_number DESC LIMIT 1"
+)
+TASK_EXPIRE = """
+UPDATE external_tasks SET state = 'expired', ended_at = :moment, claim_until = ''
+WHERE task_id = :task_id AND state = 'open'
+"""
+TASKS_ALL = f"{_SHOWN} ORDER BY created_at DESC, task_id DESC LIMIT :limit"
+TASKS_OPEN = f"{_SHOWN} WHERE state = 'open' ORDER BY created_at DESC, task_id DESC LIMIT :limit"
+TASKS_OF_WORKFLOW = f"{_SHOWN} WHERE adw_id = :adw_id ORDER BY created_at DESC, task_id DESC LIMIT :limit"
+#: Events of a workflow are numbered one transaction after the other.
+WORKFLOW_LOCK = "SELECT 1 FROM workflow_states WHERE adw_id = :adw_id {row_lock}"
+
+
+class ExternalTasks:
+    """The tasks in the table external_tasks."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._runs = RunStore(database, clock=clock)
+        self._lock, self._lock_workflow = map(database.render, (TASK_LOCK, WORKFLOW_LOCK))
+
+    # --- the workflow's side -----------------------------------------------------------------------------------
+
+    def open(self, task: ExternalTask) -> ExternalTask:
+        """Store a task, or return the one that is there under its id."""
+        new = replace(task, created_at=timestamps.to_text(self._clock.now()))
+
+        def work(session: Session) -> ExternalTask:
+            session.run(TASK_ADD, _params(new))
+            return self._locked(session, task.task_id)
+
+        return self._database.transact(work)
+
+    def get(self, task_id: str) -> ExternalTask | None:
+        """Return a task."""
+        return self._one(TASK_GET, {"task_id": connection.plain(task_id)})
+
+    def latest(self, adw_id: str, phase: str) -> ExternalTask | None:
+        """Return the newest task of a phase."""
+        return self._one(TASK_LATEST, {"adw_id": adw_id, "phase": phase})
+
+    def page(self, *, adw_id: str = "", only_open: bool = False, limit: int = 100) -> tuple[ExternalTask, ...]:
+        """Return tasks, the newest first."""
+        sql = TASKS_OF_WORKFLOW if adw_id else TASKS_OPEN if only_open else TASKS_ALL
+        with self._database.read() as session:
+            result = map(_to_task, session.all(sql, {"adw_id": adw_id, "limit": limit} if adw_id else {"limit": limit}))
+
+            return tuple(task for task in result if task.state == OPEN or not only_open)
+
+    def adopt(self, task: ExternalTask, *, attempt_number: int) -> ExternalTask:
+        """Let another attempt wait for a task whose own was cut off."""
+        if task.attempt_number == attempt_number:
+            return task
+
+        return self._change(task.task_id, lambda found: replace(found, attempt_number=attempt_number))
+
+    def expire(self, task_id: str) -> bool:
+        """Give a task up that nobody reported on; False when somebody did."""
+        params = {"task_id": task_id, "moment": timestamps.to_text(self._clock.now())}
+
+        return self._database.transact(lambda session: session.run(TASK_EXPIRE, params)) == 1
+
+    # --- the other side ----------------------------------------------------------------------------------------
+
+    def claim(self, task_id: str, *, worker: str, seconds: float) -> ExternalTask:
+        """Give the task to whoever asks, and tell of it; raise TaskNotFound, ClaimHeld or ClaimLost."""
+
+        def work(session: Session) -> ExternalTask:
+            now = self._clock.now()
+            result = self._locked(session, task_id)
+            taken = claimed(result, worker=connection.plain(worker), seconds=seconds, now=now)
+            session.run(TASK_PUT, _params(taken))
+            told = TaskEvent(event_type="action_started", event_id=f"claim-{taken.claims}", status="STARTED")
+            self._tell(session, taken, told)
+
+            return taken
+
+        return self._database.transact(work)
+
+    def heartbeat(self, task_id: str, claim: int) -> ExternalTask:
+        """Push the end of a claim out; raise TaskNotFound or ClaimLost."""
+        return self._change(task_id, lambda found: renewed(found, claim, now=self._clock.now()))
+
+    def tell(self, task_id: str, claim: int, event: TaskEvent) -> bool:
+        """Store what is told, and push the end of the claim out; False when that event was told before."""
+
+        def work(session: Session) -> bool:
+            result = self._locked(session, task_id)
+            renewed_ = renewed(result, claim, now=self._clock.now())
+            session.run(TASK_PUT, _params(renewed_))
+
+            return self._tell(session, renewed_, event)
+
+        return self._database.transact(work)
+
+    def report(self, task_id: str, claim: int, report: ExternalReport, event: TaskEvent) -> bool:
+        """End the task, tell of it, and wake the run that waits for it; False when the same was reported before."""
+
+        def work(session: Session) -> bool:
+            result = self._locked(session, task_id)
+            ended = reported(result, claim, report, now=self._clock.now())
+            if ended is None:
+                return False
+            session.run(TASK_PUT, _params(ended))
+            self._tell(session, ended, event)
+            self._runs.wake_in(session, ended.adw_id)
+
+            return True
+
+        return self._database.transact(work)
+
+    # --- how -----------------------------------------------------------------------------------------------------
+
+    def _locked(self, session: Session, task_id: str) -> ExternalTask:
+        row = session.one(self._lock, {"task_id": connection.plain(task_id)})
+        if row is None:
+            raise TaskNotFound(task_id)
+
+        return _to_task(row)
+
+    def _change(self, task_id: str, rule: Callable[[ExternalTask], ExternalTask]) -> ExternalTask:
+        def work(session: Session) -> ExternalTask:
+            changed = rule(self._locked(session, task_id))
+            session.run(TASK_PUT, _params(changed))
+
+            return changed
+
+        return self._database.transact(work)
+
+    def _tell(self, session: Session, task: ExternalTask, told: TaskEvent) -> bool:
+        """Store an event, under the lock that numbers those of its workflow; False when it is there already."""
+        session.one(self._lock_workflow, {"adw_id": task.adw_id})
+        event = event_of(task, told, now=self._clock.now())
+
+        return session.run(connection.EVENT_INSERT, connection.event_params(event)) == 1
+
+    def _one(self, sql: str, params: dict[str, object]) -> ExternalTask | None:
+        with self._database.read() as session:
+            row = session.one(sql, params)
+
+        return None if row is None else _to_task(row)
+
+
+def _params(task: ExternalTask) -> dict[str, object]:
+    report = task.report
+
+    return {
+        **{name: getattr(task, name) for name in TASK_COLUMNS[:14]},
+        "report_id": "" if report is None else report.report_id,
+        "is_ok": None if report is None else int(report.is_ok),
+        "summary": "" if report is None else connection.plain(report.summary),
+        "error": "" if report is None else connection.json_text(report.error, f"the error of task {task.task_id}"),
+        "result": "" if report is None else connection.json_text(report.result, f"the result of task {task.task_id}"),
+    }
+
+
+def _to_task(row: Row) -> ExternalTask:
+    values = dict(zip(TASK_COLUMNS, row, strict=True))
+    report_id, is_ok, summary, error, result = (values.pop(name) for name in TASK_COLUMNS[14:])
+    report = None
+    if is_ok is not None:
+        report = ExternalReport(
+            report_id=report_id,
+            is_ok=bool(is_ok),
+            summary=summary,
+            error=json.loads(error),
+            result=json.loads(result),
+        )
+
+    return ExternalTask(**values, report=report)

@@ -1,28 +1,26 @@
 """
-What the rooms ask of each other: one protocol for each outside thing, and the values that cross.
+The seams with several implementations, and the values that cross them.
 
-Conductors speak these and never a concrete adapter; `adws/app.py` alone names those, `adws/testing.py` has a twin in
-memory for each, and both pass the same contract suite.
+`adws/app.py` chooses the implementation; all of them pass the same contract suite (`tests/contracts`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from functools import lru_cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
 
-from adws.adw_modules.json_value import JsonObject
-from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.identifiers import JsonObject
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
-    from adws.adw_modules.forge import Forge
-    from adws.adw_modules.interfaces_durability import CheckpointStore
-    from adws.adw_modules.interfaces_resources import Quotas
-    from adws.adw_modules.runs import NewRun, Run, RunEnd
+    from adws.adw_modules.queue.model import NewRun, Run, RunEnd
 
 
 class Clock(Protocol):
@@ -96,8 +94,11 @@ class StateStore(Protocol):
     def save(self, document: WorkflowDocument, *, fence: int, events: Sequence[Event] = ()) -> WorkflowDocument:
         """Store *document* with *events* as the next revision, in one durable step."""
 
-    def fence_out(self, adw_id: str, *, fence: int) -> None:
+    def revoke_writers(self, adw_id: str, *, fence: int) -> None:
         """Make every write under *fence* fail from now on, also one that is half done."""
+
+    def sweep(self, adw_id: str) -> None:
+        """Remove files that killed or fenced-out writers left; only for the holder of the workflow's file lock."""
 
     def exists(self, adw_id: str) -> bool:
         """Say whether there is a document, good or bad."""
@@ -143,26 +144,6 @@ class Page:
     next_cursor: str | None = None
 
 
-class Catalogue(Protocol):
-    """Finding workflows without reading their documents."""
-
-    def page(self, query: PageQuery) -> Page:
-        """Return one page; its cost does not grow with the number of workflows."""
-
-    def find_by_issue(self, issue_number: int, repository: str | None = None) -> tuple[WorkflowSummary, ...]:
-        """Return the workflows of an issue, newest first."""
-
-
-class EventLog(Protocol):
-    """Reading what happened."""
-
-    def of_workflow(self, adw_id: str, *, after: str | None = None, limit: int = 1000) -> tuple[Event, ...]:
-        """Return the events of a workflow in the order they happened, those after event *after*."""
-
-    def newest(self, adw_id: str, *, before: str | None = None, limit: int = 50) -> tuple[Event, ...]:
-        """Return the events of a workflow, the newest first, those before event *before*."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectedWrite:
     """A document write that the database copy has to follow."""
@@ -173,22 +154,6 @@ class ProjectedWrite:
     body: bytes  #: the document as JSON text
     summary: WorkflowSummary
     events: tuple[Event, ...] = ()
-
-
-class Projection(Protocol):
-    """The database copy of documents that live in files, brought up off the step path."""
-
-    def submit(self, write: ProjectedWrite) -> None:
-        """Hand a write over; returns at once."""
-
-    def flush(self) -> None:
-        """Return when everything handed over so far is committed."""
-
-    def confirmed_revision(self, adw_id: str) -> int:
-        """Return the last revision known to be in the database, 0 when unknown."""
-
-    def copy_of(self, adw_id: str) -> bytes | None:
-        """Return the copied document, for recovery of a lost file."""
 
 
 # --- ownership -------------------------------------------------------------------------------------------------
@@ -231,42 +196,6 @@ class LeaseBusy:
     row: LeaseRow
 
 
-class LeaseBook(Protocol):
-    """Leases of workflows: owner, fence and end are columns of the workflow's own row."""
-
-    def take(
-        self,
-        adw_id: str,
-        owner: OwnerRecord,
-        *,
-        ttl_seconds: float,
-        dead_fence: int | None = None,
-        run: Run | None = None,
-    ) -> LeaseTaken | LeaseBusy:
-        """
-        Take a free or ended lease, or the one with *dead_fence* whose owner is proven dead.
-
-        With *run*, which a worker has claimed, the work on that is begun in the same transaction. Raises StateNotFound,
-        or RunLost, and then nothing is taken.
-        """
-
-    def renew(self, lease: Lease, *, ttl_seconds: float) -> None:
-        """Push the end out; raise LeaseLost when it is no longer ours or has ended."""
-
-    def release(self, lease: Lease) -> bool:
-        """Give the lease back; False when it was not ours any more."""
-
-    def end_run(self, lease: Lease, run: Run, end: RunEnd, *, free_issue: int | None = None) -> Run:
-        """
-        End *run* and give the lease back, in one transaction, with *free_issue* the issue of the workflow too.
-
-        Raises RunLost, and then nothing of it is done.
-        """
-
-    def read(self, adw_id: str) -> LeaseRow | None:
-        """Return the row as it stands."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IssueLock:
     """An issue and the workflow it belongs to."""
@@ -275,31 +204,6 @@ class IssueLock:
     issue_number: int
     adw_id: str
     acquired_at: str
-
-
-class IssueLocks(Protocol):
-    """At most one live workflow for each (repository, issue)."""
-
-    def key(self, repository: str) -> str:
-        """Return what two names of one repository have in common: every spelling, and "" for that of the home."""
-
-    def acquire(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
-        """Take the lock; True when it is (or was already) ours, False when another workflow has it."""
-
-    def verify(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
-        """Say whether *adw_id* has the lock."""
-
-    def release(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
-        """Give it back; False, and nothing changed, when *adw_id* does not have it."""
-
-    def holder(self, issue_number: int, repository: str = "") -> IssueLock | None:
-        """Return who has it."""
-
-    def all(self) -> tuple[IssueLock, ...]:
-        """Return every lock, oldest first."""
-
-    def first(self, limit: int) -> tuple[IssueLock, ...]:
-        """Return so many locks, by repository and issue; its cost does not grow with the number of locks."""
 
 
 class Registry(Protocol):
@@ -338,99 +242,219 @@ class Request:
     outcome: str | None = None
 
 
-class Requests(Protocol):
-    """Messages to the live owner of a workflow."""
-
-    def ask(self, adw_id: str, kind: str, *, payload: JsonObject | None = None, asked_by: str = "") -> Request:
-        """Leave a request; durable when this returns."""
-
-    def open_for(self, adw_id: str) -> tuple[Request, ...]:
-        """Return what is not handled yet, oldest first."""
-
-    def get(self, request_id: int) -> Request | None:
-        """Return a request, handled or not."""
-
-    def handled(self, request_id: int, outcome: str) -> bool:
-        """Mark it handled; False when it was already."""
+# What workers on one machine or on many ask of what they share: who is there, whose agents run, what was counted.
+#
+# A dispatcher carries the id of a run to a worker and nothing else: the row in `runs` is the truth, and claiming it is
+# the one compare-and-set.
 
 
-class LocalLock(Protocol):
-    """The file lock a worker holds while it works; the kernel frees it when the worker dies."""
-
-    def try_hold(self, adw_id: str) -> bool:
-        """Take it without waiting."""
-
-    def let_go(self, adw_id: str) -> None:
-        """Free it; the file stays."""
-
-    def is_held(self, adw_id: str) -> bool:
-        """Say whether anybody holds it."""
+# --- runners ---------------------------------------------------------------------------------------------------
 
 
-class Processes(Protocol):
-    """Knowing processes by more than their pid."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runner:
+    """A worker as it said it is."""
 
-    def me(self, role: str) -> OwnerRecord:
-        """Return a fresh owner record of this process."""
-
-    def verdict(self, record: OwnerRecord | None) -> Verdict:
-        """Return whether that owner lives."""
-
-
-class Owned(Protocol):
-    """A workflow we own: the only way to write its document."""
-
-    lease: Lease
-    document: WorkflowDocument
-    run: Run | None  #: the run that was begun with it
-
-    def save(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
-        """Store the next revision and keep it as `document`."""
-
-    def renew(self) -> None:
-        """Push the lease's end out; raise LeaseLost."""
-
-    def end_run(self, run: Run, end: RunEnd) -> Run:
-        """End *run* and give the workflow back with that: nothing can be written any more. Raises RunLost."""
+    runner_id: str  #: the token of its owner record
+    owner: OwnerRecord
+    tags: frozenset[str]
+    concurrency: int  #: how many places it has; 0: it has left
+    busy: int  #: runs it had at its last heartbeat
+    version: str  #: of adw
+    is_draining: bool
+    started_at: str
+    heartbeat_at: str
+    silent_seconds: float  #: since its last heartbeat
 
 
-class Ownership(Protocol):
-    """Taking and giving back workflows."""
-
-    def own(self, adw_id: str, *, run: Run | None = None) -> AbstractContextManager[Owned]:
-        """
-        Own a workflow inside the block, and begin *run*, which we have claimed.
-
-        Raises WorkflowBusy when a live owner has it, RunLost when somebody else has the run.
-        """
-
-    def create(
-        self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
-    ) -> AbstractContextManager[Owned]:
-        """Create a workflow, with its first run, and own it inside the block; raise IssueLocked or StateExists."""
-
-    def leave(
-        self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
-    ) -> WorkflowDocument:
-        """Create a workflow, with its first run, for a worker to come; raise IssueLocked or StateExists."""
+# --- workflows whose owner is gone -----------------------------------------------------------------------------
 
 
-class Parts(Protocol):
-    """What a library call needs when the caller names no parts (`ambient`)."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseWish:
+    """A workflow that somebody wants to own."""
 
-    @property
-    def store(self) -> StateStore: ...
-    @property
-    def catalogue(self) -> Catalogue: ...
-    @property
-    def locks(self) -> IssueLocks: ...
-    @property
-    def ownership(self) -> Ownership: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def quotas(self) -> Quotas: ...
-    @property
-    def forge(self) -> Forge: ...
-    @property
-    def checkpoints(self) -> CheckpointStore: ...
+    adw_id: str
+    dead_fence: int | None = None  #: as with `LeaseBook.take`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HandBack:
+    """What becomes of a workflow that was taken from an owner that is gone."""
+
+    lease: Lease | None  #: given back; None: it is kept for now
+    run: Run | None = None  #: the run of the one that is gone, or one that waits
+    end: RunEnd | None = None  #: what becomes of that run
+    new_run: NewRun | None = None  #: what is queued instead, unless something is
+    free_issue: int | None = None
+
+
+# --- agents ----------------------------------------------------------------------------------------------------
+
+
+class SessionStatus(Enum):
+    """Where the session of an agent stands."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"  #: its run shall stop
+    STOPPED = "stopped"  #: ended on order
+    FINISHED = "finished"  #: its attempt ended with success
+    FAILED = "failed"  #: its attempt failed or was cut off
+
+
+#: Sessions that have not ended.
+LIVE_SESSIONS = frozenset({SessionStatus.RUNNING, SessionStatus.STOPPING})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentSession:
+    """An agent at work on one attempt of a phase."""
+
+    session_id: str  #: ours: `<adw_id>.<phase>.<attempt>`
+    adw_id: str
+    run_id: int | None  #: the run it works for
+    phase: str
+    attempt_number: int
+    agent: str  #: name of its profile
+    host: str
+    status: SessionStatus
+    executor_session_id: str = ""  #: what the agent itself calls it, "" when it said nothing yet
+    reason: str = ""  #: why it is in this state, for people
+    started_at: str = ""
+    ended_at: str | None = None
+
+
+# --- counting --------------------------------------------------------------------------------------------------
+
+
+# --- dispatch --------------------------------------------------------------------------------------------------
+
+
+class Listener(Protocol):
+    """
+    The ear of one worker, open inside its block.
+
+    It says that there may be work, and which run it was told of. What it says is a hint: the claim decides.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def hear(self, seconds: float) -> bool:
+        """Wait until there may be something to claim, at most that long, and say whether there may be."""
+
+    def heard(self) -> int | None:
+        """Return the run that was told of last and is not taken up yet; None: nobody said which."""
+
+    def done(self, run_id: int) -> None:
+        """Say that the work on a run that was told of is over, or that it could not be claimed."""
+
+    def sweep(self) -> int:
+        """Give up what dead workers were told of and never ended, and return how much that was."""
+
+
+class Dispatcher(Protocol):
+    """Brings runs to workers. Telling of one is part of the transaction that stores it (`db.announcing`)."""
+
+    def listen(self, owner: OwnerRecord, *, places: int) -> Listener:
+        """Return the ear of a worker that has *places* for runs."""
+
+
+# Who owns a workflow, and whether that owner is still alive.
+#
+# Pure: the record says what was true when the lease was taken, the observation what is true now. A process is only ever
+# called dead on proof; everything unreadable is `unknown`, and then the lease's end decides.
+
+
+#: Fields of a record that are numbers; all others are texts.
+_NUMBERS = frozenset({"pid", "start_ticks"})
+#: Records that are kept in mind: each lease and each claim has one of its own.
+_KEPT = 4096
+
+
+class Verdict(Enum):
+    """What is known about an owner."""
+
+    ALIVE = "alive"  #: the very process that took the lease runs
+    DEAD = "dead"  #: proven: other boot, pid gone, pid reused, or a zombie
+    UNKNOWN = "unknown"  #: other host or pid namespace, or nothing readable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnerRecord:
+    """Identity of an owning process, enough to recognise it after a restart or a reused pid."""
+
+    token: str  #: random, unique for each owner
+    host: str  #: name of the machine, for people
+    machine: str  #: stable identity of the machine, "" when unknown
+    boot_id: str  #: kernel boot, "" when unknown (no /proc)
+    pid_namespace: str  #: "" when unknown
+    pid: int
+    start_ticks: int  #: field 22 of /proc/<pid>/stat, 0 when unknown
+    role: str = "cli"  #: cli | worker | web | library
+
+    def to_text(self) -> str:
+        """Return the record as one line of JSON, as it stands in the lease."""
+        return _text_of(self)
+
+    @classmethod
+    def from_text(cls, text: str) -> OwnerRecord | None:
+        """Return the record written in *text*, or None when it is empty or not one of ours."""
+        return _record_in(text)
+
+    def describe(self) -> str:
+        """Return the owner in words, for messages."""
+        return f"{self.role} {self.pid}@{self.host}"
+
+
+_KINDS = tuple((name, int if name in _NUMBERS else str) for name in OwnerRecord.__slots__)
+
+
+@lru_cache(maxsize=_KEPT)
+def _record_in(text: str) -> OwnerRecord | None:
+    """Return the record in *text*; recovery reads the same ones again and again."""
+    try:
+        record = OwnerRecord(**json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    # A wrong type (a pid that is a text) would be looked for in /proc, not found, and taken for dead.
+    return record if all(type(getattr(record, name)) is kind for name, kind in _KINDS) else None
+
+
+@lru_cache(maxsize=_KEPT)
+def _text_of(record: OwnerRecord) -> str:
+    """Return the record as text; every statement about a lease or a claim names its owner by it."""
+    return json.dumps({name: getattr(record, name) for name in record.__slots__}, sort_keys=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """What this machine says now about the pid of a record."""
+
+    machine: str
+    boot_id: str
+    pid_namespace: str
+    exists: bool | None  #: None: could not be told
+    start_ticks: int = 0
+    is_zombie: bool = False
+
+
+def judge(record: OwnerRecord | None, seen: Observation) -> Verdict:
+    """Return whether the owner in *record* lives, given what is *seen* on this machine."""
+    if record is None or not record.machine or record.machine != seen.machine:
+        return Verdict.UNKNOWN
+    if not record.boot_id or not seen.boot_id:
+        return Verdict.UNKNOWN
+    if record.boot_id != seen.boot_id:
+        return Verdict.DEAD
+    if not record.pid_namespace or record.pid_namespace != seen.pid_namespace or seen.exists is None:
+        return Verdict.UNKNOWN
+    if not seen.exists or seen.is_zombie:
+        return Verdict.DEAD
+    if not record.start_ticks or not seen.start_ticks:
+        return Verdict.UNKNOWN
+
+    return Verdict.ALIVE if record.start_ticks == seen.start_ticks else Verdict.DEAD

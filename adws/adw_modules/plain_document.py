@@ -1,5 +1,5 @@
 """
-Reading a document as plain JSON, for whoever only looks.
+Reading a document as plain JSON, for views.
 
 Pure. A document of another tool may hold anything: what has not the right form is not there.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue
 
 
 def read(text: str) -> JsonObject:

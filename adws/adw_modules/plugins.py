@@ -1,5 +1,5 @@
 """
-Find what other packages bring, by their entry points, and load it when it is used.
+Runners, sinks and forges of other packages.
 
 Looking for names imports no plugin. Loading does: a stranger's code, which may raise anything; what it raises becomes
 one sentence.
@@ -8,16 +8,71 @@ one sentence.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.forge import Forge
-from adws.adw_modules.plugin import FORGES, KIND_OF_GROUP, RUNNERS, SINKS, PluginContext, RowSink
+from adws.adw_modules.forge.model import Forge
+from adws.adw_modules.identifiers import JsonObject, JsonValue
 
 if TYPE_CHECKING:
-    from adws.adw_modules.interfaces_engine import Runner
-    from adws.adw_modules.workflow import PhaseSpec
+    from importlib.metadata import EntryPoint
+
+    from adws.adw_modules.interfaces import Clock
+    from adws.adw_modules.phase import Runner
+    from adws.adw_modules.workflow.model import PhaseSpec
+    from adws.app import Home
+
+
+# What another package may bring to adw: a runner, a sink or a forge, each named by an entry point.
+#
+# An entry point names a class or a function. It is called with a `PluginContext` when the plugin is first used, and
+# gives back what is used from then on: a `Runner`, a `RowSink` or a `Forge`. `plugins` finds and loads them.
+
+
+#: The groups of entry points, one for each kind of plugin.
+RUNNERS, SINKS, FORGES = GROUPS = ("adw.runners", "adw.sinks", "adw.forges")
+#: group -> what a plugin of it is called
+KIND_OF_GROUP: Mapping[str, str] = {RUNNERS: "runner", SINKS: "sink", FORGES: "forge"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PluginContext:
+    """What a plugin is made with."""
+
+    name: str  #: the name of its entry point
+    home: Path  #: the directory of adw.toml
+    clock: Clock
+    redact: Callable[[str], str]  #: takes secrets that adw knows out of a text
+    built_in_forge: Callable[[str], Forge]  #: opens the forge `github` or `local` of this home
+    options: Mapping[str, JsonValue] = field(default_factory=dict)  #: the table `[plugins.NAME]` of adw.toml
+    env: Mapping[str, str] = field(default_factory=dict)  #: the environment; credentials belong there
+
+
+class RowSink(Protocol):
+    """Saves what calls of steps gave back. May have `close()`, which is called when no more comes."""
+
+    def save(self, rows: Sequence[JsonObject], *, sink_key: str, options: Mapping[str, JsonValue]) -> None:
+        """
+        Save *rows*; return when they are safe, raise when they are not.
+
+        After a crash it is called again with the same *sink_key*: whoever keeps the key saves each part once.
+        """
+
+
+class ForgeAround:
+    """A forge that does what another one does, but for what a subclass does itself."""
+
+    def __init__(self, inner: Forge) -> None:
+        self.inner = inner
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Return what the inner forge has by that name."""
+            return getattr(self.inner, name)
+
 
 #: group -> what everything of it must have
 _NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -25,17 +80,6 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     SINKS: ("save",),
     FORGES: tuple(name for name in vars(Forge) if not name.startswith("_")),
 }
-
-
-class EntryPoint(Protocol):
-    """What `importlib.metadata` says about a plugin."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def value(self) -> str: ...
-    def load(self) -> object:
-        """Import it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,11 +93,11 @@ class Found:
     version: str
 
 
-def entry_points(group: str) -> Sequence[EntryPoint]:
+def entry_points(group: str) -> tuple[EntryPoint, ...]:
     """Return the entry points of *group*, of everything that is installed."""
     from importlib import metadata  # noqa: PLC0415 - a tenth of a start; few homes have a plugin
 
-    return cast("Sequence[EntryPoint]", tuple(metadata.entry_points(group=group)))
+    return tuple(metadata.entry_points(group=group))
 
 
 def names(group: str) -> tuple[str, ...]:
@@ -106,9 +150,8 @@ class KnownNames(Collection[str]):
 class Plugins:
     """The plugins of a home, each made once."""
 
-    def __init__(self, context_of: Callable[[str], PluginContext]) -> None:
-        """*context_of* gives what the plugin of that name is made with."""
-        self._context_of = context_of
+    def __init__(self, home: Home) -> None:
+        self._home = home
         self._made: dict[tuple[str, str], object] = {}
 
     def has(self, group: str, name: str) -> bool:
@@ -159,7 +202,7 @@ class Plugins:
         point = _only_one(group, name)
         try:
             factory = point.load()
-            made = factory(self._context_of(name)) if callable(factory) else None
+            made = factory(self._context(name)) if callable(factory) else None
         except (Exception, SystemExit) as exc:
             why = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
             raise ConfigError(f"the {kind} {name} ({point.value}) cannot be used: {why}; mend or remove it") from exc
@@ -169,17 +212,33 @@ class Plugins:
 
         return made
 
+    def _context(self, name: str) -> PluginContext:
+        home = self._home
+        options = home.settings.section("plugins").data.get(name, {})
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"plugins.{name} in adw.toml must be a table: write [plugins.{name}]")
+
+        return PluginContext(
+            name=name,
+            home=home.settings.home,
+            clock=home.clock,
+            redact=home.redactor.redact_text,
+            built_in_forge=home.built_in_forge,
+            options=cast("Mapping[str, JsonValue]", options),
+            env=home.env,
+        )
+
 
 def _only_one(group: str, name: str) -> EntryPoint:
     kind = KIND_OF_GROUP[group]
-    found = {point.value: point for point in entry_points(group) if point.name == name}
-    if not found:
+    result = {point.value: point for point in entry_points(group) if point.name == name}
+    if not result:
         raise ConfigError(f"there is no {kind} {name}: install the package that brings it")
-    if len(found) > 1:
-        both = " and ".join(sorted(found))
+    if len(result) > 1:
+        both = " and ".join(sorted(result))
         raise ConfigError(f"{both} both bring the {kind} {name}: remove one of the packages")
 
-    return next(iter(found.values()))
+    return next(iter(result.values()))
 
 
 class _AllRunners(Mapping[str, "Runner"]):

@@ -1,5 +1,5 @@
 """
-Quotas as a few plain calls: is there room for another workflow, and if not, what is in the way.
+ResourceQuota: whether there is room for another workflow.
 
 `resources/quotas.py` counts; this is its door. The limits are settings, and the constants here are their defaults. What
 is asked for is the file system that the worktrees are on, wherever the call comes from.
@@ -8,11 +8,14 @@ is asked for is the file system that the worktrees are on, wherever the call com
 from __future__ import annotations
 
 import logging
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from adws.adw_modules import ambient
+from adws.adw_modules import default_home
 from adws.adw_modules.errors import QuotaExceeded, UsageError
-from adws.adw_modules.interfaces_resources import Quotas, QuotaStatus
+from adws.adw_modules.resources.model import QuotaStatus
+
+if TYPE_CHECKING:
+    from adws.adw_modules.resources.quotas import Quotas
 
 logger = logging.getLogger(__name__)
 
@@ -63,21 +66,21 @@ class ResourceQuota:
 
         A limit that cannot be told is in the answer and in the log. This looks only: `Quotas.admit` takes a place.
         """
-        found = {status.name: status for status in _quotas(quotas).status(estimated_cost=estimated_cost)}
-        for status in found.values():
+        result = {status.name: status for status in _quotas(quotas).status(estimated_cost=estimated_cost)}
+        for status in result.values():
             if not _has_room(status):
                 raise QuotaExceeded(status.name, f"the quota {status.name} is used up: {status.detail}")
             if not status.is_known:
                 facts = {"action": "quota_unknown", "quota": status.name, "detail": status.detail}
                 logger.warning("Quota cannot be told", extra=facts)
 
-        return {check: _has_room(found[name]) for check, name in CHECKS.items()}
+        return {check: _has_room(result[name]) for check, name in CHECKS.items()}
 
 
 def _status(name: str, quotas: Quotas | None, estimated_cost: float | None = None) -> QuotaStatus:
-    found = _quotas(quotas).status(estimated_cost=estimated_cost)
+    result = _quotas(quotas).status(estimated_cost=estimated_cost)
 
-    return next(status for status in found if status.name == name)
+    return next(status for status in result if status.name == name)
 
 
 def _has_room(status: QuotaStatus) -> bool:
@@ -88,4 +91,4 @@ def _has_room(status: QuotaStatus) -> bool:
 
 
 def _quotas(quotas: Quotas | None) -> Quotas:
-    return ambient.parts().quotas if quotas is None else quotas
+    return default_home.get().quotas if quotas is None else quotas

@@ -1,5 +1,5 @@
 """
-Try again what failed, for callers who wait for it; and the door to `decide`, for those who do not.
+Retry policies, the one retry decision, and the loop for callers who wait.
 
 `decide` is the only decision about retries. `RetryManager` and `RetryStrategy` ask it and wait by the clock they were
 given; the engine asks it and returns a time instead. Nobody here stops a KeyboardInterrupt, and no hook of the caller
@@ -9,32 +9,27 @@ takes the place of the error that really happened.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
-from typing import ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
-from adws.adw_modules import ambient
-from adws.adw_modules.error_handler import ErrorClassifier, WorkflowError, facts_of
-from adws.adw_modules.errors import RetriesExhausted, UsageError
+from adws.adw_modules import default_home, timestamps
+from adws.adw_modules.error_handler import ErrorClassifier, ErrorFacts, WorkflowError, facts_of
+from adws.adw_modules.error_tables import RETRYABLE, ErrorCategory
+from adws.adw_modules.errors import ConfigError, RetriesExhausted, UsageError
+from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.json_value import JsonObject
-from adws.adw_modules.retry_decision import AskPerson, GiveUp, Retry, RetryDecision, decide, first_line
-from adws.adw_modules.retry_policy import (
-    Backoff,
-    BackoffStrategy,
-    RetryPolicies,
-    RetryPolicy,
-    policies_of,
-    same_for_all,
-    scaled,
-)
+from adws.adw_modules.workflow.model import MAX_SECONDS, BackoffStrategy, RetrySpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.checkpoint import CheckpointManager
 
 __all__ = [
     "AskPerson",
     "Backoff",
     "BackoffStrategy",
-    "CheckpointSource",
     "GiveUp",
     "Retry",
     "RetryDecision",
@@ -47,15 +42,444 @@ __all__ = [
     "same_for_all",
 ]
 
+
+# How long to wait before the next attempt, and what is worth one.
+#
+# Numbers only: no clock, no sleep, no dice. Whoever wants jitter passes a random number in. Every wait is within its
+# cap, jitter included, and no attempt is too far out to be computed.
+
+
+#: How far jitter takes a wait to either side, as a part of it.
+JITTER = 0.25
+
+#: Attempts are counted up to here for a wait: 10.0 ** 300 is a float, and far beyond every cap.
+_MAX_EXPONENT = 300
+#: The longest cap of a policy is its shortest base fewer than a million times.
+_MAX_FACTOR = 1_000_000
+
+HOUR = 3600.0
+DAY = 86_400.0
+
+
+def _check(name: str, value: float, lowest: float, highest: float) -> None:
+    # NaN is not within any bounds.
+    if not lowest <= value <= highest:
+        raise ConfigError(f"{name} is {value}: give a number from {lowest} to {highest}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backoff:
+    """A row of waits, in seconds."""
+
+    base_seconds: float = 1.0  #: the first wait
+    max_seconds: float = 300.0  #: no wait is longer, jitter included
+    strategy: BackoffStrategy = BackoffStrategy.EXPONENTIAL
+    factor: float = 2.0  #: 1 to 10, for the exponential strategy
+    jitter: bool = True  #: a quarter more or less, within the cap
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a number out of its bounds."""
+        _check("base_seconds", self.base_seconds, 0.0, MAX_SECONDS)
+        _check("max_seconds", self.max_seconds, self.base_seconds, MAX_SECONDS)
+        _check("backoff_factor", self.factor, 1.0, 10.0)
+
+    def delay(self, attempt: int, random: float | None = None) -> float:
+        """
+        Return the seconds to wait after attempt number *attempt*, counting from 0.
+
+        *random*, from 0.0 up to 1.0, places the wait within its jitter; without it there is none. Raises UsageError,
+        a ValueError, for an attempt before the first one.
+        """
+        if attempt < 0:
+            raise UsageError(f"there is no attempt {attempt}: they count from 0")
+        delay = min(self._grown(attempt), self.max_seconds)
+        if not self.jitter or random is None:
+            return delay
+
+        # Between the two ends instead of clamped at the upper one: many clients at the cap must not meet there.
+        shortest, longest = delay * (1 - JITTER), min(delay * (1 + JITTER), self.max_seconds)
+        return min(shortest + (longest - shortest) * random, longest)
+
+    def _grown(self, attempt: int) -> float:
+        if self.strategy is BackoffStrategy.FIXED:
+            return self.base_seconds
+        if self.strategy is BackoffStrategy.LINEAR:
+            return self.base_seconds * (min(attempt, _MAX_FACTOR) + 1)
+
+        # Cap the exponent, not just the product: 2.0 ** 1024 raises OverflowError.
+        return self.base_seconds * float(self.factor) ** min(attempt, _MAX_EXPONENT)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often, and after which waits, something is tried again."""
+
+    max_attempts: int = 3  #: 1 to 100; 1: no second try
+    backoff_strategy: BackoffStrategy = BackoffStrategy.EXPONENTIAL
+    backoff_base_seconds: float = 1.0  #: 0.1 to 3600
+    backoff_max_seconds: float = 300.0  #: from the base up to 86400
+    jitter: bool = True  #: a quarter more or less, within the cap
+    backoff_factor: float = 2.0  #: 1 to 10, for the exponential strategy
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a number out of its bounds."""
+        if isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int):
+            raise ConfigError(f"max_attempts is {self.max_attempts!r}: give a whole number from 1 to 100")
+        _check("max_attempts", self.max_attempts, 1, 100)
+        _check("backoff_base_seconds", self.backoff_base_seconds, 0.1, HOUR)
+        _check("backoff_max_seconds", self.backoff_max_seconds, self.backoff_base_seconds, DAY)
+        _check("backoff_factor", self.backoff_factor, 1.0, 10.0)
+
+    @property
+    def backoff(self) -> Backoff:
+        """The waits of this policy."""
+        return Backoff(
+            base_seconds=self.backoff_base_seconds,
+            max_seconds=self.backoff_max_seconds,
+            strategy=self.backoff_strategy,
+            factor=self.backoff_factor,
+            jitter=self.jitter,
+        )
+
+    def calculate_delay(self, attempt: int, random: float | None = None) -> float:
+        """Return the seconds to wait after attempt number *attempt*, counting from 0; see `Backoff.delay`."""
+        return self.backoff.delay(attempt, random)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryPolicies:
+    """The waits of each category that is tried again; how often is said by whoever counts the attempts."""
+
+    transient: Backoff = Backoff(max_seconds=60.0)
+    rate_limit: Backoff = Backoff(factor=3.0)
+    resource: Backoff = Backoff(base_seconds=2.0)
+    quota: Backoff = Backoff(base_seconds=HOUR / 2, max_seconds=HOUR)  #: for a quota whose reset is not known
+    retried: AbstractSet[ErrorCategory] = field(default=RETRYABLE)  #: configuration and fatal errors never are
+    max_wait_seconds: float = HOUR  #: the longest wait a server may ask for
+    max_quota_wait_seconds: float = 8 * DAY  #: the same for the reset of a quota
+    keeps_class_delay: bool = True  #: wait at least as long as the class of the error asks for
+    keeps_class_retries: bool = True  #: retry no more often than helps against that class of error
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError when it would retry what trying again cannot help."""
+        wrong = sorted(category.value for category in set(self.retried) - RETRYABLE)
+        if wrong:
+            raise ConfigError(f"errors of category {', '.join(wrong)} are never retried: leave them out")
+
+    def for_error(self, category: ErrorCategory, klass: str) -> Backoff:
+        """Return the waits for an error of *category* and *klass*."""
+        if klass == "quota_window":
+            return self.quota
+        if category is ErrorCategory.RATE_LIMIT:
+            return self.rate_limit
+
+        return self.resource if category is ErrorCategory.RESOURCE else self.transient
+
+    def longest_wait(self, klass: str) -> float:
+        """Return the longest wait, in seconds, that a server may ask for."""
+        return self.max_quota_wait_seconds if klass == "quota_window" else self.max_wait_seconds
+
+
+def same_for_all(policy: RetryPolicy) -> RetryPolicies:
+    """Return the waits of *policy* for every category: the caller has said how often and how long."""
+    return RetryPolicies(
+        transient=policy.backoff,
+        rate_limit=policy.backoff,
+        resource=policy.backoff,
+        quota=policy.backoff,
+        max_quota_wait_seconds=HOUR,
+        keeps_class_delay=False,
+        keeps_class_retries=False,
+    )
+
+
+def scaled(base_delay: float) -> RetryPolicies:
+    """Return the usual policies with *base_delay* seconds in the place of one."""
+    usual = RetryPolicies()
+
+    return replace(
+        usual,
+        transient=_with_base(usual.transient, base_delay),
+        rate_limit=_with_base(usual.rate_limit, base_delay),
+        resource=_with_base(usual.resource, base_delay * usual.resource.base_seconds),
+    )
+
+
+def _with_base(usual: Backoff, base: float) -> Backoff:
+    return replace(usual, base_seconds=base, max_seconds=max(usual.max_seconds, base))
+
+
+def policies_of(spec: RetrySpec) -> RetryPolicies:
+    """Return the policies of a phase: what *spec* says, and what the category asks for where it says nothing."""
+    usual = RetryPolicies()
+
+    return replace(
+        usual,
+        transient=_changed(usual.transient, spec),
+        rate_limit=_changed(usual.rate_limit, spec),
+        resource=_changed(usual.resource, spec),
+        retried=usual.retried if spec.categories is None else frozenset(map(_category, spec.categories)),
+        keeps_class_delay=spec.base_seconds is None,
+    )
+
+
+def _changed(usual: Backoff, spec: RetrySpec) -> Backoff:
+    """Return *usual* with what *spec* says; a base above the usual cap, or a cap below the usual base, moves it."""
+    base, cap = spec.base_seconds, spec.max_seconds
+    if base is None:
+        base = usual.base_seconds if cap is None else min(usual.base_seconds, cap)
+    if cap is None:
+        cap = max(usual.max_seconds, base)
+    strategy = usual.strategy if spec.strategy is None else _strategy(spec.strategy)
+
+    return replace(usual, strategy=strategy, base_seconds=base, max_seconds=cap)
+
+
+def _strategy(name: str) -> BackoffStrategy:
+    try:
+        return BackoffStrategy(name)
+    except ValueError as exc:
+        known = ", ".join(member.value for member in BackoffStrategy)
+        raise ConfigError(f"there is no backoff strategy {name!r}: use {known}") from exc
+
+
+def _category(name: str) -> ErrorCategory:
+    try:
+        return ErrorCategory(name)
+    except ValueError as exc:
+        known = ", ".join(member.value for member in ErrorCategory if member in RETRYABLE)
+        raise ConfigError(f"there is no error category {name!r} that is retried: use {known}") from exc
+
+
+# Decide whether and when a failed attempt is tried again.
+#
+# Pure: no clock, no sleep, no dice. The caller passes the moment and a random number in, and acts on the answer. Known
+# as `retry_handler.decide`, which phases, steps, iterations and effects ask; nobody else decides.
+
+
+#: A server's time is never cut short; this many seconds, at most, are added so that not all come at once.
+MAX_EXTRA_SECONDS = 30.0
+#: A quota is open again a little later than it says.
+QUOTA_MARGIN_SECONDS = 60.0
+#: How often in a row a phase may wait for a quota, where that uses no attempt.
+MAX_PARKS = 5
+#: Seconds to wait for a quota whose reset nobody knows, at least and at most.
+UNKNOWN_QUOTA_SECONDS = (1800.0, 3600.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retry:
+    """Try again at that moment."""
+
+    at: datetime
+    delay_seconds: float
+    needs_cleanup: bool = False  #: free what is used up first
+    is_parked: bool = False  #: it waits for a quota: the attempt is not counted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GiveUp:
+    """Trying again is not allowed, or does not help."""
+
+    reason: str  #: one sentence for people
+    terminal_reason: str  #: MAX_ATTEMPTS_EXHAUSTED | NOT_RETRYABLE | RETRIES_DO_NOT_HELP | DEADLINE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskPerson:
+    """Nothing goes on before a person has done something."""
+
+    reason: str  #: one sentence for people
+    advice: str  #: what they can do
+    terminal_reason: str = "NEEDS_PERSON"  #: NEEDS_PERSON | BUDGET | WAIT_TOO_LONG
+
+
+RetryDecision: TypeAlias = Retry | GiveUp | AskPerson
+
+
+def decide(
+    error_facts: ErrorFacts,
+    *,
+    attempts_used: int,
+    max_attempts: int,
+    policy: RetryPolicy | RetryPolicies | None = None,
+    now: datetime,
+    deadline: datetime | None = None,
+    random: float | None = None,
+    class_failures: int | None = None,
+    parks: int | None = None,
+) -> RetryDecision:
+    """
+    Return what to do after the attempt numbered *attempts_used*, counting from 1, failed with *error_facts*.
+
+    A single RetryPolicy means: these waits, for whatever may be retried. None means the usual ones of each category.
+    *random*, from 0.0 up to 1.0, is for jitter. *class_failures* is how many attempts ended with this class of error,
+    where the caller knows it: some classes are worth fewer retries than others. *parks* is how often in a row it has
+    waited for a quota, where that is counted apart: then such an attempt uses up none of *max_attempts*.
+    """
+    _check_zones(now, deadline)
+    policies = _policies(policy)
+    is_parked = parks is not None and error_facts.klass == "quota_window"
+    refusal = (
+        _parking_refusal(error_facts, policies, parks)
+        if parks is not None and is_parked
+        else _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
+    )
+    told = _told_seconds(error_facts, now)
+    if refusal := refusal or _wait_refusal(error_facts, policies, told):
+        return refusal
+    if is_parked:
+        delay = _parked_seconds(told, random or 0.0)
+    else:
+        delay = _delay(error_facts, policies, attempts_used, told, random)
+    at = now + timedelta(seconds=delay)
+    if deadline is not None and at >= deadline:
+        return _too_late(delay, deadline)
+
+    return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup, is_parked=is_parked)
+
+
+def _check_zones(now: datetime, deadline: datetime | None) -> None:
+    if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
+        raise UsageError("now and deadline need a time zone")
+
+
+def _too_late(delay: float, deadline: datetime) -> GiveUp:
+    return GiveUp(
+        reason=f"the next attempt, in {_span(delay)}, would be after the deadline {timestamps.to_text(deadline)}",
+        terminal_reason="DEADLINE",
+    )
+
+
+def _policies(policy: RetryPolicy | RetryPolicies | None) -> RetryPolicies:
+    if policy is None:
+        return RetryPolicies()
+
+    return same_for_all(policy) if isinstance(policy, RetryPolicy) else policy
+
+
+def _parking_refusal(facts: ErrorFacts, policies: RetryPolicies, parks: int) -> GiveUp | AskPerson | None:
+    """Return why a used-up quota is not waited for, None when it is; attempts do not matter, for it uses none."""
+    if not facts.recoverable or facts.category not in policies.retried:
+        return _not_retried(facts)
+    if parks >= MAX_PARKS:
+        return AskPerson(
+            reason=f"its quota was used up again after {parks} waits in a row: {first_line(facts.message)}",
+            advice="Waiting for the quota does not help any more. Use another account or model, then: adw retry ID.",
+        )
+
+    return None
+
+
+def _not_retried(facts: ErrorFacts) -> GiveUp:
+    return GiveUp(
+        reason=f"{facts.category.value} errors ({facts.klass}) are not retried: {first_line(facts.message)}",
+        terminal_reason="NOT_RETRYABLE",
+    )
+
+
+def _wait_refusal(facts: ErrorFacts, policies: RetryPolicies, told: float | None) -> AskPerson | None:
+    """Return why the *told* seconds of a server are not waited for, None when they are or it told none."""
+    if told is None or told <= policies.longest_wait(facts.klass):
+        return None
+
+    return AskPerson(
+        reason=f"the server wants to be asked again in {_span(told)} only, which is longer than adw waits",
+        advice=facts.advice,
+        terminal_reason="WAIT_TOO_LONG",
+    )
+
+
+def _parked_seconds(told: float | None, random: float) -> float:
+    """Return how long to wait for a quota; not all who wait for it come at once."""
+    if told is not None:
+        return told + QUOTA_MARGIN_SECONDS + MAX_EXTRA_SECONDS * random
+    shortest, longest = UNKNOWN_QUOTA_SECONDS
+
+    return shortest + (longest - shortest) * random
+
+
+def _refusal(
+    facts: ErrorFacts, attempts_used: int, max_attempts: int, policies: RetryPolicies, class_failures: int | None
+) -> GiveUp | AskPerson | None:
+    """Return why there is no further attempt; None when there is one."""
+    if facts.needs_person:
+        return AskPerson(
+            reason=f"{facts.klass}: {first_line(facts.message)}",
+            advice=facts.advice,
+            terminal_reason="BUDGET" if facts.klass == "budget" else "NEEDS_PERSON",
+        )
+    if not facts.recoverable or facts.category not in policies.retried:
+        return _not_retried(facts)
+    if attempts_used >= max_attempts:
+        return GiveUp(
+            reason=f"{attempts_used} of {max_attempts} attempts are used; the last error: {first_line(facts.message)}",
+            terminal_reason="MAX_ATTEMPTS_EXHAUSTED",
+        )
+    limit = facts.metadata.get("max_retries") if policies.keeps_class_retries else None
+    failures = attempts_used if class_failures is None else class_failures
+    if isinstance(limit, int) and failures > limit:
+        return GiveUp(
+            reason=f"{failures} attempts ended with {facts.klass}, another does not help: {first_line(facts.message)}",
+            terminal_reason="RETRIES_DO_NOT_HELP",
+        )
+
+    return None
+
+
+def _told_seconds(facts: ErrorFacts, now: datetime) -> float | None:
+    """Return how long the server wants us to wait, None when it did not say."""
+    moment = _moment(facts.metadata)
+    if moment is not None:
+        return max((moment - now).total_seconds(), 0.0)
+
+    return facts.retry_delay if facts.metadata.get("retry_delay_from") == "server" else None
+
+
+def _moment(metadata: JsonObject) -> datetime | None:
+    text = metadata.get("retry_at")
+    if not isinstance(text, str):
+        return None
+    try:
+        return timestamps.parse(text)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _delay(
+    facts: ErrorFacts, policies: RetryPolicies, attempts_used: int, told: float | None, random: float | None
+) -> float:
+    backoff = policies.for_error(facts.category, facts.klass)
+    jitter = (random or 0.0) if backoff.jitter else 0.0
+    if told is not None:
+        margin = QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0
+        return told + margin + min(told * JITTER, MAX_EXTRA_SECONDS) * jitter
+
+    delay = backoff.delay(max(attempts_used - 1, 0), random)
+    if not policies.keeps_class_delay or facts.retry_delay is None:
+        return delay
+
+    return min(max(delay, facts.retry_delay * (1 + JITTER * jitter)), backoff.max_seconds)
+
+
+def first_line(text: str) -> str:
+    """Return the first line of *text*, short enough for a sentence."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    return first if len(first) <= 300 else f"{first[:297]}..."
+
+
+def _span(seconds: float) -> str:
+    """Return a length of time as people say it."""
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} minutes"
+
+    return f"{seconds / 3600:.0f} hours"
+
+
 _Result = TypeVar("_Result")
 _Params = ParamSpec("_Params")
-
-
-class CheckpointSource(Protocol):
-    """Where the last checkpoint of a task is kept."""
-
-    def load_checkpoint(self, task_id: str) -> JsonObject | None:
-        """Return the last checkpoint, None when there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +568,7 @@ class RetryManager:
 
     def __init__(
         self,
-        checkpoint_manager: CheckpointSource | None = None,
+        checkpoint_manager: CheckpointManager | None = None,
         *,
         clock: Clock | None = None,
         classify: Callable[[Exception, str], WorkflowError] = ErrorClassifier.classify,
@@ -184,7 +608,7 @@ class RetryManager:
             phase=task_id,
             max_attempts=policy.max_attempts,
             policies=same_for_all(policy),
-            clock=self._clock or ambient.parts().clock,
+            clock=self._clock or default_home.get().clock,
             classify=self._classify,
             clean_up=self._clean_up,
             deadline=deadline,
@@ -228,7 +652,7 @@ class RetryStrategy:
             phase=phase,
             max_attempts=self.max_retries + 1,
             policies=self._policies,
-            clock=self._clock or ambient.parts().clock,
+            clock=self._clock or default_home.get().clock,
             classify=self._classify,
             clean_up=self._clean_up,
             deadline=self._deadline,

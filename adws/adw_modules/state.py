@@ -12,17 +12,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from adws.adw_modules import ambient, state_text
-from adws.adw_modules import document as documents
+from adws.adw_modules import default_home
+from adws.adw_modules import document as document_module
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import StateConflict, UsageError
 from adws.adw_modules.events import Event
-from adws.adw_modules.ids import check_adw_id
-from adws.adw_modules.interfaces import LoadNotice, Owned, Page, PageQuery, Parts, WorkflowSummary
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id
+from adws.adw_modules.interfaces import LoadNotice, Page, PageQuery, WorkflowSummary
+from adws.adw_modules.store import serialization
 
 if TYPE_CHECKING:
     import logging
+
+    from adws.adw_modules.ownership.ownership import OwnedWorkflow
+    from adws.app import Home
 
 _STORE = "the store sets it with each revision"
 _MACHINE = "the state machine sets it"
@@ -59,26 +62,26 @@ RESERVED_FIELDS: Mapping[str, str] = MappingProxyType(
 class ADWState:
     """The state of one workflow, as it was when it was loaded or last saved."""
 
-    def __init__(self, document: WorkflowDocument, *, parts: Parts, notices: tuple[LoadNotice, ...] = ()) -> None:
+    def __init__(self, document: WorkflowDocument, *, home: Home, notices: tuple[LoadNotice, ...] = ()) -> None:
         self._document = document
-        self._parts = parts
+        self._home = home
         self.notices = notices  #: what was noticed while it was loaded
 
     @classmethod
-    def load(cls, adw_id: str, logger: logging.Logger | None = None, *, parts: Parts | None = None) -> Self:
+    def load(cls, adw_id: str, logger: logging.Logger | None = None, *, home: Home | None = None) -> Self:
         """
         Return the last valid revision; raise StateNotFound or StateCorrupt, never None.
 
         What was noticed on the way (migrated, recovered, changed by hand) is in `notices` and goes to *logger*.
         """
-        in_use = parts or ambient.parts()
+        in_use = home or default_home.get()
         loaded = in_use.store.load(check_adw_id(adw_id))
         if logger is not None:
             for notice in loaded.notices:
                 facts = {"action": f"state_{notice.kind}", "path": notice.path, "reason": notice.reason}
                 logger.warning("State loaded with a notice", extra=facts)
 
-        return cls(loaded.document, parts=in_use, notices=loaded.notices)
+        return cls(loaded.document, home=in_use, notices=loaded.notices)
 
     @property
     def adw_id(self) -> str:
@@ -107,7 +110,7 @@ class ADWState:
         Raises StateConflict when the workflow was written since it was loaded, WorkflowBusy when a live owner has it,
         UsageError for a changed field that is not yours to set, StateInvalid for a value of the wrong kind.
         """
-        with self._parts.ownership.own(self.adw_id) as owned:
+        with self._home.ownership.own(self.adw_id) as owned:
             if owned.document.revision != self._document.revision:
                 raise StateConflict(self.adw_id, self._document.revision, owned.document.revision)
             changes = _difference(_plain(owned.document), _plain(self._document))
@@ -124,26 +127,26 @@ class ADWState:
         the workflow.
         """
         _refuse_reserved(changes)
-        with self._parts.ownership.own(self.adw_id) as owned:
+        with self._home.ownership.own(self.adw_id) as owned:
             self._document = _store(owned, changes)
 
         return self
 
     @staticmethod
     def find_by_issue(
-        issue_number: int, repository: str | None = None, *, parts: Parts | None = None
+        issue_number: int, repository: str | None = None, *, home: Home | None = None
     ) -> tuple[WorkflowSummary, ...]:
         """Return the workflows of an issue, newest first, without reading their documents."""
-        return (parts or ambient.parts()).catalogue.find_by_issue(issue_number, repository)
+        return (home or default_home.get()).catalogue.find_by_issue(issue_number, repository)
 
     @staticmethod
-    def list(query: PageQuery | None = None, *, parts: Parts | None = None) -> Page:
+    def list(query: PageQuery | None = None, *, home: Home | None = None) -> Page:
         """Return one page of workflows, newest first; its cost does not grow with their number."""
-        return (parts or ambient.parts()).catalogue.page(query or PageQuery())
+        return (home or default_home.get()).catalogue.page(query or PageQuery())
 
 
 def _plain(document: WorkflowDocument) -> JsonObject:
-    data: JsonObject = json.loads(documents.to_bytes(document))
+    data: JsonObject = json.loads(document_module.to_bytes(document))
     return data
 
 
@@ -155,16 +158,16 @@ def _refuse_reserved(changes: Mapping[str, JsonValue]) -> None:
     for key in changes:
         if key in RESERVED_FIELDS:
             raise UsageError(f"{key} cannot be set here: {RESERVED_FIELDS[key]}")
-    state_text.to_bytes(changes)  # a value that would not come back the same is refused by name
+    serialization.to_bytes(changes)  # a value that would not come back the same is refused by name
 
 
-def _store(owned: Owned, changes: JsonObject) -> WorkflowDocument:
+def _store(owned: OwnedWorkflow, changes: JsonObject) -> WorkflowDocument:
     """Store *changes*, checked field by field, as the next revision; return what is stored then."""
     _refuse_reserved(changes)
     before = _plain(owned.document)
     if not _difference(before, {**before, **changes}):
         return owned.document
-    changed = documents.parse({**before, **changes})
+    changed = document_module.parse({**before, **changes})
     event = Event(event_type="state_set", data={"old": {key: before.get(key) for key in changes}, "new": changes})
 
     return owned.save(changed, events=(event,))

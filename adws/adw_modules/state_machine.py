@@ -1,5 +1,5 @@
 """
-The state machine of a workflow: the one way to change its state.
+The state machine of a workflow: states, the table of transitions, guards.
 
 Pure: the clock comes in, nothing is read or written. All that decides about a move is in the machine, never in a
 caller, and nothing else in adw assigns a state. A move that is refused leaves no mark.
@@ -14,30 +14,626 @@ A machine belongs to one thread. Several processes are kept apart by who owns th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from enum import Enum
+from functools import lru_cache
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
-from adws.adw_modules import ambient, timestamps
-from adws.adw_modules.errors import IllegalTransition, RetriesExhausted, UsageError
-from adws.adw_modules.ids import check_adw_id
-from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.adw_modules.state_position import Position, advance, facts, failed_in, refusal
-from adws.adw_modules.state_record import as_json, copied, read_history, read_position, read_table
-from adws.adw_modules.state_table import (
-    PHASE_STATES,
-    StateTransition,
-    Table,
-    WorkflowState,
-    frozen,
-    rank,
-    state_named,
+from adws.adw_modules import default_home, timestamps
+from adws.adw_modules.errors import (
+    BadWorkflowGraph,
+    IllegalTransition,
+    RetriesExhausted,
+    StateInvalid,
+    StateUnserialisable,
+    UsageError,
 )
+from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.document import HistoryEntry, WorkflowDocument
 
 __all__ = ["HISTORY_LIMIT", "StateTransition", "WorkflowState", "WorkflowStateMachine", "end_of_cleaning"]
+
+
+# The states of a workflow, the table of its legal moves, and the proof that a table is sound.
+#
+# Pure. All that says which move exists stands here, as data. What else has to hold for a move (retries left, where it
+# was paused) is in `state_machine`.
+
+
+class WorkflowState(Enum):
+    """Where a workflow stands; the phases are in the order of the pipeline."""
+
+    # Each state exists once. Enum's own hash is a Python function, and every look at a set or a table would call it.
+    __hash__ = object.__hash__
+
+    PENDING = "pending"  #: accepted, no phase begun
+    PLANNING = "planning"
+    BUILDING = "building"
+    LINTING = "linting"
+    TESTING = "testing"
+    REVIEWING = "reviewing"
+    DOCUMENTING = "documenting"
+    SHIPPING = "shipping"
+    CLEANING = "cleaning"
+    COMPLETED = "completed"  #: done; an unmerged pull request can still be rolled back
+    FAILED = "failed"  #: a phase used up its attempts; waits for a retry or a person
+    PAUSED = "paused"  #: stopped on purpose; goes on where it was
+    ROLLED_BACK = "rolled_back"  #: everything it made is undone
+    ABANDONED = "abandoned"  #: given up; what it made is kept until a rollback
+
+
+#: state -> the states it may go to. Read-only.
+Table: TypeAlias = Mapping[WorkflowState, tuple[WorkflowState, ...]]
+
+_S = WorkflowState
+
+#: The states phases run under, in the order of the pipeline.
+PIPELINE: tuple[WorkflowState, ...] = (
+    _S.PLANNING,
+    _S.BUILDING,
+    _S.LINTING,
+    _S.TESTING,
+    _S.REVIEWING,
+    _S.DOCUMENTING,
+    _S.SHIPPING,
+    _S.CLEANING,
+)
+PHASE_STATES = frozenset(PIPELINE)
+#: Work is going on or about to: the ports are held, a process may run.
+ACTIVE_STATES = PHASE_STATES | {_S.PENDING}
+#: Nothing runs, the workflow keeps its issue and waits.
+PARKED_STATES = frozenset({_S.PAUSED, _S.FAILED})
+#: The issue is free again.
+TERMINAL_STATES = frozenset({_S.COMPLETED, _S.ABANDONED, _S.ROLLED_BACK})
+_TERMINAL_NAMES = frozenset(state.value for state in TERMINAL_STATES)
+#: The two ends that every state must be able to reach; only these may have no way out.
+END_STATES = frozenset({_S.COMPLETED, _S.ROLLED_BACK})
+#: Phases whose result may send the work back to BUILDING.
+REWORKABLE_STATES = frozenset({_S.TESTING, _S.REVIEWING, _S.SHIPPING})
+
+_RANK: Mapping[WorkflowState, int] = MappingProxyType({state: rank for rank, state in enumerate(_S)})
+_STOP = (_S.PAUSED, _S.FAILED, _S.ABANDONED)
+
+
+class StateTransition:
+    """The moves of a workflow that has every phase."""
+
+    TRANSITIONS: ClassVar[Table] = MappingProxyType(
+        {
+            _S.PENDING: (_S.PLANNING, *_STOP),
+            _S.PLANNING: (_S.BUILDING, *_STOP),
+            _S.BUILDING: (_S.LINTING, *_STOP),
+            _S.LINTING: (_S.TESTING, *_STOP),
+            _S.TESTING: (_S.REVIEWING, _S.BUILDING, *_STOP),
+            _S.REVIEWING: (_S.DOCUMENTING, _S.BUILDING, *_STOP),
+            _S.DOCUMENTING: (_S.SHIPPING, *_STOP),
+            _S.SHIPPING: (_S.CLEANING, _S.BUILDING, *_STOP),
+            _S.CLEANING: (_S.COMPLETED, *_STOP),
+            _S.COMPLETED: (_S.ROLLED_BACK,),
+            _S.FAILED: (*PIPELINE, _S.ROLLED_BACK, _S.ABANDONED),
+            _S.PAUSED: (_S.PENDING, *PIPELINE, _S.FAILED, _S.ROLLED_BACK, _S.ABANDONED),
+            _S.ROLLED_BACK: (),
+            _S.ABANDONED: (_S.ROLLED_BACK,),
+        }
+    )
+
+    @classmethod
+    def can_transition(cls, from_state: WorkflowState | str, to_state: WorkflowState | str) -> bool:
+        """Say whether the full table has this move; a machine's guards may still refuse it."""
+        return state_named(to_state) in cls.TRANSITIONS[state_named(from_state)]
+
+
+def is_terminal(name: object) -> bool:
+    """Say whether *name*, as a document has it, is a state in which a workflow has no more claim to its issue."""
+    return isinstance(name, str) and name in _TERMINAL_NAMES
+
+
+def state_named(value: object) -> WorkflowState:
+    """Return the state that *value* is or names; raise UsageError listing the states there are."""
+    if isinstance(value, WorkflowState):
+        return value
+    try:
+        return WorkflowState(value)
+    except ValueError as exc:
+        known = ", ".join(state.value for state in WorkflowState)
+        raise UsageError(f"{value!r} is not a workflow state; the states are: {known}") from exc
+
+
+def rank(state: WorkflowState) -> int:
+    """Return the place of *state* in the pipeline: PENDING 0, then the phases, COMPLETED after the last."""
+    return _RANK[state]
+
+
+def is_rework(from_state: WorkflowState, to_state: WorkflowState) -> bool:
+    """Say whether the move sends work back to an earlier phase, which starts a new round there."""
+    return from_state in PHASE_STATES and to_state in PHASE_STATES and _RANK[to_state] < _RANK[from_state]
+
+
+def is_success(from_state: WorkflowState, to_state: WorkflowState) -> bool:
+    """Say whether the move means that every phase under *from_state* has succeeded."""
+    forward = to_state in PHASE_STATES or to_state is WorkflowState.COMPLETED
+    return from_state in PHASE_STATES and forward and _RANK[to_state] > _RANK[from_state]
+
+
+def entry(table: Table) -> WorkflowState:
+    """Return the state of the first phase."""
+    return next(state for state in table[WorkflowState.PENDING] if state in PHASE_STATES)
+
+
+# --- tables of workflows with fewer phases ---------------------------------------------------------------------
+
+
+def derive_table(phases: Iterable[tuple[str, WorkflowState]]) -> Table:
+    """
+    Return the table of a workflow whose phases (name, state it runs under) are given in the order they run.
+
+    Phases that share a state are one state of the table: the move between them is an event of the phase, not of the
+    workflow. A state without a phase is left out and its neighbours are joined. Raises BadWorkflowGraph for no phases,
+    for a state no phase can run under, and for phases out of the order of the pipeline.
+    """
+    result = tuple(phases)
+    if not result:
+        raise BadWorkflowGraph("a workflow needs at least one phase")
+    for name, state in result:
+        if state not in PHASE_STATES:
+            allowed = ", ".join(phase.value for phase in PIPELINE)
+            raise BadWorkflowGraph(f"phase {name!r} cannot run under {state.value}; a phase runs under: {allowed}")
+    for (earlier, before), (name, state) in pairwise(result):
+        if rank(state) < rank(before):
+            raise BadWorkflowGraph(
+                f"phase {name!r} ({state.value}) comes after {earlier!r} ({before.value}), but the pipeline has "
+                f"{state.value} first: move {name!r} up, or give it another state"
+            )
+
+    return _table_of(tuple(dict.fromkeys(state for _, state in result)))
+
+
+@lru_cache(maxsize=256)  # one for each subset of the pipeline: there are 255
+def _table_of(states: tuple[WorkflowState, ...]) -> Table:
+    followers = (*states[1:], WorkflowState.COMPLETED)
+    table = {
+        WorkflowState.PENDING: (states[0], *_STOP),
+        **{
+            state: (following, *_rework_of(state, states), *_STOP)
+            for state, following in zip(states, followers, strict=True)
+        },
+        WorkflowState.COMPLETED: (WorkflowState.ROLLED_BACK,),
+        WorkflowState.FAILED: (*states, WorkflowState.ROLLED_BACK, WorkflowState.ABANDONED),
+        WorkflowState.PAUSED: (
+            WorkflowState.PENDING,
+            *states,
+            WorkflowState.FAILED,
+            WorkflowState.ROLLED_BACK,
+            WorkflowState.ABANDONED,
+        ),
+        WorkflowState.ROLLED_BACK: (),
+        WorkflowState.ABANDONED: (WorkflowState.ROLLED_BACK,),
+    }
+
+    return frozen(table)
+
+
+def _rework_of(state: WorkflowState, states: Sequence[WorkflowState]) -> tuple[WorkflowState, ...]:
+    is_possible = state in REWORKABLE_STATES and WorkflowState.BUILDING in states
+    return (WorkflowState.BUILDING,) if is_possible else ()
+
+
+# --- the proof -------------------------------------------------------------------------------------------------
+
+
+def frozen(table: Mapping[WorkflowState, Iterable[WorkflowState]]) -> Table:
+    """Return a read-only copy of *table* that has passed `check_table`."""
+    copy = MappingProxyType({state: tuple(targets) for state, targets in table.items()})
+    check_table(copy)
+
+    return copy
+
+
+def check_table(table: Table) -> None:
+    """Raise BadWorkflowGraph, naming the states, when one is unknown, unreachable, a trap, or cut off from the ends."""
+    if WorkflowState.PENDING not in table:
+        raise BadWorkflowGraph("the table has no pending state, where every workflow starts")
+    if not PHASE_STATES.intersection(table[WorkflowState.PENDING]):
+        raise BadWorkflowGraph("no phase can be begun from pending")
+
+    targets = {target for row in table.values() for target in row}
+    _refuse("is the target of a move but has no row of its own", targets.difference(table))
+    _refuse("cannot be reached from pending", set(table) - _reached(table, [WorkflowState.PENDING]))
+    _refuse("has no way out", {state for state, row in table.items() if not row and state not in END_STATES})
+
+    backwards = {state: tuple(source for source, row in table.items() if state in row) for state in table}
+    _refuse("has no path to an end", set(table) - _reached(backwards, END_STATES.intersection(table)))
+
+
+def _refuse(what: str, states: Collection[WorkflowState]) -> None:
+    if states:
+        names = ", ".join(state.value for state in sorted(states, key=rank))
+        raise BadWorkflowGraph(f"bad state table: {names} {what}")
+
+
+def _reached(table: Table, starts: Iterable[WorkflowState]) -> set[WorkflowState]:
+    """Return every state that can be reached from *starts*, breadth first."""
+    seen = set(starts)
+    queue = list(seen)
+    for state in queue:  # the list grows while it is walked
+        fresh = [target for target in table[state] if target not in seen]
+        seen.update(fresh)
+        queue.extend(fresh)
+
+    return seen
+
+
+check_table(StateTransition.TRANSITIONS)
+
+
+# Where a workflow stands, which moves that leaves open, and what a move changes.
+#
+# Pure: values in, values out. `refusal` holds every guard and `advance` every counter of the state machine, so that no
+# caller decides about a move.
+
+
+class Position(NamedTuple):  # no dataclass: each step makes a copy with changes, here in a fifth of the time
+    """All that decides about the next move, besides the table."""
+
+    state: WorkflowState = WorkflowState.PENDING
+    resume_state: WorkflowState | None = None  #: where PAUSED goes back to
+    failed_phase: WorkflowState | None = None  #: where FAILED goes back to
+    furthest_failed: WorkflowState | None = None  #: must succeed before retry_count goes back to 0
+    retry_count: int = 0
+    retry_marks: int = 0  #: retries that are counted but not used yet, at most retry_count
+    max_retries: int = 3  #: retries_granted included
+    retries_granted: int = 0
+    reworks: int = 0
+    max_reworks: int = 3
+    is_merged: bool = False
+    is_rolling_back: bool = False
+
+
+def return_phase(at: Position, table: Table) -> WorkflowState:
+    """Return the phase a failed workflow goes back to: when none was begun or recorded, the first."""
+    return at.failed_phase or entry(table)
+
+
+# --- guards ----------------------------------------------------------------------------------------------------
+
+
+def refusal(at: Position, table: Table, wanted: WorkflowState) -> str:
+    """Return why *wanted* cannot be entered now, "" when it can."""
+    if wanted not in table:
+        return f"this workflow has no {wanted.value} phase"
+    if wanted is at.state:
+        return "it is there already"
+    if wanted not in table[at.state]:
+        return "there is no such move"
+
+    return (
+        _rollback_refusal(at, wanted)
+        or _merge_refusal(at, table, wanted)
+        or _resume_refusal(at, wanted)
+        or _retry_refusal(at, table, wanted)
+        or _rework_refusal(at, wanted)
+    )
+
+
+def _rollback_refusal(at: Position, wanted: WorkflowState) -> str:
+    if at.is_rolling_back and wanted not in (WorkflowState.ABANDONED, WorkflowState.ROLLED_BACK):
+        return "a rollback was begun and has to be finished"
+
+    return ""
+
+
+def _merge_refusal(at: Position, table: Table, wanted: WorkflowState) -> str:
+    if not at.is_merged:
+        return ""
+    if wanted is WorkflowState.ROLLED_BACK:
+        return "its pull request is merged, which is not undone"
+    if wanted is WorkflowState.FAILED and _phase_at(at, table) is WorkflowState.CLEANING:
+        return "its pull request is merged: a failed clean-up is completed with warnings, use finish_cleaning()"
+    if at.state is WorkflowState.FAILED and wanted is WorkflowState.PLANNING and return_phase(at, table) is not wanted:
+        return "its pull request is merged, so it is not planned again"
+
+    return ""
+
+
+def _resume_refusal(at: Position, wanted: WorkflowState) -> str:
+    if at.state is not WorkflowState.PAUSED or wanted not in ACTIVE_STATES:
+        return ""
+    if at.resume_state is None and wanted is not WorkflowState.PENDING:
+        return "where it was paused is not recorded: it starts again at pending, or where resume_from() says"
+    if at.resume_state is not None and wanted is not at.resume_state:
+        return f"it was paused in {at.resume_state.value} and goes on there"
+
+    return ""
+
+
+def _retry_refusal(at: Position, table: Table, wanted: WorkflowState) -> str:
+    if at.state is not WorkflowState.FAILED or wanted not in PHASE_STATES:
+        return ""
+    if wanted not in (return_phase(at, table), WorkflowState.PLANNING):
+        return f"{return_phase(at, table).value} failed: it goes back there, or is planned again"
+    if not at.retry_marks and at.retry_count >= at.max_retries:
+        used = f"{at.retry_count} of {at.max_retries} retries are used"
+        return f"{used}; a person may grant more with: adw retry ID --grant N"
+
+    return ""
+
+
+def _rework_refusal(at: Position, wanted: WorkflowState) -> str:
+    if is_rework(at.state, wanted) and at.reworks >= at.max_reworks:
+        return f"{at.reworks} of {at.max_reworks} reworks are used"
+
+    return ""
+
+
+# --- what a move changes ---------------------------------------------------------------------------------------
+
+
+def advance(at: Position, table: Table, wanted: WorkflowState) -> Position:
+    """Return the position after the legal move to *wanted*."""
+    moved = at._replace(state=wanted, resume_state=None)
+    if wanted is WorkflowState.PAUSED:
+        return moved._replace(resume_state=at.state)
+    if wanted is WorkflowState.FAILED:
+        return failed_in(moved, _phase_at(at, table))
+    if at.state is WorkflowState.FAILED and wanted in PHASE_STATES:
+        return _used_retry(failed_in(moved, return_phase(at, table)))
+    if is_rework(at.state, wanted):
+        return moved._replace(reworks=at.reworks + 1)
+    if is_success(at.state, wanted):
+        return _succeeded(moved, at.state)
+
+    return moved
+
+
+def _phase_at(at: Position, table: Table) -> WorkflowState:
+    """Return the phase that fails when the workflow fails here: before the first was begun, the first."""
+    where = at.resume_state if at.state is WorkflowState.PAUSED else at.state
+    return where if where in PHASE_STATES else entry(table)
+
+
+def failed_in(at: Position, phase: WorkflowState) -> Position:
+    """Return *at* with *phase* as the one that failed; an earlier one does not hide a later one that also failed."""
+    furthest = max(phase, at.furthest_failed or phase, key=rank)
+    return at._replace(failed_phase=phase, furthest_failed=furthest)
+
+
+def _used_retry(at: Position) -> Position:
+    if at.retry_marks:
+        return at._replace(retry_marks=at.retry_marks - 1)
+
+    return at._replace(retry_count=at.retry_count + 1)
+
+
+def _succeeded(at: Position, phase: WorkflowState) -> Position:
+    """
+    Return *at* after *phase* has succeeded.
+
+    The count goes back only past the furthest failure: else a workflow that fails in testing, is planned again and
+    stumbles over building each time would have retries without end.
+    """
+    if at.furthest_failed is not None and rank(phase) >= rank(at.furthest_failed):
+        return at._replace(retry_count=0, retry_marks=0, failed_phase=None, furthest_failed=None)
+    if at.failed_phase is phase:
+        return at._replace(failed_phase=None)
+
+    return at
+
+
+def facts(before: Position, after: Position) -> JsonObject:
+    """Return what the machine itself writes into the history entry of a move."""
+    written: JsonObject = {}
+    if before.state is WorkflowState.FAILED and after.state in PHASE_STATES:
+        written["retry_number"] = after.retry_count - after.retry_marks
+        written["retry_limit"] = after.max_retries
+    if before.state is WorkflowState.FAILED and after.retries_granted:
+        written["retries_granted"] = after.retries_granted
+    if after.reworks > before.reworks:
+        written["rework_number"] = after.reworks
+
+    return written
+
+
+# What a document says about the state machine, read and checked.
+#
+# Pure. A document that could not have come about by legal moves is refused with StateInvalid, in one sentence that
+# names the workflow and the field. Moves made before or by a migration are taken as they are: older tools had other
+# tables. A document without any history (older tools kept none) gets one move that says so.
+
+
+#: `metadata.source` of a move that a migration wrote ends with this.
+MIGRATION_SUFFIX = "_migration"
+
+_COUNTERS = (
+    "retry_count",
+    "retry_marks",
+    "max_retries",
+    "retries_granted",
+    "reworks",
+    "max_reworks",
+    "history_dropped",
+)
+
+
+def read_table(document: WorkflowDocument) -> Table:
+    """Return the table of the workflow that is frozen in *document*, the full one when there is none."""
+    if document.workflow is None or not document.workflow.phases:
+        return StateTransition.TRANSITIONS
+
+    return derive_table(_phase_of(document, number, phase) for number, phase in enumerate(document.workflow.phases, 1))
+
+
+def _phase_of(document: WorkflowDocument, number: int, phase: JsonObject) -> tuple[str, WorkflowState]:
+    name = str(phase.get("name") or f"number {number}")
+    try:
+        return name, state_named(phase.get("state"))
+    except UsageError as exc:
+        raise _invalid(document, f"phase {name} has no state it runs under: {exc}") from exc
+
+
+def read_position(document: WorkflowDocument, table: Table) -> Position:
+    """Return where the workflow of *document* stands."""
+    negative = [name for name in _COUNTERS if getattr(document, name) < 0]
+    if negative:
+        raise _invalid(document, f"{', '.join(negative)} cannot be below 0")
+    if document.retry_marks > document.retry_count:
+        raise _invalid(document, f"retry_marks is {document.retry_marks}, above retry_count {document.retry_count}")
+
+    failed_phase = _optional_state(document, "failed_phase", table.keys() & PHASE_STATES)
+    return Position(
+        state=_state(document, "current_state", document.current_state, table.keys()),
+        resume_state=_optional_state(document, "resume_state", table.keys() & ACTIVE_STATES),
+        failed_phase=failed_phase,
+        furthest_failed=_optional_state(document, "furthest_failed", table.keys() & PHASE_STATES) or failed_phase,
+        retry_count=document.retry_count,
+        retry_marks=document.retry_marks,
+        max_retries=document.max_retries,
+        retries_granted=document.retries_granted,
+        reworks=document.reworks,
+        max_reworks=document.max_reworks,
+        is_merged=document.pr_merged,
+        is_rolling_back=document.rollback is not None,
+    )
+
+
+def _optional_state(document: WorkflowDocument, field: str, allowed: Collection[WorkflowState]) -> WorkflowState | None:
+    value = getattr(document, field)
+    return None if value is None else _state(document, field, value, allowed)
+
+
+def _state(document: WorkflowDocument, field: str, value: str, allowed: Collection[WorkflowState]) -> WorkflowState:
+    for state in allowed:
+        if state.value == value:
+            return state
+
+    known = ", ".join(state.value for state in WorkflowState if state in allowed)
+    raise _invalid(document, f"{field} is {value!r}; in this workflow it may be: {known}")
+
+
+def read_history(document: WorkflowDocument, table: Table) -> list[JsonObject]:
+    """Return the moves of *document* as the machine keeps them, checked to be a chain of edges to the present state."""
+    entries = document.state_history
+    if not entries and not document.history_dropped:
+        return _unrecorded(document)
+
+    first_own = _first_own(entries)
+    _check_ends(document, entries, first_own)
+    _check_chain(document, entries, first_own, table)
+
+    return [_kept(entry) for entry in entries]
+
+
+def _kept(entry: HistoryEntry) -> JsonObject:
+    move: JsonObject = {
+        "from": entry.from_state,
+        "to": entry.to_state,
+        "timestamp": entry.timestamp,
+        "metadata": copied(entry.metadata),
+    }
+    if entry.model_extra:
+        move.update(copied(entry.model_extra))
+
+    return move
+
+
+def _check_ends(document: WorkflowDocument, entries: Sequence[HistoryEntry], first_own: int) -> None:
+    if not entries:
+        raise _invalid(document, f"its history is empty, though {document.history_dropped} older moves are counted")
+
+    stands_at = entries[-1].to_state
+    if document.current_state != stands_at:
+        raise _invalid(document, f"current_state is {document.current_state!r}, but its history leads to {stands_at!r}")
+    is_whole = not document.history_dropped and not first_own
+    if is_whole and entries[0].from_state != WorkflowState.PENDING.value:
+        raise _invalid(document, f"its history starts with {_shown(entries[0])}, not in pending")
+
+
+def _check_chain(document: WorkflowDocument, entries: Sequence[HistoryEntry], first_own: int, table: Table) -> None:
+    # A long history repeats the same few moves: each is looked up once.
+    moves = {(entry.from_state, entry.to_state): entry for entry in entries[first_own:]}
+    for entry in moves.values():
+        if not _has_move(table, entry):
+            raise _invalid(document, f"its history has the move {_shown(entry)}, which its table does not have")
+    for before, after in pairwise(entries[max(0, first_own - 1) :]):
+        if before.to_state != after.from_state:
+            raise _invalid(document, f"its history has a gap between {_shown(before)} and {_shown(after)}")
+
+
+def _has_move(table: Table, entry: HistoryEntry) -> bool:
+    rows = (row for state, row in table.items() if state.value == entry.from_state)
+    return any(target.value == entry.to_state for row in rows for target in row)
+
+
+def _unrecorded(document: WorkflowDocument) -> list[JsonObject]:
+    if document.current_state == WorkflowState.PENDING.value:
+        return []
+
+    move: JsonObject = {
+        "from": WorkflowState.PENDING.value,
+        "to": document.current_state,
+        "timestamp": document.updated_at,
+        "metadata": {"source": f"history{MIGRATION_SUFFIX}", "reason": "the document had no history"},
+    }
+    return [move]
+
+
+def _first_own(entries: Sequence[HistoryEntry]) -> int:
+    """Return the index of the first move after the last migration."""
+    return next((index + 1 for index in reversed(range(len(entries))) if _is_migrated(entries[index])), 0)
+
+
+def _is_migrated(entry: HistoryEntry) -> bool:
+    source = entry.metadata.get("source")
+    return isinstance(source, str) and source.endswith(MIGRATION_SUFFIX)
+
+
+def _shown(entry: HistoryEntry) -> str:
+    return f"{entry.from_state} -> {entry.to_state} ({entry.timestamp})"
+
+
+def _invalid(document: WorkflowDocument, what: str) -> StateInvalid:
+    return StateInvalid(f"the document of {document.adw_id} is not valid: {what}")
+
+
+# --- JSON values -----------------------------------------------------------------------------------------------
+
+
+def as_json(metadata: Mapping[str, JsonValue]) -> JsonObject:
+    """Return a deep copy of *metadata*; raise StateUnserialisable when it would not come back from JSON the same."""
+    if not isinstance(metadata, Mapping):
+        raise StateUnserialisable(f"metadata must be an object with text keys, not {type(metadata).__name__}")
+    if not metadata:
+        return {}
+    try:
+        text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
+        text.encode()  # a lone surrogate fails here, not when the document is written
+        read: JsonObject = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise StateUnserialisable(f"metadata cannot be written as JSON: {exc}") from exc
+    if read != metadata:
+        raise StateUnserialisable("metadata would change on its way through JSON: use lists, and texts as keys")
+
+    return read
+
+
+def copied(value: JsonObject) -> JsonObject:
+    """Return a deep copy of *value*."""
+    return {key: item if isinstance(item, str) else _copied(item) for key, item in value.items()}
+
+
+def _copied(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return copied(value) if value else {}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+
+    return value
+
 
 #: Moves kept in a document; older ones are counted, and stay in the event log.
 HISTORY_LIMIT = 1000
@@ -373,7 +969,7 @@ def _value(state: WorkflowState | None) -> str | None:
 
 
 def _ambient_now() -> datetime:
-    return ambient.parts().clock.now()
+    return default_home.get().clock.now()
 
 
 def _count(name: str, value: object) -> int:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from adws.adw_modules.errors import MigrationFailed, NewerVersion, NoMigrationPath, StateInvalid, UsageError
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.state_migrations import FIELDS_V2, v1_to_v2, v2_to_v3
 
 Migration: TypeAlias = Callable[[JsonObject], JsonObject]
@@ -42,9 +42,9 @@ class StateSchema:
     @staticmethod
     def versions() -> tuple[str, ...]:
         """Return every version that can be read, oldest first."""
-        found = {version for step in StateMigration.registered() for version in step} | {CURRENT_VERSION}
+        result = {version for step in StateMigration.registered() for version in step} | {CURRENT_VERSION}
 
-        return tuple(sorted(found, key=_rank))
+        return tuple(sorted(result, key=_rank))
 
 
 def normalise_version(value: JsonValue) -> str:
@@ -58,9 +58,9 @@ def normalise_version(value: JsonValue) -> str:
 
 def version_of(data: Mapping[str, JsonValue]) -> str:
     """Return the version of a document; one without a version is the oldest, because no old file has any."""
-    found = data.get("state_version")
+    result = data.get("state_version")
 
-    return UNVERSIONED if found is None else normalise_version(found)
+    return UNVERSIONED if result is None else normalise_version(result)
 
 
 def backup_name(file_name: str, version: str, number: int = 1) -> str:

@@ -8,27 +8,434 @@ daemon. The name `adw.<id>.<phase>` is in the record (`record.name`) all the sam
 
 from __future__ import annotations
 
+import dataclasses
+import errno
+import fcntl
 import json
 import logging
+import math
+import os
+import re
 import sys
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
-from pathlib import Path
-from types import MappingProxyType
-from typing import TextIO
+from datetime import UTC, date, datetime, time
+from enum import Enum
+from pathlib import Path, PurePath
+from types import MappingProxyType, TracebackType
+from typing import Self, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
-from adws.adw_modules import log_text, timestamps
+from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.ids import check_adw_id
-from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.adw_modules.log_handlers import LogFile, QuietHandler, StreamLog
-from adws.adw_modules.log_values import cut, fields_to_plain, say
-from adws.adw_modules.redaction import Redactor
+from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id
+from adws.adw_modules.redaction.redactor import Redactor
+
+# Where log lines go: a file for each workflow, and a terminal or a pipe.
+#
+# The work never stops for the log. A full disk, a broken pipe, a deleted directory or a closed stream is counted and
+# said once on standard error. Several processes may write the same file: each line is one append, and the file is only
+# moved aside under a lock.
+
+
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class QuietHandler(logging.Handler, ABC):
+    """A handler whose failures are counted and said once, never raised."""
+
+    #: What is written to, for messages.
+    target = "the log"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0  #: records that could not be written
+
+    @abstractmethod
+    def write_line(self, line: str) -> None:
+        """Write one record; may raise."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write *record*, or count that it could not be written."""
+        try:
+            self.write_line(self.format(record))
+        except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
+            self.failures += 1
+            if self.failures == 1:
+                _say_on_stderr(f"adw: cannot write {self.target}: {_reason(exc)}; the work goes on without it")
+
+
+class StreamLog(QuietHandler):
+    """Lines to a stream. One that is backed by a file descriptor is written to directly, a line at a time."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self.stream = stream
+        self.target = f"the log to {getattr(stream, 'name', 'its stream')}"
+
+    def write_line(self, line: str) -> None:
+        """Write past the stream's buffer: what stays in the buffer of a broken pipe fails again at exit."""
+        self.stream.flush()
+        try:
+            descriptor = self.stream.fileno()
+        except (OSError, AttributeError):
+            self.stream.write(line + "\n")
+            self.stream.flush()
+            return
+
+        _write_all(descriptor, (line + "\n").encode("utf-8", "backslashreplace"))
+
+
+class LogFile(QuietHandler):
+    """
+    Lines to a file that is moved aside when it is full: `adw.log`, `adw.log.1`, ...
+
+    A writer holds a shared lock while it appends and an exclusive one while it moves files; both are only tried, never
+    waited for, because a stopped process must not stop another. If the lock is busy the line is written all the same.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int, backups: int, adw_id: str = "") -> None:
+        if max_bytes < 1024 or backups < 1:
+            raise UsageError(f"a log needs at least 1024 bytes and 1 backup, not {max_bytes} and {backups}")
+
+        super().__init__()
+        self.path, self.max_bytes, self.backups, self.adw_id = path, max_bytes, backups, adw_id
+        self.target = f"the log {path}"
+        self._name = os.fspath(path)  #: on the way of every line: a Path would be turned into a text each time
+        self._file = self._lock_file = -1
+        self._opened = (0, 0)  #: device and inode of the file that is open
+        self._owner = 0  #: pid that opened the files: a child opens its own, a lock belongs to one opening
+        self._is_torn = False
+
+    def open(self) -> None:
+        """Make the directory and open the file; a failure is counted at the first line."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            _say_on_stderr(f"adw: cannot make {self.path.parent}: {_reason(exc)}; the work goes on without this log")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take only the records of our workflow, when we have one."""
+        return not self.adw_id or getattr(record, "adw_id", "") == self.adw_id
+
+    def write_line(self, line: str) -> None:
+        """Append one line, in the file that has the name now."""
+        data = (line + "\n").encode("utf-8", "backslashreplace")
+        if self._append_if_room(data):
+            return
+        self._rotate(len(data))
+        with self._locked(fcntl.LOCK_SH):
+            self._follow_name()
+            self._append(data)
+
+    def close(self) -> None:
+        """Close the file; the next line, if one comes, opens it again."""
+        self._close_files()
+        super().close()
+
+    def _append_if_room(self, data: bytes) -> bool:
+        """Append *data* unless the file is too full for it: the way of nearly every line, with as few calls as go."""
+        is_locked = self._try_lock(fcntl.LOCK_SH)
+        try:
+            if self._follow_name() + len(data) > self.max_bytes:
+                return False
+            self._append(data)
+        finally:
+            if is_locked:
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+        return True
+
+    def _append(self, data: bytes) -> None:
+        """Write in one call. After a write that was cut short the next line starts on a line of its own."""
+        prefix = b"\n" if self._is_torn else b""
+        written = os.write(self._file, prefix + data)
+        self._is_torn = written != len(prefix + data)
+        if self._is_torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _follow_name(self) -> int:
+        """Open the file anew when another process moved it aside or deleted it; return its size."""
+        if self._file >= 0:
+            named = self._named()
+            if named is not None and (named.st_dev, named.st_ino) == self._opened:
+                return named.st_size
+            os.close(self._file)
+            self._file = -1
+        self._file = os.open(self._name, _FLAGS, 0o600)
+        result = os.fstat(self._file)
+        self._opened = (result.st_dev, result.st_ino)
+
+        return result.st_size
+
+    def _named(self) -> os.stat_result | None:
+        """Return what has our name now."""
+        try:
+            return os.lstat(self._name)
+        except FileNotFoundError:
+            return None
+
+    def _rotate(self, needed: int) -> None:
+        """Move the files on by one number, unless somebody else just did."""
+        with self._locked(fcntl.LOCK_EX) as is_ours:
+            size = self._follow_name()
+            if not is_ours or size == 0 or size + needed <= self.max_bytes:
+                return
+            for number in range(self.backups - 1, 0, -1):
+                if self._numbered(number).exists():
+                    self._numbered(number).replace(self._numbered(number + 1))
+            self.path.replace(self._numbered(1))
+            self._follow_name()
+
+    def _numbered(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+    @contextmanager
+    def _locked(self, kind: int) -> Iterator[bool]:
+        """Hold the lock inside the block if it is free; say whether it was."""
+        is_locked = self._try_lock(kind)
+        try:
+            yield is_locked
+        finally:
+            if is_locked:
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    def _try_lock(self, kind: int) -> bool:
+        if self._owner != os.getpid():
+            self._close_files()
+        if self._lock_file < 0:
+            self._owner = os.getpid()
+            self._lock_file = os.open(f"{self._name}.lock", _FLAGS, 0o600)
+        try:
+            fcntl.flock(self._lock_file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+
+        return True
+
+    def _close_files(self) -> None:
+        for descriptor in (self._file, self._lock_file):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._lock_file = -1
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _reason(exc: Exception) -> str:
+    return str(getattr(exc, "strerror", None) or f"{type(exc).__name__}: {exc}")
+
+
+def _say_on_stderr(text: str) -> None:
+    """Tell a person, if there is a way to."""
+    try:
+        StreamLog(sys.stderr).write_line(text)
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+# A log record as people read it on a terminal.
+#
+# Pure. Nothing that a value holds can move the cursor, change colours, turn the direction of writing or fake another
+# line: such characters are taken out, and a line break inside a value is shown as `\n`.
+
+
+_COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
+_CODES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]{0,512}+(?:\x07|\x1b\\)|[@-Z\\-_])")
+#: C0, C1, direction marks, invisible characters, lone surrogates.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_BARE = re.compile(r"[^\s\"'=]+")
+
+
+def printable(text: str) -> str:
+    """Return *text* on one line, without what a terminal would obey."""
+    plain = _CODES.sub("", text).replace("\r\n", "\\n").replace("\n", "\\n").replace("\t", " ")
+
+    return _UNSAFE.sub("", plain)
+
+
+def to_text(entry: JsonObject, *, colour: bool) -> str:
+    """Return the entry of a record as a line, with the traceback, if there is one, indented below."""
+    fields = dict(entry)
+    moment, adw_id, phase, level, message = (
+        printable(str(fields.pop(name))) for name in ("timestamp", "adw_id", "phase", "level", "message")
+    )
+    exception = fields.pop("exception", None)
+    shown_level = f"{level:<8}"
+    if colour and level in _COLOURS:
+        shown_level = f"\x1b[{_COLOURS[level]}m{shown_level}\x1b[0m"
+    parts = [moment, shown_level, adw_id or "-", phase or "-", message]
+    parts += [f"{printable(name)}={_value(value)}" for name, value in fields.items()]
+    lines = [" ".join(parts)]
+    if isinstance(exception, dict):
+        lines += [f"    {printable(line)}" for line in str(exception.get("traceback", "")).split("\n")]
+
+    return "\n".join(lines)
+
+
+def _value(value: JsonValue) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = printable(text)
+    if isinstance(value, str) and _BARE.fullmatch(text) is None:
+        return json.dumps(text, ensure_ascii=False)
+
+    return text
+
+
+# Turn whatever a caller wants to log into plain JSON.
+#
+# Pure, and never raises: a log line must not be the reason why a workflow fails. Sizes are bounded, so a value that
+# holds half the memory makes a short line with a note in it.
+
+
+#: Characters of one text, items of one value in all, and levels that are kept.
+MAX_TEXT, MAX_ITEMS, MAX_DEPTH = 65_536, 5_000, 32
+#: Larger numbers are named by their size: Python refuses to write them out.
+MAX_BITS = 2_048
+
+
+def to_plain(value: object) -> JsonValue:
+    """Return *value* as JSON that can always be written; what has no form of its own becomes text."""
+    return _Converter().convert(value, inside=())
+
+
+def fields_to_plain(fields: Mapping[str, object]) -> dict[str, JsonValue]:
+    """Return named values as JSON, each of them as `to_plain` returns it."""
+    convert = _Converter().convert
+
+    return {cut(name) if type(name) is str else say(name): convert(value, inside=()) for name, value in fields.items()}
+
+
+def cut(text: str, limit: int = MAX_TEXT) -> str:
+    """Return *text*, or its beginning and a note of how much is missing."""
+    if len(text) <= limit:
+        return text
+
+    return f"{text[:limit]}... [{len(text) - limit} characters cut]"
+
+
+def say(value: object) -> str:
+    """Return *value* as text, also when it does not want to be one."""
+    try:
+        return cut(str(value))
+    except Exception as exc:  # noqa: BLE001 - a stranger's __str__ may raise anything, and logging never does
+        return f"<{type(value).__name__}: no text, {type(exc).__name__}>"
+
+
+class _Converter:
+    """One conversion, which counts the items it has seen."""
+
+    def __init__(self) -> None:
+        self._items_left = MAX_ITEMS
+
+    def convert(self, value: object, *, inside: tuple[int, ...]) -> JsonValue:
+        """Return *value* as JSON; *inside* has the containers around it."""
+        if value is None or isinstance(value, bool):
+            return value
+        if type(value) is str:  # most values are plain texts and numbers: those are asked nothing else
+            return cut(value)
+        if type(value) is int:
+            return _number(value)
+        if isinstance(value, Enum):
+            return self.convert(value.value, inside=inside)
+        if isinstance(value, str):
+            return cut(str(value))
+        if isinstance(value, int | float):
+            return _number(value)
+
+        try:
+            return self._convert_object(value, inside)
+        except Exception:  # noqa: BLE001 - a stranger's properties and iterators may raise anything
+            return say(value)
+
+    def _convert_object(self, value: object, inside: tuple[int, ...]) -> JsonValue:
+        text = None if type(value) is dict else _text_of(value)
+        if text is not None:
+            return text
+        if id(value) in inside:
+            return "[cycle]"
+        if len(inside) >= MAX_DEPTH:
+            return "[too deep]"
+
+        inside = (*inside, id(value))
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        if isinstance(value, Mapping):
+            return self._convert_mapping(value, inside)
+        if isinstance(value, AbstractSet):
+            return self._convert_items(sorted(value, key=say), inside)
+        if isinstance(value, list | tuple):
+            return self._convert_items(list(value), inside)
+        return say(value)
+
+    def _convert_mapping(self, value: Mapping[object, object], inside: tuple[int, ...]) -> JsonValue:
+        result: dict[str, JsonValue] = {}
+        for key, item in value.items():
+            if not self._may_take():
+                result["[cut]"] = f"{len(value) - len(result)} more"
+                break
+            name = cut(key) if type(key) is str else say(key.value if isinstance(key, Enum) else key)
+            while name in result:  # 1 and "1" are two keys here and one in JSON
+                name += "'"
+            result[name] = self.convert(item, inside=inside)
+
+        return result
+
+    def _convert_items(self, value: list[object], inside: tuple[int, ...]) -> JsonValue:
+        result: list[JsonValue] = []
+        for item in value:
+            if not self._may_take():
+                result.append(f"[cut: {len(value) - len(result)} more]")
+                break
+            result.append(self.convert(item, inside=inside))
+
+        return result
+
+    def _may_take(self) -> bool:
+        self._items_left -= 1
+
+        return self._items_left >= 0
+
+
+def _number(value: float) -> JsonValue:
+    """Return a number JSON knows; NaN, infinity and giant numbers become words."""
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= MAX_BITS else f"[number of {value.bit_length()} bits]"
+
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _text_of(value: object) -> str | None:
+    """Return the text of values that have one obvious spelling, None for all others."""
+    if isinstance(value, datetime):
+        return value.isoformat() if value.tzinfo is None else timestamps.to_text(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return cut(bytes(value[:MAX_TEXT]).decode("utf-8", "backslashreplace"))
+    if isinstance(value, BaseException):
+        return f"{type(value).__name__}: {say(value)}"
+
+    return None
+
 
 #: The one logger that every handler hangs on.
 ROOT = "adw"
@@ -251,7 +658,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text; control characters and those that turn the direction of writing are taken out."""
-        return log_text.to_text(entry_of(record), colour=self._colour)
+        return to_text(entry_of(record), colour=self._colour)
 
 
 def entry_of(record: logging.LogRecord) -> JsonObject:

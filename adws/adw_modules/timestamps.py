@@ -1,5 +1,5 @@
 """
-One spelling of a moment: aware UTC, fixed width, sorts as text.
+Timestamps as text: aware UTC, fixed width, sorts as text.
 
 Strings that drop their microseconds or mix `Z` with `+00:00` sort wrongly; these do not.
 """

@@ -1,1 +1,1 @@
-"""Doors that start work: webhook and cron."""
+"""What starts work from outside: the webhook and the cron."""

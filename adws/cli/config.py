@@ -6,10 +6,257 @@ A secret is shown as `set`, never as a value. What is not set is `not set` in te
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
 import click
 
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.workflow.model import Gate, PhaseSpec, WorkflowSpec, phase_to_json
+from adws.cli import common as cli_common
 from adws.cli import main, output
-from adws.config import SETTINGS
+from adws.config.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from adws.adw_modules.agent import Capabilities
+    from adws.adw_modules.workflow.library import Workflows
+    from adws.app import Home
+
+
+# `adw workflows`: which workflows there are to run, and what each of them does.
+#
+# A built-in phase that nothing can run yet is shown as such: that is an error only when its workflow is started.
+
+
+@click.command()
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=cli_common.offer_names)
+@output.json_option
+def workflows(*, name: str | None, as_json: bool) -> None:
+    """
+    List the workflows there are to run, or show the one called NAME.
+
+    There are those that come with adw, under their own names and those of ADW scripts, and those of adw.toml.
+    """
+    with main.open_home() as app:
+        known = app.workflows
+        if name is None:
+            output.emit({"workflows": [_data(known, spec) for spec in known.all()]}, _list(known), as_json=as_json)
+            return
+        spec = known.get(name)
+
+        output.emit(_data(known, spec), _shown(known, spec), as_json=as_json)
+
+
+def _data(known: Workflows, spec: WorkflowSpec) -> output.Printable:
+    idle = known.without_runner(spec)
+
+    return {
+        "name": spec.name,
+        "version": spec.version,
+        "description": spec.description,
+        "source": spec.source,
+        "aliases": _aliases(known, spec),
+        "phases": [_phase_data(phase, is_ready=phase.name not in idle) for phase in spec.phases],
+        "ready": not idle,
+    }
+
+
+def _phase_data(phase: PhaseSpec, *, is_ready: bool) -> JsonObject:
+    return {**phase_to_json(phase), "ready": is_ready}
+
+
+def _aliases(known: Workflows, spec: WorkflowSpec) -> list[str]:
+    return sorted(alias for alias, name in known.aliases().items() if name == spec.name)
+
+
+def _list(known: Workflows) -> list[str]:
+    rows = [
+        (spec.name, " ".join(phase.name for phase in spec.phases), _readiness(known, spec), spec.source)
+        for spec in known.all()
+    ]
+
+    return output.table(("WORKFLOW", "PHASES", "READY", "SOURCE"), rows)
+
+
+def _readiness(known: Workflows, spec: WorkflowSpec) -> str:
+    idle = len(known.without_runner(spec))
+
+    return f"no, {idle} of {len(spec.phases)} without a runner" if idle else "yes"
+
+
+def _shown(known: Workflows, spec: WorkflowSpec) -> list[str]:
+    idle = known.without_runner(spec)
+    facts = output.facts(
+        [
+            ("Workflow", spec.catalog_id),
+            ("Description", spec.description),
+            ("Source", spec.source),
+            ("Also called", ", ".join(_aliases(known, spec))),
+        ]
+    )
+    rows = [
+        (
+            phase.name,
+            phase.state,
+            "none" if phase.name in idle else phase.runner,
+            _what(phase),
+            str(phase.max_attempts),
+            "yes" if phase.is_required else "no",
+            ", ".join(_gate(gate) for gate in phase.gates) or "-",
+            ", ".join(phase.needs) or "-",
+        )
+        for phase in spec.phases
+    ]
+    table = output.table(("PHASE", "STATE", "RUNNER", "RUNS", "ATTEMPTS", "REQUIRED", "GATES", "NEEDS"), rows)
+    advice = [
+        f"No runner yet: {', '.join(names)}; {why}. A command in adw.toml under [phases.NAME] does, too."
+        for why, names in _by_reason(idle).items()
+    ]
+
+    return [*facts, "", *table, *([""] if advice else []), *advice]
+
+
+def _by_reason(idle: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the phases that nothing can run, by the reason."""
+    result: dict[str, list[str]] = {}
+    for name, why in idle.items():
+        result.setdefault(why, []).append(name)
+
+    return result
+
+
+def _what(phase: PhaseSpec) -> str:
+    said = phase.shell or phase.call or " ".join(phase.command) or f"prompt {phase.prompt}"
+
+    return output.shorten(said, 40)
+
+
+def _gate(gate: Gate) -> str:
+    about = gate.shell or gate.artifact or " ".join(gate.command)
+
+    return output.shorten(f"{gate.kind} {about}".strip(), 40)
+
+
+# `adw agents`: which agents can be used here, and what each of them can do.
+#
+# Asks every installed agent for its version and whether it is logged in; starts no work.
+
+
+#: What an agent can do -> how it is said in the list.
+_WORDS = {
+    "resumes": "resumes",
+    "tells_cost": "cost",
+    "limits_turns": "turns",
+    "limits_budget": "budget",
+    "commits": "commits",
+}
+
+
+@click.command()
+@output.json_option
+def agents(*, as_json: bool) -> None:
+    """
+    Show which agents can be used here: program, version, log-in, and what each can do.
+
+    The one of the setting agent.name works on phases that name none.
+    """
+    with main.open_home() as app:
+        rows = _rows(app)
+
+        output.emit({"agents": list(rows)}, _lines(rows), as_json=as_json)
+
+
+def _rows(app: Home) -> list[JsonObject]:
+    from adws.adw_modules.workflow.model import AGENTS
+
+    rows: list[JsonObject] = []
+    for name in AGENTS:
+        profile, state = app.look_at_agent(name)
+        rows.append(
+            {
+                **state.to_json(),
+                "provider": profile.provider,
+                "usual": name == app.settings.agent_name,
+                "capabilities": _abilities(profile.capabilities),
+            }
+        )
+
+    return rows
+
+
+def _abilities(able: Capabilities) -> JsonObject:
+    return {name: bool(value) for name, value in asdict(able).items()}
+
+
+def _lines(rows: list[JsonObject]) -> list[str]:
+    cells = [
+        (
+            f"{row['name']}{' *' if row['usual'] else ''}",
+            str(row["path"]) or "not installed",
+            str(row["version"]) or "-",
+            {True: "yes", False: "no", None: "not asked"}[_answer(row["logged_in"])] if row["path"] else "-",
+            _can(row["capabilities"]),
+        )
+        for row in rows
+    ]
+    # That an agent nobody asked for is not installed is no problem.
+    problems = [f"{row['name']}: {row['problem']}." for row in rows if row["problem"] and (row["path"] or row["usual"])]
+    table = output.table(("AGENT", "PROGRAM", "VERSION", "LOGGED IN", "CAN"), cells)
+
+    return [*table, "", "* works on phases that name no agent", *([""] if problems else []), *problems]
+
+
+def _can(abilities: object) -> str:
+    known = abilities if isinstance(abilities, dict) else {}
+
+    return ", ".join(word for name, word in _WORDS.items() if known.get(name)) or "-"
+
+
+def _answer(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+# `adw plugins`: what other packages bring, and whether it can be used.
+
+
+@click.command("plugins")
+@output.json_option
+def plugins_(*, as_json: bool) -> int:
+    """
+    Show the runners, sinks and forges that other packages bring, and whether each can be used.
+
+    Makes each of them once, which imports its package; starts no work.
+    """
+    from adws.adw_modules.plugins import KIND_OF_GROUP, installed
+
+    with main.open_home() as app:
+        rows: list[JsonObject] = [
+            {
+                "kind": KIND_OF_GROUP[item.group],
+                "name": item.name,
+                "package": item.package,
+                "version": item.version,
+                "object": item.value,
+                "problem": app.plugins.try_out(item),
+            }
+            for item in installed()
+        ]
+    output.emit({"plugins": list(rows)}, _lines_plugins(rows), as_json=as_json)
+
+    return 1 if any(row["problem"] for row in rows) else main.EXIT_OK
+
+
+def _lines_plugins(rows: list[JsonObject]) -> list[str]:
+    if not rows:
+        return ["No package brings a runner, a sink or a forge."]
+    cells = [
+        (str(row["kind"]), str(row["name"]), f"{row['package']} {row['version']}".strip(), str(row["object"]))
+        for row in rows
+    ]
+    problems = [str(row["problem"]) for row in rows if row["problem"]]
+
+    return [*output.table(("KIND", "NAME", "PACKAGE", "OBJECT"), cells), *([""] if problems else []), *problems]
 
 
 @click.command()

@@ -7,31 +7,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules.coordination.control import Applied, Asked
 from adws.adw_modules.errors import UsageError
-from adws.cli import answers, arguments, log, looking, main, output
+from adws.adw_modules.worker.control import Applied, Asked
+from adws.cli import common as cli_common
+from adws.cli import main, output
 
 if TYPE_CHECKING:
-    from adws.adw_modules.coordination.control import Control
+    from adws.adw_modules.worker.control import Control
 
 _MESSAGE = click.option("-m", "--message", default="", help="Why, for the history.")
 _WAIT = click.option(
-    "--wait", type=arguments.NumberRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
+    "--wait", type=cli_common.NumberRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
 )
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @_MESSAGE
 @_WAIT
 @output.json_option
 def pause(*, adw_id: str, message: str, wait: float, as_json: bool) -> int:
     """Park a workflow; an attempt under way is suspended and does not count."""
-    return _do(adw_id, lambda it: it.pause(adw_id, by=answers.who(), reason=message), wait, as_json=as_json)
+    return _do(adw_id, lambda it: it.pause(adw_id, by=cli_common.who(), reason=message), wait, as_json=as_json)
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @_MESSAGE
 @_WAIT
 @click.option("--now", "is_urgent", is_flag=True, help="Kill its processes without asking them to end first.")
@@ -40,56 +41,56 @@ def stop(*, adw_id: str, message: str, wait: float, is_urgent: bool, as_json: bo
     """Stop the work on a workflow: its processes are asked to end, then killed; the workflow is paused."""
     return _do(
         adw_id,
-        lambda it: it.stop(adw_id, by=answers.who(), reason=message, is_urgent=is_urgent),
+        lambda it: it.stop(adw_id, by=cli_common.who(), reason=message, is_urgent=is_urgent),
         wait,
         as_json=as_json,
     )
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @_MESSAGE
 @_WAIT
 @output.json_option
 def abandon(*, adw_id: str, message: str, wait: float, as_json: bool) -> int:
     """Give a workflow up and free its issue; what it made is kept."""
-    return _do(adw_id, lambda it: it.abandon(adw_id, by=answers.who(), reason=message), wait, as_json=as_json)
+    return _do(adw_id, lambda it: it.abandon(adw_id, by=cli_common.who(), reason=message), wait, as_json=as_json)
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @click.option("-m", "--message", default="", help="What you think of it, for the history.")
 @output.json_option
 def approve(*, adw_id: str, message: str, as_json: bool) -> int:
     """Let the phase that waits for a person pass; a worker, or adw resume, goes on with the workflow."""
-    return _judge(adw_id, lambda it: it.approve(adw_id, by=answers.who(), text=message), "approved", as_json=as_json)
+    return _judge(adw_id, lambda it: it.approve(adw_id, by=cli_common.who(), text=message), "approved", as_json=as_json)
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @click.option("-m", "--message", default="", help="What to do differently: the next attempt gets it as a hint.")
 @output.json_option
 def reject(*, adw_id: str, message: str, as_json: bool) -> int:
     """Send the phase that waits for a person back to work, with the message as a hint."""
-    return _judge(adw_id, lambda it: it.reject(adw_id, by=answers.who(), text=message), "rejected", as_json=as_json)
+    return _judge(adw_id, lambda it: it.reject(adw_id, by=cli_common.who(), text=message), "rejected", as_json=as_json)
 
 
 def _do(adw_id: str, ask: Callable[[Control], Asked | Applied], wait: float, *, as_json: bool) -> int:
     with main.open_home() as app:
-        log.install_for_people(app.settings)
-        looking.peek(app, adw_id)  # a wrong id makes no database
+        cli_common.install_for_people(app.settings)
+        cli_common.peek(app, adw_id)  # a wrong id makes no database
 
-        return answers.tell(app, ask(app.work.control), adw_id, wait, as_json=as_json)
+        return cli_common.tell(app, ask(app.control), adw_id, wait, as_json=as_json)
 
 
 def _judge(adw_id: str, decide: Callable[[Control], Applied], verdict: str, *, as_json: bool) -> int:
     with main.open_home() as app:
-        log.install_for_people(app.settings)
-        before = looking.peek(app, adw_id).data
-        phase = looking.waiting_phase(before)
+        cli_common.install_for_people(app.settings)
+        before = cli_common.peek(app, adw_id).data
+        phase = cli_common.waiting_phase(before)
         if not phase:
             raise UsageError(f"workflow {adw_id} does not wait for approval: it is {before.get('current_state')}")
-        applied = decide(app.work.control)
+        applied = decide(app.control)
         data: dict[str, output.Printable] = {
             "adw_id": adw_id,
             "state": applied.state,

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import adws
 from adws.adw_modules.clock import SystemClock
-from adws.app_redaction import make_redactor
+from adws.app import make_redactor
 from adws.cli import output
 
 if TYPE_CHECKING:
-    from adws.config import Settings
+    from adws.config.load import Settings
 
 
 def report(error: BaseException, settings: Settings | None) -> None:

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import trigger_requests
-from adws.adw_modules.delivery_rows import VERDICTS, meant_id
+from adws.adw_modules.deliveries import commands
+from adws.adw_modules.deliveries.commands import DeliveryRow, Ignored, NewDelivery, RunRequest
+from adws.adw_modules.deliveries.store import VERDICTS, meant_id
 from adws.adw_modules.errors import DeliveryNotFound, UsageError
-from adws.adw_modules.trigger import DeliveryRow, Ignored, NewDelivery, RunRequest
-from adws.cli import answers, main, output
+from adws.cli import common as cli_common
+from adws.cli import main, output
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from adws.app import App
+    from adws.app import Home
 
 _HEADERS = ("RECEIVED", "GUID", "EVENT", "FROM", "ABOUT", "VERDICT", "STATUS", "WHAT CAME OF IT")
 _WIDEST = 60
@@ -45,8 +46,8 @@ def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: b
             return
         if before and app.deliveries.get(before) is None:
             raise DeliveryNotFound(before)
-        found = app.deliveries.page(limit=limit + 1, before=before, verdicts=verdicts)
-        shown, more = found[:limit], len(found) > limit
+        page = app.deliveries.page(limit=limit + 1, before=before, verdicts=verdicts)
+        shown, more = page[:limit], len(page) > limit
         data = {"deliveries": [_data(row) for row in shown], "next_before": shown[-1].guid if more else None}
         output.emit(data, _lines(shown, app.clock.now(), more=more), as_json=as_json)
 
@@ -68,7 +69,7 @@ def replay(*, guid: str, as_json: bool) -> None:
         run = app.deliveries.again(
             guid,
             run_id_of=app.clock.token()[:8],
-            asked_by=answers.who(),
+            asked_by=cli_common.who(),
             instead=_read_again(app, row) if row.verdict == "ignored" else None,
             adw_id=app.clock.token()[:8],
         )
@@ -76,22 +77,21 @@ def replay(*, guid: str, as_json: bool) -> None:
         output.emit({"guid": guid, "run_id": run.run_id}, lines, as_json=as_json)
 
 
-def _read_again(app: App, row: DeliveryRow) -> NewDelivery:
+def _read_again(app: Home, row: DeliveryRow) -> NewDelivery:
     """Return what an ignored delivery asks for by the settings of today; raise UsageError when still nothing."""
     # Only here: the readers come with what a door needs.
-    from adws.adw_triggers import deliveries as reader  # noqa: PLC0415 - see above
-    from adws.adw_triggers import payloads  # noqa: PLC0415 - see above
-    from adws.adw_triggers.delivery_rules import rules_of  # noqa: PLC0415 - see above
+    from adws.adw_triggers import delivery
+    from adws.adw_triggers.github_events import rules_of
 
     body = app.deliveries.body_of(row.guid)
     if body is None:
         raise UsageError(f"delivery {row.guid} was ignored and its text is not kept: redeliver it at the forge")
-    kind = payloads.FORM_TYPE if body.startswith(b"payload=") else payloads.JSON_TYPE
+    kind = delivery.FORM_TYPE if body.startswith(b"payload=") else delivery.JSON_TYPE
     try:
-        payload = payloads.parse(kind, body)
-    except payloads.Malformed as exc:
+        payload = delivery.parse(kind, body)
+    except delivery.Malformed as exc:
         raise UsageError(f"delivery {row.guid} cannot be read again: {exc}") from exc
-    verdict = reader.judge(row.event, payload, rules_of(app.settings, workflows=app.workflows.names()))
+    verdict = delivery.judge(row.event, payload, rules_of(app.settings, workflows=app.workflows.names()))
     if isinstance(verdict, Ignored):
         raise UsageError(f"delivery {row.guid} asks for nothing: {verdict.reason}")
 
@@ -106,8 +106,8 @@ def _read_again(app: App, row: DeliveryRow) -> NewDelivery:
         repository=row.repository,
         number=row.number,
         verdict="run" if isinstance(verdict, RunRequest) else "command",
-        reason=reader.in_words(verdict),
-        request=trigger_requests.to_json(verdict),
+        reason=delivery.in_words(verdict),
+        request=commands.to_json(verdict),
     )
 
 

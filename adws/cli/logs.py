@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,18 +10,86 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import attempt_files, attempt_output
-from adws.adw_modules.attempt_files import AttemptFile
-from adws.adw_modules.attempt_output import Source
+from adws.adw_modules import attempt_files
+from adws.adw_modules.attempt_files import AttemptFile, Source
 from adws.adw_modules.errors import UsageError
-from adws.cli import arguments, log_text, looking, main, output
+from adws.adw_modules.identifiers import JsonObject
+from adws.cli import common as cli_common
+from adws.cli import main, output
 
 if TYPE_CHECKING:
-    from adws.app import App
+    from adws.app import Home
+
+
+# The output of attempts as a person reads it: in the order it came about, line by line, also while it grows.
+#
+# Starts without pydantic and the like, as all views do.
+
+
+#: Bytes that are read of a growing file at a time.
+_CHUNK = 65_536
+
+
+def source_data(folder: Path, source: Source) -> dict[str, output.Printable]:
+    """Return a file and the end of its text, for programs."""
+    path = folder / source.name
+    text = attempt_files.read_tail(folder, source.name) if source.phase else path.read_text("utf-8", "replace")
+
+    return {
+        "phase": source.phase or None,
+        "attempt": source.attempt or None,
+        "stream": source.stream or None,
+        "path": str(path),
+        "size": source.size,
+        "text": text,
+    }
+
+
+def line_data(source: Source, line: str) -> JsonObject:
+    """Return one line of a file that is followed, for programs."""
+    return {
+        "phase": source.phase or None,
+        "attempt": source.attempt or None,
+        "stream": source.stream or None,
+        "line": line,
+    }
+
+
+class Tail:
+    """What came into a file since the last look; one that was put in its place is read from its beginning."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = 0
+        self._offset = 0
+        self._rest = b""
+
+    def lines(self, *, is_last: bool) -> Iterator[str]:
+        """Yield the lines that are whole; with *is_last* also one that no line break ended."""
+        for piece in self._pieces():
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            yield from (line.decode("utf-8", "replace") for line in whole)
+        if is_last and self._rest:
+            yield self._rest.decode("utf-8", "replace")
+            self._rest = b""
+
+    def _pieces(self) -> Iterator[bytes]:
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            result = os.fstat(file.fileno())
+            if result.st_ino != self._inode or result.st_size < self._offset:
+                self._inode, self._offset, self._rest = result.st_ino, 0, b""
+            file.seek(self._offset)
+            while piece := file.read(_CHUNK):
+                self._offset += len(piece)
+                yield piece
+
 
 #: Seconds between two looks at what is followed.
 _LOOK_SECONDS = 0.1
-_LOG_NAME = "adw.log"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +103,7 @@ class Choice:
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @click.option("--phase", metavar="NAME", help="Only this phase.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Only this attempt.")
 @click.option("--all", "show_all", is_flag=True, help="Every attempt, not only the last one.")
@@ -49,15 +118,15 @@ def logs(
         raise UsageError("--log shows the log of the whole workflow: leave --phase, --attempt and --all out")
     choice = Choice(phase=phase, attempt=attempt, is_all=show_all, is_log=show_log)
     with main.open_home() as app:
-        looking.peek(app, adw_id)
+        cli_common.peek(app, adw_id)
         if follow:
             _follow(app, adw_id, choice, as_json=as_json)
             return
-        found = _chosen(app, adw_id, choice)
-        if not found:
+        result = _chosen(app, adw_id, choice)
+        if not result:
             raise UsageError(_nothing(app, adw_id, choice))
-        data = [log_text.source_data(_folder(app, adw_id), source) for source in found] if as_json else []
-        output.emit({"adw_id": adw_id, "files": data}, _lines(_folder(app, adw_id), found), as_json=as_json)
+        data = [source_data(_folder(app, adw_id), source) for source in result] if as_json else []
+        output.emit({"adw_id": adw_id, "files": data}, _lines(_folder(app, adw_id), result), as_json=as_json)
 
 
 def _lines(folder: Path, found: tuple[Source, ...]) -> Iterator[str]:
@@ -72,14 +141,14 @@ def _lines(folder: Path, found: tuple[Source, ...]) -> Iterator[str]:
             yield "(nothing was written)"
 
 
-def _chosen(app: App, adw_id: str, choice: Choice) -> tuple[Source, ...]:
+def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[Source, ...]:
     """Return the files that are meant, in the order in which they were begun."""
     folder = _folder(app, adw_id)
     if choice.is_log:
-        path = folder / _LOG_NAME
-        return (Source(name=_LOG_NAME, size=path.stat().st_size),) if path.is_file() else ()
+        path = folder / attempt_files.LOG_NAME
+        return (Source(name=attempt_files.LOG_NAME, size=path.stat().st_size),) if path.is_file() else ()
     wanted = [file for file in _outputs(folder) if _is_meant(file, choice)]
-    ordered = attempt_output.in_order(looking.peek(app, adw_id).data, wanted)
+    ordered = attempt_files.in_order(cli_common.peek(app, adw_id).data, wanted)
     if not ordered or choice.is_all or choice.attempt is not None:
         return ordered
     last = ordered[-1]
@@ -95,7 +164,7 @@ def _is_meant(file: AttemptFile, choice: Choice) -> bool:
     return choice.phase in (None, file.phase) and choice.attempt in (None, file.attempt)
 
 
-def _nothing(app: App, adw_id: str, choice: Choice) -> str:
+def _nothing(app: Home, adw_id: str, choice: Choice) -> str:
     if choice.is_log:
         return f"workflow {adw_id} has no log yet: nobody has worked on it"
     files = _outputs(_folder(app, adw_id))
@@ -106,44 +175,44 @@ def _nothing(app: App, adw_id: str, choice: Choice) -> str:
     return f"workflow {adw_id} has no such output; there is (phase and attempt): {', '.join(there)}"
 
 
-def _folder(app: App, adw_id: str) -> Path:
+def _folder(app: Home, adw_id: str) -> Path:
     return app.settings.state_dir / adw_id
 
 
 # --- following -------------------------------------------------------------------------------------------------
 
 
-def _follow(app: App, adw_id: str, choice: Choice, *, as_json: bool) -> None:
+def _follow(app: Home, adw_id: str, choice: Choice, *, as_json: bool) -> None:
     """Print what is there and what comes, of this attempt and all after it, until the workflow has stopped."""
     everything = replace(choice, is_all=True)
     wanted = {source.name for source in _chosen(app, adw_id, choice)}
     old = {source.name for source in _chosen(app, adw_id, everything)} - wanted
-    tails: dict[str, log_text.Tail] = {}
+    tails: dict[str, Tail] = {}
     shown = ""
     while True:
-        has_stopped = looking.has_stopped(app, adw_id)  # asked first: what was written before is read below
+        has_stopped = cli_common.has_stopped(app, adw_id)  # asked first: what was written before is read below
         for source in _chosen(app, adw_id, everything):
             if source.name in old:
                 continue
-            tail = tails.setdefault(source.name, log_text.Tail(_folder(app, adw_id) / source.name))
+            tail = tails.setdefault(source.name, Tail(_folder(app, adw_id) / source.name))
             for line in tail.lines(is_last=has_stopped):
                 if source.heading != shown and not as_json:
                     output.emit_line(None, source.heading, as_json=False)
                 shown = source.heading
-                output.emit_line(log_text.line_data(source, line), line, as_json=as_json)
+                output.emit_line(line_data(source, line), line, as_json=as_json)
         if has_stopped:
             return
         app.clock.sleep(_LOOK_SECONDS)
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @click.option("--state", "want_state", is_flag=True, help="The directory of its document, log and output instead.")
 @output.json_option
 def path(*, adw_id: str, want_state: bool, as_json: bool) -> None:
     """Print the directory a workflow works in, so that you can cd into it."""
     with main.open_home() as app:
-        data = looking.peek(app, adw_id).data
+        data = cli_common.peek(app, adw_id).data
         worktree = data.get("worktree_path")
         place = Path(worktree) if isinstance(worktree, str) and worktree else app.settings.home
         shown = _folder(app, adw_id) if want_state else place

@@ -20,8 +20,8 @@ import adws
 from adws.adw_modules.errors import AdwError, ConfigError
 
 if TYPE_CHECKING:
-    from adws.app import App
-    from adws.config import Settings
+    from adws.app import Home
+    from adws.config.load import Settings
 
 EXIT_OK, EXIT_BUG, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 3, 130, 141
 
@@ -39,32 +39,32 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Begin": {
         "demo": Entry("adws.cli.demo", "demo", "Carry a sample issue to a pull request, without an account."),
         "init": Entry("adws.cli.init", "init", "Write adw.toml, prompts and .gitignore lines for a repository."),
-        "doctor": Entry("adws.cli.doctor", "doctor", "Say what is wrong on this machine, and what mends it."),
+        "doctor": Entry("adws.cli.init", "doctor", "Say what is wrong on this machine, and what mends it."),
     },
     "Look": {
         "status": Entry("adws.cli.views", "status", "Show one workflow."),
         "list": Entry("adws.cli.views", "list_", "List workflows, newest first."),
         "events": Entry("adws.cli.views", "events", "Show what happened to a workflow."),
         "runs": Entry("adws.cli.runs", "runs", "Show what waits for a worker, and what is with one."),
-        "runners": Entry("adws.cli.runners", "runners", "Show the workers there are, and what they offer."),
-        "executions": Entry("adws.cli.executions", "executions", "Show the steps of a workflow that loop or retry."),
-        "retries": Entry("adws.cli.retries", "retries", "Show what is tried again later, and cancel it."),
-        "external": Entry("adws.cli.external", "external", "Show what is done outside of adw, and its token."),
+        "runners": Entry("adws.cli.runs", "runners", "Show the workers there are, and what they offer."),
+        "executions": Entry("adws.cli.steps", "executions", "Show the steps of a workflow that loop or retry."),
+        "retries": Entry("adws.cli.steps", "retries", "Show what is tried again later, and cancel it."),
+        "external": Entry("adws.cli.steps", "external", "Show what is done outside of adw, and its token."),
         "deliveries": Entry("adws.cli.deliveries", "deliveries", "Show what came in from outside and what came of it."),
         "logs": Entry("adws.cli.logs", "logs", "Show the output of an attempt, or the log of a workflow."),
         "path": Entry("adws.cli.logs", "path", "Print where a workflow works."),
-        "explain": Entry("adws.cli.explain", "explain", "Say why a workflow is not moving, and what to type."),
+        "explain": Entry("adws.cli.reports", "explain", "Say why a workflow is not moving, and what to type."),
         "stuck": Entry("adws.cli.reports", "stuck", "Show what does not move as it should, why, and what to type."),
         "report": Entry("adws.cli.reports", "report", "Show how work went: success, attempts, costs, failures."),
         "attempts": Entry("adws.cli.reports", "attempts", "Show how many attempts phases need."),
-        "ports": Entry("adws.cli.ports", "ports", "Show which workflow has which ports."),
-        "cost": Entry("adws.cli.costs", "cost", "Show what was spent, of one workflow or of all."),
-        "quota": Entry("adws.cli.quota", "quota", "Show every limit and how much of it is used."),
-        "agents": Entry("adws.cli.agents", "agents", "Show which agents can be used here."),
-        "plugins": Entry("adws.cli.plugins", "plugins_", "Show what other packages bring, and whether it can be used."),
-        "workflows": Entry("adws.cli.workflows", "workflows", "Show the workflows there are to run."),
+        "ports": Entry("adws.cli.resources", "ports", "Show which workflow has which ports."),
+        "cost": Entry("adws.cli.reports", "cost", "Show what was spent, of one workflow or of all."),
+        "quota": Entry("adws.cli.resources", "quota", "Show every limit and how much of it is used."),
+        "agents": Entry("adws.cli.config", "agents", "Show which agents can be used here."),
+        "plugins": Entry("adws.cli.config", "plugins_", "Show what other packages bring, and whether it can be used."),
+        "workflows": Entry("adws.cli.config", "workflows", "Show the workflows there are to run."),
         "config": Entry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
-        "completion": Entry("adws.cli.completion", "completion", "Print the completion script of a shell."),
+        "completion": Entry("adws.cli.common", "completion", "Print the completion script of a shell."),
     },
     "Work": {
         "run": Entry("adws.cli.work", "run", "Start a workflow for an issue."),
@@ -78,25 +78,27 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "replay": Entry("adws.cli.deliveries", "replay", "Carry out a delivery again."),
         "worker": Entry("adws.cli.worker", "worker", "Work on what waits."),
         "serve": Entry("adws.cli.serve", "serve", "Webhooks, API and dashboard, with workers beside them."),
-        "dashboard": Entry("adws.cli.dashboard", "dashboard", "Print a link that logs a browser in to the dashboard."),
-        "recover": Entry("adws.cli.recover", "recover", "Find work whose worker is gone."),
-        "cron": Entry("adws.cli.cron", "cron", "Do what is due: poll, watch quotas, recover, notify, report."),
+        "dashboard": Entry("adws.cli.serve", "dashboard", "Print a link that logs a browser in to the dashboard."),
+        "recover": Entry("adws.cli.worker", "recover", "Find work whose worker is gone."),
+        "cron": Entry("adws.cli.serve", "cron", "Do what is due: poll, watch quotas, recover, notify, report."),
     },
     "Change": {
         "state": Entry("adws.cli.state", "state", "Show, change and migrate workflow documents."),
-        "locks": Entry("adws.cli.locks", "locks", "Show which workflow has which issue, and release a lock."),
-        "breakers": Entry("adws.cli.breakers", "breakers", "Show which outside parties are held off, and let work on."),
+        "locks": Entry("adws.cli.resources", "locks", "Show which workflow has which issue, and release a lock."),
+        "breakers": Entry(
+            "adws.cli.resources", "breakers", "Show which outside parties are held off, and let work on."
+        ),
     },
     "Undo": {
         "rollback": Entry("adws.cli.rollback", "rollback", "Undo everything a workflow made."),
-        "gc": Entry("adws.cli.gc", "gc", "Find what is left of workflows that are over, and remove it."),
-        "verify": Entry("adws.cli.verify", "verify", "Check what must always hold."),
-        "adopt": Entry("adws.cli.gc", "adopt", "Take an orphaned worktree back into a workflow."),
+        "gc": Entry("adws.cli.rollback", "gc", "Find what is left of workflows that are over, and remove it."),
+        "verify": Entry("adws.cli.rollback", "verify", "Check what must always hold."),
+        "adopt": Entry("adws.cli.rollback", "adopt", "Take an orphaned worktree back into a workflow."),
     },
     "Data": {
-        "db": Entry("adws.cli.db", "db", "Upgrade, check and rebuild the database."),
-        "backup": Entry("adws.cli.backup", "backup", "Write a backup of documents and database."),
-        "restore": Entry("adws.cli.backup", "restore", "Bring a backup back."),
+        "db": Entry("adws.cli.maintenance", "db", "Upgrade, check and rebuild the database."),
+        "backup": Entry("adws.cli.maintenance", "backup", "Write a backup of documents and database."),
+        "restore": Entry("adws.cli.maintenance", "restore", "Bring a backup back."),
     },
 }
 
@@ -149,9 +151,9 @@ class Invocation:
     def settings(self) -> Settings:
         """The settings in force, read on first use."""
         if self.known_settings is None:
-            from adws import config  # noqa: PLC0415 - `adw --help` must start without it
+            from adws.config import load as config_load
 
-            self.known_settings = config.from_environment(self.overrides)
+            self.known_settings = config_load.from_environment(self.overrides)
         return self.known_settings
 
 
@@ -175,11 +177,11 @@ def given_home() -> str | None:
     return click.get_current_context().ensure_object(Invocation).overrides.get("home")
 
 
-def open_home(*, role: str = "cli") -> AbstractContextManager[App]:
+def open_home(*, role: str = "cli") -> AbstractContextManager[Home]:
     """Return the home of the running command, to be used with `with`; each part is built on first use."""
     settings = load_settings()
-    importlib.import_module("adws.cli.log").install(settings)
-    app: AbstractContextManager[App] = importlib.import_module("adws.app").open_app(settings, role=role)
+    importlib.import_module("adws.cli.common").install(settings)
+    app: AbstractContextManager[Home] = importlib.import_module("adws.app").open_home(settings, role=role)
 
     return app
 
@@ -266,12 +268,12 @@ def _give_examples(command: click.Command) -> None:
 
 
 def _write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    importlib.import_module("adws.cli.examples").write(ctx, formatter)
+    importlib.import_module("adws.cli.common").write(ctx, formatter)
 
 
 def _unknown_command(name: str, known: Sequence[str]) -> str:
     """Return the sentence about a command that does not exist."""
-    from adws.adw_modules.spelling import nearest  # noqa: PLC0415 - only needed for this sentence
+    from adws.adw_modules.identifiers import nearest
 
     near = nearest(name, known)
     hint = f"did you mean {near}?" if near else "adw --help lists the commands"

@@ -7,16 +7,224 @@ more than that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import click
 
-from adws.adw_modules import report_rules, timestamps
+from adws.adw_modules import costs, timestamps
+from adws.adw_modules.costs import CostEntry, CostLine
 from adws.adw_modules.errors import AdwError, UsageError
-from adws.adw_modules.interfaces_reports import Window
-from adws.adw_modules.report_rules import Report
-from adws.app import App
-from adws.cli import arguments, looking, main, output, reporting_text
+from adws.adw_modules.identifiers import JsonObject, JsonValue, span
+from adws.adw_modules.plain_document import number_in, objects, text_in
+from adws.adw_modules.recovery.explain import Desks, Situation, situation_of
+from adws.adw_modules.recovery.explain import explain as explained
+from adws.adw_modules.recovery.plan import Claim
+from adws.adw_modules.reports import reports as reports_module
+from adws.adw_modules.reports.model import CostSum, DayOutcomes, PhaseAttempts, StuckNow, Window
+from adws.adw_modules.reports.reports import Report as reports_Report
+from adws.adw_modules.reports.reports import short
+from adws.app import Home
+from adws.cli import common as cli_common
+from adws.cli import main, output
+
+# How `adw report`, `adw stuck` and `adw attempts` look.
+
+
+#: Attempts that have a column of their own; more are counted together.
+_COLUMNS = 5
+#: Days that are listed, the last ones.
+_MOST_DAYS = 14
+#: Characters of a message.
+_MESSAGE = 70
+
+
+def report_lines(found: reports_Report, now: datetime) -> list[str]:
+    """Return a report for people."""
+    since = f"since {found.since}" if found.since else "since the beginning"
+    of_one = f", workflow {found.workflow}" if found.workflow else ""
+    states = ", ".join(f"{state} {count}" for state, count in sorted(found.states.items()))
+
+    return [
+        *output.facts(
+            [
+                ("report", f"{since}{of_one}, made {output.moment(found.made_at, now)}"),
+                ("success", reports_module.rate_text(found.ended)),
+                ("spent", _spent(found.spent)),
+                ("now", states or "no workflows"),
+            ]
+        ),
+        *_section("How workflows ended", _outcome_lines(found.outcomes)),
+        *_section("Attempts until success", attempt_lines(found.attempts)),
+        *_section("Cost by phase", _cost_lines(found)),
+        *_section("Costliest workflows", _workflow_lines(found)),
+        *_section("Most frequent failures", _failure_lines(found, now)),
+        *_section("Stuck now", stuck_lines(found.stuck, now)),
+        *_section("Left over", _orphan_lines(found)),
+    ]
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    return ["", f"{title}:", *(f"  {line}" for line in lines)]
+
+
+def _spent(total: CostSum) -> str:
+    notes = [
+        f"{total.unknown:,} of unknown cost" if total.unknown else "",
+        f"{total.subscription:,} on a subscription" if total.subscription else "",
+        f"{total.estimated:,} estimated" if total.estimated else "",
+    ]
+    said = ", ".join(note for note in notes if note)
+
+    return f"{total.cost_usd:.2f} USD in {total.attempts:,} attempts{f' ({said})' if said else ''}"
+
+
+def _outcome_lines(days: Sequence[DayOutcomes]) -> list[str]:
+    if not days:
+        return ["nothing ended"]
+    rows = [
+        (
+            one.day,
+            *(str(getattr(one, name)) for name in ("completed", "failed", "abandoned", "rolled_back")),
+            _rate(one),
+        )
+        for one in (*days[-_MOST_DAYS:], reports_module.together(days))
+    ]
+    more = [f"{len(days) - _MOST_DAYS} earlier days are in the total only"] if len(days) > _MOST_DAYS else []
+
+    return [*output.table(("DAY", "COMPLETED", "FAILED", "ABANDONED", "ROLLED BACK", "SUCCESS"), rows), *more]
+
+
+def _rate(day: DayOutcomes) -> str:
+    return "-" if day.success_rate is None else f"{day.success_rate:.0%}"
+
+
+def _cost_lines(found: reports_Report) -> list[str]:
+    if not found.costs_by_phase:
+        return ["no attempt has cost anything"]
+    most = sorted(found.costs_by_phase, key=lambda one: (-one.cost_usd, one.key))
+    rows = [(one.key, f"{one.cost_usd:.4f}", f"{one.attempts:,}", f"{one.tokens:,}") for one in (*most, found.spent)]
+
+    return output.table(("PHASE", "COST USD", "ATTEMPTS", "TOKENS"), rows)
+
+
+def _workflow_lines(found: reports_Report) -> list[str]:
+    if not found.costliest:
+        return ["none has cost anything"]
+    rows = [
+        (one.adw_id, one.workflow, one.outcome or "goes on", f"{one.cost_usd:.4f}", str(one.attempts), one.last_day)
+        for one in found.costliest
+    ]
+
+    return output.table(("ID", "WORKFLOW", "OUTCOME", "COST USD", "ATTEMPTS", "LAST"), rows)
+
+
+def _failure_lines(found: reports_Report, now: datetime) -> list[str]:
+    if not found.failures:
+        return ["no attempt failed"]
+    rows = [
+        (
+            str(one.count),
+            one.phase,
+            one.category,
+            short(one.message, _MESSAGE),
+            one.adw_id,
+            output.moment(one.last_at, now),
+        )
+        for one in found.failures
+    ]
+
+    return output.table(("COUNT", "PHASE", "CATEGORY", "MESSAGE", "LAST ID", "LAST"), rows)
+
+
+def _orphan_lines(found: reports_Report) -> list[str]:
+    if found.orphans is None:
+        return ["nobody looked; adw gc does"]
+    problems = list(found.problems)
+    if not found.orphans:
+        return ["nothing", *problems]
+    rows = [(one.kind, one.name, one.adw_id or "-", one.why) for one in found.orphans]
+
+    return [*output.table(("KIND", "WHAT", "ID", "WHY"), rows), "adw gc --execute removes them", *problems]
+
+
+# --- what is stuck ---------------------------------------------------------------------------------------------
+
+
+def stuck_lines(found: Sequence[StuckNow], now: datetime) -> list[str]:
+    """Return what is stuck: one line, and what to type below it."""
+    if not found:
+        return ["nothing is stuck"]
+
+    return [line for one in found for line in _stuck(one, now)]
+
+
+def _stuck(one: StuckNow, now: datetime) -> list[str]:
+    subject = one.subject
+    title = f" ({output.shorten(subject.title, 50)})" if subject.title else ""
+
+    return [
+        f"{subject.adw_id}  {subject.state}{title}, since {output.moment(one.since, now)}",
+        f"  {one.why}",
+        f"  type: {', or '.join(one.commands)}",
+    ]
+
+
+# --- attempts --------------------------------------------------------------------------------------------------
+
+
+def attempt_lines(found: Sequence[PhaseAttempts]) -> list[str]:
+    """Return how many attempts each phase needed until it succeeded."""
+    if not found:
+        return ["no attempt has ended"]
+    counts = [*(str(number) for number in range(1, _COLUMNS)), f"{_COLUMNS}+"]
+    rows = [
+        (
+            one.phase,
+            *_needed(one.needed),
+            "-" if one.mean_needed is None else f"{one.mean_needed:.2f}",
+            str(one.by_status.get("failed", 0)),
+            str(one.by_status.get("interrupted", 0)),
+            span(one.seconds),
+        )
+        for one in found
+    ]
+
+    return output.table(("PHASE", *counts, "MEAN", "FAILED", "CUT OFF", "WORK"), rows)
+
+
+def _needed(needed: Mapping[int, int]) -> tuple[str, ...]:
+    few = [needed.get(number, 0) for number in range(1, _COLUMNS)]
+
+    return (*map(str, few), str(sum(needed.values()) - sum(few)))
+
+
+def used_attempts(data: Mapping[str, JsonValue]) -> list[dict[str, output.Printable]]:
+    """Return how many attempts the phases of a workflow have used, and which phases those are."""
+    by_number: dict[int, list[str]] = {}
+    for phase in objects(data.get("phases")):
+        by_number.setdefault(number_in(phase, "attempts_used"), []).append(text_in(phase, "name"))
+
+    return [
+        {"attempts_used": number, "phase_count": len(names), "phase_ids": names}
+        for number, names in sorted(by_number.items())
+    ]
+
+
+def used_lines(used: Sequence[Mapping[str, output.Printable]], adw_id: str) -> list[str]:
+    """Return the same for people."""
+    if not used:
+        return [f"workflow {adw_id} has no phases"]
+    rows = [
+        (str(one["attempts_used"]), str(one["phase_count"]), ", ".join(map(str, one["phase_ids"])))
+        for one in used
+        if isinstance(one["phase_ids"], list)
+    ]
+
+    return output.table(("ATTEMPTS", "PHASES", "WHICH"), rows)
+
 
 #: Goes where text goes.
 STDOUT = "-"
@@ -29,7 +237,7 @@ optional_id = click.argument(
     "adw_id",
     metavar="[ID]",
     required=False,
-    callback=lambda _ctx, _param, value: None if value is None else arguments.workflow_id(value),
+    callback=lambda _ctx, _param, value: None if value is None else cli_common.workflow_id(value),
 )
 
 
@@ -55,21 +263,21 @@ def report(*, since: str, workflow: str, no_orphans: bool, html: str | None, as_
     if html is not None and as_json:
         raise UsageError("--html and --json exclude each other: leave one of them out")
     with main.open_home() as app:
-        window = Window(since=arguments.parse_since(since, app.clock.now()), workflow=workflow)
-        found = _report(app, window, with_orphans=not no_orphans)
+        window = Window(since=cli_common.parse_since(since, app.clock.now()), workflow=workflow)
+        result = _report(app, window, with_orphans=not no_orphans)
         if html is None:
-            output.emit(found.to_json(), reporting_text.report_lines(found, app.clock.now()), as_json=as_json)
+            output.emit(result.to_json(), report_lines(result, app.clock.now()), as_json=as_json)
             return
-        from adws.web import report_page  # noqa: PLC0415 - only a page needs it
+        from adws.web import report_page
 
-        _deliver(report_page.page(found, redact=app.redactor.redact_text, settings=app.settings), html)
+        _deliver(report_page.page(result, redact=app.redactor.redact_text, settings=app.settings), html)
 
 
-def _report(app: App, window: Window, *, with_orphans: bool) -> Report:
+def _report(app: Home, window: Window, *, with_orphans: bool) -> reports_Report:
     if app.has_database():
         return app.reporting.report(window, with_orphans=with_orphans)
 
-    return Report(
+    return reports_Report(
         made_at=timestamps.to_text(app.clock.now()),
         since=window.first_day,
         workflow=window.workflow,
@@ -100,12 +308,12 @@ def stuck(*, adw_id: str | None, as_json: bool) -> None:
     due while no worker is there. What waits for a moment or a person is not stuck: adw explain says what it waits for.
     """
     with main.open_home() as app:
-        found = app.reporting.stuck() if app.has_database() else ()
+        result = app.reporting.stuck() if app.has_database() else ()
         if adw_id is not None:
-            looking.peek(app, adw_id)  # there must be such a workflow
-            found = tuple(one for one in found if one.subject.adw_id == adw_id)
-        data: output.Printable = {"stuck": [report_rules.stuck_json(one) for one in found]}
-        output.emit(data, reporting_text.stuck_lines(found, app.clock.now()), as_json=as_json)
+            cli_common.peek(app, adw_id)  # there must be such a workflow
+            result = tuple(one for one in result if one.subject.adw_id == adw_id)
+        data: output.Printable = {"stuck": [reports_module.stuck_json(one) for one in result]}
+        output.emit(data, stuck_lines(result, app.clock.now()), as_json=as_json)
 
 
 @click.command()
@@ -121,14 +329,261 @@ def attempts(*, adw_id: str | None, since: str, workflow: str, as_json: bool) ->
         if adw_id is not None:
             if since or workflow:
                 raise UsageError("--since and --workflow are for all workflows: leave them out, or the ID")
-            used = reporting_text.used_attempts(looking.peek(app, adw_id).data)
-            output.emit({"adw_id": adw_id, "phases": used}, reporting_text.used_lines(used, adw_id), as_json=as_json)
+            used = used_attempts(cli_common.peek(app, adw_id).data)
+            output.emit({"adw_id": adw_id, "phases": used}, used_lines(used, adw_id), as_json=as_json)
             return
-        window = Window(since=arguments.parse_since(since, app.clock.now()) if since else "", workflow=workflow)
-        found = app.reports.attempts(window) if app.has_database() else ()
+        window = Window(since=cli_common.parse_since(since, app.clock.now()) if since else "", workflow=workflow)
+        result = app.reports.attempts(window) if app.has_database() else ()
         data: output.Printable = {
             "since": window.first_day or None,
             "workflow": workflow or None,
-            "phases": [report_rules.attempts_json(phase) for phase in found],
+            "phases": [reports_module.attempts_json(phase) for phase in result],
         }
-        output.emit(data, reporting_text.attempt_lines(found), as_json=as_json)
+        output.emit(data, attempt_lines(result), as_json=as_json)
+
+
+# `adw explain`: why a workflow is not moving, what will happen next, and what to type.
+
+
+@click.command()
+@cli_common.adw_id_argument
+@output.json_option
+def explain(*, adw_id: str, as_json: bool) -> None:
+    """Say why a workflow is not moving, what will happen next, and what to type."""
+    with main.open_home() as app:
+        answer = explained(_situation(app, adw_id, cli_common.peek(app, adw_id).data))
+        data = {"adw_id": adw_id, "why": answer.why, "then": answer.then, "commands": list(answer.commands)}
+
+        output.emit(data, answer.paragraph(), as_json=as_json)
+
+
+def _situation(app: Home, adw_id: str, data: JsonObject) -> Situation:
+    if not app.has_database():
+        return Situation(data=data, lease=Claim())
+
+    desks = Desks(leases=app.leases, runs=app.runs, requests=app.requests, processes=app.processes)
+
+    return situation_of(desks, adw_id, data, now=app.clock.now())
+
+
+# How `adw cost` looks: amounts with four digits, and a word where a figure is reckoned or not known.
+
+
+#: US dollars that two sums of the same amounts may differ by.
+_SAME_USD = 0.00005
+_COLUMNS_COST_TEXT = ("COST USD", "ATTEMPTS", "TOKENS", "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What is shown."""
+
+    by: str
+    since: str  #: "": from the beginning
+    entries: Sequence[CostEntry]  #: for a report by attempt
+    lines: Sequence[CostLine]  #: for any other
+    total: CostLine
+    names: Mapping[str, str]  #: workflow -> name of its definition
+    workflow: Account | None = None  #: when it is about one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """What the document of one workflow says."""
+
+    adw_id: str
+    total_usd: float
+    cap_usd: float  #: what it may cost
+
+
+def data(report: Report) -> JsonObject:
+    """Return the report for programs."""
+    by_attempt = report.by == "attempt"
+    lines = (
+        [entry.to_json() for entry in report.entries] if by_attempt else [_line(report, one) for one in report.lines]
+    )
+    account = report.workflow
+    told: JsonObject = {
+        "by": report.by,
+        "since": report.since or None,
+        "lines": [*lines],
+        "total": _total(report.total),
+    }
+    if account is not None:
+        told |= {"adw_id": account.adw_id, "total_usd": account.total_usd, "cap_usd": account.cap_usd}
+
+    return told
+
+
+def _line(report: Report, line: CostLine) -> JsonObject:
+    named: JsonObject = {"workflow": report.names.get(line.key, "")} if report.by == "workflow" else {}
+
+    return {**line.to_json(), **named}
+
+
+def _total(line: CostLine) -> JsonObject:
+    return {name: value for name, value in line.to_json().items() if name != "key"}
+
+
+def lines(report: Report) -> list[str]:
+    """Return the report for people."""
+    if not report.total.attempts:
+        return ["no attempt has cost anything" + (f" since {report.since}" if report.since else ""), *_notes(report)]
+    shown = _by_attempt(report) if report.by == "attempt" else _by_key(report)
+
+    return [*shown, "", *_notes(report)]
+
+
+def _by_key(report: Report) -> list[str]:
+    if report.by != "workflow":
+        cells = [(line.key, *_cells(line)) for line in (*report.lines, report.total)]
+        return output.table((report.by.upper(), *_COLUMNS_COST_TEXT), cells)
+    named = [(line.key, report.names.get(line.key, ""), *_cells(line)) for line in report.lines]
+
+    return output.table(("ID", "WORKFLOW", *_COLUMNS_COST_TEXT), [*named, ("total", "", *_cells(report.total))])
+
+
+def _cells(line: CostLine) -> tuple[str, str, str, str]:
+    is_silent = line.unknown + line.subscription == line.attempts and not line.cost_usd
+    amount = ("unknown" if line.unknown else "subscription") if is_silent else f"{line.cost_usd:.4f}"
+    notes = [
+        "estimated" if line.is_estimated else "",
+        f"{line.unknown} of unknown cost" if line.unknown and not is_silent else "",
+        f"{line.subscription} on a subscription" if line.subscription and not is_silent else "",
+    ]
+
+    return amount, str(line.attempts), f"{line.tokens.total:,}", ", ".join(note for note in notes if note)
+
+
+def _by_attempt(report: Report) -> list[str]:
+    cells = [
+        (
+            entry.adw_id,
+            entry.phase,
+            str(entry.attempt),
+            entry.status,
+            entry.ended_at[:19].replace("T", " "),
+            entry.provider,
+            entry.model,
+            _amount(entry),
+            f"{entry.tokens.total:,}",
+            "estimated" if entry.is_estimated else "",
+        )
+        for entry in report.entries
+    ]
+    heads = ("ID", "PHASE", "ATTEMPT", "STATUS", "ENDED (UTC)", "PROVIDER", "MODEL", "COST USD", "TOKENS", "")
+
+    return output.table(heads, [*cells, ("total", "", "", "", "", "", "", *_sum_cells(report.total))])
+
+
+def _sum_cells(total: CostLine) -> tuple[str, str, str]:
+    amount, _attempts, tokens, note = _cells(total)
+
+    return amount, tokens, note
+
+
+def _amount(entry: CostEntry) -> str:
+    if entry.cost_usd is not None:
+        return f"{entry.cost_usd:.4f}"
+
+    return "unknown" if entry.is_unknown else "subscription"
+
+
+def _notes(report: Report) -> list[str]:
+    """Return what the figures leave out."""
+    total, account = report.total, report.workflow
+    notes = []
+    if total.is_estimated:
+        notes.append("estimated: reckoned from tokens and a price table, because the agent did not say its cost")
+    if total.unknown:
+        notes.append("unknown: the agent ended without saying its cost, or no price is known for its model ([prices])")
+    if account is None:
+        return notes
+    elsewhere = account.total_usd - total.cost_usd
+    if not report.since and abs(elsewhere) > _SAME_USD:
+        notes.append(f"the workflow's own sum is {account.total_usd:.4f} USD: not all of it is in a recorded attempt")
+    share = f", {account.total_usd / account.cap_usd:.0%} of it spent" if account.cap_usd else ""
+    notes.append(
+        f"it may cost {account.cap_usd:.4f} USD in all{share}; adw resume {account.adw_id} --budget USD sets that"
+    )
+
+    return notes
+
+
+# `adw cost`: what was spent, by phase, attempt, day, provider or workflow.
+#
+# Says which figures were reckoned and which nobody knows. Only looks, and starts without pydantic, SQLAlchemy and the
+# like.
+
+
+WAYS = ("phase", "attempt", "day", "provider", "workflow")
+
+
+@click.command()
+@click.argument(
+    "adw_id",
+    metavar="[ID]",
+    required=False,
+    callback=lambda _ctx, _param, value: None if value is None else cli_common.workflow_id(value),
+)
+@click.option("--since", metavar="WHEN", default="", help="Only attempts that ended since: 2026-01-31, 12h, 7d, 4w.")
+@click.option(
+    "--by", type=click.Choice(WAYS), help="What a line is for; of one workflow its phases, else each workflow."
+)
+@output.json_option
+def cost(*, adw_id: str | None, since: str, by: str | None, as_json: bool) -> None:
+    """
+    Show what was spent, of one workflow or of all.
+
+    Amounts are US dollars. A figure that was reckoned from tokens is marked, one that nobody knows is not counted as 0.
+    """
+    with main.open_home() as app:
+        start = cli_common.parse_since(since, app.clock.now()) if since else ""
+        if adw_id is None:
+            result = list(app.costs.entries(start)) if app.has_database() else []
+            report = _report_costs(result, by or "workflow", start)
+        else:
+            document = cli_common.peek(app, adw_id).data
+            account = _account(adw_id, document, max_cost=app.settings.quota_max_cost)
+            report = _report_costs(_entries(adw_id, document, start), by or "phase", start, account)
+
+        output.emit(data(report), lines(report), as_json=as_json)
+
+
+def _entries(adw_id: str, document: JsonObject, since: str) -> list[CostEntry]:
+    reference = document.get("workflow")
+    name = str(reference.get("name") or "") if isinstance(reference, dict) else ""
+
+    return [one for one in costs.entries_of(adw_id, name, document.get("phases")) if one.ended_at >= since]
+
+
+def _account(adw_id: str, document: JsonObject, *, max_cost: float) -> Account:
+    sums, cap = document.get("cost"), costs.money(document.get("max_cost_usd"))
+    total = costs.money(sums.get("total_usd")) if isinstance(sums, dict) else None
+
+    return Account(adw_id=adw_id, total_usd=total or 0.0, cap_usd=max_cost if cap is None else cap)
+
+
+def _report_costs(found: Sequence[CostEntry], by: str, since: str, account: Account | None = None) -> Report:
+    lines, total = costs.grouped(found, "phase" if by == "attempt" else by)
+    entries = sorted(found, key=lambda entry: (entry.ended_at, entry.adw_id)) if by == "attempt" else ()
+
+    return Report(
+        by=by,
+        since=since,
+        entries=entries,
+        lines=_in_order(lines, by, is_one=account is not None),
+        total=total,
+        names={entry.adw_id: entry.workflow for entry in found},
+        workflow=account,
+    )
+
+
+def _in_order(lines: Sequence[CostLine], by: str, *, is_one: bool) -> list[CostLine]:
+    """Return days in their order, the phases of one workflow in theirs, and anything else by what it cost."""
+    if by == "phase" and is_one:
+        return list(lines)
+
+    return sorted(
+        lines, key=(lambda line: (0.0, line.key)) if by == "day" else (lambda line: (-line.cost_usd, line.key))
+    )

@@ -6,20 +6,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import rollback_texts
-from adws.adw_modules.rollback import RollbackReport
-from adws.adw_modules.rollback_rules import Wishes
-from adws.cli import arguments, log, looking, main, output
-from adws.cli.answers import who
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.housekeeping import verify as housekeeping_verify
+from adws.adw_modules.housekeeping.gc import Removal
+from adws.adw_modules.housekeeping.verify import INVARIANTS, Violation
+from adws.adw_modules.resources.model import Orphan
+from adws.adw_modules.rollback import plan as rollback_plan
+from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.run import RollbackReport
+from adws.cli import common as cli_common
+from adws.cli import main, output
+from adws.cli.common import who
 
 if TYPE_CHECKING:
-    from adws.app import App
+    from adws.app import Home
+
 
 EXIT_BLOCKED = 1
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @click.option("--reason", default="", help="Why, for the pull request, the issue and the history.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
 @click.option(
@@ -34,7 +41,7 @@ EXIT_BLOCKED = 1
     help="Give up what is on a machine that is gone for good; it is listed as left there. May be repeated.",
 )
 @click.option(
-    "--wait", type=arguments.NumberRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
+    "--wait", type=cli_common.NumberRange(min=0), default=30.0, show_default=True, help="Seconds to wait for its owner."
 )
 @click.option("--detach", is_flag=True, help="Leave the rollback to a worker (adw worker).")
 @output.json_option
@@ -65,22 +72,22 @@ def rollback(
         by=who(),
     )
     with main.open_home() as app:
-        log.install_for_people(app.settings)
+        cli_common.install_for_people(app.settings)
         if detach and not dry_run:
             return _leave_to_worker(app, adw_id, wishes, wait_seconds=wait, as_json=as_json)
         if dry_run:
-            report = app.tidy.rollbacks.plan(adw_id, wishes)
+            report = app.rollbacks.plan(adw_id, wishes)
         else:
             say = (lambda _line: None) if as_json else output.say
-            report = app.tidy.rolling_back.roll_back(adw_id, wishes, by=who(), wait_seconds=wait, say=say)
+            report = app.rolling_back.roll_back(adw_id, wishes, by=who(), wait_seconds=wait, say=say)
         output.emit(report.to_json(), _lines(report), as_json=as_json)
 
     return 0 if dry_run or report.is_complete else EXIT_BLOCKED
 
 
-def _leave_to_worker(app: App, adw_id: str, wishes: Wishes, *, wait_seconds: float, as_json: bool) -> int:
-    looking.peek(app, adw_id)  # a wrong id queues nothing
-    queued = app.tidy.rollback_runs.queue(adw_id, wishes, by=who(), wait_seconds=wait_seconds)
+def _leave_to_worker(app: Home, adw_id: str, wishes: Wishes, *, wait_seconds: float, as_json: bool) -> int:
+    cli_common.peek(app, adw_id)  # a wrong id queues nothing
+    queued = app.rollback_runs.queue(adw_id, wishes, by=who(), wait_seconds=wait_seconds)
     text = f"workflow {adw_id} waits for a worker that rolls it back"
     output.emit({"adw_id": adw_id, "run_id": queued.run_id}, [text, "next: adw worker"], as_json=as_json)
 
@@ -92,7 +99,7 @@ def _left(line: str) -> str:
 
 
 def _lines(report: RollbackReport) -> list[str]:
-    lines = rollback_texts.plan_lines(report.steps)
+    lines = rollback_plan.plan_lines(report.steps)
     if report.is_dry_run:
         return [f"workflow {report.adw_id} is {report.state}; a rollback would:", *lines]
     if report.is_complete:
@@ -107,3 +114,103 @@ def _lines(report: RollbackReport) -> list[str]:
         )
 
     return [*lines, f"workflow {report.adw_id} is not rolled back yet: {len(report.blocked_by)} left; {again}"]
+
+
+# `adw gc` and `adw adopt`: what is left of workflows that are over, and taking a worktree back.
+
+
+EXIT_LEFT = 1
+
+
+@click.command()
+@click.option("--execute", is_flag=True, help="Remove what was found; without it nothing is changed.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, which is what happens without --execute, too.")
+@click.option("--older-than", metavar="SPAN", default="", help="Only what is known to be that old: 30m, 12h, 7d, 2w.")
+@output.json_option
+def gc(*, execute: bool, dry_run: bool, older_than: str, as_json: bool) -> int:
+    """
+    Find what nobody needs any more, and say what each is: worktrees, branches, ports, processes, pull requests, locks.
+
+    An abandoned workflow is rolled back as a whole. Commits and uncommitted work are salvaged first. What is older
+    than the settings of retention say is forgotten: events, logs, deliveries, finished workflows.
+    """
+    if execute and dry_run:
+        raise UsageError("--execute and --dry-run exclude each other: leave one of them out")
+    span = cli_common.parse_span(older_than) if older_than else None
+    with main.open_home() as app:
+        if not app.has_database():
+            output.emit({"orphans": [], "executed": execute}, "there is nothing left over", as_json=as_json)
+            return 0
+        cli_common.install_for_people(app.settings)
+        collector = app.collector
+        orphans = collector.find(older_than=span)
+        removals = collector.remove(orphans) if execute else ()
+        result = [removal.to_json() for removal in removals] if execute else [orphan.to_json() for orphan in orphans]
+        data: output.Printable = {"orphans": result, "executed": execute, "problems": list(collector.problems)}
+        lines = _removed(removals) if execute else _found(orphans)
+        output.emit(data, [*lines, *collector.problems], as_json=as_json)
+
+    return EXIT_LEFT if any(not removal.is_gone for removal in removals) else 0
+
+
+@click.command()
+@click.argument("what", metavar="ID|PATH")
+@output.json_option
+def adopt(*, what: str, as_json: bool) -> None:
+    """Take an orphaned worktree back into its workflow; one without a workflow gets a new, paused one."""
+    with main.open_home() as app:
+        cli_common.install_for_people(app.settings)
+        done = app.adoption.adopt(what)
+        told = f"workflow {done.adw_id} has the worktree {done.path} on {done.branch}"
+        more = f"; it is new and paused: adw resume {done.adw_id} --workflow NAME" if done.is_new else ""
+        output.emit(done.to_json(), f"{told}{more}", as_json=as_json)
+
+
+def _found(orphans: tuple[Orphan, ...]) -> list[str]:
+    if not orphans:
+        return ["there is nothing left over"]
+    rows = [(orphan.kind, orphan.name, orphan.adw_id, orphan.why) for orphan in orphans]
+
+    return [*output.table(("kind", "what", "workflow", "why"), rows), "adw gc --execute removes them"]
+
+
+def _removed(removals: tuple[Removal, ...]) -> list[str]:
+    if not removals:
+        return ["there is nothing left over"]
+    rows = [
+        ("removed" if done.is_gone else "left", done.orphan.kind, done.orphan.name, done.detail or done.orphan.why)
+        for done in removals
+    ]
+
+    return output.table(("", "kind", "what", "why"), rows)
+
+
+# `adw verify`: the ten things that must always hold, checked against what is there.
+
+
+EXIT_BROKEN = 1
+
+
+@click.command()
+@output.json_option
+def verify(*, as_json: bool) -> int:
+    """Check what must always hold against documents, database, git, ports and processes; exit 1 when it does not."""
+    with main.open_home() as app:
+        result = app.verifier.check() if app.has_database() else ()
+        counts = {str(number): count for number, count in housekeeping_verify.count_by_invariant(result).items()}
+        data: output.Printable = {"violations": [broken.to_json() for broken in result], "by_invariant": counts}
+        output.emit(data, _lines_verify(result), as_json=as_json)
+
+    return EXIT_BROKEN if result else 0
+
+
+def _lines_verify(found: tuple[Violation, ...]) -> list[str]:
+    if not found:
+        return [f"all {len(INVARIANTS)} invariants hold"]
+    lines: list[str] = []
+    for number, rule in INVARIANTS.items():
+        broken = [violation for violation in found if violation.invariant == number]
+        if broken:
+            lines += [f"{number}. {rule}", *(f"   {violation.where}: {violation.what}" for violation in broken)]
+
+    return [*lines, f"{len(found)} violation{'s' if len(found) > 1 else ''}"]

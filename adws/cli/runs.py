@@ -6,17 +6,212 @@ Only looks. Starts without pydantic, SQLAlchemy and the like, because people loo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
+from adws.adw_modules import identifiers, timestamps
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.owner_record import OwnerRecord, Verdict
-from adws.adw_modules.runs import Run, RunState
-from adws.cli import main, output, run_text, runner_text
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.interfaces import OwnerRecord, Runner, Verdict
+from adws.adw_modules.queue.model import Run, RunState, full_labels
+from adws.adw_modules.queue.workers import RunnerState, offer_of, state_of, why_held
+from adws.adw_modules.workflow.model import Requirements
+from adws.cli import main, output
 
 if TYPE_CHECKING:
-    from adws.app import App
+    from adws.app import Home
+
+
+# What `adw runs` shows: plain data for `--json`, and lines of text made from that same data.
+#
+# Pure.
+
+
+#: Longer reasons are cut in the table; --json has them whole.
+REASON_WIDTH = 60
+
+
+def run_data(run: Run, *, verdict: Verdict, now: datetime, held: str = "") -> JsonObject:
+    """Return one run with its age, the liveness of its worker, and why it waits though it is due."""
+    owner = OwnerRecord.from_text(run.owner)
+
+    return {
+        "run_id": run.run_id,
+        "adw_id": run.adw_id,
+        "kind": run.kind,
+        "state": run.state.value,
+        "priority": run.priority,
+        "not_before": run.not_before or None,
+        "is_due": run.state is RunState.PENDING and run.not_before <= timestamps.to_text(now),
+        "attempts": run.attempts,
+        "owner": _name_of(run, owner),
+        "liveness": verdict.value if run.owner else "none",
+        "claim_seconds_left": round(run.seconds_left, 1) if run.owner else None,
+        "reason": run.reason,
+        "demands": run.demands.to_json(),
+        "labels": sorted(run.labels),  # type: ignore[dict-item]  # texts are JSON
+        "held_by": held or None,
+        "losses": run.losses,
+        "slot": run.slot,
+        "parent_run_id": run.parent_run_id,
+        "payload": run.payload,
+        "asked_by": run.asked_by,
+        "age_seconds": round((now - timestamps.parse(run.created_at)).total_seconds(), 1),
+        "created_at": run.created_at,
+        "updated_at": run.updated_at,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+    }
+
+
+def run_lines(rows: Sequence[JsonObject], *, next_page: int | None) -> list[str]:
+    """Return the runs as a table, and how to see those before them."""
+    if not rows:
+        return ["no runs"]
+    cells = [
+        (
+            str(row["run_id"]),
+            str(row["adw_id"]),
+            str(row["kind"]),
+            str(row["state"]),
+            identifiers.age(_seconds(row["age_seconds"])),
+            _worker(row),
+            _due(row),
+            output.shorten(_why(row), REASON_WIDTH),
+        )
+        for row in rows
+    ]
+    lines = output.table(("RUN", "WORKFLOW", "KIND", "STATE", "ASKED", "WORKER", "DUE", "REASON"), cells)
+    lines += _advice(rows)
+    if next_page is not None:
+        lines.append(f"older ones: adw runs --before {next_page}")
+
+    return lines
+
+
+def _why(row: JsonObject) -> str:
+    """Return why a run is where it is: what holds it, else what was said, and what it demands."""
+    demands = Requirements.from_json(row["demands"])
+    said = str(row["held_by"] or row["reason"])
+    wanted = f"demands {demands.describe()}" if demands.to_text() and not row["held_by"] else ""
+
+    return "; ".join(filter(None, [said, wanted]))
+
+
+def _advice(rows: Sequence[JsonObject]) -> list[str]:
+    """Return what to do about runs that were given up, and that nobody has asked for again; the newest come first."""
+    newest = {str(row["adw_id"]): row for row in reversed(rows)}
+
+    return [
+        f"dead: too many workers vanished with {adw_id}: look into adw logs {adw_id}, then adw retry {adw_id} --grant 1"
+        for adw_id, row in reversed(newest.items())
+        if row["state"] == RunState.DEAD.value
+    ]
+
+
+def _name_of(run: Run, owner: OwnerRecord | None) -> str | None:
+    if not run.owner:
+        return None
+
+    return owner.describe() if owner else "a worker whose record cannot be read"
+
+
+def _worker(row: JsonObject) -> str:
+    left = row["claim_seconds_left"]
+    if not isinstance(left, float | int):
+        return "-"
+    ends = f"{left:.0f} s left" if left > 0 else "over"
+
+    return f"{row['owner']}, {row['liveness']}, claim {ends}"
+
+
+def _due(row: JsonObject) -> str:
+    if row["state"] != RunState.PENDING.value:
+        return "-"
+    if row["is_due"]:
+        return "now"
+
+    return f"{timestamps.parse(str(row['not_before'])):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, float | int) else 0.0
+
+
+# What is shown of workers and of what waits for them: plain data for `--json`, and lines made from that same data.
+#
+# Starts fast, as `adw runs` does: people look at workers when something is stuck.
+
+
+#: Characters of a runner's id in the table; --json has it whole.
+ID_WIDTH = 8
+
+
+def why_waiting(app: Home, runs: Sequence[Run]) -> dict[int, str]:
+    """Return for each run that is due and may not be claimed now why that is; asks nothing when nothing can be held."""
+    now, limits = timestamps.to_text(app.clock.now()), app.settings.run_limits
+    due = [run for run in runs if run.state is RunState.PENDING and run.not_before <= now]
+    if not any(run.demands.to_text() or (limits and run.labels) for run in due):
+        return {}
+    online = [runner for runner in app.workers.all() if state(app, runner) is RunnerState.ONLINE]
+    full = full_labels((run.labels for run in app.runs.live()), limits) if limits else ()
+    offers = [offer_of(runner) for runner in online]
+    result = {run.run_id: why_held(run, offers=offers, full=full, limits=limits) for run in due}
+
+    return {run_id: why for run_id, why in result.items() if why}
+
+
+def state(app: Home, runner: Runner) -> RunnerState:
+    """Return how a runner stands, seen from here."""
+    verdict = app.processes.verdict(runner.owner)
+
+    return state_of(runner, verdict=verdict, lease_seconds=app.settings.lease_ttl_seconds)
+
+
+def runner_data(runner: Runner, *, state: RunnerState, now: datetime) -> JsonObject:
+    """Return one runner, with what it offers and how long ago it was heard of."""
+    return {
+        "runner_id": runner.runner_id,
+        "host": runner.owner.host,
+        "pid": runner.owner.pid,
+        "tags": sorted(runner.tags),  # type: ignore[dict-item]  # texts are JSON
+        "state": state.value,
+        "busy": runner.busy,
+        "places": runner.concurrency,
+        "version": runner.version,
+        "started_at": runner.started_at,
+        "age_seconds": round((now - timestamps.parse(runner.started_at)).total_seconds(), 1),
+        "heartbeat_at": runner.heartbeat_at,
+        "silent_seconds": round(max(0.0, runner.silent_seconds), 1),
+    }
+
+
+def runner_lines(rows: Sequence[JsonObject]) -> list[str]:
+    """Return the runners as a table."""
+    if not rows:
+        return ["no workers; adw worker starts one"]
+    cells = [
+        (
+            str(row["runner_id"])[:ID_WIDTH],
+            str(row["host"]),
+            str(row["pid"]),
+            ", ".join(map(str, row["tags"])) if isinstance(row["tags"], list) and row["tags"] else "-",
+            str(row["state"]),
+            "-" if row["state"] == RunnerState.GONE.value else f"{row['busy']}/{row['places']}",
+            identifiers.age(_number(row["age_seconds"])),
+            identifiers.age(_number(row["silent_seconds"])),
+        )
+        for row in rows
+    ]
+
+    return output.table(("RUNNER", "HOST", "PID", "TAGS", "STATE", "BUSY", "SINCE", "HEARD"), cells)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, float | int) else 0.0
 
 
 @click.command()
@@ -34,20 +229,19 @@ if TYPE_CHECKING:
 def runs(*, states: tuple[RunState, ...], limit: int, before: int | None, as_json: bool) -> None:
     """Show the runs of workflows, newest first: waiting, with a worker, ended."""
     with main.open_home() as app:
-        found = app.runs.page(states=states, limit=limit + 1, before=before) if app.has_database() else ()
+        page = app.runs.page(states=states, limit=limit + 1, before=before) if app.has_database() else ()
         now = app.clock.now()
-        held = runner_text.why_waiting(app, found[:limit]) if found else {}
+        held = why_waiting(app, page[:limit]) if page else {}
         rows = [
-            run_text.run_data(run, verdict=_verdict(app, run), now=now, held=held.get(run.run_id, ""))
-            for run in found[:limit]
+            run_data(run, verdict=_verdict(app, run), now=now, held=held.get(run.run_id, "")) for run in page[:limit]
         ]
-        next_page = found[limit - 1].run_id if len(found) > limit else None
-        lines = run_text.run_lines(rows, next_page=next_page)
+        next_page = page[limit - 1].run_id if len(page) > limit else None
+        lines = run_lines(rows, next_page=next_page)
 
         output.emit({"runs": list(rows), "next_before": next_page}, lines, as_json=as_json)
 
 
-def _verdict(app: App, run: Run) -> Verdict:
+def _verdict(app: Home, run: Run) -> Verdict:
     return app.processes.verdict(OwnerRecord.from_text(run.owner))
 
 
@@ -58,3 +252,20 @@ def _known_state(text: str) -> RunState:
     except ValueError as exc:
         known = ", ".join(state.value for state in RunState)
         raise UsageError(f"{text!r} is not a state of a run; use one of {known}") from exc
+
+
+# `adw runners`: the workers there are, what they offer, and when they were last heard of.
+#
+# Only looks, and starts without pydantic, SQLAlchemy and the like.
+
+
+@click.command()
+@output.json_option
+def runners(*, as_json: bool) -> None:
+    """Show the workers there are, on every machine: online, draining, silent or gone."""
+    with main.open_home() as app:
+        result = app.workers.all() if app.has_database() else ()
+        now = app.clock.now()
+        rows = [runner_data(runner, state=state(app, runner), now=now) for runner in result]
+
+        output.emit({"runners": list(rows)}, runner_lines(rows), as_json=as_json)

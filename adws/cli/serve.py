@@ -6,26 +6,37 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from adws import config
-from adws.adw_modules.child_process import ChildProcess
+from adws import app
+from adws.adw_modules import identifiers, timestamps
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.json_value import JsonObject
-from adws.app_forge import key_of
-from adws.cli import answers, log, main, output
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.process.run import ChildProcess
+from adws.adw_modules.schedule.jobs import CRON_ENTRIES, Ran
+from adws.adw_triggers import trigger_cron
+from adws.adw_triggers.trigger_cron import Cron, Entry, check_entries
+from adws.app import key_of
+from adws.cli import common as cli_common
+from adws.cli import main, output
+from adws.config import load as config_load
+from adws.config.settings import BY_NAME
 from adws.web import server
 from adws.web.app import create_app
-from adws.web.pages import logins
-from adws.web.serving import Serving
-from adws.web.supervisor import Supervisor
+from adws.web.dashboard import sessions as dashboard_sessions
+from adws.web.server import Serving, Supervisor
 
 if TYPE_CHECKING:
-    from adws.app import App
-    from adws.config import Settings
+    from datetime import datetime
+
+    from adws.app import Home
+    from adws.config.load import Settings
 
 
 @click.command()
@@ -45,9 +56,9 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
         settings = app.settings
         refuse_open_door(settings, host or settings.web_host)
         if settings.log_format != "json":  # then all of it goes to the log, where it is to be
-            log.install_for_people(settings, least=logging.WARNING)
+            cli_common.install_for_people(settings, least=logging.WARNING)
         app.runs.seconds_to_next()  # a database that cannot be used is told now, not to the first delivery
-        app.work.recovery.recover()  # what a server or a worker before this one left
+        app.recovery.recover()  # what a server or a worker before this one left
         count = settings.web_workers if workers is None else workers
         supervisor = Supervisor(partial(_start_worker, settings), count=count, clock=app.clock, say=output.say)
         door = create_app(app, workers=supervisor.counts, host=host or settings.web_host)
@@ -82,12 +93,12 @@ def refuse_open_door(settings: Settings, host: str) -> None:
 
 
 def _start_worker(settings: Settings) -> ChildProcess:
-    argv = [sys.executable, "-m", "adws.cli.embedded_worker", "--home", str(settings.home), "worker"]
+    argv = [sys.executable, "-m", "adws.cli.worker", "--home", str(settings.home), "worker"]
 
-    return ChildProcess(argv, env=config.process_environment(), cwd=settings.home)
+    return ChildProcess(argv, env=config_load.process_environment(), cwd=settings.home)
 
 
-def _tell(app: App, address: str, workers: int, *, as_json: bool) -> None:
+def _tell(app: Home, address: str, workers: int, *, as_json: bool) -> None:
     closed = [
         sentence
         for sentence, is_open in (
@@ -108,9 +119,200 @@ def _tell(app: App, address: str, workers: int, *, as_json: bool) -> None:
         output.say(link)
 
 
-def _link(app: App, address: str) -> str:
+def _link(app: Home, address: str) -> str:
     """Return a link that logs in; with a token in the settings there is no need to leave one in the logs."""
     where = app.settings.web_public_url or server.url_for_people(address)
-    token = logins.new_link(key_of(app.settings, clock=app.clock), clock=app.clock, name=answers.who())
+    token = dashboard_sessions.new_link(key_of(app.settings, clock=app.clock), clock=app.clock, name=cli_common.who())
 
-    return logins.address_of_link(where, token)
+    return dashboard_sessions.address_of_link(where, token)
+
+
+# `adw dashboard`: a link that logs a browser in to the dashboard of the server that runs.
+
+
+@click.command()
+@click.option("--address", metavar="URL", help="Where the server is, instead of what the settings say.")
+@output.json_option
+def dashboard(*, address: str | None, as_json: bool) -> int:
+    """
+    Print a link that logs a browser in to the dashboard, once, within 15 minutes.
+
+    Needs no token: whoever may read the state directory of the home may make one. The server is not asked.
+    """
+    with main.open_home() as app:
+        settings = app.settings
+        if address is not None and not address.startswith(("http://", "https://")):
+            raise UsageError(f"{address!r} is no address: use one such as http://127.0.0.1:8001")
+        where = (
+            address
+            or settings.web_public_url
+            or server.url_for_people(server.url_of(settings.web_host, settings.web_port))
+        )
+        token = dashboard_sessions.new_link(key_of(settings, clock=app.clock), clock=app.clock, name=cli_common.who())
+        link = dashboard_sessions.address_of_link(where, token)
+        output.emit_line({"link": link}, link, as_json=as_json)
+
+    return main.EXIT_OK
+
+
+# The schedule of a home, for the command that keeps it and for workers that keep it beside their work.
+
+
+def checked_entries(home: Home) -> list[Entry]:
+    """Return the entries as the settings have them; raise ConfigError with all expressions that cannot be used."""
+    entries = [
+        Entry(name=name, expression=getattr(home.settings, f"cron_{name}"), what=what_of(name)) for name in CRON_ENTRIES
+    ]
+    check_entries(entries, lambda name: home.settings.origin(f"cron_{name}"))
+
+    return entries
+
+
+def what_of(name: str) -> str:
+    """Return what an entry does, in the words of its setting."""
+    return BY_NAME[f"cron_{name}"].help
+
+
+def cron_of(home: Home, entries: list[Entry]) -> Cron:
+    """Return what does what is due."""
+    return Cron(
+        entries,
+        home.cron_jobs,
+        book=home.schedule,
+        clock=home.clock,
+        me=home.processes.me("cron"),
+        processes=home.processes,
+    )
+
+
+def tick_of(home: Home, is_ending: Callable[[], object]) -> Callable[[], None]:
+    """
+    Return what does all that is due, with parts of its own: it runs beside the work, in another thread.
+
+    Nothing more is begun when *is_ending* says so. Raises ConfigError, here and not each minute.
+    """
+    entries = checked_entries(home)
+
+    def tick() -> None:
+        with app.open_home(home.settings, role="cron") as own:
+            made = cron_of(own, entries)
+            for _ran in made.run_due():
+                if is_ending():
+                    made.stop()
+
+    return tick
+
+
+# `adw cron`: doing what is due on the schedule of the home.
+
+
+EXIT_FAILED = 1
+_HEADERS = ("ENTRY", "WHEN", "NEXT", "LAST", "", "OUTCOME")
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Do what is due now, and end; for a crontab or a timer.")
+@click.option("--list", "only_list", is_flag=True, help="Show the entries, and do nothing.")
+@click.option("--now", "entry", metavar="ENTRY", help="Do this entry now, whenever it is due, and end.")
+@click.option("--detach", is_flag=True, help="With --now: leave it to a worker (adw worker).")
+@output.json_option
+def cron(*, once: bool, only_list: bool, entry: str | None, detach: bool, as_json: bool) -> int:
+    """
+    Do what is due: poll, look after quotas and crashed work, notify, report. Missed ticks are made up for once.
+
+    Several may run at a time, also on several machines: each tick is done by one of them. Times are UTC.
+    """
+    if once + only_list + (entry is not None) > 1:
+        raise UsageError("--once, --list and --now are three things to do: use one of them")
+    if detach and entry is None:
+        raise UsageError("--detach leaves one entry to a worker: say which with --now ENTRY")
+    with main.open_home(role="cron") as app:
+        entries = checked_entries(app)
+        cli_common.install_for_people(app.settings)
+        if entry is not None:
+            return _detach(app, entry, as_json=as_json) if detach else _now(app, entry, as_json=as_json)
+        if only_list:
+            _list(app, entries, as_json=as_json)
+            return 0
+        made = cron_of(app, entries)
+        return _once(made, as_json=as_json) if once else _forever(made)
+
+
+def _detach(app: Home, entry: str, *, as_json: bool) -> int:
+    run = app.cron_runs.queue(entry, by=cli_common.who())
+    text = [f"run {run.run_id} does {entry}: it is {run.state.value}", "next: adw worker, or adw runs"]
+    output.emit({"run_id": run.run_id, "entry": entry, "state": run.state.value}, text, as_json=as_json)
+
+    return 0
+
+
+def _now(app: Home, entry: str, *, as_json: bool) -> int:
+    return _show([app.cron_runs.do(entry)], as_json=as_json)
+
+
+def _once(made: Cron, *, as_json: bool) -> int:
+    return _show(list(made.run_due()), as_json=as_json)
+
+
+def _show(ran: list[Ran], *, as_json: bool) -> int:
+    lines = [line for one in ran for line in _lines(one)] or ["nothing is due"]
+    data: output.Printable = {"ran": [{**asdict(one), "details": list(one.details)} for one in ran]}
+    output.emit(data, lines, as_json=as_json)
+
+    return EXIT_FAILED if any(one.status == "failed" for one in ran) else 0
+
+
+def _forever(made: Cron) -> int:
+    asked: list[int] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del frame
+        asked.append(number)
+        made.stop()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    output.say("cron is ready; Ctrl-C ends it after what is under way")
+    made.run(tell=_tell_cron)
+
+    return main.EXIT_INTERRUPTED if signal.SIGINT in asked else 0
+
+
+def _tell_cron(ran: Ran) -> None:
+    for line in _lines(ran):
+        output.say(line)
+
+
+def _lines(ran: Ran) -> list[str]:
+    missed = f", {ran.missed} ticks missed before" if ran.missed else ""
+
+    return [f"{ran.name} {ran.status}: {ran.outcome}{missed}", *(f"  {line}" for line in ran.details)]
+
+
+def _list(app: Home, entries: list[Entry], *, as_json: bool) -> None:
+    rows = {row.name: row for row in app.schedule.rows()} if app.has_database() else {}
+    now = app.clock.now()
+    result: list[JsonObject] = []
+    for entry in entries:
+        row, upcoming = rows.get(entry.name), trigger_cron.next_tick([entry], now)
+        result.append(
+            {
+                "name": entry.name,
+                "when": entry.expression or "off",
+                "next": timestamps.to_text(upcoming) if upcoming else None,
+                "last": row.last_due or None if row else None,
+                "status": row.status if row else "",
+                "outcome": row.outcome if row else "",
+                "what": entry.what,
+            }
+        )
+    cells = [[str(one[key] or "-") for key in ("name", "when")] + _times(one, now) for one in result]
+    output.emit({"entries": result}, output.table(_HEADERS, cells), as_json=as_json)
+
+
+def _times(entry: JsonObject, now: datetime) -> list[str]:
+    """Return the cells of *entry* that say when it comes, when it came and what came of it."""
+    moments = [timestamps.parse(str(entry[key])) if entry[key] else None for key in ("next", "last")]
+    ages = [identifiers.age((now - moment).total_seconds()) if moment else "-" for moment in moments]
+
+    return [*ages, *(str(entry[key] or "-") for key in ("status", "outcome"))]

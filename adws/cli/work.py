@@ -2,22 +2,376 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Self
 
 import click
 
+from adws.adw_modules import timestamps
 from adws.adw_modules.document import FrozenIssue
-from adws.adw_modules.errors import ForgeNotFound, UsageError, WorkflowBusy
-from adws.adw_modules.locks import check_issue_number
-from adws.cli import answers, arguments, ending_text, foreground, looking, main, output
+from adws.adw_modules.errors import AdwError, ForgeNotFound, UsageError, WorkflowBusy
+from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.interfaces import OwnerRecord, Verdict
+from adws.adw_modules.ownership.issue_locks import check_issue_number
+from adws.adw_modules.phase import Order, RetryAt, Stopped
+from adws.adw_modules.queue.model import FINAL_RUNS, LIVE_RUNS, Run, RunState
+from adws.adw_modules.recovery.explain import advice_of
+from adws.adw_modules.worker.run_executor import BUSY_SECONDS, describe
+from adws.adw_modules.workflow.model import meets
+from adws.cli import common as cli_common
+from adws.cli import main, output, runs
+from adws.cli.common import waiting_phase
 
 if TYPE_CHECKING:
-    from adws.adw_modules.coordination.control import Applied
-    from adws.adw_modules.coordination.launch import Start
-    from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
-    from adws.app import App
-    from adws.cli.ending_text import Ending
+    from adws.adw_modules.queue.model import RunResult
+    from adws.adw_modules.worker.control import Applied
+    from adws.adw_modules.worker.create_workflow import NewWorkflow
+    from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
+    from adws.app import Home
+
+
+# How a command that worked on a workflow ends: what it tells programs, what it tells people, and its exit code.
+#
+# Pure. Reads the plain JSON of a document, so that it says the same whoever did the work: this command or a worker.
+
+
+EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """How it stands when the command ends."""
+
+    data: JsonObject  #: the document
+    message: str = ""  #: what was said about the run, for a workflow that is not over
+    has_worker: bool = False  #: somebody else works on it
+    signal_exit: int | None = None  #: exit code of the signal that ended this command
+
+    @property
+    def state(self) -> str:
+        """The state of the workflow."""
+        return _text(self.data, "current_state")
+
+
+def exit_code(end: Ending) -> int:
+    """Return 0 when it is completed or waits for approval; else the signal's code, or 1."""
+    if end.state == "completed" or waiting_phase(end.data):
+        return EXIT_DONE
+    if end.signal_exit is not None and end.state not in ("failed", "abandoned", "rolled_back"):
+        return end.signal_exit
+
+    return EXIT_STOPPED
+
+
+def told(end: Ending) -> dict[str, output.Printable]:
+    """Return the ending for programs; every key is always there."""
+    phase = _failed_phase(end.data)
+
+    return {
+        "adw_id": _text(end.data, "adw_id"),
+        "state": end.state,
+        "phase": waiting_phase(end.data) or _text(phase, "name") or None,
+        "reason": _reason(end) or None,
+        "message": _text(phase, "last_failure_reason") or end.message or None,
+        "advice": advice_of(phase, _text(end.data, "adw_id")) or None,
+        "warnings": _warnings(end.data),
+        "next": list(_next(end)),
+    }
+
+
+def lines(end: Ending) -> list[str]:
+    """Return the ending for people."""
+    phase = _failed_phase(end.data)
+    more = [advice_of(phase, _text(end.data, "adw_id"))] if phase else []
+    more += [f"warning: {warning}" for warning in _warnings(end.data)]
+    following = _next(end)
+    if following:
+        more.append(f"next: {', or '.join(following)}")
+
+    return [_first(end, phase), *(line for line in more if line)]
+
+
+def _first(end: Ending, phase: JsonObject) -> str:
+    name = f"workflow {_text(end.data, 'adw_id')}"
+    if waiting := waiting_phase(end.data):
+        return f"{name} waits for approval of {waiting}"
+    if end.state == "failed":
+        message = _text(phase, "last_failure_reason")
+        return (
+            f"{name} failed in {_text(phase, 'name') or _text(end.data, 'failed_phase') or 'a phase'}"
+            f"{f' ({reason})' if (reason := _reason(end)) else ''}{f': {message}' if message else ''}"
+        )
+    if end.state in ("completed", "abandoned", "rolled_back"):
+        return f"{name} is {end.state.replace('_', ' ')}"
+    if end.state == "paused":
+        return f"{name} is paused{f': {reason}' if (reason := _reason(end)) else ''}"
+    if end.has_worker:
+        return f"{name} is {end.state}, and a worker goes on with it"
+    said = f" ({end.message})" if end.message else ""
+
+    return f"{name} is {end.state} and waits for a worker{said}"
+
+
+def _next(end: Ending) -> tuple[str, ...]:
+    adw_id = _text(end.data, "adw_id")
+    if waiting_phase(end.data):
+        return f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"
+    if end.state == "failed":
+        return f"adw logs {adw_id}", f"adw explain {adw_id}"
+    if end.state == "paused":
+        return (f"adw resume {adw_id}",)
+    if end.state in ("completed", "abandoned", "rolled_back"):
+        return ()
+
+    return (f"adw status {adw_id}", f"adw pause {adw_id}") if end.has_worker else (f"adw resume {adw_id}", "adw worker")
+
+
+def _reason(end: Ending) -> str:
+    if end.state == "paused":
+        return _text(end.data, "pause_reason")
+
+    return _text(end.data, "terminal_reason") if end.state == "failed" else ""
+
+
+# --- plain JSON, taken as it comes ------------------------------------------------------------------------------
+
+
+def _failed_phase(data: JsonObject) -> JsonObject:
+    """Return the phase that the workflow failed in: the first required one, as the work does not go past it."""
+    if data.get("current_state") != "failed":
+        return {}
+    failed = [phase for phase in _phases(data) if phase.get("status") == "failed"]
+    # A phase that is not required may have failed before, and the workflow went on.
+    return failed[-1] if failed else {}
+
+
+def _phases(data: JsonObject) -> list[JsonObject]:
+    phases = data.get("phases")
+
+    return [phase for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
+
+
+def _warnings(data: JsonObject) -> list[str]:
+    warnings = data.get("warnings")
+
+    return [str(warning) for warning in warnings] if isinstance(warnings, list) else []
+
+
+def _text(data: JsonObject, key: str) -> str:
+    value: JsonValue = data.get(key)
+
+    return value if isinstance(value, str) else ""
+
+
+# Working on a workflow in the terminal it was asked for: through its retries, until it is over or parked.
+#
+# Ctrl-C suspends: the attempt under way is ended in order and does not count, the workflow is paused. A second one ends
+# its processes at once. SIGTERM suspends too, but leaves the workflow to the next worker.
+
+
+CTRL_C = "Ctrl-C"
+#: Lanes of steps that are worked on at a time.
+_LANES = 8
+#: Seconds between two looks at a run that somebody else works on, or at the time of a retry.
+_LOOK_SECONDS = 0.25
+
+
+class Foreground:
+    """The work of one command on one workflow; made before anything else, so that all of it is shown."""
+
+    def __init__(self, app: Home) -> None:
+        self._app = app
+        cli_common.install_for_people(app.settings)
+        self._progress = output.make(app.clock, app.redactor.redact_text)
+        app.say, app.tell = self._progress.say, self._progress.tell
+        self._signal: int | None = None  #: the last one that came
+        self._interrupts = 0
+        self._held_by = ""  #: why the run waits, as it was said last
+        self._seen: str | None = None  #: the last event of somebody else's work that was shown
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._progress.close()
+
+    def carry(self, run: Run) -> Ending:
+        """Work on a run until it is over or parked, waiting for its retries; follow it when a worker was first."""
+        with self._signals():
+            ended, message = self._carry(run)
+        self._progress.close()
+        state = cli_common.peek(self._app, run.adw_id).data
+
+        return Ending(
+            data=state,
+            message=message,
+            has_worker=ended is not None and ended.state in LIVE_RUNS,
+            signal_exit=EXIT_TERMINATED if self._signal == signal.SIGTERM else self._signal and EXIT_INTERRUPTED,
+        )
+
+    def _carry(self, run: Run) -> tuple[Run | None, str]:
+        """Return the run as it stands in the end, and what is to be said about it."""
+        me, ttl_seconds = self._app.processes.me("cli"), self._app.settings.lease_ttl_seconds
+        while True:
+            claimed = self._app.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=self._app.claim_policy)
+            if claimed is None:
+                result = self._follow(run)
+                if result is None or result.state in FINAL_RUNS or self._interrupts:
+                    return self._left(result, run)
+                self._wait_for_place(result)
+                continue
+            end = self._app.run_executor.work(claimed)
+            due = self._is_tried_again_at(end)
+            if due is None:
+                return end.run, _said(end, self._signal)
+            if self._wait(run, due):
+                return self._left(self._app.runs.get(run.run_id), run)
+
+    def _is_tried_again_at(self, end: RunResult) -> datetime | None:
+        """Return when to go on with work that only waits, None when there is nothing for us to wait for."""
+        if isinstance(end.outcome, RetryAt):
+            return end.outcome.at
+        if end.outcome is not None or end.run is None or end.run.state is not RunState.PENDING:
+            return None
+        due = timestamps.parse(end.run.not_before) if end.run.not_before else self._app.clock.now()
+        # Somebody had the workflow for a moment; trouble with disk or database is not sat out in a terminal.
+        return due if (due - self._app.clock.now()).total_seconds() <= BUSY_SECONDS else None
+
+    def _wait(self, run: Run, due: datetime) -> bool:
+        """
+        Wait until *due*; say whether that was cut short, by a signal or by somebody who dealt with the run.
+
+        Calls of its steps that are due are made meanwhile: there need not be a worker.
+        """
+        while (left := (due - self._app.clock.now()).total_seconds()) > 0.0:
+            result = self._app.runs.get(run.run_id)
+            if self._interrupts or result is None or result.state is not RunState.PENDING:
+                return True
+            if result.not_before <= timestamps.to_text(self._app.clock.now()):
+                return False  # what it waited for is over
+            if not self._work_on_lanes(run.adw_id):
+                self._app.clock.sleep(min(left, _LOOK_SECONDS))
+
+        return False
+
+    def _work_on_lanes(self, adw_id: str) -> bool:
+        """Make calls of the steps of a workflow that are due; say whether there were any."""
+        me, ttl_seconds = self._app.processes.me("cli"), self._app.settings.lease_ttl_seconds
+        due = self._app.executions.due_lanes(adw_id)[:_LANES]
+        claimed = [
+            run
+            for run_id in due
+            if (run := self._app.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run_id, terms=self._app.claim_policy))
+        ]
+        if not claimed:
+            return False
+        with ThreadPoolExecutor(len(claimed), thread_name_prefix="adw-lane") as pool:
+            list(pool.map(self._app.run_executor.work, claimed))
+
+        return True
+
+    def _left(self, found: Run | None, run: Run) -> tuple[Run | None, str]:
+        """Leave a run that waits, or that somebody else has; Ctrl-C parks what nobody has."""
+        if self._signal != signal.SIGINT or found is None or found.state is not RunState.PENDING:
+            return found, "" if found is None or found.state in LIVE_RUNS else found.reason
+        try:
+            self._app.control.pause(run.adw_id, by="", reason=CTRL_C)
+        except AdwError as exc:
+            return found, str(exc)
+
+        return self._app.runs.get(run.run_id), ""
+
+    def _wait_for_place(self, run: Run) -> None:
+        """Wait a moment with a run that is due and that we may not claim, and say why, once."""
+        offer = self._app.claim_policy.offer
+        if offer is not None and not meets(offer, run.demands):
+            why = f"it demands {run.demands.describe()}, so it is left to a worker that has that"
+        else:
+            why = runs.why_waiting(self._app, [run]).get(run.run_id, "")
+        if why and why != self._held_by:
+            self._progress.interject(f"adw: waiting: {why}")
+        self._held_by = why
+        self._app.clock.sleep(_LOOK_SECONDS)
+
+    # --- somebody else's work ----------------------------------------------------------------------------------
+
+    def _follow(self, run: Run) -> Run | None:
+        """Show what somebody else does with the run; return it when it is over, free again, or we are to end."""
+        while True:
+            result = self._app.runs.get(run.run_id)
+            self._show_events(run.adw_id)
+            if result is None or result.state in FINAL_RUNS or self._interrupts:
+                return result
+            if result.state is RunState.PENDING:
+                is_due = result.not_before <= timestamps.to_text(self._app.clock.now())
+                if is_due or self._wait(run, timestamps.parse(result.not_before)):
+                    return self._app.runs.get(run.run_id)
+                continue
+            if self._is_left_behind(result):
+                self._app.recovery.recover()
+            self._app.clock.sleep(_LOOK_SECONDS)
+
+    def _show_events(self, adw_id: str) -> None:
+        result = self._app.events.of_workflow(adw_id, after=self._seen)
+        if result:
+            self._seen = result[-1].event_id
+            self._progress.tell(self._app.store.load(adw_id).document, result)
+
+    def _is_left_behind(self, run: Run) -> bool:
+        owner = OwnerRecord.from_text(run.owner)
+        is_dead = owner is not None and self._app.processes.verdict(owner) is Verdict.DEAD
+
+        return is_dead or run.seconds_left <= 0.0
+
+    # --- signals -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Leave marks only: this may run in the middle of anything, also of our own output."""
+        del frame
+        self._interrupts += 1
+        self._signal = number
+        is_urgent = self._interrupts > 1
+        is_ours = number == signal.SIGINT
+        order = Order(
+            kind="pause" if is_ours else "drain",
+            reason=CTRL_C if is_ours else "asked to end by SIGTERM",
+            is_urgent=is_urgent,
+        )
+        self._app.lease_renewer.order_all(order)
+        again = "; Ctrl-C again ends its processes at once" if is_ours else ""
+        self._progress.interject("adw: ending its processes now" if is_urgent else f"adw: suspending{again}")
+
+
+def _said(end: RunResult, number: int | None) -> str:
+    if isinstance(end.outcome, Stopped):
+        return "asked to end by SIGTERM" if number == signal.SIGTERM else describe(end.outcome)
+
+    return end.message
+
+
+def run_of(app: Home, adw_id: str) -> Run:
+    """Return the newest run of a workflow; raise WorkflowBusy when it has none any more."""
+    for run in app.runs.of_workflow(adw_id, limit=1):
+        return run
+
+    raise WorkflowBusy(adw_id, f"somebody who took its run away at {timestamps.to_text(app.clock.now())}")
 
 
 @click.command(name="run")
@@ -25,7 +379,7 @@ if TYPE_CHECKING:
 @click.option(
     "--workflow",
     metavar="NAME",
-    shell_complete=arguments.offer_names,
+    shell_complete=cli_common.offer_names,
     help="The workflow to run; adw workflows lists them.",
 )
 @click.option("--repository", metavar="OWNER/NAME", default="", help="The issue's repository, when it is not this one.")
@@ -54,20 +408,20 @@ def run(
     as_json: bool,
 ) -> int:
     """Start a workflow for an issue, and work on it until it is over or waits for a person."""
-    from adws.adw_modules.coordination.launch import Start  # noqa: PLC0415 - pydantic comes with it
+    from adws.adw_modules.worker.create_workflow import NewWorkflow
 
     number = check_issue_number(issue)
     with main.open_home() as app:
         settings = app.settings
         spec = app.workflows.get(workflow or settings.default_workflow)
-        start = Start(
+        start = NewWorkflow(
             issue_number=number,
             spec=spec,
             repository=repository or settings.repository or "",
             issue=_issue(app, number, repository=repository, title=title, body=body),
             priority=priority,
             demands=spec.demands.also(host=host, tags=tags),
-            asked_by=answers.who(),
+            asked_by=cli_common.who(),
             max_retries=settings.max_retries,
             max_reworks=settings.max_reworks,
             max_total_attempts=settings.max_total_attempts,
@@ -81,23 +435,23 @@ def run(
         return _start_here(app, start, as_json=as_json)
 
 
-def _issue(app: App, number: int, *, repository: str, title: str, body: str) -> FrozenIssue:
+def _issue(app: Home, number: int, *, repository: str, title: str, body: str) -> FrozenIssue:
     """Return the issue as the forge has it now, where there is one; what the command line says wins."""
     is_asked = app.settings.forge_kind != "none" and repository in {"", app.settings.repository or ""}
     if not is_asked:
         return FrozenIssue(title=title, body=body)
-    from adws.adw_modules.forge_effects import frozen_issue  # noqa: PLC0415 - only where there is a forge
+    from adws.adw_modules.forge.effects import frozen_issue
 
     try:
-        found = frozen_issue(app.forge, number)
+        result = frozen_issue(app.forge, number)
     except ForgeNotFound as exc:
         where = app.forge.repository or "the local forge"
         raise UsageError(f"there is no issue {number} in {where}: adw run takes the number of an issue") from exc
 
-    return found.model_copy(update={"title": title or found.title, "body": body or found.body})
+    return result.model_copy(update={"title": title or result.title, "body": body or result.body})
 
 
-def _show_plan(app: App, start: Start, *, as_json: bool) -> int:
+def _show_plan(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
     spec, number = start.spec, start.issue_number
     app.workflows.check_ready(spec)
     phases = [_phase_data(phase) for phase in spec.phases]
@@ -126,47 +480,47 @@ def what(phase: PhaseSpec) -> str:
     return " ".join(phase.command) or phase.shell or phase.call or phase.prompt
 
 
-def _leave_to_worker(app: App, start: Start, *, as_json: bool) -> int:
-    document = app.work.launcher.start(start)
+def _leave_to_worker(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
+    document = app.workflow_creator.start(start)
     text = [f"workflow {document.adw_id} waits for a worker", f"next: adw worker, or adw status {document.adw_id}"]
     output.emit({"adw_id": document.adw_id, "state": document.current_state}, text, as_json=as_json)
 
     return 0
 
 
-def _start_here(app: App, start: Start, *, as_json: bool) -> int:
-    with foreground.Foreground(app) as here:
-        document = app.work.launcher.document(start)
-        with app.work.launcher.create(document, start):
+def _start_here(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
+    with Foreground(app) as here:
+        document = app.workflow_creator.document(start)
+        with app.workflow_creator.create(document, start):
             pass  # stored: the work is taken up like any other run, so that a worker may be first
         output.say(f"workflow {document.adw_id}: {start.spec.name} for issue {document.issue_number}")
 
-        return _end(here.carry(foreground.run_of(app, document.adw_id)), as_json=as_json)
+        return _end(here.carry(run_of(app, document.adw_id)), as_json=as_json)
 
 
 def _end(end: Ending, *, as_json: bool) -> int:
-    output.emit(ending_text.told(end), ending_text.lines(end), as_json=as_json)
+    output.emit(told(end), lines(end), as_json=as_json)
 
-    return ending_text.exit_code(end)
+    return exit_code(end)
 
 
 _BUDGET = click.option(
     "--budget",
-    type=arguments.NumberRange(min=0, min_open=True),
+    type=cli_common.NumberRange(min=0, min_open=True),
     metavar="USD",
     help="What the workflow may cost in all from now on, in US dollars; what it has cost counts.",
 )
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @click.option("--from", "from_phase", metavar="PHASE", default="", help="Start again at this phase, with a new round.")
 @click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
 @_BUDGET
 @click.option(
     "--workflow",
     metavar="NAME",
-    shell_complete=arguments.offer_names,
+    shell_complete=cli_common.offer_names,
     help="The definition, for a workflow of an older version that has none.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
@@ -189,9 +543,9 @@ def resume(
     While somebody works on it, -m alone leaves the hint for its next attempt.
     """
     with main.open_home() as app:
-        looking.peek(app, adw_id)  # a wrong id makes no database
+        cli_common.peek(app, adw_id)  # a wrong id makes no database
         if dry_run:
-            plan = app.work.control.plan(adw_id, from_phase=from_phase, budget=budget)
+            plan = app.control.plan(adw_id, from_phase=from_phase, budget=budget)
             data: dict[str, output.Printable] = {"adw_id": adw_id, "plan": plan.describe(), "phase": plan.phase}
             output.emit(data, plan.describe(), as_json=as_json)
             return 0
@@ -200,8 +554,8 @@ def resume(
         return _go_on(
             app,
             adw_id,
-            lambda: app.work.control.resume(
-                adw_id, by=answers.who(), from_phase=from_phase, hint=hint, budget=budget, spec=spec
+            lambda: app.control.resume(
+                adw_id, by=cli_common.who(), from_phase=from_phase, hint=hint, budget=budget, spec=spec
             ),
             hint="" if from_phase or budget is not None else hint,
             detach=detach,
@@ -210,7 +564,7 @@ def resume(
 
 
 @click.command()
-@arguments.adw_id_argument
+@cli_common.adw_id_argument
 @click.option("--grant", type=click.IntRange(1, 100), metavar="N", help="Allow N more attempts.")
 @_BUDGET
 @click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
@@ -219,30 +573,30 @@ def resume(
 def retry(*, adw_id: str, grant: int | None, budget: float | None, hint: str, detach: bool, as_json: bool) -> int:
     """Try a failed workflow again; with --grant also when its attempts are used up."""
     with main.open_home() as app:
-        state = looking.peek(app, adw_id).data.get("current_state")
+        state = cli_common.peek(app, adw_id).data.get("current_state")
         if state != "failed":
             raise UsageError(f"workflow {adw_id} is {state}, not failed: adw resume {adw_id} makes it go on")
 
         return _go_on(
             app,
             adw_id,
-            lambda: app.work.control.resume(adw_id, by=answers.who(), hint=hint, grant=grant or 0, budget=budget),
+            lambda: app.control.resume(adw_id, by=cli_common.who(), hint=hint, grant=grant or 0, budget=budget),
             hint="",
             detach=detach,
             as_json=as_json,
         )
 
 
-def _go_on(app: App, adw_id: str, ask: Callable[[], Applied], *, hint: str, detach: bool, as_json: bool) -> int:
+def _go_on(app: Home, adw_id: str, ask: Callable[[], Applied], *, hint: str, detach: bool, as_json: bool) -> int:
     """Have the change made, and work on what it queued; *hint* is left to whoever is at work already."""
-    with foreground.Foreground(app) as here:
+    with Foreground(app) as here:
         try:
             applied = ask()
         except WorkflowBusy:
             if not hint:
                 raise
-            return answers.tell(
-                app, app.work.control.hint(adw_id, hint, by=answers.who()), adw_id, 0.0, as_json=as_json
+            return cli_common.tell(
+                app, app.control.hint(adw_id, hint, by=cli_common.who()), adw_id, 0.0, as_json=as_json
             )
         if detach or applied.run is None:
             data: dict[str, output.Printable] = {"adw_id": adw_id, "state": applied.state, "plan": applied.message}

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules.coordination.worker import Worker, WorkerOptions
-from adws.adw_modules.coordination.workflow_work import WorkEnd, describe
-from adws.adw_modules.demands import checked_tags
-from adws.cli import arguments, log, main, output, progress
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.queue.model import RunResult
+from adws.adw_modules.recovery.plan import Action, Mode, RecoveryResult, RecoveryStep, mode_of
+from adws.adw_modules.worker.run_executor import describe
+from adws.adw_modules.worker.worker import Worker, WorkerOptions
+from adws.adw_modules.workflow.model import checked_tags
+from adws.cli import common as cli_common
+from adws.cli import main, output
 
 if TYPE_CHECKING:
-    from adws.adw_modules.json_value import JsonObject
-    from adws.adw_modules.runs import Terms
-    from adws.app import App
+    from adws.adw_modules.identifiers import JsonObject
+    from adws.adw_modules.queue.model import ClaimPolicy
+    from adws.app import Home
+
 
 EXIT_FAILED = 1
 
@@ -31,7 +40,7 @@ EXIT_FAILED = 1
 @click.option("--stop-on-first-failure", is_flag=True, help="Stop when a workflow has failed, with exit code 1.")
 @click.option(
     "--poll-interval",
-    type=arguments.NumberRange(min=0.001),
+    type=cli_common.NumberRange(min=0.001),
     default=0.03,
     show_default=True,
     metavar="S",
@@ -59,7 +68,7 @@ def worker(
     with main.open_home(role="worker") as app:
         _show_work(app)
         asked: list[int] = []
-        made = app.work.worker(
+        made = app.worker(
             WorkerOptions(
                 concurrency=concurrency,
                 once=once,
@@ -68,7 +77,7 @@ def worker(
                 poll_seconds=poll_interval,
                 recover_seconds=app.settings.recover_seconds,
                 ttl_seconds=app.settings.lease_ttl_seconds,
-                terms=_offering(app.terms, tags),
+                terms=_offering(app.claim_policy, tags),
             ),
             on_end=lambda end: _say_end(app, end),
             tick=_tick_of(app, asked) if not once and max_runs is None else None,
@@ -85,7 +94,7 @@ def worker(
     return EXIT_FAILED if stop_on_first_failure and totals.failed else 0
 
 
-def _offering(terms: Terms, tags: tuple[str, ...]) -> Terms:
+def _offering(terms: ClaimPolicy, tags: tuple[str, ...]) -> ClaimPolicy:
     """Return *terms* that offer *tags*, too."""
     if terms.offer is None or not tags:
         return terms
@@ -93,22 +102,22 @@ def _offering(terms: Terms, tags: tuple[str, ...]) -> Terms:
     return replace(terms, offer=replace(terms.offer, tags=terms.offer.tags | checked_tags(tags)))
 
 
-def _show_work(app: App) -> None:
+def _show_work(app: Home) -> None:
     """Show what happens as plain lines, or leave that to the log where it is to be JSON."""
     if app.settings.log_format == "json":
         return
-    log.install_for_people(app.settings, least=logging.WARNING)
-    lines = progress.PlainLines(app.redactor.redact_text, with_ids=True)
+    cli_common.install_for_people(app.settings, least=logging.WARNING)
+    lines = output.PlainLines(app.redactor.redact_text, with_ids=True)
     app.say, app.tell = lines.say, lines.tell
 
 
-def _tick_of(app: App, asked: list[int]) -> Callable[[], None] | None:
+def _tick_of(app: Home, asked: list[int]) -> Callable[[], None] | None:
     """Return what keeps the schedule beside the work, for workers on a server; on one machine adw cron does."""
     if app.settings.database_file is not None:
         return None
-    from adws.cli import home_schedule  # noqa: PLC0415 - only workers on a server need it
+    from adws.cli import serve
 
-    return home_schedule.tick_of(app, lambda: asked)
+    return serve.tick_of(app, lambda: asked)
 
 
 def _listen(made: Worker, asked: list[int]) -> None:
@@ -123,8 +132,94 @@ def _listen(made: Worker, asked: list[int]) -> None:
     signal.signal(signal.SIGINT, on_signal)
 
 
-def _say_end(app: App, end: WorkEnd) -> None:
-    app.cron.poke()
+def _say_end(app: Home, end: RunResult) -> None:
+    app.notify_thread.poke()
     said = describe(end.outcome) if end.outcome is not None else end.message
     line = f"{end.run.adw_id} {said}" if end.run is not None else f"a run was lost: {said}"
     output.say(app.redactor.redact_text(line))
+
+
+# A command that another one runs beside itself: a worker of `adw serve`, the server of `adw demo`.
+#
+# Whoever started it holds the other end of its input. When that closes, however they died, it ends as if it had been
+# told to.
+
+
+def start() -> int:
+    """Work until told to end, or until whoever started it is gone."""
+    threading.Thread(target=_end_with_the_starter, name="adw-parent", daemon=True).start()
+
+    return main.run(sys.argv[1:])
+
+
+def _end_with_the_starter() -> None:
+    with suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# `adw recover`: finding work whose worker is gone, and making it ready to go on.
+
+
+@click.command()
+@click.option(
+    "--mode",
+    metavar="none|stale|all",
+    help="How far it goes, instead of recovery.mode: nothing, what is proven to be left, or also what is not.",
+)
+@click.option(
+    "--threshold",
+    type=cli_common.NumberRange(min=0.0),
+    metavar="S",
+    help="Seconds without a change after which mode stale takes back what nothing is proven about.",
+)
+@click.option("--force", is_flag=True, help="With --mode all: take work also from owners that live.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
+@click.option("--all", "show_all", is_flag=True, help="Also show the workflows that are left alone, and why.")
+@output.json_option
+def recover(
+    *, mode: str | None, threshold: float | None, force: bool, dry_run: bool, show_all: bool, as_json: bool
+) -> int:
+    """Find work whose worker is gone and make it ready to go on; runs nothing itself."""
+    with main.open_home() as app:
+        cli_common.install_for_people(app.settings)
+        the_mode = mode_of(mode or app.settings.recovery_mode)
+        if force and the_mode is not Mode.ALL:
+            raise UsageError("--force takes work from owners that live: use it with --mode all, or leave it out")
+        if not app.has_database():
+            _show(RecoveryResult(mode=the_mode, is_dry_run=dry_run), (), as_json=as_json)
+            return 0
+        recovery = app.recovery
+        policy = replace(recovery.policy, is_forced=force)
+        if threshold is not None:
+            policy = replace(policy, threshold_seconds=threshold)
+        kept: tuple[RecoveryStep, ...] = ()
+        if show_all:
+            plan = recovery.plan(every_document=True, mode=the_mode, policy=policy)
+            kept = tuple(step for step in plan if step.action is Action.LEAVE)
+        result = recovery.recover(every_document=True, mode=the_mode, policy=policy, is_dry_run=dry_run)
+        _show(result, kept, as_json=as_json)
+
+    return 0
+
+
+def _show(result: RecoveryResult, kept: Sequence[RecoveryStep], *, as_json: bool) -> None:
+    shown = replace(result, steps=(*result.steps, *kept))
+    output.emit(shown.to_json(), _lines(shown), as_json=as_json)
+
+
+def _lines(result: RecoveryResult) -> list[str]:
+    if not result.steps:
+        return ["there is nothing to recover"]
+    steps = [(step.adw_id, step.action.value, step.why) for step in result.steps]
+    lines = output.table(("WORKFLOW", "ACTION", "WHY"), steps)
+    if result.is_dry_run or result.mode is Mode.NONE:
+        return [*lines, "nothing was changed" + ("" if result.is_dry_run else ": recovery is off (mode none)")]
+    told = f"{result.reset_to_pending} reset to pending, {result.marked_failed} failed, {result.marked_stopped} stopped"
+
+    return [*lines, told]
+
+
+if __name__ == "__main__":
+    sys.exit(start())

@@ -79,8 +79,8 @@ def main(arguments: list[str]) -> int:
 def plan(prompt: str, folder: Path) -> str:
     """Write the plan where the prompt says."""
     del folder
-    found = re.search(r"`(specs/[^`\s]+\.md)`", prompt)
-    path = Path(found[1] if found else "specs/plan.md")
+    match = re.search(r"`(specs/[^`\s]+\.md)`", prompt)
+    path = Path(match[1] if match else "specs/plan.md")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_PLAN, encoding="utf-8")
 

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from adws.adw_modules import forge_texts, timestamps
+from adws.adw_modules import timestamps
 from adws.adw_modules.errors import ForgeNotFound, ForgeRefused
-from adws.adw_modules.forge import Comment, Issue, NewPullRequest, PullRequest
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.forge.model import Comment, Issue, NewPullRequest, PullRequest
 from adws.adw_modules.interfaces import Clock
 from adws.testing.clock import FakeClock
 
@@ -136,8 +137,8 @@ class MemoryForge:
 
     def issues(self, *, label: str = "", state: str = "open", limit: int = 100) -> tuple[Issue, ...]:
         """Return issues, newest first."""
-        found = [self.issue(number) for number in sorted(self._site.issues, reverse=True)]
-        wanted = [one for one in found if state in {"all", one.state} and (not label or label in one.labels)]
+        result = [self.issue(number) for number in sorted(self._site.issues, reverse=True)]
+        wanted = [one for one in result if state in {"all", one.state} and (not label or label in one.labels)]
 
         return tuple(wanted[:limit])
 
@@ -178,7 +179,7 @@ class MemoryForge:
             self._site.last_comment += 1
             made = Comment(
                 comment_id=self._site.last_comment,
-                body=forge_texts.outgoing_body(body, self._scrub),
+                body=forge_text.outgoing_body(body, self._scrub),
                 author=self._login,
                 url=f"https://forge.invalid/{self._repository}/issues/{number}#{self._site.last_comment}",
                 created_at=self._now(),
@@ -194,7 +195,7 @@ class MemoryForge:
             if comment_id not in self._site.comments:
                 raise ForgeNotFound(f"there is no comment {comment_id}")
             place, old, _ = self._site.comments[comment_id]
-            made = replace(old, body=forge_texts.outgoing_body(body, self._scrub))
+            made = replace(old, body=forge_text.outgoing_body(body, self._scrub))
             self._site.comments[comment_id] = (place, made, self._now())
 
         return made
@@ -208,17 +209,17 @@ class MemoryForge:
         """Return a pull request."""
         if number not in self._site.pulls:
             raise ForgeNotFound(f"there is no pull request {number}")
-        found = self._site.pulls[number]
-        if found.state != "open":
-            return found
+        value = self._site.pulls[number]
+        if value.state != "open":
+            return value
 
-        return replace(found, head_sha=self._site.branches.get(found.head, found.head_sha))
+        return replace(value, head_sha=self._site.branches.get(value.head, value.head_sha))
 
     def pull_requests_of(self, head: str, *, state: str = "all") -> tuple[PullRequest, ...]:
         """Return the pull requests from branch *head*, newest first."""
-        found = [self.pull_request(number) for number in sorted(self._site.pulls, reverse=True)]
+        result = [self.pull_request(number) for number in sorted(self._site.pulls, reverse=True)]
 
-        return tuple(one for one in found if one.head == head and state in {"all", one.state})
+        return tuple(one for one in result if one.head == head and state in {"all", one.state})
 
     def create_pull_request(self, new: NewPullRequest) -> PullRequest:
         """Open a pull request."""
@@ -237,8 +238,8 @@ class MemoryForge:
         number = self._next_number()
         self._site.pulls[number] = PullRequest(
             number=number,
-            title=forge_texts.outgoing_title(new.title, self._scrub),
-            body=forge_texts.outgoing_body(new.body, self._scrub),
+            title=forge_text.outgoing_title(new.title, self._scrub),
+            body=forge_text.outgoing_body(new.body, self._scrub),
             head=new.head,
             head_sha=self._site.branches[new.head],
             base=new.base,
@@ -256,12 +257,12 @@ class MemoryForge:
         """Change a pull request."""
         with self._site.guard:
             self._note("edit_pull_request")
-            found = self.pull_request(number)
+            result = self.pull_request(number)
             self._site.pulls[number] = replace(
-                found,
-                title=found.title if title is None else forge_texts.outgoing_title(title, self._scrub),
-                body=found.body if body is None else forge_texts.outgoing_body(body, self._scrub),
-                is_draft=found.is_draft if is_draft is None else is_draft,
+                result,
+                title=result.title if title is None else forge_text.outgoing_title(title, self._scrub),
+                body=result.body if body is None else forge_text.outgoing_body(body, self._scrub),
+                is_draft=result.is_draft if is_draft is None else is_draft,
             )
 
         return self.pull_request(number)
@@ -278,15 +279,15 @@ class MemoryForge:
         """Merge it if its head is *sha*."""
         with self._site.guard:
             self._note("merge_pull_request")
-            found = self.pull_request(number)
-            if found.is_merged:
-                return found
-            if found.state != "open" or found.is_draft or method not in {"squash", "merge", "rebase"}:
+            result = self.pull_request(number)
+            if result.is_merged:
+                return result
+            if result.state != "open" or result.is_draft or method not in {"squash", "merge", "rebase"}:
                 raise ForgeRefused(405, f"pull request {number} cannot be merged")
-            if found.head_sha != sha:
-                raise ForgeRefused(409, f"{found.head} is at another commit")
-            self._site.pulls[number] = replace(found, state="closed", is_merged=True)
-            self.push(found.base)
+            if result.head_sha != sha:
+                raise ForgeRefused(409, f"{result.head} is at another commit")
+            self._site.pulls[number] = replace(result, state="closed", is_merged=True)
+            self.push(result.base)
 
         return self.pull_request(number)
 

@@ -1,109 +1,100 @@
 """
-Runners and counters in memory.
+Runners and orders for tests: what each attempt reports is written down beforehand.
 
-Time comes from the clock that is passed in: advance it to make a runner silent.
+A `ScriptedRunner` runs nothing: it plays the script of a phase, an entry for each attempt, and keeps what it was asked.
 """
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from adws.adw_modules import timestamps
-from adws.adw_modules.demands import Offer
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.interfaces_coordination import Runner
-from adws.adw_modules.owner_record import OwnerRecord
+from adws.adw_modules.phase import Order, PhaseContext, RunReport, Suspended, WaitingForChildren
+from adws.adw_modules.workflow.model import PhaseSpec
+
+#: One attempt of a script: a report, an error to raise, or a function that is called with the context and gives either.
+ScriptEntry: TypeAlias = (
+    "RunReport | Suspended | WaitingForChildren | BaseException"
+    " | Callable[[PhaseContext], RunReport | Suspended | WaitingForChildren]"
+)
+
+#: What a phase without a script, or at the end of one, reports.
+WELL = RunReport(ok=True, summary="as scripted")
 
 
-class MemoryRunners:
-    """`Runners` in memory."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptedCall:
+    """One attempt that a `ScriptedRunner` was asked for."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._guard = threading.Lock()
-        self._runners: dict[str, Runner] = {}
-        self._beats: dict[str, float] = {}  #: by Clock.boottime
-
-    def register(self, owner: OwnerRecord, offer: Offer, *, concurrency: int, version: str) -> None:
-        """Say that a worker is there; again for the same one is a heartbeat."""
-        moment = timestamps.to_text(self._clock.now())
-        with self._guard:
-            before = self._runners.get(owner.token)
-            self._beats[owner.token] = self._clock.boottime()
-            self._runners[owner.token] = Runner(
-                runner_id=owner.token,
-                owner=owner,
-                tags=offer.tags,
-                concurrency=concurrency,
-                busy=before.busy if before else 0,
-                version=version,
-                is_draining=before.is_draining if before else False,
-                started_at=before.started_at if before else moment,
-                heartbeat_at=moment,
-                silent_seconds=0.0,
-            )
-
-    def beat(self, owner: OwnerRecord, *, busy: int, is_draining: bool = False) -> bool:
-        """Say that it lives; False when it is not registered any more, and has to register again."""
-        return self._change(owner, busy=busy, is_draining=is_draining)
-
-    def leave(self, owner: OwnerRecord) -> None:
-        """Say that it ends. Idempotent."""
-        self._change(owner, concurrency=0, busy=0, is_draining=False)
-
-    def all(self) -> tuple[Runner, ...]:
-        """Return every worker, the oldest first."""
-        now = self._clock.boottime()
-        with self._guard:
-            found = [
-                replace(runner, silent_seconds=now - self._beats[runner.runner_id]) for runner in self._runners.values()
-            ]
-
-        return tuple(sorted(found, key=lambda runner: (runner.started_at, runner.runner_id)))
-
-    def forget(self, *, silent_seconds: float) -> int:
-        """Take those away that were silent for longer, and return how many."""
-        silent = [runner.runner_id for runner in self.all() if runner.silent_seconds > silent_seconds]
-        with self._guard:
-            for runner_id in silent:
-                del self._runners[runner_id]
-
-        return len(silent)
-
-    def _change(self, owner: OwnerRecord, **changes: object) -> bool:
-        with self._guard:
-            runner = self._runners.get(owner.token)
-            if runner is None or not runner.concurrency:
-                return False
-            moment = timestamps.to_text(self._clock.now())
-            self._runners[owner.token] = replace(runner, heartbeat_at=moment, **changes)  # type: ignore[arg-type]  # mypy does not know which field is which
-            self._beats[owner.token] = self._clock.boottime()
-
-        return True
+    phase: str
+    context: PhaseContext
 
 
-class MemoryCounters:
-    """`Counters` in memory."""
+class ScriptedRunner:
+    """
+    A `Runner` that plays scripts.
 
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._values: dict[tuple[str, str], float] = {}
+    *scripts* has the attempts of each phase in their order. Where a script ends, or a phase has none, the attempt
+    succeeds; with *is_strict* that is a mistake of the test.
+    """
 
-    def add(self, name: str, labels: Mapping[str, str], amount: float = 1.0) -> None:
-        """Count; raise UsageError for an amount below nothing."""
-        if not amount >= 0.0:
-            raise UsageError(f"the counter {name} only grows: {amount} cannot be added")
-        key = name, json.dumps(dict(labels), sort_keys=True)
-        with self._guard:
-            self._values[key] = self._values.get(key, 0.0) + amount
+    def __init__(self, scripts: Mapping[str, Sequence[ScriptEntry]] | None = None, *, is_strict: bool = False) -> None:
+        self._left = {phase: list(entries) for phase, entries in (scripts or {}).items()}
+        self._is_strict = is_strict
+        self.calls: list[ScriptedCall] = []  #: every attempt that was asked for, oldest first
 
-    def all(self) -> tuple[tuple[str, Mapping[str, str], float], ...]:
-        """Return name, labels and value of each, in a fixed order."""
-        with self._guard:
-            found = sorted(self._values.items())
+    def add(self, phase: str, *entries: ScriptEntry) -> None:
+        """Put *entries* at the end of the script of *phase*."""
+        self._left.setdefault(phase, []).extend(entries)
 
-        return tuple((name, json.loads(labels), value) for (name, labels), value in found)
+    def check(self, phase: PhaseSpec) -> str:
+        """Return "": whatever a phase says, a script can play it."""
+        del phase
+
+        return ""
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended | WaitingForChildren:
+        """Play the next entry of the phase's script; raise UsageError when a strict script is over."""
+        self.calls.append(ScriptedCall(phase=phase.name, context=context))
+        left = self._left.get(phase.name)
+        if not left and self._is_strict:
+            raise UsageError(f"the script of phase {phase.name} has no entry for attempt {context.attempt_number}")
+        entry = left.pop(0) if left else WELL
+        if isinstance(entry, BaseException):
+            raise entry
+        if isinstance(entry, RunReport | Suspended | WaitingForChildren):
+            return entry
+
+        return entry(context)
+
+    def numbers(self, phase: str) -> list[int]:
+        """Return the numbers of the attempts of *phase* that were asked for."""
+        return [call.context.attempt_number for call in self.calls if call.phase == phase]
+
+
+class MemoryOrders:
+    """`Orders` that a test gives and takes back."""
+
+    def __init__(self, order: Order | None = None) -> None:
+        self._order = order
+        self.waited: list[float] = []  #: every wait that was asked for, in order
+
+    def give(self, order: Order) -> None:
+        """Give an order; it stands until `clear`."""
+        self._order = order
+
+    def clear(self) -> None:
+        """Take the order back."""
+        self._order = None
+
+    def current(self) -> Order | None:
+        """Return the order that stands."""
+        return self._order
+
+    def wait(self, seconds: float) -> Order | None:
+        """Return the order that stands, without waiting."""
+        self.waited.append(seconds)
+
+        return self._order

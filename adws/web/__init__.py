@@ -1,1 +1,1 @@
-"""The door for browsers and scripts: HTTP API, dashboard, metrics."""
+"""The web server: HTTP API, dashboard, live updates, metrics."""

@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from adws.adw_modules.errors import StateNotFound, UsageError
-from adws.adw_modules.execution_views import ExecutionLine, IterationLine
-from adws.adw_modules.execution_words import IterationState
-from adws.web import orders
-from adws.web.errors import fitting
-from adws.web.routes import ERRORS, AdwId, HomeOf, PageOf, asker
+from adws.adw_modules.errors import ForeignToken, StateNotFound, TaskNotFound, UsageError
+from adws.adw_modules.external_tasks import DEFAULT_CLAIM_SECONDS, PATH, ExternalTask, TaskEvent
+from adws.adw_modules.steps.model import IterationState
+from adws.adw_modules.steps.views import ExecutionLine, IterationLine
+from adws.web import api_workflows
+from adws.web.dependencies import ERRORS, AdwId, HomeOf, PageOf, asker
+from adws.web.middleware import TASK_IN_SCOPE, fitting
 
 router = APIRouter(prefix="/api/v1", tags=["steps"], responses=ERRORS)
 
@@ -150,18 +151,18 @@ class Cancelled(BaseModel):
 @router.get("/workflows/{adw_id}/executions", operation_id="list_executions")
 def list_executions(home: HomeOf, adw_id: AdwId, wanted: Annotated[ExecutionFilter, Query()]) -> ExecutionList:
     """List the steps of a workflow that loop or retry, the newest first."""
-    views = home.part(lambda app: app.execution_views)
-    found = views.of_workflow(adw_id, step=wanted.step, limit=wanted.limit)
-    if not found and not home.part(lambda app: app.store).exists(adw_id):
+    views = home.execution_views
+    result = views.of_workflow(adw_id, step=wanted.step, limit=wanted.limit)
+    if not result and not home.store.exists(adw_id):
         raise StateNotFound(adw_id)
 
-    return ExecutionList(executions=[_execution(one) for one in found])
+    return ExecutionList(executions=[_execution(one) for one in result])
 
 
 @router.get("/executions/{execution_id}", operation_id="show_execution")
 def show_execution(home: HomeOf, execution_id: ExecutionId) -> Execution:
     """Show one, with its counts."""
-    return _execution(home.part(lambda app: app.execution_views).get(execution_id))
+    return _execution(home.execution_views.get(execution_id))
 
 
 @router.get("/executions/{execution_id}/iterations", operation_id="list_iterations")
@@ -169,7 +170,7 @@ def list_iterations(
     home: HomeOf, execution_id: ExecutionId, wanted: Annotated[IterationFilter, Query()]
 ) -> IterationPage:
     """List its iterations, in the order of the collection."""
-    views = home.part(lambda app: app.execution_views)
+    views = home.execution_views
     views.get(execution_id)
     states = [state.value for state in wanted.state]
     rows = views.iterations(execution_id, states=states, after=_after(wanted.cursor), limit=wanted.limit + 1)
@@ -184,24 +185,24 @@ def list_iterations(
 @router.get("/executions/{execution_id}/iterations/{index}", operation_id="show_iteration")
 def show_iteration(home: HomeOf, execution_id: ExecutionId, index: Index) -> OpenIteration:
     """Show one iteration with its calls and pages."""
-    found = home.part(lambda app: app.execution_views).iteration(execution_id, index)
+    result = home.execution_views.iteration(execution_id, index)
 
     return OpenIteration(
-        iteration=_iteration(found.line),
-        element=found.element,
-        result=found.result,
-        call=found.call,
-        pages=list(found.pages),
-        calls=list(found.calls),
+        iteration=_iteration(result.line),
+        element=result.element,
+        result=result.result,
+        call=result.call,
+        pages=list(result.pages),
+        calls=list(result.calls),
     )
 
 
 @router.get("/retries", operation_id="list_retries")
 def list_retries(home: HomeOf, wanted: Annotated[RetryFilter, Query()]) -> RetryList:
     """List what is tried again later: phases, and calls of steps."""
-    found = home.part(lambda app: app.retries).all(adw_id=wanted.adw_id, limit=wanted.limit)
+    rows = home.pending_retries.all(adw_id=wanted.adw_id, limit=wanted.limit)
 
-    return RetryList(retries=[Retry.model_validate(one.to_json()) for one in found])
+    return RetryList(retries=[Retry.model_validate(one.to_json()) for one in rows])
 
 
 @router.post("/retries/{retry_id}/cancel", operation_id="cancel_retry")
@@ -209,7 +210,7 @@ def cancel_retry(home: HomeOf, retry_id: ExecutionId, order: CancelOrder | None 
     """Give it up: the calls of an execution, or the next attempt of a workflow's phase. 409 when nothing waits."""
     asked = order or CancelOrder()
     with fitting():
-        message = orders.cancel_retry(home, retry_id, by=asker(asked.by), index=asked.index, reason=asked.reason)
+        message = api_workflows.cancel_retry(home, retry_id, by=asker(asked.by), index=asked.index, reason=asked.reason)
 
     return Cancelled(retry_id=retry_id, message=message)
 
@@ -229,3 +230,218 @@ def _after(cursor: str) -> int:
         raise UsageError("the cursor names no iteration: use the next_cursor of the page before, unchanged")
 
     return int(cursor)
+
+
+# `/api/v1/external` and `/api/v1/event/emit`: what is done outside of adw says how it goes.
+#
+# The token of a task opens its own routes and nothing else; a token of the settings opens all of them. What comes from
+# somebody who does not have the task any more is answered with 409 and changes nothing.
+
+
+external_router = APIRouter(prefix="/api/v1", tags=["external"], responses=ERRORS)
+
+TaskId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,159}$", description="id of a task")]
+EventId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
+Claim = Annotated[int, Field(ge=1, le=2**53, description="the number that the claim was answered with")]
+Values = dict[str, JsonValue]
+
+#: What the events of the seed carry besides; adw knows these itself, and does not believe what is said.
+_KNOWN_HERE = "adw knows this itself; it may be sent, and is not looked at"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ClaimOrder(_Body):
+    """Who wants a task."""
+
+    worker: str = Field(default="", max_length=200, description="who asks; the same name again takes its claim over")
+    seconds: float = Field(
+        default=DEFAULT_CLAIM_SECONDS, ge=1, le=86_400, description="how long the claim lasts without a heartbeat"
+    )
+
+
+class Heartbeat(_Body):
+    """A sign of life."""
+
+    claim: Claim
+
+
+class Report(_Body):
+    """What came of a task."""
+
+    claim: Claim
+    ok: bool
+    result: Values = Field(default={}, description="what the phase gives back")
+    summary: str = Field(default="", max_length=2000, description="one line for people")
+    error: Values | str = Field(
+        default="", description="of one that failed: a sentence, or message with category, exit_code or status"
+    )
+    event_id: EventId | None = Field(default=None, description="the same report again changes nothing")
+
+
+class EmittedEvent(_Body):
+    """Something that happened to a task."""
+
+    claim: Claim
+    execution_id: str = Field(default="", max_length=160, description="the task; not needed with its own token")
+    event_id: EventId = Field(description="the sender's own; the same one again changes nothing")
+    event_type: str = Field(max_length=60)
+    status: str = Field(default="", max_length=60)
+    duration: float | None = Field(default=None, ge=0, le=1e9, allow_inf_nan=False)
+    result: JsonValue = None
+    context: Values = {}
+    data: Values = {}
+    meta: Values = {}
+    summary: str = Field(default="", max_length=2000)
+    catalog_id: JsonValue = Field(default=None, description=_KNOWN_HERE)
+    node_id: JsonValue = Field(default=None, description=_KNOWN_HERE)
+    node_name: JsonValue = Field(default=None, description=_KNOWN_HERE)
+    node_type: JsonValue = Field(default=None, description=_KNOWN_HERE)
+    parent_execution_id: JsonValue = Field(default=None, description=_KNOWN_HERE)
+    parent_event_id: JsonValue = Field(default=None, description=_KNOWN_HERE)
+    attempt_number: JsonValue = Field(default=None, description=_KNOWN_HERE)
+
+
+class Task(BaseModel):
+    """A task."""
+
+    task_id: str
+    adw_id: str
+    phase: str
+    attempt_number: int
+    state: Literal["open", "reported", "expired"]
+    path: str = Field(description="where to claim it and report on it")
+    deadline: str
+    created_at: str
+    ended_at: str | None
+    claim: int = Field(description="number of the last claim, 0: there was none")
+    worker: str
+    claim_until: str | None = Field(description="when the claim is over without a heartbeat; null: nobody has it")
+    is_ok: bool | None = Field(description="null: nobody reported yet")
+    summary: str
+
+
+class TaskList(BaseModel):
+    """Tasks, the newest first."""
+
+    tasks: list[Task]
+
+
+class Told(BaseModel):
+    """That something was taken."""
+
+    task_id: str
+    is_new: bool = Field(description="false: it was told before, and nothing was changed")
+
+
+class TaskFilter(BaseModel):
+    """Which tasks to list."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    adw_id: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")
+    only_open: bool = False
+    limit: int = Field(default=100, ge=1, le=1000)
+
+
+@external_router.get("/external", operation_id="list_external_tasks")
+def list_tasks(home: HomeOf, wanted: Annotated[TaskFilter, Query()]) -> TaskList:
+    """List what is done outside of adw, the newest first; no token is shown."""
+    tasks = home.external_tasks
+    page = tasks.page(adw_id=wanted.adw_id, only_open=wanted.only_open, limit=wanted.limit)
+
+    return TaskList(tasks=[task_of(task) for task in page])
+
+
+@external_router.get("/external/{task_id}", operation_id="show_external_task")
+def show(home: HomeOf, request: Request, task_id: TaskId) -> Task:
+    """Show one task, without its token."""
+    _refuse_foreign(request, task_id)
+    result = home.external_tasks.get(task_id)
+    if result is None:
+        raise TaskNotFound(task_id)
+
+    return task_of(result)
+
+
+@external_router.post("/external/{task_id}/claim", operation_id="claim_external_task")
+def claim(home: HomeOf, request: Request, task_id: TaskId, order: ClaimOrder | None = None) -> Task:
+    """Take a task; 409 while somebody else has it and gives signs of life, or when nobody waits for it any more."""
+    _refuse_foreign(request, task_id)
+    asked = order or ClaimOrder()
+
+    return task_of(home.external.claim(task_id, worker=asked.worker, seconds=asked.seconds))
+
+
+@external_router.post("/external/{task_id}/heartbeat", operation_id="beat_external_task")
+def heartbeat(home: HomeOf, request: Request, task_id: TaskId, sign: Heartbeat) -> Task:
+    """Give a sign of life; 409 when the task is not yours any more."""
+    _refuse_foreign(request, task_id)
+
+    return task_of(home.external.heartbeat(task_id, sign.claim))
+
+
+@external_router.post("/external/{task_id}/report", operation_id="report_external_task")
+def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Told:
+    """Report the end of a task; the workflow goes on. 409 when the task is not yours any more."""
+    _refuse_foreign(request, task_id)
+    event = TaskEvent(
+        event_type="action_completed" if said.ok else "action_failed",
+        event_id=said.event_id or f"report-{said.claim}",
+        result=said.result,
+        data={} if said.ok else {"error": said.error},
+    )
+    is_new = home.external.emit(task_id, said.claim, event, summary=said.summary)
+
+    return Told(task_id=task_id, is_new=is_new)
+
+
+@external_router.post("/event/emit", operation_id="emit_event")
+def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Told:
+    """Tell of a task; action_completed and action_failed end it. 409 when the task is not yours any more."""
+    task_id = said.execution_id or str(request.scope.get(TASK_IN_SCOPE, ""))
+    if not task_id:
+        raise UsageError("execution_id is missing: name the task, or show its own token")
+    _refuse_foreign(request, task_id)
+    event = TaskEvent(
+        event_type=said.event_type,
+        event_id=said.event_id,
+        status=said.status,
+        duration=said.duration,
+        result=said.result,
+        context=said.context,
+        data=said.data,
+        meta=said.meta,
+    )
+    is_new = home.external.emit(task_id, said.claim, event, summary=said.summary)
+
+    return Told(task_id=task_id, is_new=is_new)
+
+
+def task_of(task: ExternalTask) -> Task:
+    """Return a task as the API tells of it."""
+    return Task(
+        task_id=task.task_id,
+        adw_id=task.adw_id,
+        phase=task.phase,
+        attempt_number=task.attempt_number,
+        state=task.state,  # type: ignore[arg-type]  # one of the three, as the table sees to
+        path=f"{PATH}/{task.task_id}",
+        deadline=task.deadline,
+        created_at=task.created_at,
+        ended_at=task.ended_at,
+        claim=task.claims,
+        worker=task.worker,
+        claim_until=task.claim_until or None,
+        is_ok=None if task.report is None else task.report.is_ok,
+        summary="" if task.report is None else task.report.summary,
+    )
+
+
+def _refuse_foreign(request: Request, task_id: str) -> None:
+    """Raise ForeignToken when what was shown is the token of another task."""
+    shown = request.scope.get(TASK_IN_SCOPE)
+    if shown is not None and shown != task_id:
+        raise ForeignToken(task_id)

@@ -4,18 +4,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import logging
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
-from pydantic import Field
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
-from adws.adw_modules import breaker_rules
-from adws.adw_modules.errors import StateNotFound, UsageError
-from adws.adw_modules.interfaces import IssueLock
-from adws.adw_modules.runs import RunState
-from adws.web import facts, models
-from adws.web.home import Home
-from adws.web.routes import ERRORS, HomeOf, PageOf
+import adws
+from adws.adw_modules import circuit_breaker
+from adws.adw_modules.errors import AdwError, StateNotFound, UsageError
+from adws.adw_modules.interfaces import AgentSession, IssueLock
+from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.recovery.plan import Mode, mode_of
+from adws.adw_modules.reports import metrics
+from adws.adw_modules.reports.metrics import Values
+from adws.app import Home
+from adws.web import models
+from adws.web.dependencies import ERRORS, HomeOf, PageOf, ServerOf, asker, catch_up
 
 router = APIRouter(prefix="/api/v1", tags=["views"], responses=ERRORS)
 
@@ -45,25 +51,25 @@ class DeliveryFilter(PageOf):
 def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.RunPage:
     """List what waits for a worker, what is with one, and how it ended; newest first."""
     before = _run_in(wanted.cursor)
-    found = home.part(lambda app: app.runs).page(states=wanted.state, limit=wanted.limit + 1, before=before)
-    shown = found[: wanted.limit]
+    page = home.runs.page(states=wanted.state, limit=wanted.limit + 1, before=before)
+    shown = page[: wanted.limit]
 
     return models.RunPage(
-        runs=[facts.run_of(run) for run in shown],
-        next_cursor=str(shown[-1].run_id) if len(found) > wanted.limit else None,
+        runs=[models.run_of(run) for run in shown],
+        next_cursor=str(shown[-1].run_id) if len(page) > wanted.limit else None,
     )
 
 
 @router.get("/runners", operation_id="list_runners")
 def list_runners(home: HomeOf) -> models.RunnerList:
     """List the workers there are, on every machine, the oldest first."""
-    processes, lease_seconds = home.part(lambda app: app.processes), home.settings.lease_ttl_seconds
-    found = home.part(lambda app: app.runners).all()
+    processes, lease_seconds = home.processes, home.settings.lease_ttl_seconds
+    rows = home.workers.all()
 
     return models.RunnerList(
         runners=[
-            facts.runner_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
-            for runner in found
+            models.runner_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
+            for runner in rows
         ]
     )
 
@@ -71,61 +77,61 @@ def list_runners(home: HomeOf) -> models.RunnerList:
 @router.get("/events", operation_id="list_events")
 def list_events(home: HomeOf, wanted: Annotated[EventFilter, Query()]) -> models.EventPage:
     """List what happened to a workflow, in order; the cursor is the last event that was seen."""
-    events = home.part(lambda app: app.events)
-    found = events.of_workflow(wanted.adw_id, after=wanted.cursor or None, limit=wanted.limit)
-    if not found and not home.part(lambda app: app.store).exists(wanted.adw_id):
+    events = home.events
+    result = events.of_workflow(wanted.adw_id, after=wanted.cursor or None, limit=wanted.limit)
+    if not result and not home.store.exists(wanted.adw_id):
         raise StateNotFound(wanted.adw_id)
 
     return models.EventPage(
-        events=[event.to_json() for event in found], next_cursor=found[-1].event_id if found else None
+        events=[event.to_json() for event in result], next_cursor=result[-1].event_id if result else None
     )
 
 
 @router.get("/locks", operation_id="list_locks")
 def list_locks(home: HomeOf) -> models.LockList:
     """List which workflow has which issue, oldest first."""
-    return models.LockList(locks=[_lock(home, lock) for lock in home.part(lambda app: app.locks).all()])
+    return models.LockList(locks=[_lock(home, lock) for lock in home.locks.all()])
 
 
 @router.get("/quota", operation_id="list_quotas")
 def list_quotas(home: HomeOf) -> models.QuotaList:
     """Show every limit and how much of it is used."""
-    quotas = home.part(lambda app: app.quotas)
-    found = quotas.status(estimated_cost=quotas.estimate(home.settings.default_workflow))
+    quotas = home.quotas
+    result = quotas.status(estimated_cost=quotas.estimate(home.settings.default_workflow))
 
     return models.QuotaList(
-        quotas=[facts.quota_of(status) for status in found], is_exceeded=any(status.is_exceeded for status in found)
+        quotas=[models.quota_of(status) for status in result], is_exceeded=any(status.is_exceeded for status in result)
     )
 
 
 @router.get("/breakers", operation_id="list_breakers")
 def list_breakers(home: HomeOf) -> models.BreakerList:
     """Show which outside parties failed, and which are held off."""
-    now = home.part(lambda app: app.clock).now()
-    stored = home.part(lambda app: app.breakers).stored()
+    now = home.clock.now()
+    stored = home.breakers.stored()
 
-    return models.BreakerList(breakers=[facts.breaker_of(breaker_rules.seen(row, now)) for row in stored])
+    return models.BreakerList(breakers=[models.breaker_of(circuit_breaker.seen(row, now)) for row in stored])
 
 
 @router.get("/deliveries", operation_id="list_deliveries")
 def list_deliveries(home: HomeOf, wanted: Annotated[DeliveryFilter, Query()]) -> models.DeliveryPage:
     """List webhook deliveries with what was made of them, newest first."""
-    deliveries = home.part(lambda app: app.deliveries)
+    deliveries = home.deliveries
     if wanted.cursor and deliveries.get(wanted.cursor) is None:
         raise UsageError("the cursor names no delivery: use the next_cursor of the page before, unchanged")
-    found = deliveries.page(limit=wanted.limit + 1, before=wanted.cursor, verdicts=wanted.verdict)
-    shown = found[: wanted.limit]
+    page = deliveries.page(limit=wanted.limit + 1, before=wanted.cursor, verdicts=wanted.verdict)
+    shown = page[: wanted.limit]
 
     return models.DeliveryPage(
-        deliveries=[facts.delivery_of(row) for row in shown],
-        next_cursor=shown[-1].guid if len(found) > wanted.limit else None,
+        deliveries=[models.delivery_of(row) for row in shown],
+        next_cursor=shown[-1].guid if len(page) > wanted.limit else None,
     )
 
 
 def _lock(home: Home, lock: IssueLock) -> models.LockLine:
-    lease = home.part(lambda app: app.leases).read(lock.adw_id)
+    lease = home.leases.read(lock.adw_id)
     owner = lease.owner if lease else None
-    verdict = home.part(lambda app: app.processes).verdict(owner)
+    verdict = home.processes.verdict(owner)
 
     return models.LockLine(
         repository=lock.repository,
@@ -145,3 +151,154 @@ def _run_in(cursor: str) -> int | None:
         raise UsageError("the cursor names no run: use the next_cursor of the page before, unchanged")
 
     return int(cursor)
+
+
+# `/health`: whether this server can do its work; open to everybody, so it says little.
+
+
+health_router = APIRouter(tags=["health"])
+
+
+@health_router.get("/health", operation_id="get_health", responses={503: {"model": models.Health}})
+def get_health(home: HomeOf, server: ServerOf, response: Response) -> models.Health:
+    """Say whether deliveries can be stored and workers run; 503 when the database does not answer."""
+    is_database_well = _can_read(home)
+    wanted, running = server.workers()
+    if not is_database_well:
+        response.status_code = 503
+
+    return models.Health(
+        status="ok" if is_database_well else "the database does not answer",
+        version=adws.__version__,
+        database="ok" if is_database_well else "does not answer",
+        workers_wanted=wanted,
+        workers_running=running,
+    )
+
+
+def _can_read(home: Home) -> bool:
+    try:
+        home.runs.seconds_to_next()
+    except AdwError:
+        return False
+
+    return True
+
+
+# `/admin/recover-runs` and `/api/v1/sessions`: taking back what dead workers left, and whose agents are at work.
+#
+# Both need the token. What is recovered is told to the log with who asked, and answered under the same names in every
+# mode.
+
+
+logger = logging.getLogger("adw.web")
+
+admin_router = APIRouter(tags=["admin"], responses=ERRORS)
+
+#: More seconds than anybody waits.
+_LONGEST_SECONDS = 366 * 86_400.0
+
+Threshold = Annotated[float, Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
+
+
+class RecoverQuery(BaseModel):
+    """How far recovery goes, in the address."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: Literal["none", "stale", "all"] | None = Field(default=None, description="null: that of the settings")
+    threshold: Threshold | None = Field(default=None, description="seconds; null: that of the settings")
+    force: bool | None = Field(default=None, description="with mode all: take work also from owners that live")
+
+
+class SessionFilter(BaseModel):
+    """Whose sessions to list."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    adw_id: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$",
+        description='id of a workflow: all that it had; "": those of every workflow that have not ended',
+    )
+
+
+_NO_ORDER = models.RecoverOrder()
+
+
+@admin_router.post("/admin/recover-runs", operation_id="recover_runs")
+def recover_runs(
+    home: HomeOf, wanted: Annotated[RecoverQuery, Query()], order: models.RecoverOrder = _NO_ORDER
+) -> models.Recovered:
+    """Find work whose worker is gone and make it ready to go on; the body wins over the address."""
+    recovery = home.recovery
+    mode = mode_of(order.mode or wanted.mode or home.settings.recovery_mode)
+    is_forced = order.force if order.force is not None else bool(wanted.force)
+    if is_forced and mode is not Mode.ALL:
+        raise UsageError("force takes work from owners that live: use it with mode all, or leave it out")
+    threshold = order.threshold if order.threshold is not None else wanted.threshold
+    policy = replace(recovery.policy, is_forced=is_forced)
+    if threshold is not None:
+        policy = replace(policy, threshold_seconds=threshold)
+    result = recovery.recover(every_document=True, mode=mode, policy=policy, is_dry_run=order.dry_run)
+    catch_up(home)
+    value = result.to_json()
+    counts = {key: value[key] for key in ("reset_to_pending", "marked_failed", "marked_stopped", "run_ids")}
+    said = {"action": "recovery_asked", "by": asker(order.by), "mode": mode.value, "force": is_forced, **counts}
+    logger.warning("Recovery was asked for", extra={**said, "dry_run": order.dry_run})
+
+    return models.Recovered.model_validate(value)
+
+
+@admin_router.get("/api/v1/sessions", operation_id="list_sessions")
+def list_sessions(home: HomeOf, wanted: Annotated[SessionFilter, Query()]) -> models.SessionList:
+    """List the agents at work, oldest first; with an id all that a workflow ever had."""
+    sessions = home.sessions
+    if not wanted.adw_id:
+        return models.SessionList(sessions=[_line(session) for session in sessions.live()])
+    result = sessions.of_workflow(wanted.adw_id)
+    if not result and not home.store.exists(wanted.adw_id):
+        raise StateNotFound(wanted.adw_id)
+
+    return models.SessionList(sessions=[_line(session) for session in result])
+
+
+def _line(session: AgentSession) -> models.SessionLine:
+    return models.SessionLine(
+        session_id=session.session_id,
+        adw_id=session.adw_id,
+        run_id=session.run_id,
+        phase=session.phase,
+        attempt_number=session.attempt_number,
+        agent=session.agent,
+        host=session.host,
+        status=session.status.value,
+        executor_session_id=session.executor_session_id or None,
+        reason=session.reason,
+        started_at=session.started_at,
+        ended_at=session.ended_at,
+    )
+
+
+# `/metrics`: what Prometheus reads; with a token, as the API, unless the settings open it to this machine.
+
+
+_FORMATS: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}, "application/openmetrics-text": {}}
+
+metrics_router = APIRouter(tags=["metrics"], responses=ERRORS)
+
+
+@metrics_router.get(
+    "/metrics",
+    operation_id="get_metrics",
+    response_class=Response,
+    responses={200: {"description": "Every metric.", "content": _FORMATS}},
+)
+def get_metrics(home: HomeOf, server: ServerOf, request: Request) -> Response:
+    """Show how many there are of what, and what was counted, in the format that Prometheus reads."""
+    readings = home.metrics_collector.readings()
+    refused: Values = {(reason,): float(count) for reason, count in dict(server.refused).items()}
+    accept = request.headers.get("accept", "")
+    page, media_type = metrics.render({**readings, "adw_webhook_refused_total": refused}, accept)
+
+    return Response(page, headers={"Content-Type": media_type, "Cache-Control": "no-store"})

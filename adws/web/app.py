@@ -8,70 +8,113 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from starlette.responses import Response
 
 import adws
 from adws.adw_modules.external_tasks import task_of_token
-from adws.adw_triggers.trigger_webhook import PATHS, WebhookDoor
-from adws.app_forge import key_of
-from adws.web import (
-    api_admin,
-    api_control,
-    api_external,
-    api_health,
-    api_steps,
-    api_views,
-    api_workflows,
-    errors,
-    metrics_page,
-)
-from adws.web.gate import CLOSED, METRICS, Gate, GateRules
-from adws.web.home import Home
-from adws.web.pages import (
-    assets,
-    executions,
+from adws.adw_triggers.http import Problem, head_of
+from adws.adw_triggers.trigger_webhook import PATHS, WebhookReceiver
+from adws.app import key_of
+from adws.web import api_steps, api_views, api_workflows, middleware
+from adws.web.dashboard import (
+    actions,
+    frame,
     lists,
     live,
     login,
-    opening,
     overview,
     workflow,
     workflow_log,
-    workflow_orders,
 )
-from adws.web.pages.address_rules import is_from_here
+from adws.web.dashboard import (
+    sessions as dashboard_sessions,
+)
+from adws.web.dashboard.auth import PageAuth, wants_page
+from adws.web.dashboard.frame import ErrorPages
+from adws.web.dashboard.live import Live
+from adws.web.dashboard.sessions import LoginLimit, Logins, is_from_here
+from adws.web.dependencies import ServerState
+from adws.web.middleware import CLOSED, METRICS, RequestLimits, RequestMiddleware
 
 if TYPE_CHECKING:
-    from adws.app import App
+    from adws.app import Home
+
+
+# Putting the dashboard together: its frame, its door, and what it keeps while the server runs.
+
+
+def open_pages(api: FastAPI, home: Home, *, host: str) -> PageAuth:
+    """Make pages of *home* possible in *api*, and return the door to them; *host* is where the server listens."""
+    settings, clock = home.settings, home.clock
+    pages = frame.of_home(home)
+    door = PageAuth(
+        logins=Logins(
+            home_key=partial(key_of, settings, clock=clock),
+            tokens=settings.web_token or (),
+            clock=clock,
+            session_seconds=settings.web_session_seconds,
+        ),
+        addresses=dashboard_sessions.addresses_of(host, settings.web_public_url or ""),
+        errors=ErrorPages(pages, redact=home.redactor.redact_text),
+        is_read_only=settings.web_read_only,
+    )
+    api.state.frame = pages
+    api.state.live = Live(home.changes)
+    api.state.login_limit = LoginLimit(clock.monotonic)
+    api.state.door = door
+
+    return door
+
+
+def error_page(request: Request, problem: Problem) -> Response | None:
+    """Return *problem* as a page, None when it did not come up for a page."""
+    if frame.VIEWER_IN_SCOPE not in request.scope:
+        return None
+    door = cast("PageAuth", request.app.state.door)
+
+    return door.errors.of_request(request, problem, is_page=wants_page(head_of(request.scope)))
+
 
 #: What has pages for people.
-PAGES = (assets, live, login, overview, lists, workflow, workflow_log, workflow_orders, executions)
+PAGES = (
+    frame.router,
+    live.router,
+    login.router,
+    overview.router,
+    lists.router,
+    workflow.router,
+    workflow_log.router,
+    actions.router,
+    lists.executions_router,
+)
 _ABOUT = "Workflows that carry an issue to a pull request: look at them, start them, stop them, undo them."
 
 
-def create_app(app: App, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0), host: str | None = None) -> Gate:
+def create_app(
+    home: Home, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0), host: str | None = None
+) -> RequestMiddleware:
     """
-    Return the web door of the home *app*.
+    Return the web door of *home*.
 
     *workers* says how many workers are wanted beside it, and run; *host* is where it listens, None as the settings say.
     """
-    settings = app.settings
-    home = Home(app, workers=workers)
-    api = create_api(home)
-    pages = opening.open_pages(api, home, host=host or settings.web_host)
-    rules = GateRules(
+    settings, server = home.settings, ServerState(home, workers=workers)
+    api = create_api(home, server)
+    pages = open_pages(api, home, host=host or settings.web_host)
+    rules = RequestLimits(
         tokens=settings.web_token or (),
         metrics_tokens=settings.web_metrics_token or (),
         may_read_metrics=is_from_here if settings.web_metrics_open else lambda _client, _host: False,
         max_body_bytes=settings.web_max_body_bytes,
         body_seconds=settings.web_body_seconds,
-        task_of=partial(_task_of, app),
+        task_of=partial(_task_of, home),
     )
-    webhook = WebhookDoor.of(app, store=lambda: home.part(lambda parts: parts.deliveries))
-    home.refused = webhook.refused
+    webhook = WebhookReceiver.of(home)
+    server.refused = webhook.refused
 
     def close() -> None:
         api.state.live.close()
@@ -79,10 +122,10 @@ def create_app(app: App, *, workers: Callable[[], tuple[int, int]] = lambda: (0,
 
     doors = dict.fromkeys(PATHS, webhook)
 
-    return Gate(api, rules, doors=doors, pages=pages, drain=api.state.live.drain, close=close)
+    return RequestMiddleware(api, rules, doors=doors, pages=pages, drain=api.state.live.drain, close=close)
 
 
-def create_api(home: Home) -> FastAPI:
+def create_api(home: Home, server: ServerState) -> FastAPI:
     """Return the API alone, behind whose gate everybody has shown a token."""
     api = FastAPI(
         title="adw",
@@ -94,19 +137,28 @@ def create_api(home: Home) -> FastAPI:
         redirect_slashes=False,
     )
     api.state.home = home
-    errors.install(api, redact=home.part(lambda app: app.redactor).redact_text, page=opening.error_page)
-    for part in (api_health, api_workflows, api_control, api_views, api_admin, api_external, api_steps, metrics_page):
-        api.include_router(part.router)
-    for page in PAGES:
-        api.include_router(page.router)
+    api.state.server = server
+    middleware.install(api, redact=home.redactor.redact_text, page=error_page)
+    for router in (
+        api_views.health_router,
+        api_workflows.router,
+        api_workflows.control_router,
+        api_views.router,
+        api_views.admin_router,
+        api_steps.external_router,
+        api_steps.router,
+        api_views.metrics_router,
+        *PAGES,
+    ):
+        api.include_router(router)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI documents this way of extending it
 
     return api
 
 
-def _task_of(app: App, token: str) -> str | None:
+def _task_of(home: Home, token: str) -> str | None:
     """Return the task whose token this is; the key of the home is read only for what looks like one."""
-    return task_of_token(token, lambda: key_of(app.settings, clock=app.clock))
+    return task_of_token(token, lambda: key_of(home.settings, clock=home.clock))
 
 
 def _openapi(api: FastAPI) -> dict[str, object]:

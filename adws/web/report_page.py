@@ -11,37 +11,38 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from adws.adw_modules import report_plots, timestamps
-from adws.web.pages import assets, shown
-from adws.web.pages.frame import Frame, Viewer
+from adws.adw_modules import timestamps
+from adws.adw_modules.reports import reports as reports_module
+from adws.web.dashboard import frame
+from adws.web.dashboard.frame import Frame, Viewer
 
 if TYPE_CHECKING:
-    from adws import config
-    from adws.adw_modules.report_rules import Report
+    from adws.adw_modules.reports.reports import Report
+    from adws.config import load as config_load
 
 #: Phases whose attempts are drawn.
 _MOST_PHASES = 12
 
 
-def page(report: Report, *, redact: Callable[[str], str], settings: config.Settings) -> str:
+def page(report: Report, *, redact: Callable[[str], str], settings: config_load.Settings) -> str:
     """Return the page."""
     made_at = timestamps.parse(report.made_at)
     first = report.since or (report.outcomes[0].day if report.outcomes else report.made_at)
-    days = report_plots.days_of(first, report.made_at)
+    days = reports_module.days_of(first, report.made_at)
 
     def say(text: str) -> str:
-        return shown.plain(redact(text))
+        return frame.plain(redact(text))
 
     pictures = {
-        "outcomes": report_plots.outcomes_plot(report.outcomes, days),
-        "success": report_plots.success_plot(report.outcomes, days),
-        "costs": report_plots.costs_plot(report.costs_by_day, days, budget=settings.quota_max_cost_per_day),
-        "phase_costs": report_plots.phase_costs_plot(report.costs_by_phase, say=say),
-        "failures": report_plots.failures_plot(report.failures, say=say),
+        "outcomes": reports_module.outcomes_plot(report.outcomes, days),
+        "success": reports_module.success_plot(report.outcomes, days),
+        "costs": reports_module.costs_plot(report.costs_by_day, days, budget=settings.quota_max_cost_per_day),
+        "phase_costs": reports_module.phase_costs_plot(report.costs_by_phase, say=say),
+        "failures": reports_module.failures_plot(report.failures, say=say),
     }
     tried = [one for one in report.attempts if one.needed][:_MOST_PHASES]
     needed = [
-        (one, Markup(report_plots.attempts_plot(one, key=f"needed-{number}", say=say)))  # noqa: S704 - escaped there
+        (one, Markup(reports_module.attempts_plot(one, key=f"needed-{number}", say=say)))  # noqa: S704 - escaped there
         for number, one in enumerate(tried)
     ]
 
@@ -51,7 +52,7 @@ def page(report: Report, *, redact: Callable[[str], str], settings: config.Setti
         viewer=Viewer(),
         report=report,
         days=days,
-        style=Markup(assets.text("adw.css")),  # noqa: S704 - a file of ours
+        style=Markup(frame.text("adw.css")),  # noqa: S704 - a file of ours
         pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 - escaped where they are made
         needed=needed,
     )

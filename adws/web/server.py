@@ -10,19 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import math
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from adws.adw_modules.errors import UsageError
+from adws.adw_modules.interfaces import Clock
 
 if TYPE_CHECKING:
-    from adws.config import Settings
-    from adws.web.gate import Gate
+    from adws.adw_modules.process.run import ChildProcess
+    from adws.config.load import Settings
+    from adws.web.middleware import RequestMiddleware
+
 
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 #: Seconds that a connection is kept open between two requests.
@@ -36,7 +42,7 @@ _MAX_HEAD_BYTES = 64 * 1024
 class WebConfig(uvicorn.Config):
     """How the server works; the settings of uvicorn that are not ours are left out."""
 
-    def __init__(self, app: Gate, settings: Settings) -> None:
+    def __init__(self, app: RequestMiddleware, settings: Settings) -> None:
         super().__init__(
             app,
             http=GuardedProtocol,
@@ -109,7 +115,7 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: Gate, settings: Settings) -> Server:
+def make_server(app: RequestMiddleware, settings: Settings) -> Server:
     """Return a server for *app* that is not started."""
     return Server(WebConfig(app, settings))
 
@@ -138,11 +144,11 @@ def bind(host: str, port: int) -> socket.socket:
 def is_loopback(host: str) -> bool:
     """Say whether only this machine can reach *host*; a name that leads nowhere is not taken for that."""
     try:
-        found = {str(address[0]) for *_, address in _addresses(host, 0)}
+        result = {str(address[0]) for *_, address in _addresses(host, 0)}
     except OSError:
         return False
 
-    return all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in found)
+    return all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in result)
 
 
 def address_of(listening: socket.socket) -> str:
@@ -164,3 +170,191 @@ def url_for_people(address: str) -> str:
 
 def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
+
+
+# Server and workers together, until a signal: the first ends both in order, the second at once.
+#
+# In order means: nothing new is taken, requests under way are answered, workers suspend what they are at and go. Who is
+# not done at the deadline is killed; recovery finds what it worked on.
+
+
+#: Seconds between two looks at the workers.
+TICK_SECONDS = 0.1
+
+
+class Serving:
+    """Runs a server and the workers beside it."""
+
+    def __init__(
+        self,
+        server: Server,
+        supervisor: Supervisor,
+        *,
+        clock: Clock,
+        shutdown_seconds: float,
+        say: Callable[[str], None] = lambda _line: None,
+        drain: Callable[[], None] = lambda: None,
+    ) -> None:
+        """*drain* makes those answers end that would go on for ever."""
+        self._drain = drain
+        self._server = server
+        self._supervisor = supervisor
+        self._clock = clock
+        self._shutdown_seconds = shutdown_seconds
+        self._say = say
+        self._until: float | None = None  #: by the monotonic clock; None: not told to end
+        self.signals: list[int] = []  #: those that came
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it was told to end twice."""
+        return len(self.signals) > 1
+
+    def run(self, listening: socket.socket) -> None:
+        """Serve at *listening* until a signal comes, and return when everything has ended."""
+        asyncio.run(self._run(listening))
+
+    async def _run(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        serving = loop.create_task(self._server.serve(sockets=[listening]))
+        try:
+            while not serving.done():
+                self._look()
+                await asyncio.wait({serving}, timeout=TICK_SECONDS)
+        finally:
+            await self._end_workers()
+        await serving  # raises what ended it
+
+    def _on_signal(self, number: int) -> None:
+        self.signals.append(number)
+        if self.is_urgent:
+            self._server.force_exit = True
+            self._supervisor.kill()
+            return
+        self._say(f"asked to end by {signal.Signals(number).name}; once more ends everything at once")
+        self._end()
+
+    def _end(self) -> None:
+        self._until = self._clock.monotonic() + self._shutdown_seconds
+        self._server.should_exit = True
+        self._drain()
+        self._supervisor.drain()
+
+    def _look(self) -> None:
+        self._supervisor.tick()
+        if self._until is not None and self._clock.monotonic() >= self._until:
+            self._supervisor.kill()
+
+    async def _end_workers(self) -> None:
+        if self._until is None:  # the server ended by itself
+            self._end()
+        while self._supervisor.counts()[1]:
+            self._look()
+            await asyncio.sleep(TICK_SECONDS)
+
+
+# The workers beside the server: as many as are wanted, each started again when it ended.
+#
+# One that ends soon waits longer each time before it is started again, up to a minute: a worker that cannot work here
+# does not make the machine busy. All of this happens in `tick`, which somebody calls a few times a second.
+
+
+logger = logging.getLogger("adw.serve")
+
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 60.0
+#: A worker that lived this long was well: the count of failures begins again.
+STEADY_SECONDS = 60.0
+
+
+@dataclass(kw_only=True)
+class _Place:
+    """The place of one worker."""
+
+    number: int
+    child: ChildProcess | None = None
+    started: float = 0.0
+    due: float = field(default=float("-inf"))  #: when it may be started, by the monotonic clock
+    failures: int = 0  #: in a row
+
+
+def wait_seconds(failures: int) -> float:
+    """Return how long to wait before a worker is started again that ended soon so many times in a row."""
+    # Cap the exponent, not just the product: 2.0 ** 1025 raises OverflowError.
+    return min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 32))
+
+
+class Supervisor:
+    """Keeps workers running."""
+
+    def __init__(
+        self,
+        start: Callable[[], ChildProcess],
+        *,
+        count: int,
+        clock: Clock,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self._start = start
+        self._clock = clock
+        self._say = say
+        self._places = [_Place(number=number) for number in range(1, count + 1)]
+        self._is_draining = False
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many workers are wanted, and how many run."""
+        return len(self._places), sum(place.child is not None for place in self._places)
+
+    def tick(self) -> None:
+        """Look at every worker: note those that ended, start those that are due."""
+        for place in self._places:
+            self._note_end(place)
+            if place.child is None and not self._is_draining and self._clock.monotonic() >= place.due:
+                self._fill(place)
+
+    def drain(self) -> None:
+        """Ask every worker to end, and start none any more."""
+        self._is_draining = True
+        for place in self._places:
+            if place.child is not None:
+                place.child.ask_to_end()
+
+    def kill(self) -> None:
+        """End every worker at once; what it worked on is found by recovery."""
+        self._is_draining = True
+        for place in self._places:
+            if place.child is not None:
+                logger.warning("Killed a worker", extra={"action": "worker_killed", "pid": place.child.pid})
+                place.child.kill()
+
+    def _fill(self, place: _Place) -> None:
+        place.started = self._clock.monotonic()
+        try:
+            place.child = self._start()
+        except OSError as exc:
+            self._wait_longer(place, f"could not be started: {exc.strerror or exc}")
+            return
+        logger.info("Started a worker", extra={"action": "worker_started", "pid": place.child.pid})
+
+    def _note_end(self, place: _Place) -> None:
+        code = place.child.exit_code() if place.child is not None else None
+        if code is None:
+            return
+        place.child = None
+        if self._is_draining:
+            return
+        if self._clock.monotonic() - place.started >= STEADY_SECONDS:
+            place.failures = 0
+        self._wait_longer(place, f"ended with {code}" if code >= 0 else f"was ended by signal {-code}")
+
+    def _wait_longer(self, place: _Place, what: str) -> None:
+        place.failures += 1
+        seconds = wait_seconds(place.failures)
+        place.due = self._clock.monotonic() + seconds
+        logger.warning(
+            "A worker is gone",
+            extra={"action": "worker_gone", "what": what, "failures": place.failures, "wait_seconds": seconds},
+        )
+        self._say(f"worker {place.number} {what}; it is started again in {seconds:g} s")

@@ -30,12 +30,12 @@ from urllib.parse import urlencode
 import httpx
 import verdict
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.db.session import Row, Session
+from adws import app as app_module
+from adws.adw_modules.db.connection import Row, Session
 from adws.adw_modules.document import FrozenIssue
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.config import load as config_load
 from adws.web.app import create_app
 
 #: How much longer a page may take with many workflows than with few.
@@ -78,7 +78,7 @@ class Pattern:
     tables: dict[str, tuple[tuple[str, ...], list[Row]]]
 
 
-def open_home(place: Path) -> wiring.App:
+def open_home(place: Path) -> app_module.App:
     """Return a home with its documents in the database."""
     place.mkdir()
     (place / "adw.toml").write_text(DEFINITIONS)
@@ -91,19 +91,19 @@ def open_home(place: Path) -> wiring.App:
         "ADW_WORKTREE_ENABLED": "false",
     }
 
-    return wiring.open_app(config.load(env=env, cwd=place), role="web")
+    return app_module.open_home(config_load.load(env=env, cwd=place), role="web")
 
 
-def carry_out(app: wiring.App) -> dict[str, Pattern]:
+def carry_out(app: app_module.App) -> dict[str, Pattern]:
     """Carry one workflow of each definition out, and return what it left."""
     made = {}
     for issue, name in enumerate(SHARES, 1):
         spec = app.workflows.get(name)
-        start = Start(
+        start = NewWorkflow(
             issue_number=issue, spec=spec, repository="acme/shop", issue=FrozenIssue(title=f"A thing: {name}")
         )
-        made[name] = (app.work.launcher.start(start).adw_id, issue)
-    app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+        made[name] = (app.workflow_creator.start(start).adw_id, issue)
+    app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
     with app.database.read() as session:
         return {name: pattern_of(session, adw_id, issue) for name, (adw_id, issue) in made.items()}
 
@@ -120,7 +120,7 @@ def pattern_of(session: Session, adw_id: str, issue: int) -> Pattern:
     return Pattern(adw_id=adw_id, issue=issue, day=day, tables=tables)
 
 
-def fill(app: wiring.App, patterns: dict[str, Pattern], count: int) -> None:
+def fill(app: app_module.App, patterns: dict[str, Pattern], count: int) -> None:
     """Put workflows in until there are *count*."""
     names = [name for name, share in SHARES.items() for _ in range(share)]
     today = datetime.fromisoformat(patterns["good"].day).replace(tzinfo=UTC)
@@ -157,7 +157,7 @@ def copies(pattern: Pattern, number: int, day: str) -> Iterator[tuple[str, tuple
 class Visitor:
     """Somebody who is logged in."""
 
-    def __init__(self, app: wiring.App) -> None:
+    def __init__(self, app: app_module.App) -> None:
         self.door = create_app(app)
         self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app=self.door), base_url=ORIGIN)
 
@@ -207,7 +207,7 @@ async def compare(few: Visitor, many: Visitor, *, rounds: int) -> bool:
     return is_met
 
 
-async def measure(few: wiring.App, many: wiring.App, *, rounds: int) -> bool:
+async def measure(few: app_module.App, many: app_module.App, *, rounds: int) -> bool:
     """Measure both homes."""
     visitors = [Visitor(few), Visitor(many)]
     try:

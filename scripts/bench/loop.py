@@ -32,9 +32,9 @@ from typing import Self
 import postgres_queue
 import verdict
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
+from adws import app as app_module
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.config import load as config_load
 
 HUEY_LIMIT, PROCRASTINATE_LIMIT, MEMORY_LIMIT = 2.0, 0.8, 1.3
 WORKERS = 4
@@ -64,7 +64,7 @@ class Ours:
         (home / "bench_noop.py").write_text(NOOP)
         (home / "adw.toml").write_text("".join(WORKFLOW.format(count=count, workers=WORKERS) for count in counts))
         env = {"ADW_HOME": str(home), "ADW_FORGE": "none", **({"ADW_DATABASE_URL": url} if url else {})}
-        self._app = wiring.open_app(config.load(env=env, cwd=home))
+        self._app = app_module.open_home(config_load.load(env=env, cwd=home))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("ADW_", "PYTHON"))}
         # Compiled code is used as in any installation, also in a checkout that may not be written: compiling takes more
         # memory than any loop, and the first workers would look as if they had needed it for theirs.
@@ -84,7 +84,7 @@ class Ours:
         self._issue += 1
         spec = self._app.workflows.get(f"loop{count}")
         start = time.perf_counter()
-        adw_id = self._app.work.launcher.start(Start(issue_number=self._issue, spec=spec)).adw_id
+        adw_id = self._app.workflow_creator.start(NewWorkflow(issue_number=self._issue, spec=spec)).adw_id
         while (state := self._app.store.peek(adw_id).data["current_state"]) != "completed":
             if state in {"failed", "paused"} or any(worker.poll() is not None for worker in self._workers):
                 raise SystemExit(f"the loop is {state}; the workers said:\n{self._said()}")
@@ -101,9 +101,9 @@ class Ours:
             " (SELECT count(*) FROM events WHERE adw_id = :adw_id AND event_type = 'iteration_completed')"
         )
         with self._app.database.read() as session:
-            found = session.one(sql, {"adw_id": adw_id, "like": f"{adw_id}%"})
-        if found is None or tuple(found) != (count, count):
-            raise SystemExit(f"of {count} iterations (rows, events) are done: {found}")
+            row = session.one(sql, {"adw_id": adw_id, "like": f"{adw_id}%"})
+        if row is None or tuple(row) != (count, count):
+            raise SystemExit(f"of {count} iterations (rows, events) are done: {row}")
 
     def peak_megabytes(self) -> float:
         """Return the most memory that a worker has had."""
@@ -185,7 +185,7 @@ def measure(sides: dict[str, Ours | Other], iterations: int, rounds: int) -> dic
                 rates[name].append(count / seconds)
                 print(f"  round {number}: {name:16} {count / seconds:8.0f} / s", flush=True)
 
-    return {name: statistics.median(found) for name, found in rates.items()}
+    return {name: statistics.median(item) for name, item in rates.items()}
 
 
 def report(sides: dict[str, Ours | Other], rates: dict[str, float], *, beside: str, limit: float) -> bool:

@@ -29,10 +29,10 @@ import verdict
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db.opening import open_database
 from adws.adw_modules.db.postgres import PostgresDatabase
-from adws.adw_modules.db.procrastinate_dispatch import POLL_SECONDS, ProcrastinateDispatcher
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.queue.procrastinate import POLL_SECONDS, ProcrastinateDispatcher
+from adws.adw_modules.queue.store import RunStore
 
 TTL = 30.0
 #: Runs in one turn.
@@ -53,7 +53,7 @@ class Ours:
         if not isinstance(database, PostgresDatabase):
             raise SystemExit("the benchmark needs PostgreSQL")
         self._database = database
-        self._queue = DatabaseRunQueue(database, clock=clock)
+        self._queue = RunStore(database, clock=clock)
         self._me = SystemProcesses(clock=clock).me("worker")
         self._listener = ProcrastinateDispatcher(database, clock=clock).listen(self._me, places=1)
         self._ending = threading.Event()
@@ -195,10 +195,10 @@ def _rates(rounds: int, sides: dict[str, Ours | Bare]) -> bool:
             if turn:  # the first one warms up
                 times[name].append(spent)
     print(f"store + claim + finish on PostgreSQL, {turns - 1} turns of {TURN} each, every step durable")
-    rates = {name: TURN / statistics.median(sum(spent) for spent in found) for name, found in times.items()}
-    for name, found in times.items():
-        put = 1000 * statistics.median(spent[0] for spent in found) / TURN
-        done = 1000 * statistics.median(spent[1] for spent in found) / TURN
+    rates = {name: TURN / statistics.median(sum(spent) for spent in item) for name, item in times.items()}
+    for name, item in times.items():
+        put = 1000 * statistics.median(spent[0] for spent in item) / TURN
+        done = 1000 * statistics.median(spent[1] for spent in item) / TURN
         print(f"  {name:14} {rates[name]:7.0f} / s   stored in {put:6.3f} ms each, then done in {done:6.3f} ms each")
     ratio = rates["adw"] / rates["Procrastinate"]
 
@@ -222,16 +222,16 @@ def _latencies(rounds: int, sides: dict[str, Ours | Bare]) -> bool:
     print(f"from before it is stored to its start on PostgreSQL, {rounds} one at a time")
     worst = 0.0
     for name, side in sides.items():
-        moments, found = random.Random(1), []
+        moments, result = random.Random(1), []
         for number in range(1_000_000, 1_000_000 + rounds):
             time.sleep(0.03 + 0.05 * moments.random())
             asked = time.perf_counter()
             side.put(number)
             while number not in side.started:
                 time.sleep(0.0005)
-            found.append(1000 * (side.started[number] - asked))
-        found.sort()
-        worst = found[int(len(found) * 0.95)]
-        print(f"  {name:14} p50 {statistics.median(found):7.1f} ms   p95 {worst:7.1f} ms   most {found[-1]:7.1f} ms")
+            result.append(1000 * (side.started[number] - asked))
+        result.sort()
+        worst = result[int(len(result) * 0.95)]
+        print(f"  {name:14} p50 {statistics.median(result):7.1f} ms   p95 {worst:7.1f} ms   most {result[-1]:7.1f} ms")
 
     return verdict.tell("p95 from store to start on PostgreSQL", worst, most=P95_LIMIT_MS, unit="ms")

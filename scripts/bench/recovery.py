@@ -19,19 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import verdict
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
+from adws import app as app_module
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import LeaseLost
-from adws.adw_modules.interfaces_engine import NoOrders
-from adws.adw_modules.runs import RunState
-from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+from adws.adw_modules.phase import NoOrders
+from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
+from adws.config import load as config_load
 from adws.testing import ScriptedRunner
 
 GOAL_SECONDS = 2.0
@@ -72,7 +71,7 @@ def _measure(home: Path, store: str, count: int, *, profile: bool) -> tuple[floa
     if done.returncode != -signal.SIGKILL:
         raise SystemExit("the workflows could not be made")
     with _open(home, store) as app:
-        recovery = app.work.recovery
+        recovery = app.recovery
         seen = cProfile.Profile() if profile else contextlib.nullcontext()
         started, busy = time.perf_counter(), time.process_time()
         with seen:
@@ -85,7 +84,7 @@ def _measure(home: Path, store: str, count: int, *, profile: bool) -> tuple[floa
     return seconds, busy
 
 
-def _check(app: wiring.App, count: int) -> None:
+def _check(app: app_module.App, count: int) -> None:
     """Raise SystemExit unless every workflow is ready to go on."""
     waiting = app.runs.page(states=[RunState.PENDING], limit=count + 1)
     closed = [app.store.load(run.adw_id).document.phases[0].attempts[-1].status for run in waiting]
@@ -97,26 +96,27 @@ def _populate(home: Path, store: str, count: int) -> None:
     """Begin an attempt in each of *count* workflows, and die."""
     with _open(home, store) as app:
         dying = ScriptedRunner({"plan": [LeaseLost("its process died")] * count})
-        engine = replace(app.work.engine, runners={"command": dying}, prepare=lambda _session: None)
+        app.phase_runners = {"command": dying}
+        app.workspace.prepare = lambda _session: None
         owned = []
         for number in range(count):
-            app.work.launcher.start(Start(issue_number=number + 1, spec=SPEC))
+            app.workflow_creator.start(NewWorkflow(issue_number=number + 1, spec=SPEC))
             run = app.runs.claim(app.processes.me("worker"), ttl_seconds=float(LONG_LEASE))
             if run is None:
                 raise SystemExit("nothing is due")
             owning = app.ownership.own(run.adw_id, run=run)
             owned.append(owning)  # kept: a block that is collected would be left in good order
             with contextlib.suppress(LeaseLost):
-                WorkSession(engine, owning.__enter__(), NoOrders()).attempt()
+                WorkSession(app.engine, owning.__enter__(), NoOrders()).attempt()
         if store == "files":
             app.projection.flush()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _open(home: Path, store: str) -> wiring.App:
+def _open(home: Path, store: str) -> app_module.App:
     env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_LEASE_TTL_SECONDS": LONG_LEASE, "ADW_FORGE": "none"}
 
-    return wiring.open_app(config.load(env=env, cwd=home), role="worker")
+    return app_module.open_home(config_load.load(env=env, cwd=home), role="worker")
 
 
 def _arguments() -> argparse.Namespace:

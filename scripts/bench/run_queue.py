@@ -29,12 +29,11 @@ from pathlib import Path
 
 import verdict
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.interfaces_coordination import Listener
-from adws.adw_modules.interfaces_engine import RunQueue
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import NewRun, RunState
+from adws import app as app_module
+from adws.adw_modules.interfaces import Listener, OwnerRecord
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.queue.store import RunStore
+from adws.config import load as config_load
 
 #: Our rate of claim and finish, as a part of the rate of the queue written by hand.
 RATE_LIMIT = 0.7
@@ -96,15 +95,15 @@ class HandWritten:
         self._db.execute("COMMIT")
 
 
-def open_home(root: Path, name: str) -> wiring.App:
+def open_home(root: Path, name: str) -> app_module.App:
     """Open an empty home of its own."""
     home = root / name
     home.mkdir()
 
-    return wiring.open_app(config.load(env={"ADW_HOME": str(home)}, cwd=home))
+    return app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home))
 
 
-def fill(queue: RunQueue, app: wiring.App, jobs: int) -> None:
+def fill(queue: RunStore, app: app_module.App, jobs: int) -> None:
     """Make *jobs* runs wait, in one transaction."""
     with app.database.write() as session:
         for number in range(jobs):
@@ -160,7 +159,7 @@ def interleaved(rounds: int, actions: dict[str, Callable[[], None]]) -> dict[str
 class Claimer(threading.Thread):
     """Claims what is there when the listener says that there may be something, and notes when."""
 
-    def __init__(self, queue: RunQueue, listener: Listener, me: OwnerRecord) -> None:
+    def __init__(self, queue: RunStore, listener: Listener, me: OwnerRecord) -> None:
         super().__init__(daemon=True)
         self.queue, self.listener, self.me = queue, listener, me
         self.started: dict[str, float] = {}
@@ -179,7 +178,7 @@ class Claimer(threading.Thread):
                     self.queue.finish(run, RunState.COMPLETED)
 
 
-def claimer_of(app: wiring.App) -> Claimer:
+def claimer_of(app: app_module.App) -> Claimer:
     """Return a claimer that hears as a worker of this home does."""
     me = app.processes.me("worker")
 
@@ -310,7 +309,7 @@ def bench_idle(seconds: float, root: Path) -> bool:
     return verdict.tell("processor time of an idle worker", 100 * cpu, most=100 * IDLE_CPU_LIMIT, unit="%") and is_quiet
 
 
-def count_queries(app: wiring.App) -> list[str]:
+def count_queries(app: app_module.App) -> list[str]:
     """Note every transaction that is begun on the database from now on."""
     begun: list[str] = []
     database = app.database

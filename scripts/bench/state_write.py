@@ -23,14 +23,13 @@ from pathlib import Path
 
 import verdict
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules import document as documents
-from adws.adw_modules import timestamps
+from adws import app as app_module
+from adws.adw_modules import document, timestamps
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import Owned, PageQuery
-from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
-from adws.adw_modules.state_table import PIPELINE
+from adws.adw_modules.interfaces import PageQuery
+from adws.adw_modules.ownership.ownership import OwnedWorkflow
+from adws.adw_modules.state_machine import PIPELINE, WorkflowState, WorkflowStateMachine
+from adws.config import load as config_load
 
 FILES_LIMIT, DATABASE_LIMIT = 1.25, 0.7
 PAGE_LIMIT_MS = 30.0
@@ -54,20 +53,20 @@ def bare_replace(directory: str, payload: bytes) -> None:
     os.close(folder)
 
 
-def new_document(clock_text: str, adw_id: str, issue_number: int) -> documents.WorkflowDocument:
+def new_document(clock_text: str, adw_id: str, issue_number: int) -> document.WorkflowDocument:
     """Return a document of the size a workflow has half-way."""
-    attempt = documents.AttemptRecord(number=1, started_at=clock_text)
+    attempt = document.AttemptRecord(number=1, started_at=clock_text)
     phases = [
-        documents.PhaseRecord(name=state.value, state=state.value, attempts=[attempt] if number < 4 else [])
+        document.PhaseRecord(name=state.value, state=state.value, attempts=[attempt] if number < 4 else [])
         for number, state in enumerate(PIPELINE)
     ]
-    return documents.WorkflowDocument(
+    return document.WorkflowDocument(
         adw_id=adw_id,
         issue_number=issue_number,
         created_at=clock_text,
         updated_at=clock_text,
         phases=phases,
-        issue=documents.FrozenIssue(title="Measure a step", body="word " * 200),
+        issue=document.FrozenIssue(title="Measure a step", body="word " * 200),
     )
 
 
@@ -77,7 +76,7 @@ WAY = [*PIPELINE, WorkflowState.COMPLETED]
 class Stepper:
     """A workflow that is carried through all its states, and then the next one."""
 
-    def __init__(self, app: wiring.App, prefix: str) -> None:
+    def __init__(self, app: app_module.App, prefix: str) -> None:
         self.app, self.prefix, self.count = app, prefix, 0
         self.stack = ExitStack()
         self.start()
@@ -87,7 +86,7 @@ class Stepper:
         self.stack.close()
         self.count += 1
         new = new_document(timestamps.to_text(self.app.clock.now()), f"{self.prefix}{self.count:06x}", self.count)
-        self.owned: Owned = self.stack.enter_context(self.app.ownership.create(new))
+        self.owned: OwnedWorkflow = self.stack.enter_context(self.app.ownership.create(new))
         self.machine = WorkflowStateMachine.of(self.owned.document, now=self.app.clock.now)
         self.left = list(WAY)
 
@@ -119,10 +118,10 @@ def measure(rounds: int, actions: dict[str, Callable[[], None]], prepare: Callab
     return times
 
 
-def open_store(home: Path, store: str) -> wiring.App:
+def open_store(home: Path, store: str) -> app_module.App:
     """Open a home of its own for one store."""
     home.mkdir()
-    return wiring.open_app(config.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home))
+    return app_module.open_home(config_load.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home))
 
 
 def bench_steps(rounds: int, root: Path) -> bool:
@@ -162,7 +161,7 @@ def bench_steps(rounds: int, root: Path) -> bool:
     return ok
 
 
-def fill_rows(app: wiring.App, start: int, stop: int) -> None:
+def fill_rows(app: app_module.App, start: int, stop: int) -> None:
     """Put rows into the catalogue as the projector does, without files behind them."""
     with app.database.write() as session:
         for number in range(start, stop):
@@ -181,7 +180,7 @@ def fill_rows(app: wiring.App, start: int, stop: int) -> None:
             )
 
 
-def page_seconds(app: wiring.App, query: PageQuery) -> float:
+def page_seconds(app: app_module.App, query: PageQuery) -> float:
     """Return how long a page takes."""
     start = time.perf_counter()
     page = app.catalogue.page(query)

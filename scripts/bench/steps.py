@@ -25,11 +25,11 @@ from pathlib import Path
 
 import verdict
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.interfaces_engine import PhaseContext
-from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+from adws import app as app_module
+from adws.adw_modules.phase import PhaseContext
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
+from adws.config import load as config_load
 
 FILES_LIMIT, DATABASE_LIMIT = 1.8, 3.0
 #: Engine -> what to install, and whether each of its steps is durable before the next begins.
@@ -52,7 +52,7 @@ class Ours:
 
     def __init__(self, home: Path, store: str) -> None:
         home.mkdir()
-        self.app = wiring.open_app(config.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home))
+        self.app = app_module.open_home(config_load.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home))
         phases = tuple(
             PhaseSpec(name=f"step{number}", state=state, runner="python", call=f"{__name__}:nothing")
             for number, state in enumerate(STATES)
@@ -76,11 +76,11 @@ class Ours:
         """Create, enqueue, claim, carry out and end one workflow, as `adw run --detach` and a worker do."""
         self.count += 1
         work = self.app.work
-        document = work.launcher.start(Start(issue_number=self.count, spec=self.spec))
+        document = work.workflow_creator.start(NewWorkflow(issue_number=self.count, spec=self.spec))
         run = self.app.runs.claim(self.me, ttl_seconds=30.0)
         if run is None or run.adw_id != document.adw_id:
             raise SystemExit("the queue gave another run")
-        end = work.run_work.work(run)
+        end = work.run_executor.work(run)
         if end.run is None or end.run.state.value != "completed":
             raise SystemExit(f"a workflow did not complete: {end}")
 

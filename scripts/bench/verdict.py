@@ -40,11 +40,11 @@ def verdicts_in(text: str) -> list[Verdict]:
     """Return the verdicts that a benchmark printed."""
     return [
         Verdict(
-            what=found["what"],
-            measured=f"{found['measured']} {found['unit']}",
-            asked=f"{found['bound']} {found['limit']} {found['unit']}",
-            is_met=found["verdict"] == "met",
+            what=item["what"],
+            measured=f"{item['measured']} {item['unit']}",
+            asked=f"{item['bound']} {item['limit']} {item['unit']}",
+            is_met=item["verdict"] == "met",
         )
-        for found in map(LINE.match, text.splitlines())
-        if found is not None
+        for item in map(LINE.match, text.splitlines())
+        if item is not None
     ]

@@ -38,8 +38,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from adws import app as wiring
-from adws import config
+from adws import app as app_module
+from adws.config import load as config_load
 from adws.web.app import create_app
 
 #: Our rate, as a part of the rate of the bare handler.
@@ -215,7 +215,7 @@ def main() -> int:
             "ADW_WEBHOOK_SECRET": SECRET,
             "ADW_WEBHOOK_SENDER_LIMIT": "1000000",  # it is counted all the same
         }
-        with wiring.open_app(config.load(env=env, cwd=home), role="web") as app:
+        with app_module.open_home(config_load.load(env=env, cwd=home), role="web") as app:
             door = create_app(app)
             met = asyncio.run(
                 compare(

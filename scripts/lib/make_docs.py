@@ -15,15 +15,19 @@ from pathlib import Path
 
 import click
 
-from adws.adw_modules import events, execution_telling, metric_names, recovery_table, state_diagram, state_machine
-from adws.adw_modules.fanout import contexts
-from adws.cli import examples
+from adws.adw_modules import events, state_machine
+from adws.adw_modules.recovery import plan as recovery_plan
+from adws.adw_modules.reports import charts, metrics
+from adws.adw_modules.steps import context as step_context
+from adws.adw_modules.steps import execution_update
+from adws.cli import common as cli_common
 from adws.cli import main as frame
-from adws.config import IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS, Setting
+from adws.config.settings import IGNORED_VARIABLES, RESERVED_PREFIXES, SECTIONS, SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
+import package_graph  # noqa: E402 - found by the path above
 import reference_pages  # noqa: E402 - found by the path above
 
 NOTE = "<!-- Made by scripts/docs from the code: change the code, then run scripts/docs. -->"
@@ -41,11 +45,13 @@ def make_pages(docs: Path) -> dict[Path, str]:
         "http-api.md": lambda: reference_pages.api_page(NOTE),
     }
     machine, recovery, metrics = docs / "state-machine.md", docs / "recovery.md", docs / "metrics.md"
+    architecture = docs / "architecture.md"
 
     return {docs / name: make() for name, make in makers.items()} | {
         machine: with_diagram(machine),
         recovery: with_recovery_table(recovery),
         metrics: with_metrics(metrics),
+        architecture: with_packages(architecture),
     }
 
 
@@ -179,7 +185,7 @@ def _section(root: click.Context, names: Sequence[str]) -> Iterator[str]:
         yield f"### {path}\n\n{inspect.cleandoc(command.help or '')}\n\n`{usage}`\n"
         if rows := list(_options(command, ctx)):
             yield f"{_table(('Option', 'Meaning'), rows)}\n"
-        if lines := examples.of(path):
+        if lines := cli_common.of(path):
             yield "".join(f"- `{typed}`: {what}\n" for typed, what in lines)
 
 
@@ -219,12 +225,13 @@ those of a workflow in order; with `--json`, fields that are empty are left out.
 ## What steps tell
 
 Secrets are taken out of every event: by their names, by their looks, and where they are known. A value of more than
-{execution_telling.MAX_VALUE:,} characters of JSON is told as `{{"_truncated": true, "_size": n}}`; decisions are made
+{execution_update.MAX_VALUE:,} characters of JSON is told as `{{"_truncated": true, "_size": n}}`; decisions are made
 on the whole value before that. Where it is kept, the same table says where: `_execution` and `_index` are those of
 `adw executions EXECUTION --index N`, and `_kept` is the key of a result that templates read as `steps.NAME`.
 
-All events of an execution have the same context. When it is more than {contexts.MAX_SMALL:,} characters of JSON, its
-first and its last event have it whole, and the others the small ones of its values.
+All events of an execution have the same context. When it is more than
+{step_context.MAX_SMALL:,} characters of JSON, its first and its last event have it whole, and the others the small
+ones of its values.
 
 {_table(("Key of `context`", "Meaning"), context)}
 
@@ -243,14 +250,14 @@ def event_fields() -> Iterator[tuple[str, str, str]]:
 
 def with_diagram(page: Path) -> str:
     """Return docs/state-machine.md with the diagram of the state table between its marks."""
-    block = state_diagram.block(state_machine.StateTransition.TRANSITIONS)
+    block = charts.block(state_machine.StateTransition.TRANSITIONS)
 
     return _with_block(page, "state-diagram", block, what="diagram")
 
 
 def with_recovery_table(page: Path) -> str:
     """Return docs/recovery.md with what the rule says between its marks."""
-    return _with_block(page, "recovery-table", f"\n{_table(recovery_table.HEADER, recovery_table.rows())}\n\n")
+    return _with_block(page, "recovery-table", f"\n{_table(recovery_plan.HEADER, recovery_plan.rows())}\n\n")
 
 
 def with_metrics(page: Path) -> str:
@@ -258,23 +265,33 @@ def with_metrics(page: Path) -> str:
     header = ("Metric", "Type", "Labels", "Meaning")
     rows = [
         (f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels) or "-", metric.help)
-        for metric in metric_names.METRICS
+        for metric in metrics.METRICS
     ]
-    labels = [(f"`{name}`", meaning, _most(name)) for name, meaning in metric_names.LABELS.items()]
+    labels = [(f"`{name}`", meaning, _most(name)) for name, meaning in metrics.LABELS.items()]
     table, of_labels = _table(header, rows), _table(("Label", "Values", "At most"), labels)
 
     return _with_block(page, "metrics", f"\n{table}\n\n{of_labels}\n\n")
 
 
 def _most(label: str) -> str:
-    most = metric_names.MOST_VALUES.get(label)
+    most = metrics.MOST_VALUES.get(label)
 
-    return f"{most}, then `{metric_names.OTHER}`" if most else "-"
+    return f"{most}, then `{metrics.OTHER}`" if most else "-"
 
 
-def _with_block(page: Path, name: str, block: str, *, what: str = "table") -> str:
-    """Return the text of *page* with *block* between the marks of that name."""
-    text, begin, end = page.read_text(encoding="utf-8"), f"<!-- generated: {name} -->", "<!-- /generated -->"
+def with_packages(page: Path) -> str:
+    """Return docs/architecture.md with a line for each package, and the figure of their imports, between its marks."""
+    rows = [(f"`{name.removeprefix('adws.')}`", what) for name, what in package_graph.package_lines()]
+    table = f"\n{_table(('Package or module below `adws`', 'Purpose'), rows)}\n\n"
+    text = _with_block(page, "packages", table)
+
+    return _with_block(page, "package-figure", f"```mermaid\n{package_graph.figure()}\n```\n", what="figure", text=text)
+
+
+def _with_block(page: Path, name: str, block: str, *, what: str = "table", text: str = "") -> str:
+    """Return the text of *page*, or *text*, with *block* between the marks of that name."""
+    begin, end = f"<!-- generated: {name} -->", "<!-- /generated -->"
+    text = text or page.read_text(encoding="utf-8")
     marks = re.compile(rf"({begin}\n).*?({end})", re.DOTALL)
     if marks.search(text) is None:
         raise SystemExit(f"{page} has no marks for the {what}: {begin} ... {end}")

@@ -80,9 +80,9 @@ def work_on(session: str) -> None:
 
 def do_work(phase: str, prompt: str, title: str) -> None:
     """Leave a small file, as an agent would."""
-    found = re.search(r"`(specs/[^`\s]+\.md)`", prompt)
+    match = re.search(r"`(specs/[^`\s]+\.md)`", prompt)
     name = re.sub(r"\W+", "_", title.lower()).strip("_")[:40]
-    path = {"plan": Path(found[1] if found else f"specs/{name}.md"), "document": Path("docs") / f"{name}.md"}.get(
+    path = {"plan": Path(match[1] if match else f"specs/{name}.md"), "document": Path("docs") / f"{name}.md"}.get(
         phase, Path("shop") / f"{name}.py"
     )
     if phase == "review":

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from adws import config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.forge_effects import frozen_issue
+from adws.adw_modules.forge.effects import frozen_issue
+from adws.adw_modules.forge.local import LocalForge
 from adws.adw_modules.interfaces import Clock, PageQuery
-from adws.adw_modules.local_forge import LocalForge
-from adws.app import App, open_app
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.app import Home, open_home
+from adws.config import load as config_load
 
 AGENT = Path(__file__).with_name("picture_agent.py")
 REPOSITORY = "acme/shop"
@@ -180,15 +180,15 @@ class PictureHome:
         self._script: dict[str, dict[str, list[str]]] = {}
         self._write_files()
 
-    def open(self, *, days_ago: int = 0) -> App:
+    def open(self, *, days_ago: int = 0) -> Home:
         """Return its parts, under the clock of that day."""
-        settings = config.load(env={}, cwd=self.path, overrides={"home": str(self.path)})
+        settings = config_load.load(env={}, cwd=self.path, overrides={"home": str(self.path)})
         if not days_ago:
-            return open_app(settings, role="worker")
+            return open_home(settings, role="worker")
 
-        return open_app(settings, role="worker", wrap_clock=lambda clock: ClockOfBefore(clock, days_ago))  # type: ignore[arg-type,return-value]  # the rest is that of the clock behind it
+        return open_home(settings, role="worker", wrap_clock=lambda clock: ClockOfBefore(clock, days_ago))  # type: ignore[arg-type,return-value]  # the rest is that of the clock behind it
 
-    def do(self, work: Work, app: App) -> str:
+    def do(self, work: Work, app: Home) -> str:
         """Write the issue and accept a workflow for it; return its id."""
         forge = app.forge
         if not isinstance(forge, LocalForge):
@@ -197,11 +197,11 @@ class PictureHome:
         self._script[str(number)] = work.turns
         (self._folder / "script.json").write_text(json.dumps(self._script), encoding="utf-8")
         spec = app.workflows.get(work.workflow)
-        start = Start(
+        start = NewWorkflow(
             issue_number=number, spec=spec, issue=frozen_issue(forge, number), repository=REPOSITORY, asked_by="ada"
         )
 
-        return app.work.launcher.start(start).adw_id
+        return app.workflow_creator.start(start).adw_id
 
     def live_through(self, days_ago: int) -> None:
         """Do the work of one day of the past."""
@@ -235,9 +235,9 @@ class PictureHome:
         subprocess.run(["git", *who, *arguments], cwd=self.path, check=True, capture_output=True)
 
 
-def _work_until_nothing_is_due(app: App) -> None:
+def _work_until_nothing_is_due(app: Home) -> None:
     while True:
-        app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+        app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
         due = app.runs.seconds_to_next()
         if due is None or due > 5.0:
             return

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adws import app as wiring
-from adws import config
+from adws import app as app_module
 from adws.adw_modules import document, state_schema
+from adws.config import load as config_load
 from adws.web.app import create_api
-from adws.web.home import Home
+from adws.web.dependencies import ServerState
 
 #: The parts of a document, the whole first; each is a section of its page.
 PARTS = (
@@ -94,9 +94,9 @@ def describe() -> dict[str, Any]:
     """Return the description of the API."""
     with (
         tempfile.TemporaryDirectory() as place,
-        wiring.open_app(config.load(env={}, cwd=Path(place)), role="docs") as app,
+        app_module.open_home(config_load.load(env={}, cwd=Path(place)), role="docs") as home,
     ):
-        return create_api(Home(app)).openapi()
+        return create_api(home, ServerState(home)).openapi()
 
 
 def _operations(described: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -152,7 +152,7 @@ def do_work(phase: str, number: int, title: str, *, is_planted: bool) -> None:
     if phase in {"lint", "test"}:
         scope: dict[str, object] = {}
         exec(compile(made.read_text(encoding="utf-8"), str(made), "exec"), scope)
-        if callable(found := scope["answer"]) and found() != title:
+        if callable(value := scope["answer"]) and value() != title:
             sys.exit("the answer is wrong")
     if phase == "document":
         write(Path("docs") / f"{number}.md", f"# {title}\n\nDone.\n")
@@ -183,11 +183,11 @@ def hook(place: Path, when: str, told: str) -> int:
     """Let the push of a branch fail as planned."""
     for line in told.splitlines():
         _, new, ref = line.split()
-        found = BRANCH.search(ref)
-        if found is None or not new.strip("0"):
+        match = BRANCH.search(ref)
+        if match is None or not new.strip("0"):
             continue  # another branch, or one that is deleted
-        number = int(found[1])
-        kind = due(place, number, "ship", key=f"push_{when}", adw_id=found[2])
+        number = int(match[1])
+        kind = due(place, number, "ship", key=f"push_{when}", adw_id=match[2])
         if kind is None:
             continue
         fire(place, number, "ship", kind)

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from soak_requests import Request
 
-from adws import config
-from adws.adw_modules.coordination.launch import Start
 from adws.adw_modules.document import WorkflowDocument
-from adws.adw_modules.forge_effects import frozen_issue
-from adws.adw_modules.local_forge import LocalForge
-from adws.app import App, open_app
+from adws.adw_modules.forge.effects import frozen_issue
+from adws.adw_modules.forge.local import LocalForge
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.app import Home, open_home
+from adws.config import load as config_load
 
 ADW = Path(sys.executable).parent / "adw"
 AGENT = Path(__file__).with_name("soak_agent.py")
@@ -132,11 +132,11 @@ class Sample:
     def remote(self) -> Path:
         return self.home / "forge" / "remote.git"
 
-    def open(self) -> App:
+    def open(self) -> Home:
         """Open the home, to look and to start workflows."""
-        return open_app(config.load(env=self.env, cwd=self.home, overrides={"home": str(self.home)}))
+        return open_home(config_load.load(env=self.env, cwd=self.home, overrides={"home": str(self.home)}))
 
-    def forge(self, app: App) -> LocalForge:
+    def forge(self, app: Home) -> LocalForge:
         """Return the local forge of the sample."""
         if not isinstance(app.forge, LocalForge):
             raise SystemExit("the sample should have a local forge")
@@ -169,8 +169,8 @@ class Sample:
                 numbers[number] = request
             (self.place / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
             return {
-                app.work.launcher.start(
-                    Start(
+                app.workflow_creator.start(
+                    NewWorkflow(
                         issue_number=number,
                         spec=app.workflows.get(request.workflow),
                         issue=frozen_issue(forge, number),

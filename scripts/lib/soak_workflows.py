@@ -32,7 +32,7 @@ from soak_requests import KINDS, REQUESTS, Fault, Request
 from soak_sample import CONCURRENCY, WORKERS, Sample, carry
 
 from adws.adw_modules.document import WorkflowDocument
-from adws.app import App
+from adws.app import Home
 
 PAGE = ROOT / "docs" / "soak-workflows.md"
 #: More than this share of all requests must be completed.
@@ -122,7 +122,7 @@ def run(place: Path, requests: tuple[Request, ...], *, seed: int, say: Callable[
     )
 
 
-def _result(sample: Sample, app: App, adw_id: str, request: Request, *, is_settled: bool) -> Result:
+def _result(sample: Sample, app: Home, adw_id: str, request: Request, *, is_settled: bool) -> Result:
     document = app.store.load(adw_id).document
 
     return Result(
@@ -160,7 +160,7 @@ def _is_recorded(fault: Fault, document: WorkflowDocument) -> bool:
     return any((attempt.error or {}).get("category") == KINDS[fault.kind] for attempt in attempts)
 
 
-def _wrong_on_forge(sample: Sample, app: App, document: WorkflowDocument) -> Iterator[str]:
+def _wrong_on_forge(sample: Sample, app: Home, document: WorkflowDocument) -> Iterator[str]:
     """Yield what is missing or there twice: pull requests, their work, comments."""
     forge, branch, number = sample.forge(app), document.branch_name or "", document.issue_number or 0
     pulls = [pull.state for pull in forge.pull_requests_of(branch)] if branch else []
@@ -203,13 +203,13 @@ def _findings(sample: Sample) -> Iterator[str]:
 def _processes(sample: Sample) -> list[str]:
     """Return the processes that work for the sample, found by their environment."""
     mark = f"ADW_RESULT_FILE={sample.home}".encode()
-    found = []
+    result = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if mark in path.read_bytes():
-                found.append(path.parent.name)
+                result.append(path.parent.name)
 
-    return found
+    return result
 
 
 def _rows(path: Path) -> list[dict[str, object]]:

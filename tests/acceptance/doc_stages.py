@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adws.adw_modules.forge import NewPullRequest, PullRequest
+from adws.adw_modules.forge.model import NewPullRequest, PullRequest
 from adws.sample import agent, texts
 from adws.testing import FakeClock, MemoryForge
 from tests.acceptance import cli_lab

@@ -274,7 +274,7 @@ class PlantedHome:
             {"type": "assistant", "message": {"content": [{"type": "text", "text": plants.text("agent", share(3))}]}},
         ]
         answer = plants.text("answer of an agent", share(2))
-        found = json.dumps(plants.nested("JSON of an agent", share(3)))
+        result = json.dumps(plants.nested("JSON of an agent", share(3)))
         failure = {
             "subtype": "error_during_execution",
             "is_error": True,
@@ -293,7 +293,7 @@ class PlantedHome:
                 "say": plants.text("words of an agent", share(2)),
                 "do": ["echo done >> made.txt"],
                 "result_file": plants.nested("result of an agent", share(2)),
-                "answer": f"{answer}\n```json\n{found}\n```",
+                "answer": f"{answer}\n```json\n{result}\n```",
                 "result": {"modelUsage": model},
             },
         )

@@ -16,11 +16,11 @@ ID = "1a2b3c4d"
 #: Makes a workflow in the home it is started in; with "hold" it goes on owning it.
 MAKE = """
 import sys
-from adws import config
+from adws.config import load as config
 from adws.adw_modules import document, timestamps
-from adws.app import open_app
+from adws.app import open_home
 
-with open_app(config.from_environment(), role="worker") as app:
+with open_home(config.from_environment(), role="worker") as app:
     now = timestamps.to_text(app.clock.now())
     fields = {"adw_id": "1a2b3c4d", "issue_number": 42, "created_at": now, "updated_at": now}
     with app.ownership.create(document.parse(fields)):

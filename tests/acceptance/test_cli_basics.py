@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from adws import config
 from adws.adw_modules import document, timestamps
 from adws.adw_modules.events import Event
-from adws.adw_modules.state_reading import FILE_NAME
-from adws.app import open_app
+from adws.adw_modules.store.files import FILE_NAME
+from adws.app import open_home
+from adws.config import load as config_load
 
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
 ADW_ID = "1a2b3c4d"
@@ -28,7 +28,7 @@ HEAVY = ("pydantic", "sqlalchemy", "alembic", "filelock", "rich", "psutil", "pyt
 
 def make_workflow(home, adw_id=ADW_ID, store="files", **fields):
     """Make a workflow in *home* the way adw does."""
-    with open_app(config.load(env={"ADW_STORE": store}, cwd=home)) as app:
+    with open_home(config_load.load(env={"ADW_STORE": store}, cwd=home)) as app:
         now = timestamps.to_text(app.clock.now())
         draft = document.WorkflowDocument(**{"issue_number": 7} | fields, adw_id=adw_id, created_at=now, updated_at=now)
         with app.ownership.create(draft, events=[Event(event_type="workflow_created")]):

@@ -6,10 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerConfig
-from adws.adw_modules.db.breakers import DatabaseBreakers
-from adws.app import open_app
-from adws.config import load
+from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerConfig, DatabaseBreakers
+from adws.app import open_home
+from adws.config.load import load
 from adws.testing import FakeClock
 
 TOUCHY = CircuitBreakerConfig(failure_threshold=1)
@@ -18,7 +17,7 @@ TOUCHY = CircuitBreakerConfig(failure_threshold=1)
 @pytest.fixture
 def app(home):
     env = {"ADW_HOME": str(home), "ADW_BREAKERS_FAILURE_THRESHOLD": "2", "ADW_BREAKERS_RESET_TIMEOUT_SECONDS": "600"}
-    with open_app(load(env=env, cwd=home)) as opened:
+    with open_home(load(env=env, cwd=home)) as opened:
         yield opened
 
 

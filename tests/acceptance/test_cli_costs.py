@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules import document as documents
+from adws import app as app_module
+from adws.adw_modules import document
+from adws.config import load as config_load
 from tests import templates
 from tests.contracts.worlds import make_document
 
@@ -42,7 +42,7 @@ def usage(cost, provider="robots", **more):
 
 
 def ended(number, at, report=None, **more):
-    return documents.AttemptRecord(
+    return document.AttemptRecord(
         number=number, status="failed", started_at=at, ended_at=at, report=report, agent={"provider": "robots"}, **more
     )
 
@@ -56,15 +56,15 @@ def spent(home):
         ended(2, LATE, {"usage": usage(7.0, is_subscription=True)}),
     ]
     phases = [
-        documents.PhaseRecord(name="plan", state="planning", attempts=plan),
-        documents.PhaseRecord(name="build", state="building", attempts=build),
+        document.PhaseRecord(name="plan", state="planning", attempts=plan),
+        document.PhaseRecord(name="build", state="building", attempts=build),
     ]
-    cost = documents.Cost(total_usd=0.1 + 0.2, is_estimated=True)
-    other = [documents.PhaseRecord(name="plan", state="planning", attempts=[ended(1, LATE, {"cost_usd": 4.0})])]
-    with wiring.open_app(config.load(env={"ADW_HOME": str(home)}, cwd=home)) as app:
+    cost = document.Cost(total_usd=0.1 + 0.2, is_estimated=True)
+    other = [document.PhaseRecord(name="plan", state="planning", attempts=[ended(1, LATE, {"cost_usd": 4.0})])]
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home)) as app:
         for made in (
             make_document(FIRST, phases=phases, cost=cost, issue_number=1),
-            make_document(SECOND, phases=other, cost=documents.Cost(total_usd=4.0), issue_number=2, workflow="small"),
+            make_document(SECOND, phases=other, cost=document.Cost(total_usd=4.0), issue_number=2, workflow="small"),
         ):
             with app.ownership.create(made):
                 pass

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from adws.adw_modules import trigger_requests
-from adws.adw_modules.trigger import NewDelivery
+from adws.adw_modules.deliveries import commands
+from adws.adw_modules.deliveries.commands import NewDelivery
 from tests import delivery_cases
 from tests.integration.delivery_home import DeliveryHome
 
@@ -98,5 +98,5 @@ def test_what_was_ignored_is_read_again_with_the_settings_of_today(home):
     assert "delivery ignored-1 asks for nothing: " in refused[2]
     assert queued[0] == 0, queued
     with home.lab.open() as app:
-        request = trigger_requests.from_json(app.deliveries.request_of("ignored-1"))
+        request = commands.from_json(app.deliveries.request_of("ignored-1"))
         assert (request.issue.number, request.actor.login) == (home.issue, "ada")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from adws.app import open_app
-from adws.config import load
+from adws.app import open_home
+from adws.config.load import load
 from tests.contracts.delivery_contract import delivery, ignored
 
 
 @pytest.fixture
 def run_id(home):
-    with open_app(load(env={"ADW_HOME": str(home)}, cwd=home)) as opened:
+    with open_home(load(env={"ADW_HOME": str(home)}, cwd=home)) as opened:
         opened.deliveries.accept(ignored("g2"), run_id_of="d0000002", adw_id="a0000002")
         return opened.deliveries.accept(delivery("g1"), run_id_of="d0000001", adw_id="a0000001").row.run_id
 
@@ -47,7 +47,7 @@ def test_a_backup_brings_deliveries_back(adw, home, run_id, tmp_path):
     restored = adw("restore", str(tmp_path / "backup.tar"))
 
     assert restored.rc == 0, restored.stdout + restored.stderr
-    with open_app(load(env={"ADW_HOME": str(home)}, cwd=home)) as opened:
+    with open_home(load(env={"ADW_HOME": str(home)}, cwd=home)) as opened:
         assert [row.guid for row in opened.deliveries.page()] == ["g1", "g2"]
         assert opened.deliveries.get("g1").run_id == run_id
         again = opened.deliveries.accept(delivery("g1"), run_id_of="d0000003", adw_id="a0000003")

@@ -111,8 +111,8 @@ def of(findings: list[dict], area: str) -> list[dict]:
 
 def bad(findings: list[dict], area: str) -> dict:
     """Return the one finding of *area* that is not ok."""
-    (found,) = [one for one in of(findings, area) if one["level"] != "ok"]
-    return found
+    (result,) = [one for one in of(findings, area) if one["level"] != "ok"]
+    return result
 
 
 def everything(home: Path) -> dict[str, tuple]:
@@ -176,14 +176,14 @@ def test_people_read_lines_with_what_mends_it_below(adw, home, claude):
 
 def test_an_agent_that_is_missing_or_not_logged_in_is_a_problem(doctor, claude):
     (claude.place / "logged-out").touch()
-    found = bad(doctor(), "agents")
-    assert (found["level"], found["mend"]) == ("problem", f"start {claude.program} once, and log in")
+    result = bad(doctor(), "agents")
+    assert (result["level"], result["mend"]) == ("problem", f"start {claude.program} once, and log in")
     claude.program.unlink()
 
-    found = bad(doctor(), "agents")
+    result = bad(doctor(), "agents")
 
-    assert found["level"] == "problem"
-    assert "is not a file" in found["what"]
+    assert result["level"] == "problem"
+    assert "is not a file" in result["what"]
 
 
 @pytest.mark.parametrize(
@@ -200,28 +200,28 @@ def test_an_agent_that_is_missing_or_not_logged_in_is_a_problem(doctor, claude):
 def test_a_forge_that_cannot_be_used_says_why(doctor, github, path, answer, told):
     github.answers[path] = answer
 
-    found = bad(doctor(), "forge")
+    result = bad(doctor(), "forge")
 
-    assert found["level"] == "problem"
-    assert told[0] in found["what"]
-    assert told[1] in found["mend"]
+    assert result["level"] == "problem"
+    assert told[0] in result["what"]
+    assert told[1] in result["mend"]
 
 
 def test_a_forge_that_does_not_answer_is_a_problem(doctor, github, claude):
-    found = bad(doctor(ADW_GITHUB_API_URL=f"http://127.0.0.1:{free_port()}"), "forge")
+    result = bad(doctor(ADW_GITHUB_API_URL=f"http://127.0.0.1:{free_port()}"), "forge")
 
-    assert found["level"] == "problem"
-    assert "did not answer" in found["what"]
+    assert result["level"] == "problem"
+    assert "did not answer" in result["what"]
 
 
 def test_a_clock_that_is_wrong_is_seen_by_that_of_the_forge(doctor, github, claude):
     status, body, headers = github.answers["/repos/acme/shop"]
     github.answers["/repos/acme/shop"] = status, body, {**headers, "Date": "Sat, 31 Jan 2026 09:00:00 GMT"}
 
-    found = bad(doctor(), "clock")
+    result = bad(doctor(), "clock")
 
-    assert found["level"] == "problem"
-    assert "of GitHub" in found["what"]
+    assert result["level"] == "problem"
+    assert "of GitHub" in result["what"]
 
 
 def free_port() -> int:
@@ -269,9 +269,9 @@ def test_a_database_with_an_older_schema_is_told_of_and_not_upgraded(doctor, hom
         database.execute("UPDATE alembic_version SET version_num = '0010'")
     database.close()
 
-    found = bad(doctor(), "database")
+    result = bad(doctor(), "database")
 
-    assert (found["level"], found["mend"]) == ("warning", "adw db upgrade brings it up")
+    assert (result["level"], result["mend"]) == ("warning", "adw db upgrade brings it up")
     with sqlite3.connect(home / "state/adw.db") as database:
         assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("0010",)]
     database.close()
@@ -281,10 +281,10 @@ def test_a_damaged_database_is_a_problem(doctor, home, claude):
     templates.prepare_home(home)
     (home / "state/adw.db").write_bytes(b"this is no database" * 1000)
 
-    found = bad(doctor(), "database")
+    result = bad(doctor(), "database")
 
-    assert found["level"] == "problem"
-    assert "adw restore" in found["mend"]
+    assert result["level"] == "problem"
+    assert "adw restore" in result["mend"]
 
 
 def test_what_a_killed_worker_left_is_told(adw, doctor, home, claude):
@@ -312,16 +312,16 @@ def test_files_that_others_can_read_are_named(doctor, home, claude):
     templates.prepare_home(home)
     (home / "state/adw.db").chmod(0o644)
 
-    found = [one for one in of(doctor(), "files") if "can read" in one["what"]]
+    result = [one for one in of(doctor(), "files") if "can read" in one["what"]]
 
-    assert [(one["level"], one["mend"]) for one in found] == [("warning", f"chmod -R go-rwx {home / 'state'}")]
+    assert [(one["level"], one["mend"]) for one in result] == [("warning", f"chmod -R go-rwx {home / 'state'}")]
 
 
 def test_too_little_room_is_a_problem(doctor, claude):
-    found = bad(doctor(ADW_QUOTA_MIN_FREE_DISK="9000000 GiB"), "disk")
+    result = bad(doctor(ADW_QUOTA_MIN_FREE_DISK="9000000 GiB"), "disk")
 
-    assert found["level"] == "problem"
-    assert "no work starts below 9000000.0 GiB" in found["what"]
+    assert result["level"] == "problem"
+    assert "no work starts below 9000000.0 GiB" in result["what"]
 
 
 def test_ports_that_others_use_are_not_free(doctor, claude):
@@ -335,17 +335,17 @@ def test_ports_that_others_use_are_not_free(doctor, claude):
             "ADW_PORTS_COUNT": "1",
         }
 
-        found = bad(doctor(**start), "ports")
+        result = bad(doctor(**start), "ports")
 
-    assert (found["level"], "0 of 1 pairs free" in found["what"]) == ("problem", True)
+    assert (result["level"], "0 of 1 pairs free" in result["what"]) == ("problem", True)
 
 
 def test_a_lock_that_a_killed_git_left_is_told_and_left_there(doctor, home, claude):
     (home / ".git/index.lock").touch()
 
-    found = [one for one in of(doctor(), "git") if one["level"] == "problem"]
+    result = [one for one in of(doctor(), "git") if one["level"] == "problem"]
 
-    assert [one["mend"] for one in found] == [f"rm {home / '.git/index.lock'}"]
+    assert [one["mend"] for one in result] == [f"rm {home / '.git/index.lock'}"]
     assert (home / ".git/index.lock").exists()
 
 
@@ -355,17 +355,17 @@ def test_without_git_that_is_told_in_a_line(doctor, claude, tmp_path):
     for name in ("sh", "env", "cat"):
         (folder / name).symlink_to(shutil.which(name))
 
-    found = bad(doctor(PATH=str(folder)), "git")
+    result = bad(doctor(PATH=str(folder)), "git")
 
-    assert (found["level"], found["mend"]) == ("problem", "install git 2.36 or later")
+    assert (result["level"], result["mend"]) == ("problem", "install git 2.36 or later")
 
 
 def test_a_program_of_a_gate_that_is_missing_is_a_problem(doctor, home, claude):
     (home / "adw.toml").write_text('[phases.test]\ngates = [{ command = ["no-such-program", "x"] }]\n')
 
-    found = [one for one in of(doctor(), "settings") if one["level"] == "problem"]
+    result = [one for one in of(doctor(), "settings") if one["level"] == "problem"]
 
-    assert [one["what"] for one in found] == ["test needs no-such-program, which is not in PATH"]
+    assert [one["what"] for one in result] == ["test needs no-such-program, which is not in PATH"]
 
 
 @pytest.mark.parametrize(
@@ -379,9 +379,9 @@ def test_a_program_of_a_gate_that_is_missing_is_a_problem(doctor, home, claude):
 def test_settings_that_cannot_be_read_are_a_finding(doctor, home, claude, text, words):
     (home / "adw.toml").write_text(text)
 
-    found = [one for one in doctor() if one["level"] == "problem"]
+    result = [one for one in doctor() if one["level"] == "problem"]
 
-    assert any(words in one["what"] for one in found)
+    assert any(words in one["what"] for one in result)
 
 
 # --- PostgreSQL ---------------------------------------------------------------------------------------------------

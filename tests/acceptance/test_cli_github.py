@@ -105,8 +105,8 @@ class GitHubHome:
 
     def workflow_of(self, issue: int) -> dict:
         """Return the newest workflow of an issue."""
-        found = [json.loads(path.read_text()) for path in self.path.glob("state/*/adw_state.json")]
-        return max((one for one in found if one["issue_number"] == issue), key=lambda one: one["created_at"])
+        result = [json.loads(path.read_text()) for path in self.path.glob("state/*/adw_state.json")]
+        return max((one for one in result if one["issue_number"] == issue), key=lambda one: one["created_at"])
 
     # --- GitHub, as somebody else sees it ------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.agents import names
+from adws.adw_modules.agents.base import names
 from adws.sample import agent, texts
 from tests.acceptance.cli_lab import Terminal, document
 
@@ -135,12 +135,12 @@ def test_what_is_missing_beside_what_is_there_is_written(adw, repository, path):
 
 
 def test_a_dry_run_writes_nothing(adw, repository, path):
-    before = sorted(str(found) for found in repository.rglob("*") if ".git/" not in str(found))
+    before = sorted(str(item) for item in repository.rglob("*") if ".git/" not in str(item))
 
     done = adw("init", "--dry-run")
 
     assert "would write adw.toml" in done.stdout
-    assert sorted(str(found) for found in repository.rglob("*") if ".git/" not in str(found)) == before
+    assert sorted(str(item) for item in repository.rglob("*") if ".git/" not in str(item)) == before
 
 
 def test_what_is_said_on_the_command_line_is_taken(adw, repository, path):

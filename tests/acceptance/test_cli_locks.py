@@ -18,11 +18,11 @@ ID, OTHER = "1a2b3c4d", "5e6f7a8b"
 #: Makes workflows in the home it is started in; with "hold" it goes on owning the first one.
 MAKE = """
 import sys
-from adws import config
+from adws.config import load as config
 from adws.adw_modules import document, timestamps
-from adws.app import open_app
+from adws.app import open_home
 
-with open_app(config.from_environment(), role="worker") as app:
+with open_home(config.from_environment(), role="worker") as app:
     now = timestamps.to_text(app.clock.now())
     for adw_id, issue, repository in (("1a2b3c4d", 42, ""), ("5e6f7a8b", 42, "octo/cat")):
         made = document.parse(

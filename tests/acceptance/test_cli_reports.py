@@ -11,12 +11,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from adws import app as wiring
-from adws import config
+from adws import app as app_module
 from adws.adw_modules import timestamps
-from adws.adw_modules.demands import Offer
 from adws.adw_modules.document import AttemptRecord
-from adws.adw_modules.runs import NewRun
+from adws.adw_modules.queue.model import NewRun
+from adws.adw_modules.workflow.model import Capabilities
+from adws.config import load as config_load
 from tests import templates
 from tests.contracts.report_contract import failed, phase, put, tried
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
@@ -44,19 +44,19 @@ retry = { strategy = "fixed", base_seconds = 0.01, max_seconds = 0.01 }
 @pytest.fixture(params=["files", "database", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def env(request, home, monkeypatch):
     """Where documents and sums are."""
-    found = {"ADW_STORE": "files" if request.param == "files" else "database"}
+    result = {"ADW_STORE": "files" if request.param == "files" else "database"}
     if request.param == "postgresql":
-        found["ADW_DATABASE_URL"] = request.getfixturevalue("pg_url")
+        result["ADW_DATABASE_URL"] = request.getfixturevalue("pg_url")
     else:
         templates.prepare_home(home)
-    for name, value in found.items():
+    for name, value in result.items():
         monkeypatch.setenv(name, value)
-    return found
+    return result
 
 
 @pytest.fixture
 def app(home, env):
-    with wiring.open_app(config.load(env={"ADW_HOME": str(home), **env}, cwd=home), role="worker") as opened:
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home), **env}, cwd=home), role="worker") as opened:
         yield opened
 
 
@@ -81,7 +81,7 @@ def filled(app):
         phases=[phase(attempts=[failed("port 1 is taken"), failed("port 2 is taken")])],
     )
     put(app, THIRD, state="building", title=HOSTILE, phases=[phase(HOSTILE, [failed(HOSTILE)])])
-    if hasattr(app.store, "bring_up"):
+    if hasattr(app.store, "catch_up"):
         app.projection.flush()
 
 
@@ -160,7 +160,7 @@ def test_secrets_do_not_reach_a_page(adw, app, monkeypatch):
     secret = "ghp_" + "a1B2" * 9
     monkeypatch.setenv("GITHUB_TOKEN", secret)
     put(app, FIRST, phases=[phase(secret, [failed("ok")])])
-    if hasattr(app.store, "bring_up"):
+    if hasattr(app.store, "catch_up"):
         app.projection.flush()
 
     page = adw("report", "--since", "2026-01-01", "--html", "--no-orphans", env={"GITHUB_TOKEN": secret}).stdout
@@ -224,10 +224,10 @@ def test_stuck_names_a_silent_worker_and_what_takes_longer_than_usual(adw, app):
     begun = AttemptRecord(number=1, started_at=earlier)
     for adw_id, owner, seconds in ((SECOND, "slow", 300.0), (THIRD, "gone", 0.0)):
         put(app, adw_id, phases=[phase(status="running", attempts_used=1, attempts=[begun])])
-        app.runners.register(make_owner(owner), Offer(host="testhost"), concurrency=1, version="1")
+        app.workers.register(make_owner(owner), Capabilities(host="testhost"), concurrency=1, version="1")
         app.runs.enqueue(NewRun(adw_id=adw_id))
         app.runs.begin(app.runs.claim(make_owner(owner), ttl_seconds=seconds))
-    if hasattr(app.store, "bring_up"):
+    if hasattr(app.store, "catch_up"):
         app.projection.flush()
 
     told = {one["adw_id"]: one for one in adw("stuck", "--json").json()["stuck"]}
@@ -246,7 +246,7 @@ def test_stuck_names_a_silent_worker_and_what_takes_longer_than_usual(adw, app):
 @pytest.mark.parametrize("args", [["stuck"], ["attempts"], ["attempts", FIRST], ["stuck", FIRST]])
 def test_looking_loads_no_heavy_library(home, args):
     templates.prepare_home(home)
-    with wiring.open_app(config.load(env={"ADW_HOME": str(home)}, cwd=home), role="cli") as app:
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home), role="cli") as app:
         put(app, FIRST, state="completed", phases=[phase(attempts=tried("succeeded"))])
     code = (
         f"import sys, json; from adws.cli import main; code = main.run({args!r})\n"

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from adws.app import open_app
-from adws.config import load
-from tests.contracts.test_ports_and_quotas import free_range
+from adws.app import open_home
+from adws.config.load import load
+from tests.homes import free_range
 
 SMALL = {"ADW_QUOTA_MIN_FREE_DISK": "1", "ADW_QUOTA_MIN_FREE_MEMORY": "1"}
 
@@ -23,7 +23,7 @@ def app(home):
         "ADW_PORTS_FRONTEND_START": str(span.frontend_start),
         "ADW_PORTS_COUNT": "2",
     }
-    with open_app(load(env=env, cwd=home)) as opened:
+    with open_home(load(env=env, cwd=home)) as opened:
         yield opened
 
 

@@ -81,8 +81,8 @@ def test_a_merged_pull_request_is_refused(lab):
 
 def test_a_worker_that_lives_is_asked_and_a_killed_one_is_taken_over(lab):
     code = (
-        "import sys\nfrom adws import config\nfrom adws.app import open_app\n"
-        "with open_app(config.from_environment(), role='worker') as app, app.ownership.own(sys.argv[1]):\n"
+        "import sys\nfrom adws.config import load as config\nfrom adws.app import open_home\n"
+        "with open_home(config.from_environment(), role='worker') as app, app.ownership.own(sys.argv[1]):\n"
         "    print('owned', flush=True)\n    sys.stdin.read()\n"
     )
     env = {**os.environ, "ADW_HOME": str(lab.path)}
@@ -103,11 +103,11 @@ def test_a_worker_that_lives_is_asked_and_a_killed_one_is_taken_over(lab):
 def test_a_violation_is_named_with_exit_code_1(lab):
     git(lab.path, "branch", branch_of("99999999", 9))
 
-    found = adw(lab, "verify")
+    result = adw(lab, "verify")
     as_json = adw(lab, "verify", "--json")
 
-    assert (found.returncode, as_json.returncode) == (1, 1)
-    assert "6. Everything made outside is in the ledger." in found.stdout
+    assert (result.returncode, as_json.returncode) == (1, 1)
+    assert "6. Everything made outside is in the ledger." in result.stdout
     assert json.loads(as_json.stdout)["by_invariant"]["6"] == 1
 
 

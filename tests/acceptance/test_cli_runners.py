@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.runs import NewRun
+from adws import app as app_module
+from adws.adw_modules.queue.model import NewRun
+from adws.config import load as config_load
 from tests.acceptance import cli_lab
 from tests.acceptance.cli_lab import Beside
 
@@ -146,7 +146,7 @@ def test_a_run_that_nobody_can_do_fails_and_its_workflow_is_parked(adw, home):
 
 
 def test_a_dead_run_is_listed_with_what_to_do(adw, home):
-    with wiring.open_app(config.load(env={"ADW_HOME": str(home)}, cwd=home), role="worker") as app:
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home), role="worker") as app:
         run = app.runs.enqueue(NewRun(adw_id="1a2b3c4d"))
         app.runs.bury(run, reason="5 workers vanished with it")
 

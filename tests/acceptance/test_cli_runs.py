@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.runs import NewRun, RunState
+from adws import app as app_module
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.config import load as config_load
 
 
 @pytest.fixture
 def app(home):
-    with wiring.open_app(config.load(env={"ADW_HOME": str(home)}, cwd=home), role="worker") as opened:
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home), role="worker") as opened:
         yield opened
 
 

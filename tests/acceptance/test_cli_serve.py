@@ -85,12 +85,12 @@ def test_it_takes_a_delivery_and_its_workers_carry_work_out(home):
     with serving(home, "--workers", "1") as (_, client):
         adw_id = started(client, "short")
         follow(home, adw_id)
-        found = client.get(f"/api/v1/workflows/{adw_id}").json()
+        result = client.get(f"/api/v1/workflows/{adw_id}").json()
         body, headers = signed(b'{"zen": "Keep it simple."}', event="ping")
         ping = client.post("/webhooks/github", content=body, headers=headers)
         health = client.get("/health").json()
 
-    assert [phase["status"] for phase in found["phases"]] == ["complete", "complete"]
+    assert [phase["status"] for phase in result["phases"]] == ["complete", "complete"]
     assert (ping.status_code, ping.json()["status"]) == (202, "ignored")
     assert (health["workers_wanted"], health["workers_running"]) == (1, 1)
 

@@ -9,11 +9,11 @@ from dataclasses import asdict
 
 import pytest
 
-from adws import config
-from adws.adw_modules import state_text
-from adws.adw_modules.coordination.migrate_tree import TreeMigration, TreePlanner
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.app import open_app
+from adws.adw_modules.interfaces import OwnerRecord
+from adws.adw_modules.store import serialization
+from adws.adw_modules.store.legacy_import import TreeMigration, TreePlanner
+from adws.app import open_home
+from adws.config import load as config_load
 
 OLD = {
     "adw_id": "a1b2c3d4",
@@ -35,7 +35,7 @@ def put(root, data, *, under="agents", adw_id="a1b2c3d4"):
 def imported(home):
     """A home with one imported workflow, made without starting a command."""
     put(home, OLD)
-    with open_app(config.from_environment({"home": str(home)})) as app:
+    with open_home(config_load.from_environment({"home": str(home)})) as app:
         plan = TreePlanner(store=app.store, state_dir=home / "state").plan_migration(home)
         (done,) = TreeMigration(
             store=app.store,
@@ -168,8 +168,8 @@ def test_show_shows_a_document_that_is_not_valid_and_says_why(adw, imported):
     Who has to mend a document has to see it.
     """
     path = imported / "state" / "a1b2c3d4" / "adw_state.json"
-    data = {**state_text.parse(path.read_bytes()), "pr_number": "soon"}
-    path.write_bytes(state_text.seal(state_text.to_bytes(data)))
+    data = {**serialization.parse(path.read_bytes()), "pr_number": "soon"}
+    path.write_bytes(serialization.add_checksum(serialization.to_bytes(data)))
 
     done = adw("state", "show", "a1b2c3d4", "--json")
 
@@ -275,7 +275,7 @@ def test_set_says_that_the_file_was_not_the_one_it_went_on_from(adw, imported):
 
 
 def test_a_warning_is_a_line_of_the_log(adw, imported):
-    with open_app(config.from_environment({"home": str(imported)})) as app:
+    with open_home(config_load.from_environment({"home": str(imported)})) as app:
         dead = OwnerRecord(**{**asdict(app.processes.me("worker")), "pid": 2**22 + 1, "start_ticks": 1})
         app.leases.take("a1b2c3d4", dead, ttl_seconds=0.001)
 

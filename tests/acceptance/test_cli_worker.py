@@ -20,12 +20,12 @@ def home(request, tmp_path):
 #: What `adw run` does after it has stored a workflow, for one that a worker has taken up already.
 FOLLOW = """
 import sys
-from adws import config
-from adws.app import open_app
-from adws.cli import ending_text, foreground
+from adws.config import load as config
+from adws.app import open_home
+from adws.cli import work as ending_text, work as foreground
 
 home, adw_id = sys.argv[1:]
-with open_app(config.load(env={"ADW_HOME": home}, cwd=home)) as app, foreground.Foreground(app) as here:
+with open_home(config.load(env={"ADW_HOME": home}, cwd=home)) as app, foreground.Foreground(app) as here:
     end = here.carry(foreground.run_of(app, adw_id))
 print("\\n".join(ending_text.lines(end)))
 sys.exit(ending_text.exit_code(end))

@@ -6,11 +6,11 @@ import sqlite3
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.db import schema_version
+from adws import app as app_module
+from adws.adw_modules.db import connection
 from adws.adw_modules.errors import DatabaseUnavailable
-from adws.adw_modules.locks import acquire_lock
+from adws.adw_modules.ownership.issue_locks import acquire_lock
+from adws.config import load as config_load
 from tests.contracts.worlds import FIRST, SECOND, make_document
 
 
@@ -19,10 +19,10 @@ def test_a_new_home_is_upgraded_checked_and_rebuilt(adw, home):
 
     first = adw("db", "upgrade")
     assert first.rc == 0, first.stderr
-    assert f"schema none -> {schema_version.HEAD}" in first.stdout
+    assert f"schema none -> {connection.HEAD}" in first.stdout
     assert adw("db", "upgrade", "--json").json() == {
-        "from": schema_version.HEAD,
-        "to": schema_version.HEAD,
+        "from": connection.HEAD,
+        "to": connection.HEAD,
         "backup": None,
         "views": [],
     }
@@ -59,8 +59,8 @@ def test_a_check_that_finds_something_exits_with_one(adw, home):
 
 
 def create_workflow(home, store: str, adw_id: str = FIRST, **fields) -> None:
-    settings = config.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home)
-    with wiring.open_app(settings) as app, app.ownership.create(make_document(adw_id, **fields)) as owned:
+    settings = config_load.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home)
+    with app_module.open_home(settings) as app, app.ownership.create(make_document(adw_id, **fields)) as owned:
         owned.save(owned.document)
 
 
@@ -89,8 +89,11 @@ def test_a_lost_database_gives_no_issue_away(home, is_empty):
     if is_empty:
         (home / "state" / "adw.db").touch()
 
-    settings = config.load(env={"ADW_HOME": str(home)}, cwd=home)
-    with wiring.open_app(settings) as app, pytest.raises(DatabaseUnavailable, match="adw db rebuild makes it again"):
+    settings = config_load.load(env={"ADW_HOME": str(home)}, cwd=home)
+    with (
+        app_module.open_home(settings) as app,
+        pytest.raises(DatabaseUnavailable, match="adw db rebuild makes it again"),
+    ):
         acquire_lock(42, "deadbeef", locks=app.locks)
 
 
@@ -204,9 +207,9 @@ def test_a_document_that_the_database_lost_comes_back_with_a_rebuild(adw, home):
     refused = adw("db", "upgrade")
     assert refused.rc == 1
     assert "adw db rebuild makes it again" in refused.stderr
-    found = adw("db", "check", "--json")
-    assert found.rc == 1
-    (problem,) = found.json()["problems"]
+    result = adw("db", "check", "--json")
+    assert result.rc == 1
+    (problem,) = result.json()["problems"]
     assert problem["hint"] == "adw db rebuild makes it again from the documents"
     assert not (home / "state" / "adw.db").exists()
 
@@ -313,6 +316,6 @@ def test_a_home_without_a_database_has_nothing_to_move(adw, home):
 def test_the_same_works_on_postgresql(adw, empty_pg_url):
     env = {"ADW_DATABASE_URL": empty_pg_url}
 
-    assert f"schema none -> {schema_version.HEAD}" in adw("db", "upgrade", env=env).stdout
+    assert f"schema none -> {connection.HEAD}" in adw("db", "upgrade", env=env).stdout
     assert adw("db", "check", env=env).stdout == "no problems found\n"
     assert adw("db", "rebuild", env=env).rc == 0

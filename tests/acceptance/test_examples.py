@@ -138,7 +138,7 @@ def test_the_commands_that_the_page_names_exist(adw):
 
 def test_each_example_stands_on_the_page_and_is_sound(adw, home):
     page = (EXAMPLES / "README.md").read_text()
-    found = [place.name for place in EXAMPLES.iterdir() if (place / "adw.toml").exists()]
+    result = [place.name for place in EXAMPLES.iterdir() if (place / "adw.toml").exists()]
 
-    assert [name for name in found if f"## {name}\n" not in page] == []
+    assert [name for name in result if f"## {name}\n" not in page] == []
     assert "review_changes" in json.dumps(adw("workflows", "--json").json())

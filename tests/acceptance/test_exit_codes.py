@@ -9,10 +9,10 @@ from tests.acceptance.cli_lab import Terminal
 BREAKING = """
 import adws.app
 
-def open_app(*args, **more):
+def open_home(*args, **more):
     raise ZeroDivisionError("deep inside")
 
-adws.app.open_app = open_app
+adws.app.open_home = open_home
 """
 
 

@@ -61,10 +61,10 @@ def test_a_refused_move_says_what_would_be_legal(tmp_path):
 
 
 def test_every_name_is_the_one_of_the_house():
-    found = [getattr(durability, name) for name in durability.__all__]
+    result = [getattr(durability, name) for name in durability.__all__]
 
-    assert [one.__name__ for one in found] == durability.__all__
-    assert len(found) == 8
+    assert [one.__name__ for one in result] == durability.__all__
+    assert len(result) == 8
     assert dir(durability) == durability.__all__
 
 

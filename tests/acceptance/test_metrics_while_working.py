@@ -35,17 +35,17 @@ class Prometheus:
     def look(self):
         answer = self._client.get("/metrics", headers={"Authorization": f"Bearer {METRICS_TOKEN}"})
         assert answer.status_code == 200, answer.text
-        found, counters = {}, {}
+        result, counters = {}, {}
         for family in text_string_to_metric_families(answer.text):
             for sample in family.samples:
                 key = (sample.name, *(value for _, value in sorted(sample.labels.items())))
-                assert key not in found, "a series stands twice"
-                found[key] = sample.value
+                assert key not in result, "a series stands twice"
+                result[key] = sample.value
                 if family.type != "gauge":
                     counters[key] = sample.value
         assert all(counters.get(key, -1.0) >= value for key, value in self._counters.items())
         self._counters = counters
-        return found
+        return result
 
     def until(self, *key: str):
         """Look until something is there: the database has the copy of a document a moment after the document."""
@@ -57,9 +57,9 @@ class Prometheus:
 
     def _until(self, is_there, what):
         deadline = time.monotonic() + cli_lab.PATIENCE
-        while not is_there(found := self.look()):
-            assert time.monotonic() < deadline, (what, found)
-        return found
+        while not is_there(result := self.look()):
+            assert time.monotonic() < deadline, (what, result)
+        return result
 
 
 def test_the_numbers_follow_a_workflow_and_only_ever_grow(home):

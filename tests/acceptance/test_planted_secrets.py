@@ -77,11 +77,11 @@ def put_issue(planted: PlantedHome) -> int:
     plants, share = planted.plants, planted.share
     with planted.lab.open() as app:
         number = app.forge.create_issue("Add a fine thing", "Please.", author="ada").number
-    found = planted.home / "state" / "local.forge" / "issues" / f"{number}.json"
-    data = json.loads(found.read_text())
+    result = planted.home / "state" / "local.forge" / "issues" / f"{number}.json"
+    data = json.loads(result.read_text())
     data["title"] = f"Add {plants.line('title of an issue', WHOLE)}"
     data["body"] = plants.text("text of an issue", share(4), WHOLE)
-    found.write_text(json.dumps(data))
+    result.write_text(json.dumps(data))
     return number
 
 
@@ -145,11 +145,11 @@ def until(client: httpx.Client, planted: PlantedHome, adw_id: str, *states: str,
     """Return the state of a workflow when it is one of *states* and nobody works on it."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        found = client.get(f"/api/v1/workflows/{adw_id}").json()
-        attempts = sum(len(phase["attempts"]) for phase in found["phases"])
-        if found["state"] in states and not found["owner"] and (not fresh or attempts > 1):
-            return found["state"]
-        assert time.monotonic() < deadline, found
+        result = client.get(f"/api/v1/workflows/{adw_id}").json()
+        attempts = sum(len(phase["attempts"]) for phase in result["phases"])
+        if result["state"] in states and not result["owner"] and (not fresh or attempts > 1):
+            return result["state"]
+        assert time.monotonic() < deadline, result
         adw(planted, "events", adw_id, "--follow")  # waits until it stops, and leaves the machine to the worker
 
 
@@ -296,9 +296,9 @@ def crawl(browser: httpx.Client, ids: list[str]):
         assert answer.status_code == 200 or path not in SITES, answer.text
         yield f"page {path} ({answer.status_code})", f"{answer.text}"
         links = re.findall(r'(?:href|src)="([^"#]+)', answer.text)
-        found = (urljoin(path, link.replace("&amp;", "&")) for link in links)
+        result = (urljoin(path, link.replace("&amp;", "&")) for link in links)
         waiting.extend(
-            link for link in found if link.startswith("/") and not link.startswith(("//", "/live", "/static"))
+            link for link in result if link.startswith("/") and not link.startswith(("//", "/live", "/static"))
         )
     assert len(seen) > 20
 

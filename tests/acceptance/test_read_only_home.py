@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from adws import config
-from adws.app import open_app
+from adws.app import open_home
+from adws.config import load as config_load
 from tests.contracts.worlds import FIRST, MOMENT, make_document
 
 #: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: with them root may write anywhere.
@@ -57,8 +57,8 @@ def close_to_writers(state: Path, *, is_closed: bool = True) -> None:
 @pytest.mark.parametrize("store", ["files", "database"])
 @pytest.mark.parametrize("is_at_work", [False, True], ids=["nobody at work", "a writer at work"])
 def test_the_views_show_a_home_that_may_only_be_read(home, run, store, is_at_work):
-    settings = config.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home)
-    with open_app(settings) as app, app.ownership.create(make_document()):
+    settings = config_load.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home)
+    with open_home(settings) as app, app.ownership.create(make_document()):
         pass
     (home / "state" / "adw.db.has-documents").unlink(missing_ok=True)  # as an older adw left it
     # Not an adw: that one lets go of its database when this process forks.

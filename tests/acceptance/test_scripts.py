@@ -219,11 +219,10 @@ def test_the_import_contracts_hold(tmp_path):
     [
         ("adws/adw_modules/surprise.py", "", "adws.adw_modules.surprise"),
         ("adws/surprise.py", "", "adws.surprise"),
-        ("adws/adw_modules/ids.py", "\nimport adws.config\n", "adws.adw_modules.ids"),
-        ("adws/adw_modules/errors.py", "\nimport adws.adw_modules.ids\n", ".ids -> .errors"),
-        ("adws/adw_modules/events.py", "\nimport pydantic\n", "adws.adw_modules.events"),
+        ("adws/adw_modules/identifiers.py", "\nimport adws.config.load\n", "adws.adw_modules.identifiers"),
+        ("adws/adw_modules/errors.py", "\nimport adws.adw_modules.identifiers\n", ".identifiers -> .errors"),
     ],
-    ids=["unlisted-room", "unlisted-door", "house-knows-wiring", "circle", "slow-library"],
+    ids=["unlisted-capability", "unlisted-package", "upwards", "cycle"],
 )
 def test_the_import_contracts_catch_what_they_are_for(tmp_path, changed, text, named):
     done = _lint_imports(tmp_path, changed, text)

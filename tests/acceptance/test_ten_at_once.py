@@ -101,14 +101,14 @@ def heads(path: Path) -> set[str]:
 
 def our_processes(home: Path) -> list[str]:
     """Return the processes that carry our variables, found without adw."""
-    found = []
+    result = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"ADW_RESULT_FILE={home}".encode() in path.read_bytes():
-                found.append(path.parent.name)
+                result.append(path.parent.name)
         except OSError:
             continue  # it has ended, or is not ours to look at
-    return found
+    return result
 
 
 def all_end(commands: list[Beside]) -> list[tuple[int, str]]:

@@ -106,9 +106,9 @@ class ServedHome:
     def until(self, is_so, what: str):
         """Look until something is so, and return it."""
         for _ in range(LOOKS):
-            found = is_so()
-            if found:
-                return found
+            result = is_so()
+            if result:
+                return result
         raise AssertionError(f"{what} did not happen: {self.deliveries()}")
 
     def follow(self, adw_id: str) -> None:

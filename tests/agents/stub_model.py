@@ -129,9 +129,9 @@ def _error(status: int) -> bytes:
 
 def _tools(body: dict) -> list[str]:
     """Return the names of the tools a request offers, whichever interface it came through."""
-    found = [tool.get("name") or (tool.get("function") or {}).get("name") for tool in body.get("tools") or []]
+    result = [tool.get("name") or (tool.get("function") or {}).get("name") for tool in body.get("tools") or []]
     google = [one.get("name") for tool in body.get("tools") or [] for one in tool.get("functionDeclarations") or []]
-    return [name for name in (*found, *google) if name]
+    return [name for name in (*result, *google) if name]
 
 
 def _is_aider(body: dict) -> bool:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import agents
-from adws.adw_modules.workflow import PhaseSpec
+from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.workflow.model import PhaseSpec
 from tests.agents import real_agents
 from tests.agents.stub_model import COMMAND, StubModel
 from tests.integration.work_lab import QUICK, WorkLab, git, make_work_lab
@@ -29,11 +29,11 @@ PATIENCE = 60.0
 TURNS = {"aider": 1}
 
 WORKER = """
-from adws import config
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.app import open_app
-with open_app(config.from_environment(), role="worker") as app:
-    app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+from adws.config import load as config
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.app import open_home
+with open_home(config.from_environment(), role="worker") as app:
+    app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
 """
 
 
@@ -80,7 +80,7 @@ class RealWorld:
         return json.loads(stored["phases"][1]["attempts"][-1]["process"]["identity"])["pid"]
 
 
-@pytest.fixture(params=agents.names())
+@pytest.fixture(params=agents_base.names())
 def world(request, tmp_path, monkeypatch):
     name = request.param
     missing = real_agents.why_missing(name)
@@ -105,7 +105,7 @@ def test_an_agent_plans_and_builds_and_what_it_used_is_known(world):
     world.run()
 
     document, attempt = world.document, world.build.attempts[0]
-    profile = agents.profile(world.name)
+    profile = agents_base.profile(world.name)
     assert document.current_state == "completed", [one.error for record in document.phases for one in record.attempts]
     assert len(world.lab.subjects(document.branch_name)) >= 2  # aider makes some of its own
     assert files_of(world) == {"stub.txt"}, "nothing but the work is committed"
@@ -184,14 +184,14 @@ def test_after_kill_9_of_the_worker_the_conversation_goes_on(world):
         asked = len(world.model.requests)
 
     with world.lab.open() as app:
-        app.work.recovery.recover(every_document=True)
+        app.recovery.recover(every_document=True)
     world.lab.work()
 
     first, second = world.build.attempts
     assert world.document.current_state == "completed"
     assert (first.status, second.status) == ("interrupted", "succeeded")
     assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
-    if not agents.profile(world.name).capabilities.resumes:
+    if not agents_base.profile(world.name).capabilities.resumes:
         return
     assert second.agent["is_resumed"]
     assert second.agent["session_id"] == first.agent["session_id"]
@@ -211,7 +211,7 @@ def test_an_agent_that_gets_sigterm_is_started_again_in_its_conversation(world):
     assert world.document.current_state == "completed"
     assert (first.status, second.status) == ("failed", "succeeded")
     assert first.error["klass"] == "killed", first.error
-    if agents.profile(world.name).capabilities.resumes:
+    if agents_base.profile(world.name).capabilities.resumes:
         assert second.agent["session_id"] == first.agent["session_id"]
 
 

@@ -34,8 +34,8 @@ def chromium():
 
     It ends before a test of another package: while it is open an event loop counts as running, and others start one.
     """
-    with browser_plugin.started() as found:
-        yield found
+    with browser_plugin.started() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -69,15 +69,15 @@ def _kept(tmp_path_factory):
 @pytest.fixture
 def served(_kept, browsing):
     """A server with one worker, and those who look at its pages; other tests had workflows there before."""
-    with _kept.lent(browsing, workers=1) as found:
-        yield found
+    with _kept.lent(browsing, workers=1) as opened:
+        yield opened
 
 
 @pytest.fixture
 def still(_kept, browsing):
     """A server without workers: nothing happens but what the test does; other tests did something before."""
-    with _kept.lent(browsing, workers=0) as found:
-        yield found
+    with _kept.lent(browsing, workers=0) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -175,8 +175,8 @@ class Server:
 
     def _has_owner(self, adw_id: str) -> bool:
         """Say whether a worker holds the workflow: it lets go of it a moment after its run is over."""
-        found = self.client.get("/api/v1/workflows", params={"search": adw_id}).json()["workflows"]
-        return any(one["owner"] for one in found)
+        value = self.client.get("/api/v1/workflows", params={"search": adw_id}).json()["workflows"]
+        return any(one["owner"] for one in value)
 
     def state(self, adw_id: str) -> str:
         """Return the state of a workflow."""
@@ -280,8 +280,8 @@ def bring_about(server: Server) -> dict[str, str]:
 
 
 def _some_retry_waits(server: Server, adw_id: str) -> bool:
-    found = server.client.get(f"/api/v1/workflows/{adw_id}/executions").json()["executions"]
-    return any(one["waiting"] and not one["running"] for one in found)
+    value = server.client.get(f"/api/v1/workflows/{adw_id}/executions").json()["executions"]
+    return any(one["waiting"] and not one["running"] for one in value)
 
 
 expect.set_options(timeout=browser_plugin.PATIENCE * 1000)

@@ -52,8 +52,8 @@ def pages():
 
 @pytest.fixture
 def address():
-    with pages() as found:
-        yield found
+    with pages() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_what_is_wrong_in_the_dark_or_on_a_phone_only_is_found_too(browsing, add
     page = browsing.page(address)
     page.goto("/dim")
 
-    found = browser_plugin.flaws_in_every_look(page)
+    result = browser_plugin.flaws_in_every_look(page)
 
-    assert [": ".join(one.split(": ")[:2]) for one in found] == [
+    assert [": ".join(one.split(": ")[:2]) for one in result] == [
         "dark: color-contrast",
         "phone-dark: color-contrast",
         "phone-dark: is wider than the window",

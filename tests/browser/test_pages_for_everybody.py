@@ -38,14 +38,14 @@ def test_no_page_keeps_anybody_out(situations):
     served, ids = situations
     page = served.visitor()
     page.goto("/login")
-    found = [f"/login: {flaw}" for flaw in browser_plugin.flaws_in_every_look(page)]
+    result = [f"/login: {flaw}" for flaw in browser_plugin.flaws_in_every_look(page)]
     ground.log_in(page, served.address)
     for path in pages_of(served, ids):
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        found += [f"{path}: {flaw}" for flaw in browser_plugin.flaws_in_every_look(page)]
+        result += [f"{path}: {flaw}" for flaw in browser_plugin.flaws_in_every_look(page)]
 
-    assert not found, "\n".join(found)
+    assert not result, "\n".join(result)
 
 
 def test_a_page_that_is_not_there_says_so_and_keeps_nobody_out(situations):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws import config
-from adws.adw_modules.gc_rules import Orphan
-from adws.adw_modules.interfaces_reports import (
+from adws.adw_modules.reports.model import (
     CostSum,
     Count,
     DayOutcomes,
@@ -17,7 +15,9 @@ from adws.adw_modules.interfaces_reports import (
     Subject,
     WorkflowCost,
 )
-from adws.adw_modules.report_rules import Report
+from adws.adw_modules.reports.reports import Report
+from adws.adw_modules.resources.model import Orphan
+from adws.config import load as config_load
 from adws.web import report_page
 from tests.browser_plugin import flaws, flaws_in_every_look
 
@@ -55,7 +55,7 @@ REPORT = Report(
 @pytest.fixture
 def make(home):
     """Make the page of a report."""
-    settings = config.load(env={"ADW_HOME": str(home)}, cwd=home)
+    settings = config_load.load(env={"ADW_HOME": str(home)}, cwd=home)
 
     return lambda report: report_page.page(report, redact=str, settings=settings)
 

@@ -104,9 +104,9 @@ class CatalogueContract:
         ids = fill(world, 40)
         pages = walk(world, search="acme gadget", state="failed", limit=3)
 
-        found = [adw_id for page in pages for adw_id in page]
-        assert found == [adw_id for adw_id in ids if adw_id in found]
-        assert found == [adw_id for page in walk(world, repository="acme/gadget", state="failed") for adw_id in page]
+        result = [adw_id for page in pages for adw_id in page]
+        assert result == [adw_id for adw_id in ids if adw_id in result]
+        assert result == [adw_id for page in walk(world, repository="acme/gadget", state="failed") for adw_id in page]
         everything = [[*page] for page in walk(world, search="acme", repository="acme/widget", workflow="sdlc")]
         assert everything == walk(world, repository="acme/widget", workflow="sdlc")
 
@@ -166,9 +166,9 @@ class CatalogueContract:
         ids = fill(world, 24)
         wanted = [f"{(n * 7919) % 65536:08x}" for n in range(24) if n % 10 == 2]
 
-        found = [row.adw_id for row in world.catalogue.find_by_issue(3)]
+        result = [row.adw_id for row in world.catalogue.find_by_issue(3)]
 
-        assert found == [adw_id for adw_id in ids if adw_id in wanted]
+        assert result == [adw_id for adw_id in ids if adw_id in wanted]
         assert world.catalogue.find_by_issue(3, "acme/widget") == ()
         assert len(world.catalogue.find_by_issue(3, "acme/gadget")) == len(wanted)
         assert world.catalogue.find_by_issue(99) == ()

@@ -32,11 +32,11 @@ class CheckpointContract:
         added = add("task", step=2, step_name="second")
         add("other", step=9)
 
-        found = checkpoints.latest("task")
+        result = checkpoints.latest("task")
 
-        assert found == added
-        assert (found.data, found.step_name, found.created_at) == ({"step": 2}, "second", MOMENT)
-        assert (found.checkpoint_id, found.task_id, found.adw_id) == ("id-2", "task", "")
+        assert result == added
+        assert (result.data, result.step_name, result.created_at) == ({"step": 2}, "second", MOMENT)
+        assert (result.checkpoint_id, result.task_id, result.adw_id) == ("id-2", "task", "")
 
     def test_a_task_without_checkpoints_has_no_latest(self, checkpoints):
         assert checkpoints.latest("task") is None
@@ -100,9 +100,9 @@ class CheckpointContract:
         for thread in threads:
             thread.join()
 
-        found = checkpoints.all_of("task")
-        assert {row.checkpoint_id for row in found} == {f"id-{number}" for number in range(6)}
-        assert len({row.sequence for row in found}) == 6
+        result = checkpoints.all_of("task")
+        assert {row.checkpoint_id for row in result} == {f"id-{number}" for number in range(6)}
+        assert len({row.sequence for row in result}) == 6
 
     # --- of phases ---------------------------------------------------------------------------------------------
 

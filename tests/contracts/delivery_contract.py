@@ -9,11 +9,13 @@ from datetime import timedelta
 
 import pytest
 
-from adws.adw_modules import timestamps, trigger_requests
+from adws.adw_modules import timestamps
+from adws.adw_modules.deliveries import commands
+from adws.adw_modules.deliveries.commands import Actor, Command, NewDelivery, PendingDelivery, RunRequest
 from adws.adw_modules.errors import DeliveryConflict, DeliveryNotFound, InvalidAdwId, UsageError
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import NewRun, RunState
-from adws.adw_modules.trigger import Actor, Command, IssueText, NewDelivery, Offer, RunRequest
+from adws.adw_modules.forge.model import IssueText
+from adws.adw_modules.interfaces import OwnerRecord
+from adws.adw_modules.queue.model import NewRun, RunState
 
 WORKER = OwnerRecord(
     token="t" * 32, host="h", machine="m", boot_id="boot-1", pid_namespace="1", pid=7, start_ticks=1, role="worker"
@@ -44,7 +46,7 @@ def delivery(guid: str, *, body: bytes | None = None, intent: str | None = None,
         number=7,
         verdict="run",
         reason="start the default workflow",
-        request=trigger_requests.to_json(request),
+        request=commands.to_json(request),
     )
     return replace(made, **changes)
 
@@ -88,7 +90,7 @@ class DeliveryContract:
         ]
 
         first, conflict, passed, again, wrong, last = deliveries.accept_all(
-            [Offer(delivery=one, run_id_of=f"d100000{n}", adw_id=f"a100000{n}") for n, one in enumerate(made)]
+            [PendingDelivery(delivery=one, run_id_of=f"d100000{n}", adw_id=f"a100000{n}") for n, one in enumerate(made)]
         )
 
         assert isinstance(conflict, DeliveryConflict)
@@ -100,7 +102,9 @@ class DeliveryContract:
         assert deliveries.accept_all([]) == ()
 
     def test_an_id_that_is_taken_undoes_only_its_own_delivery(self, deliveries, runs):
-        offers = [Offer(delivery=delivery(f"g{n}"), run_id_of="d1000000", adw_id=f"a100000{n}") for n in (1, 2)]
+        offers = [
+            PendingDelivery(delivery=delivery(f"g{n}"), run_id_of="d1000000", adw_id=f"a100000{n}") for n in (1, 2)
+        ]
 
         first, second = deliveries.accept_all(offers)
 
@@ -117,13 +121,13 @@ class DeliveryContract:
             assert getattr(row, name) == getattr(made, name)
         assert deliveries.body_of("g1") == made.body
         assert deliveries.request_of("g1") == made.request
-        assert trigger_requests.from_json(deliveries.request_of("g1")) == replace(REQUEST, intent="of g1")
+        assert commands.from_json(deliveries.request_of("g1")) == replace(REQUEST, intent="of g1")
         assert row.deliveries == 1
 
     def test_a_command_is_kept_like_a_run(self, deliveries):
-        self.accepted(deliveries, delivery("g1", verdict="command", request=trigger_requests.to_json(STOP)))
+        self.accepted(deliveries, delivery("g1", verdict="command", request=commands.to_json(STOP)))
 
-        assert trigger_requests.from_json(deliveries.request_of("g1")) == STOP
+        assert commands.from_json(deliveries.request_of("g1")) == STOP
 
     def test_one_that_is_ignored_is_kept_with_its_reason_and_has_no_run(self, deliveries, runs, clock):
         answer = self.accepted(deliveries, ignored("g1"))

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from adws.adw_modules.interfaces_coordination import Dispatcher, Listener
-from adws.adw_modules.runs import NewRun, Run, RunState
+from adws.adw_modules.interfaces import Dispatcher, Listener
+from adws.adw_modules.queue.model import NewRun, Run, RunState
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
 
 TTL = 30.0

@@ -40,13 +40,13 @@ class EventLogContract:
     def test_every_field_comes_back(self, world):
         world.store.create(make_document(), events=[FULL])
 
-        (found,) = world.events.of_workflow(FIRST)
+        (result,) = world.events.of_workflow(FIRST)
 
-        assert found.event_id == f"{FIRST}.1.0"
-        assert (found.adw_id, found.revision, found.created_at) == (FIRST, 1, MOMENT)
+        assert result.event_id == f"{FIRST}.1.0"
+        assert (result.adw_id, result.revision, result.created_at) == (FIRST, 1, MOMENT)
         for name in FIELD_NAMES:
             if name not in {"event_id", "adw_id", "revision", "created_at"}:
-                assert getattr(found, name) == getattr(FULL, name), name
+                assert getattr(result, name) == getattr(FULL, name), name
 
     def test_events_come_in_the_order_they_happened(self, world):
         document = world.store.create(make_document(), events=[Event(event_type="workflow_created")])

@@ -10,13 +10,12 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost, StateInvalid, StateUnserialisable, UsageError
-from adws.adw_modules.execution_words import ExecutionState, IterationState
-from adws.adw_modules.executions import CallAgain, CallReport, Execution, NewExecution
-from adws.adw_modules.fanout import planner
-from adws.adw_modules.interfaces_engine import ProcessRecord
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.runs import ITERATION, NewRun, RunState
-from adws.adw_modules.steps import LoopSpec, RetryRule, SinkSpec, StepSpec
+from adws.adw_modules.interfaces import OwnerRecord
+from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.queue.model import ITERATION, NewRun, RunState
+from adws.adw_modules.steps import execution_update
+from adws.adw_modules.steps.model import CallAgain, CallReport, Execution, ExecutionState, IterationState, NewExecution
+from adws.adw_modules.workflow.model import LoopSpec, RetryRule, SinkSpec, StepSpec
 from tests.contracts.worlds import make_owner
 
 ADW_ID = "1a2b3c4d"
@@ -69,19 +68,21 @@ class ExecutionContract:
         yield
         for new in opened:
             told = [event for event in events() if event.execution_id == new.execution_id]
-            folded, _commands = planner.replay(Execution(execution_id=new.execution_id, step=new.step), told)
+            folded, _commands = execution_update.replay(Execution(execution_id=new.execution_id, step=new.step), told)
             stands = executions.get(new.execution_id)
             assert folded == stands
             ends = {
-                event.iteration_index: planner.ENDS[event.event_type]
+                event.iteration_index: execution_update.ENDS[event.event_type]
                 for event in told
-                if event.event_type in planner.ENDS
+                if event.event_type in execution_update.ENDS
             }
             rows = {index: state for index, state, _result in executions.results(new.execution_id)}
             assert {index: state for index, state in rows.items() if state.value in _ENDED} == ends
             counts = Counter(event.event_type for event in told)
-            assert sum(counts[name] for name in planner.ENDS) == len(ends), "one end for each iteration"
-            assert sum(counts[name] for name in planner.EXECUTION_ENDS) == (stands.state is not ExecutionState.RUNNING)
+            assert sum(counts[name] for name in execution_update.ENDS) == len(ends), "one end for each iteration"
+            assert sum(counts[name] for name in execution_update.EXECUTION_ENDS) == (
+                stands.state is not ExecutionState.RUNNING
+            )
             assert [event.event_id for event in told] == [f"{new.execution_id}.{n + 1}" for n in range(len(told))]
             assert _awaited(executions, new) <= _asked_for(new, told), "what waits is what the log last asked for"
 
@@ -116,10 +117,10 @@ class ExecutionContract:
     @pytest.fixture
     def lane(self, runs):
         def lane(name="one"):
-            found = runs.claim(make_owner(name), ttl_seconds=60)
-            assert found is not None
-            assert found.kind == ITERATION
-            return runs.begin(found)
+            result = runs.claim(make_owner(name), ttl_seconds=60)
+            assert result is not None
+            assert result.kind == ITERATION
+            return runs.begin(result)
 
         return lane
 
@@ -364,9 +365,9 @@ class ExecutionContract:
         )
         assert started.data["retry_config"][1]["kind"] == "on_error"
         assert (started.data["tool"], started.data["sink"]["path"]) == ("python", "x.jsonl")
-        found = [event.meta["retry"] for event in told if event.event_type in {"action_failed", "action_completed"}]
+        result = [event.meta["retry"] for event in told if event.event_type in {"action_failed", "action_completed"}]
         assert [
-            (one["retry_type"], one["attempt_number"], one["max_attempts"], one["will_retry"]) for one in found
+            (one["retry_type"], one["attempt_number"], one["max_attempts"], one["will_retry"]) for one in result
         ] == [
             ("on_error", 1, 3, True),
             ("on_success", 2, 7, True),
@@ -473,9 +474,9 @@ class ExecutionContract:
         while taken.assignments:
             taken = executions.report(run, [well(taken.assignments[0], {"data": [], "page": 1, "more": True})], most=1)
 
-        found = executions.last_error(new.execution_id)
-        assert found.keys() == {"message"}
-        assert found["message"].startswith("no progress: after page 2")
+        result = executions.last_error(new.execution_id)
+        assert result.keys() == {"message"}
+        assert result["message"].startswith("no progress: after page 2")
 
     def test_the_error_of_the_last_call_comes_with_why_the_sequence_ended(self, open_one, executions, lane):
         new = open_one([None], spec=step(loop=None, retry=(replace(AGAIN, max_attempts=1),)), lanes=1)
@@ -483,9 +484,9 @@ class ExecutionContract:
         (one,) = executions.take(run, most=1).assignments
         executions.report(run, [badly(one)], most=1)
 
-        found = executions.last_error(new.execution_id)
-        assert (found["type"], found["category"]) == ("OSError", "transient")
-        assert found["message"] == "1 of 1 attempts are used; the last error: the line is dead"
+        result = executions.last_error(new.execution_id)
+        assert (result["type"], result["category"]) == ("OSError", "transient")
+        assert result["message"] == "1 of 1 attempts are used; the last error: the line is dead"
 
     # --- workers that vanish -----------------------------------------------------------------------------------
 
@@ -683,6 +684,36 @@ class ExecutionContract:
 
         assert events() == told
 
+    def test_of_pages_that_replace_each_other_the_part_of_the_last_one_counts(self, open_one, executions, lane):
+        rule = RetryRule(kind="on_success", when="response.more", merge_path="data", next_call={"n": "{{ page }}"})
+        new = open_one([None], spec=step(loop=None, retry=(replace(rule, base_seconds=0.0),)), lanes=1)
+        run = lane()
+        (one,) = executions.take(run, most=1).assignments
+        (two,) = executions.report(run, [well(one, {"data": 1, "more": True})], most=1).assignments
+        executions.report(run, [well(two, {"data": 2, "more": False})], most=1)
+
+        assert next(executions.results(new.execution_id))[2] == 2
+
+    def test_rules_know_the_element(self, open_one, executions, lane):
+        rule = RetryRule(kind="on_error", when="item == 'x' and index == 0")
+        open_one(["x"], spec=step(retry=(rule,)))
+        run = lane()
+        (one,) = executions.take(run, most=1).assignments
+
+        assert executions.report(run, [badly(one)], most=1).wait_until
+
+    def test_a_lane_waits_for_the_first_call_of_all_that_wait(self, open_one, executions, lane, clock):
+        open_one("ab", spec=step(retry=(AGAIN,), loop=replace(PARALLEL, on_failure="continue")), lanes=1)
+        run = lane()
+        (one,) = executions.take(run, most=1).assignments
+        (two,) = executions.report(run, [badly(one)], most=1).assignments
+        clock.advance(1)
+
+        waits = executions.report(run, [badly(two)], most=1)
+
+        assert len(executions.retries()) == 2
+        assert waits.wait_until == executions.take(run, most=1).wait_until == executions.retries()[0].next_at
+
 
 _ENDED = {"completed", "failed", "cancelled"}
 
@@ -700,8 +731,8 @@ def _asked_for(new, told):
     """Return the same of the last call of each iteration, decided again from the log alone."""
     execution, last = Execution(execution_id=new.execution_id, step=new.step), {}
     for event in told:
-        execution = planner.fold(execution, event)
-        for command in planner.decide(execution, event):
+        execution = execution_update.fold(execution, event)
+        for command in execution_update.decide(execution, event):
             if isinstance(command, CallAgain):
                 due = timestamps.parse(event.created_at) + timedelta(seconds=command.after_seconds)
                 next_at = timestamps.to_text(due) if command.after_seconds else ""

@@ -7,17 +7,8 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.external_tasks import (
-    EXPIRED,
-    OPEN,
-    REPORTED,
-    ClaimHeld,
-    ClaimLost,
-    ExternalReport,
-    ExternalTask,
-    TaskEvent,
-    TaskNotFound,
-)
+from adws.adw_modules.errors import ClaimHeld, ClaimLost, TaskNotFound
+from adws.adw_modules.external_tasks import EXPIRED, OPEN, REPORTED, ExternalReport, ExternalTask, TaskEvent
 
 ADW_ID = "1a2b3c4d"
 TASK = f"{ADW_ID}.build.1"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from adws.adw_modules import forge_texts
 from adws.adw_modules.errors import ForgeNotFound, ForgeRefused
-from adws.adw_modules.forge import Forge, NewPullRequest
-from adws.adw_modules.forge_effects import ForgeEffects, frozen_issue
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.forge.effects import ForgeEffects, frozen_issue
+from adws.adw_modules.forge.model import Forge, NewPullRequest
 from adws.testing import FakeClock
 
 #: A secret that the forge of every world knows; it must never get out.
@@ -170,8 +170,8 @@ class ForgeContract:
 
         posted = world.forge.create_comment(number, "x" * 100_000)
 
-        assert len(posted.body) == forge_texts.MAX_BODY
-        assert posted.body.endswith(forge_texts.CUT)
+        assert len(posted.body) == forge_text.MAX_BODY
+        assert posted.body.endswith(forge_text.CUT)
 
     def test_a_title_is_one_short_line(self, world):
         pull = world.open_pull_request()
@@ -179,7 +179,7 @@ class ForgeContract:
         changed = world.forge.edit_pull_request(pull.number, title="two\nlines " + "x" * 400)
 
         assert changed.title.startswith("two lines xxx")
-        assert len(changed.title) == forge_texts.MAX_TITLE
+        assert len(changed.title) == forge_text.MAX_TITLE
 
     # --- pull requests
 
@@ -285,10 +285,10 @@ class ForgeContract:
     def test_the_pull_request_and_the_comment_of_a_workflow_are_made_once_and_found_again(self, world):
         number = world.create_issue("Add a door", "It has none.")
         world.push("feature-1")
-        title = forge_texts.pull_request_title(kind="/feature", number=number, title="Add a door")
+        title = forge_text.pull_request_title(kind="/feature", number=number, title="Add a door")
         new = NewPullRequest(
             title=title,
-            body=forge_texts.pull_request_body(adw_id="1a2b3c4d", number=number, summary="Done."),
+            body=forge_text.pull_request_body(adw_id="1a2b3c4d", number=number, summary="Done."),
             head="feature-1",
             base="main",
         )

@@ -8,7 +8,7 @@ import pytest
 
 from adws.adw_modules.errors import InvalidAdwId, LeaseLost, RunLost, StateNotFound, UsageError
 from adws.adw_modules.interfaces import Lease, LeaseBusy, LeaseTaken
-from adws.adw_modules.runs import FINAL_RUNS, NewRun, Run, RunEnd, RunState
+from adws.adw_modules.queue.model import FINAL_RUNS, NewRun, Run, RunEnd, RunState
 from tests.contracts.worlds import FIRST, SECOND, make_owner
 
 TTL = 30.0

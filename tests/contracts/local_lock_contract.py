@@ -1,4 +1,4 @@
-"""What every LocalLock keeps, in memory as on disk."""
+"""What every LocalLock keeps."""
 
 from __future__ import annotations
 

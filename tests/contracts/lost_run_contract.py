@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from adws.adw_modules.errors import RunLost
-from adws.adw_modules.runs import NewRun, Run, RunEnd, RunState
+from adws.adw_modules.queue.model import NewRun, Run, RunEnd, RunState
 from tests.contracts.worlds import FIRST, make_owner
 
 TTL = 30.0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from adws.adw_modules.interfaces import LeaseBusy, LeaseTaken
-from adws.adw_modules.interfaces_coordination import HandBack, LeaseWish
-from adws.adw_modules.runs import NewRun, RunEnd, RunState
+from adws.adw_modules.interfaces import HandBack, LeaseBusy, LeaseTaken, LeaseWish
+from adws.adw_modules.queue.model import NewRun, RunEnd, RunState
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
 
 TTL = 30.0
@@ -60,11 +59,11 @@ class MassLeaseContract:
             world.add_row(adw_id)
         lease = take_one(world, ids[420])
 
-        found = world.leases.read_all([*ids, "ffffffff"])
+        result = world.leases.read_all([*ids, "ffffffff"])
 
-        assert set(found) == set(ids)
-        assert (found[ids[420]].owner, found[ids[420]].fence) == (ME, lease.fence)
-        assert found[ids[0]].owner is None
+        assert set(result) == set(ids)
+        assert (result[ids[420]].owner, result[ids[420]].fence) == (ME, lease.fence)
+        assert result[ids[0]].owner is None
         assert world.leases.read_all([]) == {}
 
     def test_what_is_handed_back_is_free_and_its_run_is_settled(self, world):

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from adws.adw_modules.events import Event, stamp
 from adws.adw_modules.interfaces import PageQuery, ProjectedWrite, WorkflowSummary
+from adws.adw_modules.store.projection import Projection
 from tests.contracts.worlds import FIRST, MOMENT, SECOND
+
+
+def projection_on(database, **options) -> Projection:
+    """Return the projection of a home whose database is open."""
+    return Projection(SimpleNamespace(database=database, may_have_projection=lambda: True), **options)
 
 
 def projected(revision: int, adw_id: str = FIRST, *, events: int = 1, state: str = "planning", fence: int = 1):

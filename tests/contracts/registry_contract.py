@@ -6,7 +6,7 @@ import pytest
 
 from adws.adw_modules.errors import InvalidAdwId, IssueLocked, StateExists, UsageError
 from adws.adw_modules.interfaces import Lease
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.queue.model import NewRun, RunState
 from tests.contracts.worlds import FIRST, SECOND, make_document, make_owner
 
 TTL = 30.0

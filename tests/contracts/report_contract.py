@@ -8,12 +8,12 @@ from itertools import count
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.demands import Offer
 from adws.adw_modules.document import AttemptRecord, HistoryEntry, PhaseRecord
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces_reports import Count, DayOutcomes, WaitKind, Window
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.reports.model import Count, DayOutcomes, WaitKind, Window
+from adws.adw_modules.workflow.model import Capabilities
 from adws.testing import START
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document, make_owner
 
@@ -113,7 +113,7 @@ class ReportContract:
         other = Window(workflow="other")
 
         assert ask("outcomes", other) == (DayOutcomes(day=TODAY, completed=1),)
-        assert [found.phase for found in ask("attempts", other)] == ["ship"]
+        assert [item.phase for item in ask("attempts", other)] == ["ship"]
 
     # --- attempts ----------------------------------------------------------------------------------------------
 
@@ -153,9 +153,9 @@ class ReportContract:
         build, test = ask("costs", ALL, by="phase")
         assert (build.key, build.cost_usd, build.attempts, build.estimated, build.tokens) == ("build", 0.75, 2, 1, 15)
         assert (test.cost_usd, test.attempts, test.unknown, test.subscription) == (0.0, 2, 1, 1)
-        by_day = {found.key: found.cost_usd for found in ask("costs", ALL, by="day")}
+        by_day = {item.key: item.cost_usd for item in ask("costs", ALL, by="day")}
         assert by_day == {YESTERDAY: 0.25, TODAY: 0.5}
-        by_provider = {found.key: found.cost_usd for found in ask("costs", ALL, by="provider")}
+        by_provider = {item.key: item.cost_usd for item in ask("costs", ALL, by="provider")}
         assert by_provider == {"anthropic": 0.5, "openai": 0.0, "unnamed": 0.25}
 
     def test_costs_cannot_be_told_by_anything(self, world):
@@ -172,7 +172,7 @@ class ReportContract:
             )
         put(world, "0a0b0c0d", phases=[phase(attempts=tried("succeeded"))])
 
-        assert [found.adw_id for found in ask("costliest", ALL)] == [SECOND, THIRD, FIRST]
+        assert [item.adw_id for item in ask("costliest", ALL)] == [SECOND, THIRD, FIRST]
         first = ask("costliest", Window(since=TODAY), limit=1)[0]
         assert (first.adw_id, first.cost_usd, first.outcome, first.attempts) == (THIRD, 2.0, "completed", 1)
 
@@ -187,7 +187,7 @@ class ReportContract:
         assert (first.phase, first.category, first.count) == ("build", "transient", 2)
         assert (first.message, first.adw_id, first.last_at) == ("port 8002 is taken", SECOND, moment(TODAY, 9))
         assert (second.message, second.count) == ("no such file", 1)
-        assert [found.message for found in ask("failures", ALL, limit=1)] == ["port 8002 is taken"]
+        assert [item.message for item in ask("failures", ALL, limit=1)] == ["port 8002 is taken"]
 
     def test_failures_of_another_phase_category_or_time_are_others(self, world, ask):
         put(world, FIRST, phases=[phase(attempts=[failed("no", category="fatal")]), phase("test", [failed("no")])])
@@ -220,7 +220,7 @@ class ReportContract:
         world.reports.refresh()
         change(world, document, phases=[phase(attempts=tried("failed", report={"cost_usd": 1.0}))])
 
-        assert [found.adw_id for found in world.reports.costliest(ALL, limit=1)] == [SECOND]
+        assert [item.adw_id for item in world.reports.costliest(ALL, limit=1)] == [SECOND]
 
     # --- durations ---------------------------------------------------------------------------------------------
 
@@ -229,10 +229,10 @@ class ReportContract:
         put(world, SECOND, workflow="other", phases=[phase(attempts=tried("succeeded", seconds=9999.0))])
         put(world, THIRD, phases=[phase(attempts=tried("failed", seconds=5000.0))])
 
-        found = ask("histories", [("sdlc", "build"), ("sdlc", "test")])
+        result = ask("histories", [("sdlc", "build"), ("sdlc", "test")])
 
-        assert list(found) == [("sdlc", "build")]
-        history = found["sdlc", "build"]
+        assert list(result) == [("sdlc", "build")]
+        history = result["sdlc", "build"]
         assert history.count == 20
         assert history.median == pytest.approx(10.0, rel=0.2)
         assert history.p95 == pytest.approx(10.0, rel=0.2)
@@ -287,7 +287,7 @@ class ReportContract:
         assert all(line.count.is_more for line in world.reports.queue_lines(at_most=1)[:2])
 
     def test_what_is_at_work_says_who_has_it_and_since_when(self, world):
-        world.runners.register(make_owner(), Offer(host="testhost"), concurrency=1, version="1")
+        world.runners.register(make_owner(), Capabilities(host="testhost"), concurrency=1, version="1")
         attempt = AttemptRecord(number=4, started_at=moment())
         put(
             world,
@@ -297,13 +297,18 @@ class ReportContract:
         run = world.runs.begin(world.runs.claim(make_owner(), ttl_seconds=30.0))
         world.let_pass(5.0)
 
-        (found,) = world.reports.running()
+        (result,) = world.reports.running()
 
-        assert (found.subject.adw_id, found.subject.workflow, found.subject.title) == (FIRST, "sdlc", "Add a button")
-        assert (found.phase, found.attempt, found.started_at) == ("build", 2, moment())
-        assert (found.run_id, found.kind, found.is_stopping, found.owner) == (run.run_id, "resume", False, run.owner)
-        assert found.seconds_left == pytest.approx(25.0, abs=1.0)
-        assert found.silent_seconds == pytest.approx(5.0, abs=1.0)
+        assert (result.subject.adw_id, result.subject.workflow, result.subject.title) == (FIRST, "sdlc", "Add a button")
+        assert (result.phase, result.attempt, result.started_at) == ("build", 2, moment())
+        assert (result.run_id, result.kind, result.is_stopping, result.owner) == (
+            run.run_id,
+            "resume",
+            False,
+            run.owner,
+        )
+        assert result.seconds_left == pytest.approx(25.0, abs=1.0)
+        assert result.silent_seconds == pytest.approx(5.0, abs=1.0)
 
     def test_what_is_at_work_between_two_phases_counts_from_its_run(self, world):
         put(world)
@@ -311,10 +316,10 @@ class ReportContract:
         world.runs.begin(world.runs.claim(make_owner(), ttl_seconds=30.0))
         world.runs.ask_to_stop(run.run_id)
 
-        (found,) = world.reports.running()
+        (result,) = world.reports.running()
 
-        assert (found.phase, found.attempt, found.started_at) == ("", 0, timestamps.to_text(START))
-        assert (found.is_stopping, found.silent_seconds) == (True, None)
+        assert (result.phase, result.attempt, result.started_at) == ("", 0, timestamps.to_text(START))
+        assert (result.is_stopping, result.silent_seconds) == (True, None)
 
     def test_lanes_and_errands_are_no_workflows(self, world):
         put(world)
@@ -342,7 +347,7 @@ class ReportContract:
         assert (retried.subject.adw_id, retried.kind, retried.phase) == (FIRST, WaitKind.RETRY, "build")
         assert (retried.until, retried.why) == (later, "no net")
         assert (asked.subject.adw_id, asked.kind, asked.phase) == (THIRD, WaitKind.APPROVAL, "build")
-        assert [found.subject.adw_id for found in world.reports.waiting(limit=2)] == [SECOND, FIRST]
+        assert [item.subject.adw_id for item in world.reports.waiting(limit=2)] == [SECOND, FIRST]
         assert world.reports.queued() == (due, retried)
         assert world.reports.queued(limit=1) == (due,)
         assert world.reports.paused() == (asked,), "however long the queue is"
@@ -354,10 +359,10 @@ class ReportContract:
         world.runs.enqueue(NewRun(adw_id=SECOND))
         put(world, THIRD, state="completed")
 
-        (found,) = world.reports.unattended()
+        (result,) = world.reports.unattended()
 
-        assert (found.subject.adw_id, found.kind, found.phase) == (FIRST, WaitKind.NOBODY, "build")
-        assert found.since == timestamps.to_text(START)
+        assert (result.subject.adw_id, result.kind, result.phase) == (FIRST, WaitKind.NOBODY, "build")
+        assert result.since == timestamps.to_text(START)
 
     def test_what_has_just_ended_is_not_looked_for(self, world):
         put(world)
@@ -367,7 +372,7 @@ class ReportContract:
 
         world.let_pass(61.0)
 
-        assert [found.subject.adw_id for found in world.reports.unattended()] == [FIRST]
+        assert [item.subject.adw_id for item in world.reports.unattended()] == [FIRST]
 
     def test_what_somebody_owns_is_attended(self, world):
         put(world)
@@ -378,4 +383,4 @@ class ReportContract:
 
         world.let_pass(31.0)
 
-        assert [found.subject.adw_id for found in world.reports.unattended()] == [FIRST]
+        assert [item.subject.adw_id for item in world.reports.unattended()] == [FIRST]

@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.demands import Demands
 from adws.adw_modules.errors import InvalidAdwId, RunLost, RunNotFound, StateUnserialisable, UsageError
-from adws.adw_modules.runs import DELIVERY, DELIVERY_PRIORITY, LIVE_RUNS, NewRun, Run, RunState
+from adws.adw_modules.queue.model import DELIVERY, DELIVERY_PRIORITY, LIVE_RUNS, NewRun, Run, RunState
+from adws.adw_modules.workflow.model import Requirements
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
 
 TTL = 30.0
@@ -407,11 +407,11 @@ class RunQueueContract:
         enqueue(world)
         run = claim(world)
 
-        assert world.runs.requeue(run).demands == Demands()
-        elsewhere = world.runs.requeue(claim(world), demands=Demands(host="far"))
+        assert world.runs.requeue(run).demands == Requirements()
+        elsewhere = world.runs.requeue(claim(world), demands=Requirements(host="far"))
 
-        assert elsewhere.demands == Demands(host="far")
-        assert world.runs.get(run.run_id).demands == Demands(host="far")
+        assert elsewhere.demands == Requirements(host="far")
+        assert world.runs.get(run.run_id).demands == Requirements(host="far")
 
     # --- taking back -------------------------------------------------------------------------------------------
 
@@ -508,11 +508,11 @@ class RunQueueContract:
             world.runs.finish(claim(world), RunState.COMPLETED)
         enqueue(world, SECOND)
 
-        found = world.runs.of_workflow(FIRST)
+        result = world.runs.of_workflow(FIRST)
 
-        assert [run.adw_id for run in found] == [FIRST] * 3
-        assert sorted(found, key=lambda run: -run.run_id) == list(found)
-        assert world.runs.of_workflow(FIRST, limit=1) == found[:1]
+        assert [run.adw_id for run in result] == [FIRST] * 3
+        assert sorted(result, key=lambda run: -run.run_id) == list(result)
+        assert world.runs.of_workflow(FIRST, limit=1) == result[:1]
         assert world.runs.of_workflow(THIRD) == ()
 
     def test_a_page_without_room_is_refused(self, world):

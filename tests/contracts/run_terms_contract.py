@@ -8,15 +8,14 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.demands import Demands, Offer
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.run_limits import RunLimits
-from adws.adw_modules.runs import DELIVERY, DELIVERY_PRIORITY, NewRun, Run, RunState, Terms
+from adws.adw_modules.queue.model import DELIVERY, DELIVERY_PRIORITY, ClaimPolicy, NewRun, Run, RunLimits, RunState
+from adws.adw_modules.workflow.model import Capabilities, Requirements
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
 
 TTL = 30.0
-GPU = Demands(tags=frozenset({"gpu"}))
-HERE, ELSEWHERE = Demands(host="testhost"), Demands(host="elsewhere")
+GPU = Requirements(tags=frozenset({"gpu"}))
+HERE, ELSEWHERE = Requirements(host="testhost"), Requirements(host="elsewhere")
 LABELS = frozenset({"repository:acme/widget", "workflow:sdlc"})
 
 
@@ -28,12 +27,12 @@ def claim(world, name="one", **more) -> Run | None:
     return world.runs.claim(make_owner(name), ttl_seconds=TTL, **more)
 
 
-def offering(*tags: str, host: str = "testhost") -> Terms:
-    return Terms(offer=Offer(host=host, tags=frozenset(tags)))
+def offering(*tags: str, host: str = "testhost") -> ClaimPolicy:
+    return ClaimPolicy(offer=Capabilities(host=host, tags=frozenset(tags)))
 
 
-def limited(**scopes: dict[str, int]) -> Terms:
-    return Terms(limits=RunLimits(scopes=scopes))
+def limited(**scopes: dict[str, int]) -> ClaimPolicy:
+    return ClaimPolicy(limits=RunLimits(scopes=scopes))
 
 
 class RunTermsContract:
@@ -43,7 +42,7 @@ class RunTermsContract:
 
     def test_demands_labels_slot_and_parent_are_stored_and_shown(self, world):
         parent = enqueue(world, SECOND)
-        demands = Demands(host="alpha", tags=frozenset({"gpu", "big"}))
+        demands = Requirements(host="alpha", tags=frozenset({"gpu", "big"}))
 
         run = enqueue(world, demands=demands, labels=LABELS, slot="rollback@alpha", parent_run_id=parent.run_id)
 
@@ -213,8 +212,11 @@ class RunTermsContract:
         enqueue(world, labels=LABELS, demands=GPU)
         limits = RunLimits(scopes={"workflow": {"sdlc": 1}})
 
-        assert claim(world, terms=Terms(limits=limits)) is None
-        assert claim(world, terms=Terms(limits=limits, offer=Offer(host="a", tags=frozenset({"gpu"})))) is not None
+        assert claim(world, terms=ClaimPolicy(limits=limits)) is None
+        assert (
+            claim(world, terms=ClaimPolicy(limits=limits, offer=Capabilities(host="a", tags=frozenset({"gpu"}))))
+            is not None
+        )
 
     def test_a_delivery_does_not_wait_for_a_place(self, world):
         terms = limited(repository={"*": 1})

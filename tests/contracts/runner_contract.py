@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from adws.adw_modules.demands import Offer
 from adws.adw_modules.errors import UsageError
+from adws.adw_modules.workflow.model import Capabilities
 from tests.contracts.worlds import make_owner
 
-OFFER = Offer(host="testhost", tags=frozenset({"gpu", "big"}))
+OFFER = Capabilities(host="testhost", tags=frozenset({"gpu", "big"}))
 
 
 def register(world, name="one", **more) -> None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces_schedule import Notice
+from adws.adw_modules.schedule.store import Notice
 from tests.contracts.worlds import make_owner
 
 FIRST_DUE, NEXT_DUE = "2026-01-31T09:00:00.000000Z", "2026-01-31T09:05:00.000000Z"

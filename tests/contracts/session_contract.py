@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.interfaces_coordination import AgentSession, SessionStatus
-from adws.adw_modules.runs import NewRun, Run, RunEnd, RunState
+from adws.adw_modules.interfaces import AgentSession, SessionStatus
+from adws.adw_modules.queue.model import NewRun, Run, RunEnd, RunState
 from tests.contracts.worlds import FIRST, SECOND, make_owner
 
 TTL = 30.0
@@ -33,8 +33,8 @@ def running(world, adw_id: str = FIRST) -> Run:
 
 
 def only(world) -> AgentSession:
-    (found,) = world.sessions.of_workflow(FIRST)
-    return found
+    (result,) = world.sessions.of_workflow(FIRST)
+    return result
 
 
 class SessionContract:
@@ -45,11 +45,11 @@ class SessionContract:
 
         world.sessions.open(make_session(executor_session_id="abc"))
 
-        found = only(world)
-        assert (found.run_id, found.status, found.ended_at) == (run.run_id, SessionStatus.RUNNING, None)
-        assert (found.agent, found.host, found.executor_session_id) == ("claude", "testhost", "abc")
-        assert found.started_at
-        assert world.sessions.live() == (found,)
+        result = only(world)
+        assert (result.run_id, result.status, result.ended_at) == (run.run_id, SessionStatus.RUNNING, None)
+        assert (result.agent, result.host, result.executor_session_id) == ("claude", "testhost", "abc")
+        assert result.started_at
+        assert world.sessions.live() == (result,)
 
     def test_a_session_may_have_no_run(self, world):
         world.sessions.open(make_session())

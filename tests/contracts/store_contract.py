@@ -1,5 +1,5 @@
 """
-What every StateStore keeps: in memory, in files, in a database.
+What every StateStore keeps: in files and in a database.
 
 Mix `StoreContract` into a test class, give a `store` fixture (with the `clock` fixture as its clock), and override the
 hooks below it where a store differs.
@@ -187,7 +187,7 @@ class StoreContract(ABC):
 
     def test_who_was_fenced_out_cannot_write_and_the_successor_can(self, store):
         first = self.make(store, new_document())
-        store.fence_out(ADW_ID, fence=1)
+        store.revoke_writers(ADW_ID, fence=1)
 
         with pytest.raises(Fenced):
             store.save(first, fence=1)
@@ -198,7 +198,7 @@ class StoreContract(ABC):
 
     def test_fencing_out_shuts_out_every_lower_fence_too(self, store):
         first = self.make(store, new_document())
-        store.fence_out(ADW_ID, fence=3)
+        store.revoke_writers(ADW_ID, fence=3)
 
         for fence in (1, 2, 3):
             with pytest.raises(Fenced):
@@ -207,8 +207,8 @@ class StoreContract(ABC):
 
     def test_fencing_out_twice_is_the_same_as_once(self, store):
         first = self.make(store, new_document())
-        store.fence_out(ADW_ID, fence=1)
-        store.fence_out(ADW_ID, fence=1)
+        store.revoke_writers(ADW_ID, fence=1)
+        store.revoke_writers(ADW_ID, fence=1)
 
         with pytest.raises(Fenced):
             store.save(first, fence=1)
@@ -217,7 +217,7 @@ class StoreContract(ABC):
     def test_fencing_out_one_workflow_leaves_the_others_alone(self, store):
         self.make(store, new_document())
         other = self.make(store, new_document(OTHER_ID, issue_number=8))
-        store.fence_out(ADW_ID, fence=1)
+        store.revoke_writers(ADW_ID, fence=1)
 
         assert store.save(other, fence=1).revision == 2
 
@@ -282,7 +282,7 @@ class StoreContract(ABC):
             "load": lambda: store.load(bad),
             "peek": lambda: store.peek(bad),
             "exists": lambda: store.exists(bad),
-            "fence_out": lambda: store.fence_out(bad, fence=1),
+            "revoke_writers": lambda: store.revoke_writers(bad, fence=1),
             "create": lambda: store.create(sneaky),
             "save": lambda: store.save(sneaky, fence=1),
         }
@@ -302,7 +302,7 @@ class StoreContract(ABC):
         assert store.save(first, fence=1).revision == 2, "the store works on after a refusal"
 
     def test_a_creator_that_was_shut_out_before_its_first_write_stays_out(self, store):
-        store.fence_out(ADW_ID, fence=1)
+        store.revoke_writers(ADW_ID, fence=1)
 
         with pytest.raises(Fenced):
             store.create(new_document())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db.breakers import DatabaseBreakers
+from adws.adw_modules.circuit_breaker import DatabaseBreakers
 from adws.testing import MemoryBreakers
 from tests.contracts.breaker_contract import BreakerContract
 

@@ -1,4 +1,4 @@
-"""Leases, locks, requests, registry, lists and events keep their contracts: in memory, in SQLite, in PostgreSQL."""
+"""Leases, locks, requests, registry, lists and events keep their contracts: in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.contracts.run_queue_contract import RunQueueContract
 from tests.contracts.run_terms_contract import RunTermsContract
 from tests.contracts.runner_contract import RunnerContract
 from tests.contracts.session_contract import SessionContract
-from tests.contracts.worlds import World, database_world, memory_world
+from tests.contracts.worlds import World, database_world
 
-PLACES = ("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
+PLACES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
 
 
 @pytest.fixture(params=PLACES)
@@ -36,8 +36,6 @@ def home_world(request, clock: FakeClock) -> World:
 
 
 def make_world(request, clock: FakeClock, *, repository: str) -> World:
-    if request.param == "memory":
-        return memory_world(clock, repository=repository)
     url = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "pg_url")
 
     return database_world(request.getfixturevalue("open_db")(url), clock, repository=repository)

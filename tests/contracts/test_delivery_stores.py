@@ -1,12 +1,12 @@
-"""Deliveries keep their contract: in memory, in SQLite and in PostgreSQL."""
+"""Deliveries keep their contract: in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db.deliveries import DatabaseDeliveries
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.testing import FakeClock, MemoryDeliveries, MemoryRunQueue
+from adws.adw_modules.deliveries.store import DeliveryStore
+from adws.adw_modules.queue.store import RunStore
+from adws.testing import FakeClock
 from tests.contracts.delivery_contract import DeliveryContract
 
 
@@ -15,17 +15,15 @@ class TestDeliveries(DeliveryContract):
     def clock(self):
         return FakeClock()
 
-    @pytest.fixture(params=("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)))
+    @pytest.fixture(params=("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)))
     def database(self, request):
-        if request.param == "memory":
-            return None
         url = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "pg_url")
         return request.getfixturevalue("open_db")(url)
 
     @pytest.fixture
     def runs(self, database, clock):
-        return MemoryRunQueue(clock) if database is None else DatabaseRunQueue(database, clock=clock)
+        return RunStore(database, clock=clock)
 
     @pytest.fixture
-    def deliveries(self, database, clock, runs):
-        return MemoryDeliveries(clock, runs) if database is None else DatabaseDeliveries(database, clock=clock)
+    def deliveries(self, database, clock):
+        return DeliveryStore(database, clock=clock)

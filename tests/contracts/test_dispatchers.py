@@ -1,4 +1,4 @@
-"""Dispatchers keep their contract: the embedded one in memory and on SQLite, and Procrastinate on PostgreSQL."""
+"""Dispatchers keep their contract: the embedded one on SQLite, and Procrastinate on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.coordination.dispatch import WatchDispatcher
-from adws.adw_modules.db.procrastinate_dispatch import ProcrastinateDispatcher
-from adws.adw_modules.db.queue_watch import SqliteWatch
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.testing import FakeClock, MemoryRunQueue
+from adws.adw_modules.db.sqlite import CommitWatcher
+from adws.adw_modules.queue.dispatch import WatchDispatcher
+from adws.adw_modules.queue.procrastinate import ProcrastinateDispatcher
+from adws.adw_modules.queue.store import RunStore
+from adws.testing import FakeClock
 from tests.contracts.dispatch_contract import DispatchContract, DispatchWorld, TransactionContract
 
 
@@ -27,20 +27,6 @@ def due_in(clock):
     return lambda seconds: timestamps.to_text(clock.now() + timedelta(seconds=seconds))
 
 
-class TestMemory(DispatchContract):
-    @pytest.fixture
-    def world(self, clock, due_in):
-        runs = MemoryRunQueue(clock)
-        return DispatchWorld(
-            runs=runs,
-            dispatcher=WatchDispatcher(runs.watch, clock=clock),
-            due_in=due_in,
-            let_pass=clock.advance,
-            lose_workers=lambda: None,
-            tells_which=False,
-        )
-
-
 class TestSqlite(DispatchContract, TransactionContract):
     @pytest.fixture
     def database(self, sqlite_url, open_db):
@@ -49,8 +35,8 @@ class TestSqlite(DispatchContract, TransactionContract):
     @pytest.fixture
     def world(self, database, clock, due_in):
         return DispatchWorld(
-            runs=DatabaseRunQueue(database, clock=clock),
-            dispatcher=WatchDispatcher(partial(SqliteWatch, database), clock=clock),
+            runs=RunStore(database, clock=clock),
+            dispatcher=WatchDispatcher(partial(CommitWatcher, database), clock=clock),
             due_in=due_in,
             let_pass=clock.advance,
             lose_workers=lambda: None,
@@ -79,7 +65,7 @@ class TestProcrastinate(DispatchContract, TransactionContract):
                 session.run("UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - interval '1 hour'")
 
         return DispatchWorld(
-            runs=DatabaseRunQueue(database, clock=clock),
+            runs=RunStore(database, clock=clock),
             dispatcher=ProcrastinateDispatcher(database, clock=clock),
             due_in=due_in,
             let_pass=let_pass,

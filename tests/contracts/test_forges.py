@@ -7,12 +7,11 @@ import subprocess
 
 import pytest
 
-from adws.adw_modules.bare_git import BareRepository
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.github import GitHubAccess, GitHubForge
-from adws.adw_modules.local_forge import REMOTE_NAME, LocalForge
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.redaction import Redactor
+from adws.adw_modules.forge.github import GitHubAccess, GitHubForge
+from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.redaction.redactor import Redactor
 from adws.testing import FakeClock, MemoryForge
 from tests.contracts.forge_contract import SECRET, ForgeContract, ForgeWorld
 from tests.emulator import Emulator

@@ -1,11 +1,10 @@
-"""The local locks on disk and in memory keep the contract."""
+"""The local locks keep their contract."""
 
 from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.local_lock import FileLocalLock
-from adws.testing import Machine, MemoryLocalLock
+from adws.adw_modules.ownership.local_lock import LocalLock
 from tests import forked
 from tests.contracts.local_lock_contract import LocalLockContract
 
@@ -13,11 +12,11 @@ from tests.contracts.local_lock_contract import LocalLockContract
 class TestFileLocalLock(LocalLockContract):
     @pytest.fixture
     def lock(self, tmp_path):
-        return FileLocalLock(tmp_path / "state")
+        return LocalLock(tmp_path / "state")
 
     @pytest.fixture
     def other(self, tmp_path):
-        return FileLocalLock(tmp_path / "state")
+        return LocalLock(tmp_path / "state")
 
     def test_a_child_forked_while_another_thread_looks_can_use_it(self, lock):
         with lock._guard:  # as a thread has it that the child does not have
@@ -29,17 +28,3 @@ def _take_or_fail(lock) -> None:
     assert lock._guard.acquire(timeout=1.0), "nobody is left to free it"
     lock._guard.release()
     assert lock.try_hold("1a2b3c4d")
-
-
-class TestMemoryLocalLock(LocalLockContract):
-    @pytest.fixture
-    def machine(self):
-        return Machine()
-
-    @pytest.fixture
-    def lock(self, machine):
-        return MemoryLocalLock(machine)
-
-    @pytest.fixture
-    def other(self, machine):
-        return MemoryLocalLock(machine)

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from adws.adw_modules.db import counters, event_tally, report_statements, rows, statements
-from adws.adw_modules.db import standings as standings_of
-from adws.adw_modules.db.event_tally import DatabaseEventTally
-from adws.adw_modules.db.retention import DatabaseRetention
-from adws.adw_modules.db.standings import DatabaseStandings
+from adws.adw_modules.db import connection
 from adws.adw_modules.events import Event, stamp
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.housekeeping.retention import OldRows
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.reports import metrics
+from adws.adw_modules.reports import store as reports_store
+from adws.adw_modules.reports.metrics import EventTally, Gauges
 from tests.contracts.worlds import FIRST, MOMENT, SECOND, THIRD, database_world, make_document, make_owner
 
 FAILED = Event(event_type="attempt_failed", node_name="build", duration=3.0)
@@ -22,116 +22,118 @@ MOVED = Event(event_type="state_changed", data={"from": "planning", "to": "build
 
 def stored(database, events, *, revision=1, adw_id=FIRST, at=MOMENT):
     """Store events as every writer does."""
-    params = [rows.event_params(event) for event in stamp(events, adw_id=adw_id, revision=revision, created_at=at)]
+    params = [
+        connection.event_params(event) for event in stamp(events, adw_id=adw_id, revision=revision, created_at=at)
+    ]
     with database.write() as session:
-        session.run_each(statements.EVENT_INSERT, params)
+        session.run_each(connection.EVENT_INSERT, params)
 
 
 class TestTally:
     def test_every_event_is_counted_once_however_often_it_is_stored_and_looked_at(self, database):
-        tally = DatabaseEventTally(database)
+        tally = EventTally(database)
         stored(database, [FAILED, PAID, MOVED])
-        first = tally.bring_up()
+        first = tally.catch_up()
         stored(database, [FAILED, PAID, MOVED])
-        again = tally.bring_up()
+        again = tally.catch_up()
         stored(database, [FAILED], revision=2)
 
-        assert (first, again, tally.bring_up(), tally.bring_up()) == (3, 0, 1, 0)
-        found = tally.counted()
-        assert found["adw_attempts_total"] == {("build", "failed"): 2.0}
-        assert found["adw_attempt_duration_seconds_bucket"] == {("build", "failed", "5.0"): 2.0}
-        assert found["adw_attempt_duration_seconds_sum"] == {("build", "failed"): 6.0}
-        assert found["adw_cost_usd_total"] == {("robots", "big"): 0.5}
-        assert found["adw_transitions_total"] == {("building",): 1.0}
-        assert found["adw_events_total"] == {("attempt_failed",): 2.0, ("cost_added",): 1.0, ("state_changed",): 1.0}
+        assert (first, again, tally.catch_up(), tally.catch_up()) == (3, 0, 1, 0)
+        result = tally.counted()
+        assert result["adw_attempts_total"] == {("build", "failed"): 2.0}
+        assert result["adw_attempt_duration_seconds_bucket"] == {("build", "failed", "5.0"): 2.0}
+        assert result["adw_attempt_duration_seconds_sum"] == {("build", "failed"): 6.0}
+        assert result["adw_cost_usd_total"] == {("robots", "big"): 0.5}
+        assert result["adw_transitions_total"] == {("building",): 1.0}
+        assert result["adw_events_total"] == {("attempt_failed",): 2.0, ("cost_added",): 1.0, ("state_changed",): 1.0}
 
     def test_nothing_is_counted_of_nothing_and_all_that_comes_after(self, database):
-        tally = DatabaseEventTally(database)
+        tally = EventTally(database)
 
-        assert (tally.bring_up(), dict(tally.counted())) == (0, {})
+        assert (tally.catch_up(), dict(tally.counted())) == (0, {})
 
         stored(database, [MOVED])
-        assert tally.bring_up() == 1
+        assert tally.catch_up() == 1
 
     def test_many_events_are_counted_in_pieces(self, database, monkeypatch):
-        monkeypatch.setattr(event_tally, "CHUNK", 4)
+        monkeypatch.setattr(metrics, "CHUNK", 4)
         stored(database, [FAILED] * 11)
-        tally = DatabaseEventTally(database)
+        tally = EventTally(database)
 
-        assert tally.bring_up() == 11
+        assert tally.catch_up() == 11
         assert tally.counted()["adw_attempts_total"] == {("build", "failed"): 11.0}
 
     def test_of_many_who_look_at_once_each_event_is_counted_by_one(self, database, repeat):
-        tally = DatabaseEventTally(database)
+        tally = EventTally(database)
         total = 0
         for turn in range(repeat(3, 30)):
             stored(database, [FAILED] * 50, revision=turn + 1)
             total += 50
-            threads = [threading.Thread(target=tally.bring_up) for _ in range(6)]
+            threads = [threading.Thread(target=tally.catch_up) for _ in range(6)]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
 
-        tally.bring_up()
+        tally.catch_up()
         assert tally.counted()["adw_attempts_total"] == {("build", "failed"): total}
 
     def test_what_retention_deletes_stays_counted_and_nothing_uncounted_is_deleted(self, database):
-        tally, retention = DatabaseEventTally(database), DatabaseRetention(database)
+        tally, retention = EventTally(database), OldRows(database)
         stored(database, [FAILED] * 5)
-        tally.bring_up()
+        tally.catch_up()
         stored(database, [FAILED] * 5, revision=2)
         after = "2027-01-01T00:00:00.000000Z"
 
         assert retention.forget_events(after) == 4  # but for the last that was looked at
-        assert tally.bring_up() == 5
+        assert tally.catch_up() == 5
         assert retention.forget_events(after) == 5
-        assert tally.bring_up() == 0
+        assert tally.catch_up() == 0
         assert tally.counted()["adw_attempts_total"] == {("build", "failed"): 10.0}
         stored(database, [FAILED], revision=3)
-        assert tally.bring_up() == 1
+        assert tally.catch_up() == 1
 
     def test_events_that_were_made_again_are_not_counted_again(self, database):
-        tally = DatabaseEventTally(database)
+        tally = EventTally(database)
         stored(database, [FAILED] * 3)
-        tally.bring_up()
+        tally.catch_up()
         with database.write() as session:
             session.run("DELETE FROM events")
         with database.write() as session:
             session.run_each(
-                statements.EVENT_INSERT,
+                connection.EVENT_INSERT,
                 [
-                    rows.event_params(event)
+                    connection.event_params(event)
                     for event in stamp([FAILED] * 3, adw_id=SECOND, revision=1, created_at=MOMENT)
                 ],
             )
-            event_tally.pass_over(database, session)
+            metrics.pass_over(database, session)
         stored(database, [FAILED], revision=9)
 
-        assert tally.bring_up() == 1
+        assert tally.catch_up() == 1
         assert tally.counted()["adw_attempts_total"] == {("build", "failed"): 4.0}
 
     def test_another_event_under_the_number_of_the_last_one_means_that_they_are_old(self, database):
-        tally = DatabaseEventTally(database)
+        tally = EventTally(database)
         stored(database, [FAILED] * 3)
-        tally.bring_up()
+        tally.catch_up()
         with database.write() as session:
             session.run("UPDATE events SET event_id = 'another' WHERE seq = (SELECT max(seq) FROM events)")
         stored(database, [FAILED], revision=2)
 
-        assert tally.bring_up() == 0
+        assert tally.catch_up() == 0
         stored(database, [FAILED], revision=3)
-        assert tally.bring_up() == 1
+        assert tally.catch_up() == 1
         assert tally.counted()["adw_attempts_total"] == {("build", "failed"): 4.0}
 
     def test_counters_that_are_no_metric_or_have_other_labels_are_left_out(self, database):
         with database.write() as session:
-            counters.add_in(session, {"adw_deliveries_total": {("run",): 2.0}})
+            metrics.add_in(session, {"adw_deliveries_total": {("run",): 2.0}})
             session.run("INSERT INTO counters VALUES ('something', '{}', 7)")
             session.run("INSERT INTO counters VALUES ('adw_deliveries_total', '[]', 7)")
             session.run("INSERT INTO counters VALUES ('adw_deliveries_total', '{\"of\": \"an older version\"}', 7)")
 
-        assert DatabaseEventTally(database).counted() == {"adw_deliveries_total": {("run",): 2.0}}
+        assert EventTally(database).counted() == {"adw_deliveries_total": {("run",): 2.0}}
 
 
 class TestStandings:
@@ -141,7 +143,7 @@ class TestStandings:
 
     @pytest.fixture
     def standings(self, database, clock):
-        return DatabaseStandings(database, clock=clock)
+        return Gauges(database, clock=clock)
 
     def test_nothing_is_nothing(self, standings):
         standing = standings.look()
@@ -165,16 +167,16 @@ class TestStandings:
         claimed = world.runs.claim(make_owner(), ttl_seconds=60.0)
         world.runs.begin(claimed)
 
-        found = {(line.kind, line.state): (line.runs, line.since) for line in standings.look().queue}
-        assert found == {
+        result = {(line.kind, line.state): (line.runs, line.since) for line in standings.look().queue}
+        assert result == {
             ("start", "waiting"): (2, "2026-01-31T09:00:00.000000Z"),
             ("start", "delayed"): (1, ""),
             ("retry", "running"): (1, "2026-01-31T09:00:10.000000Z"),
         }
 
         clock.advance(60.0)
-        found = {(line.kind, line.state): (line.runs, line.since) for line in standings.look().queue}
-        assert found["start", "waiting"] == (3, "2026-01-31T09:00:00.000000Z")
+        result = {(line.kind, line.state): (line.runs, line.since) for line in standings.look().queue}
+        assert result["start", "waiting"] == (3, "2026-01-31T09:00:00.000000Z")
 
     def test_a_run_waits_since_it_was_due_not_since_it_was_asked_for(self, standings, world, clock):
         world.runs.enqueue(NewRun(adw_id=FIRST, not_before="2026-01-31T09:01:00.000000Z"))
@@ -200,19 +202,19 @@ class TestStandings:
 @pytest.mark.parametrize(
     ("query", "way"),
     [
-        (standings_of.WORKFLOWS, "SCAN workflow_states USING COVERING INDEX ix_workflow_states_state"),
+        (metrics.WORKFLOWS, "SCAN workflow_states USING COVERING INDEX ix_workflow_states_state"),
         (
-            standings_of.QUEUE.format(runs="runs INDEXED BY uq_runs_unfinished"),
+            metrics.QUEUE.format(runs="runs INDEXED BY uq_runs_unfinished"),
             "SCAN runs USING INDEX uq_runs_unfinished",
         ),
-        (standings_of.DEAD, "SEARCH runs USING INDEX ix_runs_state"),
-        (standings_of.EXECUTIONS, "SCAN executions USING INDEX ix_executions_open"),
-        (standings_of.RUNNING, "SCAN iterations USING INDEX ix_iterations_running"),
-        (standings_of.RETRYING, "SCAN iterations USING INDEX ix_iterations_waiting"),
-        (event_tally.PIECE_END, "SEARCH events USING INTEGER PRIMARY KEY"),
-        (event_tally.TYPES, "SEARCH events USING INTEGER PRIMARY KEY"),
-        (event_tally.FACTS, "SEARCH events USING INTEGER PRIMARY KEY"),
-        (report_statements.WORKFLOWS_AFTER_EVENT, "SEARCH events USING INTEGER PRIMARY KEY"),
+        (metrics.DEAD, "SEARCH runs USING INDEX ix_runs_state"),
+        (metrics.EXECUTIONS, "SCAN executions USING INDEX ix_executions_open"),
+        (metrics.RUNNING, "SCAN iterations USING INDEX ix_iterations_running"),
+        (metrics.RETRYING, "SCAN iterations USING INDEX ix_iterations_waiting"),
+        (metrics.PIECE_END, "SEARCH events USING INTEGER PRIMARY KEY"),
+        (metrics.TYPES, "SEARCH events USING INTEGER PRIMARY KEY"),
+        (metrics.FACTS, "SEARCH events USING INTEGER PRIMARY KEY"),
+        (reports_store.WORKFLOWS_AFTER_EVENT, "SEARCH events USING INTEGER PRIMARY KEY"),
     ],
     ids=["workflows", "queue", "dead", "executions", "running", "retrying", "piece", "types", "facts", "changed"],
 )

@@ -1,4 +1,4 @@
-"""Ports and quotas keep their contracts: in memory, and with real sockets in SQLite and in PostgreSQL."""
+"""Ports and quotas keep their contracts: with real sockets, in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,28 +6,14 @@ import socket
 
 import pytest
 
-from adws.adw_modules.db.ports import DatabasePortBook
-from adws.adw_modules.db.quota_book import DatabaseQuotaBook
-from adws.adw_modules.resources.ports import MachinePorts, PortRange, is_free
-from adws.adw_modules.resources.quotas import Limits, MachineQuotas
-from adws.testing import MemoryPorts, MemoryQuotas
+from adws.adw_modules.resources.ports import Ports, PortStore
+from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
 from tests.contracts.port_contract import PortContract
 from tests.contracts.quota_contract import QuotaContract
 from tests.contracts.worlds import make_owner
+from tests.homes import free_range
 
-PLACES = ("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
-
-
-def free_range(count: int) -> PortRange:
-    """Return a range in which nothing listens now; other tests look for theirs at the same time, so start anywhere."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        first = 10_000 + probe.getsockname()[1] % 15_000
-    while True:
-        found = PortRange(backend_start=first, frontend_start=first + count, count=count)
-        if all(is_free(port) for port in range(first, first + 2 * count)):
-            return found
-        first += 2 * count
+PLACES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
 
 
 @pytest.fixture(params=PLACES)
@@ -46,23 +32,17 @@ class TestPorts(PortContract):
         return free_range(3)
 
     @pytest.fixture
-    def ports(self, request, place, clock, port_range):
-        if place == "memory":
-            yield MemoryPorts(clock, ports=port_range)
-            return
-        book = DatabasePortBook(request.getfixturevalue("database"), clock=clock)
-        made = MachinePorts(book, me=make_owner(), ports=port_range)
+    def ports(self, database, clock, port_range):
+        book = PortStore(database, clock=clock)
+        made = Ports(book, me=make_owner(), ports=port_range)
         yield made
         made.close()
 
     @pytest.fixture
-    def occupy(self, place, ports):
+    def occupy(self):
         sockets = []
 
         def listen(port: int) -> None:
-            if place == "memory":
-                ports.foreign.add(port)
-                return
             stranger = socket.create_server(("127.0.0.1", port))
             sockets.append(stranger)
 
@@ -73,9 +53,7 @@ class TestPorts(PortContract):
 
 class TestQuotas(QuotaContract):
     @pytest.fixture
-    def quotas(self, request, place, clock, tmp_path):
-        if place == "memory":
-            return MemoryQuotas(max_runs=3)
-        book = DatabaseQuotaBook(request.getfixturevalue("database"), clock=clock)
+    def quotas(self, database, clock, tmp_path):
+        book = QuotaStore(database, clock=clock)
         limits = Limits(min_free_disk=1, min_free_memory=1, max_runs=3)
-        return MachineQuotas(book, trees=tmp_path / "trees", host="testhost", limits=limits)
+        return Quotas(book, trees=tmp_path / "trees", host="testhost", limits=limits)

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules.db.projection import DatabaseProjection
 from adws.adw_modules.errors import DatabaseUnavailable
+from adws.adw_modules.store.projection import Projection
 from tests import forked
-from tests.contracts.projection_contract import ProjectionContract, projected
+from tests.contracts.projection_contract import ProjectionContract, projected, projection_on
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
 
 #: Longer than any test: what is committed here was committed by `flush` or `close`.
@@ -51,12 +51,12 @@ def world(database, clock):
 
 @pytest.fixture
 def projection(database, clock):
-    made = DatabaseProjection(database, clock=clock, interval_seconds=NEVER_SECONDS)
+    made = projection_on(database, interval_seconds=NEVER_SECONDS)
     yield made
     made.close()
 
 
-class TestDatabaseProjection(ProjectionContract):
+class TestProjection(ProjectionContract):
     def test_it_never_touches_the_lease(self, projection, world, database, clock):
         registry = type(world.registry)(database, clock=clock, home="files")
         registry.register(make_document(), make_owner(), ttl_seconds=30.0)
@@ -90,7 +90,7 @@ def test_a_write_is_committed_without_being_asked_for(database, clock):
     """
     The thread does what flush does, after the interval.
     """
-    projection = DatabaseProjection(database, clock=clock, interval_seconds=0.001)
+    projection = projection_on(database, interval_seconds=0.001)
     projection.submit(projected(1))
     thread = projection._thread
     while projection.confirmed_revision(FIRST) == 0:
@@ -111,7 +111,7 @@ def test_no_thread_runs_before_the_first_write(projection):
 
 
 def test_closing_commits_what_is_left(database, clock):
-    projection = DatabaseProjection(database, clock=clock, interval_seconds=NEVER_SECONDS)
+    projection = projection_on(database, interval_seconds=NEVER_SECONDS)
     projection.submit(projected(3))
 
     projection.close()
@@ -124,7 +124,7 @@ def test_closing_commits_what_is_left(database, clock):
 
 def test_a_database_that_is_away_stops_no_step_and_loses_nothing(database, clock, world):
     broken = BrokenDatabase(database)
-    projection = DatabaseProjection(broken, clock=clock, interval_seconds=NEVER_SECONDS)
+    projection = projection_on(broken, interval_seconds=NEVER_SECONDS)
     projection.submit(projected(1))
     with pytest.raises(DatabaseUnavailable, match="away"):
         projection.flush()
@@ -145,7 +145,7 @@ def test_a_database_that_is_away_stops_no_step_and_loses_nothing(database, clock
 
 def test_trouble_is_logged_once_and_tried_again(database, clock, caplog):
     broken = BrokenDatabase(database)
-    projection = DatabaseProjection(broken, clock=clock, interval_seconds=0.001)
+    projection = projection_on(broken, interval_seconds=0.001)
     with caplog.at_level(logging.WARNING, logger="adw.projection"):
         projection.submit(projected(1))
         while broken.tries < 3:
@@ -161,7 +161,7 @@ def test_trouble_is_logged_once_and_tried_again(database, clock, caplog):
 
 
 def test_closing_while_the_database_is_away_is_logged_and_raises_nothing(database, clock, caplog):
-    projection = DatabaseProjection(BrokenDatabase(database), clock=clock, interval_seconds=NEVER_SECONDS)
+    projection = projection_on(BrokenDatabase(database), interval_seconds=NEVER_SECONDS)
     projection.submit(projected(1))
 
     projection.close()
@@ -173,7 +173,7 @@ def test_memory_is_bounded_and_what_was_let_go_is_not_confirmed(database, clock)
     """
     A write too many is left to the document's outbox; confirming a later one would empty that outbox.
     """
-    projection = DatabaseProjection(database, clock=clock, interval_seconds=NEVER_SECONDS, max_waiting_events=10)
+    projection = projection_on(database, interval_seconds=NEVER_SECONDS, max_waiting_events=10)
     for revision in range(1, 21):
         projection.submit(projected(revision))
     projection.submit(projected(1, SECOND, events=0))
@@ -197,9 +197,9 @@ def whole(revision: int, *, since: int):
     return replace(projected(revision), body=body.encode(), events=events)
 
 
-def gapped(database, clock) -> DatabaseProjection:
+def gapped(database, clock) -> Projection:
     """Return a projection that has let revision 3 go."""
-    projection = DatabaseProjection(database, clock=clock, interval_seconds=NEVER_SECONDS, max_waiting_events=2)
+    projection = projection_on(database, interval_seconds=NEVER_SECONDS, max_waiting_events=2)
     for revision in (1, 2, 3):
         projection.submit(projected(revision))
     projection.flush()
@@ -242,7 +242,7 @@ def test_what_is_let_go_after_a_whole_outbox_is_missing_all_the_same(database, c
 
 
 def test_a_forked_child_projects_its_own_writes_and_not_its_parents(database, clock, world):
-    projection = DatabaseProjection(database, clock=clock, interval_seconds=NEVER_SECONDS)
+    projection = projection_on(database, interval_seconds=NEVER_SECONDS)
     projection.submit(projected(1))
 
     def work() -> None:

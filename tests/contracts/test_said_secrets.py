@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from adws.adw_modules.db.deliveries import DatabaseDeliveries
-from adws.adw_modules.redaction import Redactor
-from adws.adw_modules.runs import NewRun, RunState
-from adws.adw_modules.trigger import NewDelivery
+from adws.adw_modules.deliveries.commands import NewDelivery
+from adws.adw_modules.deliveries.store import DeliveryStore
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.redaction.redactor import Redactor
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_owner
 
 SECRET = "correct-horse-battery-staple"
@@ -57,7 +57,7 @@ def test_no_secret_is_in_the_runs_whoever_asks_and_whatever_came_of_them(world, 
 
 
 def test_no_secret_of_a_delivery_is_kept_in_any_column(database, clock, redactor):
-    deliveries = DatabaseDeliveries(database, clock=clock, scrub=redactor.scrub_bytes)
+    deliveries = DeliveryStore(database, clock=clock, scrub=redactor.scrub_bytes)
     said = {name: f"{name} {SECRET}" for name in ("event", "action", "hook", "sender", "repository", "reason")}
     new = NewDelivery(
         guid="guid-1",
@@ -72,14 +72,14 @@ def test_no_secret_of_a_delivery_is_kept_in_any_column(database, clock, redactor
     deliveries.accept(new, run_id_of="00000001", adw_id=FIRST)
     deliveries.finish("guid-1", status="failed", outcome=f"no {SECRET}")
 
-    found = cells(database, "deliveries") + cells(database, "runs")
-    assert SECRET not in str([bytes(cell) if isinstance(cell, memoryview) else cell for cell in found])
-    assert "sender [redacted]" in found
+    result = cells(database, "deliveries") + cells(database, "runs")
+    assert SECRET not in str([bytes(cell) if isinstance(cell, memoryview) else cell for cell in result])
+    assert "sender [redacted]" in result
 
 
 @pytest.mark.parametrize("where", ["event", "action", "hook", "sender", "repository", "reason", "intent", "hint"])
 def test_one_secret_anywhere_in_a_delivery_is_found(database, clock, redactor, where):
-    deliveries = DatabaseDeliveries(database, clock=clock, scrub=redactor.scrub_bytes)
+    deliveries = DeliveryStore(database, clock=clock, scrub=redactor.scrub_bytes)
     said = {name: f"the {name}" for name in ("event", "action", "hook", "sender", "repository", "reason")}
     request = {"intent": "the intent", "hint": "the hint"}
     (said if where in said else request)[where] += f" {SECRET}"
@@ -87,9 +87,9 @@ def test_one_secret_anywhere_in_a_delivery_is_found(database, clock, redactor, w
 
     deliveries.accept(new, run_id_of="00000001", adw_id=FIRST)
 
-    found = str(cells(database, "deliveries"))
-    assert SECRET not in found
-    assert f"the {where} [redacted]" in found
+    result = str(cells(database, "deliveries"))
+    assert SECRET not in result
+    assert f"the {where} [redacted]" in result
 
 
 def test_a_part_of_a_secret_that_was_cut_is_not_kept_either(world, database):

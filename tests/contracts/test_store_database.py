@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import document as documents
-from adws.adw_modules.db.events import DatabaseEventLog
-from adws.adw_modules.db.registry import DatabaseRegistry
-from adws.adw_modules.db.state_store import DatabaseStateStore
+from adws.adw_modules import document
+from adws.adw_modules.db.listing import EventLog
 from adws.adw_modules.errors import Fenced
+from adws.adw_modules.ownership.issue_locks import WorkflowRegistry
+from adws.adw_modules.store.database import DatabaseStateStore
 from tests.contracts.store_contract import ADW_ID, StoreContract, new_document
 from tests.contracts.worlds import make_owner
 
@@ -16,10 +16,10 @@ from tests.contracts.worlds import make_owner
 class TestDatabaseStateStore(StoreContract):
     @pytest.fixture
     def store(self, database, clock):
-        return DatabaseStateStore(database, clock=clock, parse=documents.parse)
+        return DatabaseStateStore(database, clock=clock, parse=document.parse)
 
     def events_of(self, store, adw_id):
-        return DatabaseEventLog(store._database).of_workflow(adw_id)
+        return EventLog(store._database).of_workflow(adw_id)
 
     def make(self, store, document, events=()):
         """Create without an owner: under a fence only a row that was registered is filled."""
@@ -35,6 +35,6 @@ class TestDatabaseStateStoreBehindTheRegistry(TestDatabaseStateStore):
     """As it is used: the registry makes the row with the first lease, then the store fills it in."""
 
     def make(self, store, document, events=()):
-        registry = DatabaseRegistry(store._database, clock=store._database.clock, home="database")
+        registry = WorkflowRegistry(store._database, clock=store._database.clock, home="database")
         lease = registry.register(document, make_owner(), ttl_seconds=30.0)
         return store.create(document.model_copy(update={"fence": lease.fence}), events=events)

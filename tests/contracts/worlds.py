@@ -10,39 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from adws.adw_modules import document as documents
-from adws.adw_modules.db import rows, statements
-from adws.adw_modules.db.catalogue import DatabaseCatalogue
-from adws.adw_modules.db.counters import DatabaseCounters
-from adws.adw_modules.db.events import DatabaseEventLog
-from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
-from adws.adw_modules.db.leases import DatabaseLeases
-from adws.adw_modules.db.registry import DatabaseRegistry
-from adws.adw_modules.db.reports import DatabaseReports
-from adws.adw_modules.db.requests import DatabaseRequests
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.db.runners import DatabaseRunners
-from adws.adw_modules.db.session import Database
-from adws.adw_modules.db.sessions import DatabaseSessions
-from adws.adw_modules.db.state_store import DatabaseStateStore
+from adws.adw_modules import document
+from adws.adw_modules.agents.sessions import AgentSessions
+from adws.adw_modules.db import connection
+from adws.adw_modules.db.connection import Database
+from adws.adw_modules.db.listing import Catalogue, EventLog
 from adws.adw_modules.document import WorkflowDocument
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.state_revision import summary_of
-from adws.testing import (
-    FakeClock,
-    MemoryCatalogue,
-    MemoryCounters,
-    MemoryEventLog,
-    MemoryIssueLocks,
-    MemoryLeases,
-    MemoryRegistry,
-    MemoryReports,
-    MemoryRequests,
-    MemoryRunners,
-    MemoryRunQueue,
-    MemorySessions,
-    MemoryStore,
-)
+from adws.adw_modules.interfaces import OwnerRecord
+from adws.adw_modules.ownership.issue_locks import IssueLocks, WorkflowRegistry
+from adws.adw_modules.ownership.leases import Leases, Requests
+from adws.adw_modules.queue.store import RunStore
+from adws.adw_modules.queue.workers import WorkerRegistry
+from adws.adw_modules.reports.metrics import Counters
+from adws.adw_modules.reports.store import ReportStore
+from adws.adw_modules.store.database import DatabaseStateStore
+from adws.adw_modules.store.serialization import summary_of
+from adws.testing import FakeClock
 
 MOMENT = "2026-01-31T09:00:00.000000Z"
 FIRST, SECOND, THIRD = "1a2b3c4d", "5e6f7a8b", "9c0d1e2f"
@@ -55,8 +38,8 @@ def make_document(adw_id: str = FIRST, **changes: Any) -> WorkflowDocument:
 
     return WorkflowDocument(
         adw_id=adw_id,
-        issue=documents.FrozenIssue(title=title),
-        workflow=documents.WorkflowRef(name=workflow),
+        issue=document.FrozenIssue(title=title),
+        workflow=document.WorkflowRef(name=workflow),
         **fields,
     )
 
@@ -95,40 +78,14 @@ class World:
     let_pass: Callable[[float], None]  #: let seconds pass for leases
 
 
-def memory_world(clock: FakeClock, *, repository: str = "") -> World:
-    """Return parts in memory, of a home whose own repository is *repository*."""
-    store, runs = MemoryStore(clock=clock), MemoryRunQueue(clock)
-    locks = MemoryIssueLocks(clock, repository=repository)
-    leases = MemoryLeases(clock, runs, locks)
-    runners = MemoryRunners(clock)
-
-    return World(
-        clock=clock,
-        store=store,
-        leases=leases,
-        locks=locks,
-        requests=MemoryRequests(clock),
-        registry=MemoryRegistry(leases, locks, runs),
-        catalogue=MemoryCatalogue(store, repository=repository),
-        events=MemoryEventLog(store),
-        runs=runs,
-        runners=runners,
-        counters=MemoryCounters(),
-        sessions=MemorySessions(clock, runs),
-        reports=MemoryReports(clock, store, runs=runs, leases=leases, runners=runners),
-        add_row=leases.add,
-        let_pass=clock.advance,
-    )
-
-
 def database_world(database: Database, clock: FakeClock, *, repository: str = "") -> World:
     """Return parts in *database*, of a home whose own repository is *repository*."""
 
     def add_row(adw_id: str) -> None:
-        params = rows.summary_params(summary_of(make_document(adw_id)))
+        params = connection.summary_params(summary_of(make_document(adw_id)))
         extra = {"fence": 0, "home": "database", "schema_version": "3.0", "body": ""}
         with database.write() as session:
-            session.run(statements.STATE_INSERT, {**params, **extra})
+            session.run(connection.STATE_INSERT, {**params, **extra})
 
     def let_pass(seconds: float) -> None:
         clock.advance(seconds)
@@ -140,18 +97,18 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
 
     return World(
         clock=clock,
-        store=DatabaseStateStore(database, clock=clock, parse=documents.parse),
-        leases=DatabaseLeases(database, clock=clock),
-        locks=DatabaseIssueLocks(database, clock=clock, repository=repository),
-        requests=DatabaseRequests(database, clock=clock),
-        registry=DatabaseRegistry(database, clock=clock, home="database", repository=repository),
-        catalogue=DatabaseCatalogue(database, repository=repository),
-        events=DatabaseEventLog(database),
-        runs=DatabaseRunQueue(database, clock=clock),
-        runners=DatabaseRunners(database, clock=clock),
-        counters=DatabaseCounters(database),
-        sessions=DatabaseSessions(database, clock=clock),
-        reports=DatabaseReports(database, clock=clock),
+        store=DatabaseStateStore(database, clock=clock, parse=document.parse),
+        leases=Leases(database, clock=clock),
+        locks=IssueLocks(database, clock=clock, repository=repository),
+        requests=Requests(database, clock=clock),
+        registry=WorkflowRegistry(database, clock=clock, home="database", repository=repository),
+        catalogue=Catalogue(database, repository=repository),
+        events=EventLog(database),
+        runs=RunStore(database, clock=clock),
+        runners=WorkerRegistry(database, clock=clock),
+        counters=Counters(database),
+        sessions=AgentSessions(database, clock=clock),
+        reports=ReportStore(database, clock=clock),
         add_row=add_row,
         let_pass=let_pass,
     )

@@ -13,19 +13,17 @@ import logging
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.coordination.workflow_work import WorkEnd
-from adws.adw_modules.doctor_rules import Consultation, Prescription
+from adws import app as app_module
+from adws.adw_modules.engine.advisor import Advice, Decision
 from adws.adw_modules.errors import GateFailed
-from adws.adw_modules.outcome import RunReport
-from adws.adw_modules.runs import FINAL_RUNS
-from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
+from adws.adw_modules.phase import RunReport
+from adws.adw_modules.queue.model import FINAL_RUNS, RunResult
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, WorkflowSpec
+from adws.config import load as config_load
 
 #: The decision during which the doctor itself is cut off.
 ASKING = "asking"
@@ -51,7 +49,7 @@ class Agent:
         return RunReport(ok=True, cost_usd=0.25)
 
 
-class Doctor:
+class Advisor:
     """Decides what it was told to; says in a file that it was asked."""
 
     name = "told"
@@ -61,30 +59,27 @@ class Doctor:
         self._notes = home / "asked.txt"
         self._decision = decision
 
-    def ask(self, case) -> Consultation:
+    def ask(self, case) -> Advice:
         with self._notes.open("a") as notes:
             notes.write(f"{case.record.attempts[-1].number}\n")
         if self._decision == ASKING:
             os.kill(os.getpid(), signal.SIGKILL)
         model = "large" if self._decision == "retry_model" else ""
-        return Consultation(
-            prescription=Prescription(decision=self._decision, reason="as told", model=model), by=self.name
-        )
+        return Advice(prescription=Decision(decision=self._decision, reason="as told", model=model), by=self.name)
 
 
-def open_home(home: Path, store: str, decision: str, *, is_killed: bool = False) -> wiring.App:
+def open_home(home: Path, store: str, decision: str, *, is_killed: bool = False) -> app_module.App:
     """Open *home* with our agent and our doctor; *is_killed* kills the process when a decision is stored."""
     env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_GRACE_SECONDS": "0.2", "ADW_CLAUDE_PATH": sys.executable}
     env["ADW_RECOVERY_MAX_LOSSES"] = "1000"  # killed workers do not make a run poison
-    app = wiring.open_app(config.load(env=env, cwd=home), role="worker")
+    app = app_module.open_home(config_load.load(env=env, cwd=home), role="worker")
 
     def tell(_document, events) -> None:
         if is_killed and any(event.event_type == "doctor_decided" for event in events):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    engine = app.work.engine
-    runners = {**engine.runners, "claude": Agent(home)}
-    app.work.__dict__["engine"] = replace(engine, runners=runners, doctor=Doctor(home, decision), tell=tell)
+    app.phase_runners = {**app.phase_runners, "claude": Agent(home)}
+    app.advisor, app.tell = Advisor(home, decision), tell
 
     return app
 
@@ -96,18 +91,20 @@ def start_workflow(home: Path, store: str, decision: str) -> str:
         for name, state in (("plan", "planning"), ("build", "building"))
     )
     with open_home(home, store, decision) as app:
-        return app.work.launcher.start(Start(issue_number=1, spec=WorkflowSpec(name="examined", phases=phases))).adw_id
+        return app.workflow_creator.start(
+            NewWorkflow(issue_number=1, spec=WorkflowSpec(name="examined", phases=phases))
+        ).adw_id
 
 
 def work(home: Path, store: str, decision: str, *, is_killed: bool) -> None:
     """Be a worker until the workflow's run is over."""
     with open_home(home, store, decision, is_killed=is_killed) as app:
 
-        def stop_when_over(end: WorkEnd) -> None:
+        def stop_when_over(end: RunResult) -> None:
             if end.run is None or end.run.state in FINAL_RUNS:
                 worker.drain()
 
-        worker = app.work.worker(WorkerOptions(recover_seconds=3600.0), on_end=stop_when_over)
+        worker = app.worker(WorkerOptions(recover_seconds=3600.0), on_end=stop_when_over)
         worker.run()
 
 
@@ -164,8 +161,8 @@ def main() -> int:
     parser.add_argument("store", choices=("files", "database"))
     parser.add_argument("decisions", nargs="+")
     given = parser.parse_args()
-    found = {decision: play(given.home / decision, given.store, decision) for decision in given.decisions}
-    sys.stdout.write(json.dumps(found) + "\n")
+    result = {decision: play(given.home / decision, given.store, decision) for decision in given.decisions}
+    sys.stdout.write(json.dumps(result) + "\n")
 
     return 0
 

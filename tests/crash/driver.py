@@ -23,10 +23,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from adws import app as wiring
-from adws import app_work, config
-from adws.adw_modules import document as documents
+from adws import app as app_module
+from adws.adw_modules import document
 from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.engine import phase_selection
 from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,
@@ -39,9 +39,11 @@ from adws.adw_modules.errors import (
     WorkflowBusy,
 )
 from adws.adw_modules.events import Event
+from adws.adw_modules.process import tree
+from adws.config import load as config_load
 
 #: A takeover ends what the former owner ran: loaded before the forks, else each child would load it anew.
-LOADED = (app_work,)
+LOADED = (phase_selection, tree)
 
 ADW_ID = "c0ffee00"
 START = "2026-01-31T09:00:00.000000Z"
@@ -60,32 +62,32 @@ EXIT_CODES = {
 SAVED, OTHER_ADW_ERROR, UNEXPECTED = 0, 20, 99
 
 
-def open_home(home: Path, store: str) -> wiring.App:
+def open_home(home: Path, store: str) -> app_module.App:
     """Open *home* as the command line would, with the given store."""
-    return wiring.open_app(settings_of(home, store))
+    return app_module.open_home(settings_of(home, store))
 
 
 @functools.cache  # a third of the time of a writer that is killed after its first step, and no part of what is broken
-def settings_of(home: Path, store: str) -> config.Settings:
+def settings_of(home: Path, store: str) -> config_load.Settings:
     """Return the settings of *home*, read before the first fork."""
     env = {"ADW_HOME": str(home), "ADW_STORE": store}
     if os.environ.get("ADW_DATABASE_URL"):
         env["ADW_DATABASE_URL"] = os.environ["ADW_DATABASE_URL"]
 
-    return config.load(env=env, cwd=home)
+    return config_load.load(env=env, cwd=home)
 
 
 def make_workflow(home: Path, store: str) -> None:
     """Create the workflow that everything here writes to."""
     home.mkdir(parents=True, exist_ok=True)
-    new = documents.WorkflowDocument(
+    new = document.WorkflowDocument(
         adw_id=ADW_ID, issue_number=7, created_at=START, updated_at=START, plan_file="step 0", branch_name="x" * 2000
     )
     with open_home(home, store) as app, app.ownership.create(new):
         pass
 
 
-def step_of(document: documents.WorkflowDocument) -> int:
+def step_of(document: document.WorkflowDocument) -> int:
     """Return the number that the writer put into the document."""
     return int((document.plan_file or "step 0").split()[1])
 
@@ -132,7 +134,7 @@ def fork_writer(home: Path, store: str) -> tuple[int, int]:
     return pid, read_end
 
 
-def read_back(home: Path, store: str) -> documents.WorkflowDocument:
+def read_back(home: Path, store: str) -> document.WorkflowDocument:
     """Return what a fresh reader sees."""
     with open_home(home, store) as app:
         return app.store.load(ADW_ID).document
@@ -152,14 +154,14 @@ def check_after(
         document = read_back(home, store)
     except AdwError as exc:
         return acked, f"load failed after step {acked}: {exc}"
-    found = (step_of(document), document.revision)
-    if found[0] < acked[0] or found[1] < acked[1]:
-        return found, f"acknowledged {acked}, found {found}"
-    if found[0] > (acked[0] + 1 if at_most is None else at_most):
-        return found, f"acknowledged {acked}, found {found}: more than one step ahead"
+    result = (step_of(document), document.revision)
+    if result[0] < acked[0] or result[1] < acked[1]:
+        return result, f"acknowledged {acked}, found {result}"
+    if result[0] > (acked[0] + 1 if at_most is None else at_most):
+        return result, f"acknowledged {acked}, found {result}: more than one step ahead"
     if len(stray_files(home)) > 1:
-        return found, f"stray files: {stray_files(home)}"
-    return found, None
+        return result, f"stray files: {stray_files(home)}"
+    return result, None
 
 
 def wait_for_first_ack(pid: int, fd: int) -> bool:
@@ -309,10 +311,10 @@ def syscalls_of_step(home: Path, store: str, log: Path) -> list[tuple[str, int]]
 def judge_fault(home: Path, store: str, code: int, before: int) -> str | None:
     """Return what is wrong after one injected fault."""
     try:
-        found = read_back(home, store)
+        back = read_back(home, store)
     except AdwError as exc:
         return f"neither old nor new can be read: {exc}"
-    after = step_of(found)
+    after = step_of(back)
     if after not in (before, before + 1):
         return f"step {before} became {after}"
     if code == SAVED and after != before + 1:
@@ -378,10 +380,10 @@ def contention(home: Path, store: str, processes: int, steps: int) -> dict:
         children.append(pid)
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
     problems = [f"a writer ended with {code}" for code in codes if code]
-    found = read_back(home, store)
-    if step_of(found) != processes * steps:
-        problems.append(f"{processes * steps} steps were made, {step_of(found)} are there")
-    return {"steps": step_of(found), "revision": found.revision, "problems": problems}
+    back = read_back(home, store)
+    if step_of(back) != processes * steps:
+        problems.append(f"{processes * steps} steps were made, {step_of(back)} are there")
+    return {"steps": step_of(back), "revision": back.revision, "problems": problems}
 
 
 class LateClock:
@@ -404,7 +406,7 @@ def take_over(home: Path, store: str) -> tuple[int, int] | None:
     None: the stopped owner is inside a database transaction, so that nobody can write before it goes on.
     """
     env = {"ADW_HOME": str(home), "ADW_STORE": store}
-    with wiring.open_app(config.load(env=env, cwd=home), wrap_clock=LateClock) as app:
+    with app_module.open_home(config_load.load(env=env, cwd=home), wrap_clock=LateClock) as app:
         app.__dict__["database"] = open_database(
             app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id, patience_seconds=0.2
         )
@@ -466,12 +468,12 @@ def wait_until_stopped_again(pid: int) -> None:
 
 def judge_takeover(home: Path, store: str, code: int, before: int, taken: tuple[int, int] | None) -> str | None:
     """Return what is wrong after the former owner went on."""
-    found = read_back(home, store)
+    back = read_back(home, store)
     if taken is None:
-        is_right = code == SAVED and step_of(found) == before + 1
-        return None if is_right else f"nobody took over, yet the owner ended with {code} at step {step_of(found)}"
-    if (step_of(found), found.revision) != taken:
-        return f"the successor wrote {taken}, now there is {(step_of(found), found.revision)}"
+        is_right = code == SAVED and step_of(back) == before + 1
+        return None if is_right else f"nobody took over, yet the owner ended with {code} at step {step_of(back)}"
+    if (step_of(back), back.revision) != taken:
+        return f"the successor wrote {taken}, now there is {(step_of(back), back.revision)}"
     if code == SAVED and taken[0] != before + 2:
         return "the former owner says it saved, but its successor did not see that"
     if code not in (SAVED, EXIT_CODES[Fenced], EXIT_CODES[DurabilityUnknown], EXIT_CODES[StateConflict]):
@@ -570,9 +572,9 @@ def full_disk(home: Path, store: str) -> dict:
                 except (StateWriteFailed, DatabaseError):
                     refused += 1
                     break
-            found = read_back(mount_point / "home", store)
-            if step_of(found) != before:
-                problems.append(f"step {before} was the last one written, found {step_of(found)}")
+            back = read_back(mount_point / "home", store)
+            if step_of(back) != before:
+                problems.append(f"step {before} was the last one written, found {step_of(back)}")
             ballast.unlink()
             if one_step(owned)[0] != before + 1:
                 problems.append("the next write after room was made is not the next step")

@@ -18,19 +18,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.local_forge import LocalForge
-from adws.adw_modules.resources.ports import MachinePorts
-from adws.adw_modules.resources.repository import RepositoryGit
-from adws.adw_modules.resources.workplace import WorkplaceGit
+from adws.adw_modules.forge.local import LocalForge
+from adws.adw_modules.git.repository import Repository
+from adws.adw_modules.git.worktree import GitWorkplace
+from adws.adw_modules.resources.ports import Ports
 from tests.integration.work_lab import BUILD, CLEAN, PLAN, SHIP, WorkLab, git, make_work_lab
 
 KILLED, UNEXPECTED = 137, 99
 #: Everything that changes something, here or outside.
 STEPS = {
     WorkSession: ("_save",),
-    RepositoryGit: ("add_worktree", "remove_worktree", "push", "fetch"),
-    WorkplaceGit: ("commit_all", "rebase"),
-    MachinePorts: ("take", "free"),
+    Repository: ("add_worktree", "remove_worktree", "push", "fetch"),
+    GitWorkplace: ("commit_all", "rebase"),
+    Ports: ("take", "free"),
     LocalForge: ("create_comment", "edit_comment", "create_pull_request", "edit_pull_request", "add_labels"),
 }
 #: A phase that was cut off is worked on again: what it does may be repeated, what adw does with it is not.

@@ -19,14 +19,13 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.coordination.workflow_work import WorkEnd
-from adws.adw_modules.runs import FINAL_RUNS
-from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
+from adws import app as app_module
+from adws.adw_modules.queue.model import FINAL_RUNS, RunResult
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, WorkflowSpec
 from adws.cli import main as command_line
+from adws.config import load as config_load
 
 #: Attempts of a phase: more than any sequence of kills in one workflow can use up.
 MAX_ATTEMPTS = 60
@@ -53,9 +52,9 @@ def definition() -> WorkflowSpec:
     return WorkflowSpec(name="killed", phases=phases)
 
 
-def open_home(home: Path, store: str) -> wiring.App:
+def open_home(home: Path, store: str) -> app_module.App:
     """Open *home* as a worker would."""
-    return wiring.open_app(config.load(env=environment(home, store), cwd=home), role="worker")
+    return app_module.open_home(config_load.load(env=environment(home, store), cwd=home), role="worker")
 
 
 def environment(home: Path, store: str) -> dict[str, str]:
@@ -72,20 +71,20 @@ def environment(home: Path, store: str) -> dict[str, str]:
 def start_workflow(home: Path, store: str, issue_number: int) -> str:
     """Accept a workflow and return its id."""
     with open_home(home, store) as app:
-        start = Start(issue_number=issue_number, spec=definition(), max_total_attempts=None)
+        start = NewWorkflow(issue_number=issue_number, spec=definition(), max_total_attempts=None)
 
-        return app.work.launcher.start(start).adw_id
+        return app.workflow_creator.start(start).adw_id
 
 
 def work(home: Path, store: str) -> None:
     """Be a worker until the workflow's run is over, retries included."""
     with open_home(home, store) as app:
 
-        def stop_when_over(end: WorkEnd) -> None:
+        def stop_when_over(end: RunResult) -> None:
             if end.run is None or end.run.state in FINAL_RUNS:
                 worker.drain()
 
-        worker = app.work.worker(WorkerOptions(recover_seconds=3600.0), on_end=stop_when_over)
+        worker = app.worker(WorkerOptions(recover_seconds=3600.0), on_end=stop_when_over)
         worker.run()
 
 
@@ -158,7 +157,7 @@ def kills(home: Path, store: str, count: int, seed: int) -> dict:
 def check(home: Path, store: str, adw_id: str) -> list[str]:
     """Return what is wrong with a workflow that was carried through all the kills."""
     with open_home(home, store) as app:
-        app.work.recovery.recover(every_document=True)  # the last kill may have come after the last write
+        app.recovery.recover(every_document=True)  # the last kill may have come after the last write
     with open_home(home, store) as app:
         document = app.store.load(adw_id).document
         events = app.events.of_workflow(adw_id, limit=10_000)
@@ -230,7 +229,9 @@ def suspensions(home: Path, store: str, count: int, seed: int) -> dict:
     os.mkfifo(home / "begun")
     slow = PhaseSpec(name="build", state="building", runner="command", shell="echo go > begun; exec sleep 600")
     with open_home(home, store) as app:
-        adw_id = app.work.launcher.start(Start(issue_number=1, spec=WorkflowSpec(name="slow", phases=(slow,)))).adw_id
+        adw_id = app.workflow_creator.start(
+            NewWorkflow(issue_number=1, spec=WorkflowSpec(name="slow", phases=(slow,)))
+        ).adw_id
     for _ in range(count):
         killed_or_done(forked(stopped_worker, home, store, rng.random() < 0.5), None)
     with open_home(home, store) as app:
@@ -246,7 +247,7 @@ def suspensions(home: Path, store: str, count: int, seed: int) -> dict:
 def stopped_worker(home: Path, store: str, is_urgent: bool) -> None:
     """Be a worker that is drained once its phase has begun."""
     with open_home(home, store) as app:
-        worker = app.work.worker(WorkerOptions(recover_seconds=3600.0))
+        worker = app.worker(WorkerOptions(recover_seconds=3600.0))
 
         def drain() -> None:
             (home / "begun").read_text()  # a pipe: there is something to read once the phase has begun

@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
+from adws import app as app_module
 from adws.adw_modules.db.postgres import PostgresDatabase
 from adws.adw_modules.db.sqlite import SqliteDatabase
-from adws.adw_modules.fanout.call_making import ToolCalls
-from adws.adw_modules.fanout.sinks.saving import Sinks
+from adws.adw_modules.steps.iteration_worker import ToolCalls
+from adws.adw_modules.steps.sinks import Sinks
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.config import load as config_load
 from tests import loop_lab, templates
 
 KEEPER_THREAD = "adw-keeper"
@@ -159,9 +159,9 @@ def put_points(owner: type, name: str) -> None:
 
     def between(self: Any, *args: Any, **options: Any) -> Any:
         POINTS.passed_by(f"before {owner.__name__}.{name}")
-        found = method(self, *args, **options)
+        result = method(self, *args, **options)
         POINTS.passed_by(f"after {owner.__name__}.{name}")
-        return found
+        return result
 
     setattr(owner, name, between)
 
@@ -211,36 +211,36 @@ class Place:
             **{f"sink_{step}": sink_of(step) for step in STEPS},
         )
 
-    def open(self, home: Path) -> wiring.App:
+    def open(self, home: Path) -> app_module.App:
         """Open *home* as a worker would."""
         env = {"ADW_HOME": str(home), "ADW_FORGE": "none", "ADW_GRACE_SECONDS": "0.2"}
         if self.url:
             env["ADW_DATABASE_URL"] = self.url
         os.environ.update(env)
 
-        return wiring.open_app(config.load(env=dict(os.environ), cwd=home), role="worker")
+        return app_module.open_home(config_load.load(env=dict(os.environ), cwd=home), role="worker")
 
     def saved(self, home: Path) -> list[str]:
         """Return the keys of all rows that were saved, sorted."""
         if self.sink == "python":
             return self._saved_by_function(home)
-        found: list[str] = []
+        result: list[str] = []
         for step in STEPS:
-            found += self._saved_by(home, step)
+            result += self._saved_by(home, step)
 
-        return sorted(found)
+        return sorted(result)
 
     def _saved_by_function(self, home: Path) -> list[str]:
         """Return the same of a function, which saves at least once: under one key, and the same each time."""
         parts: dict[str, str] = {}
-        found = []
+        result = []
         for line in (home / "saved.log").read_text().splitlines():
             part = json.loads(line)
             known = parts.setdefault(part["key"], json.dumps(part["rows"]))
             if known != json.dumps(part["rows"]):
-                found.append(f"{part['key']} came with other rows")
+                result.append(f"{part['key']} came with other rows")
 
-        return sorted([*found, *(row["k"] for text in parts.values() for row in json.loads(text))])
+        return sorted([*result, *(row["k"] for text in parts.values() for row in json.loads(text))])
 
     def _saved_by(self, home: Path, step: str) -> list[str]:
         if self.sink == "jsonl":
@@ -273,7 +273,7 @@ def forget_everything(url: str) -> None:
 def work(place: Place, home: Path, adw_id: str, concurrency: int) -> None:
     """Be a worker until the workflow is over."""
     with place.open(home) as app:
-        worker = app.work.worker(WorkerOptions(recover_seconds=3600.0, concurrency=concurrency))
+        worker = app.worker(WorkerOptions(recover_seconds=3600.0, concurrency=concurrency))
         ended = threading.Event()
 
         def watch() -> None:
@@ -291,8 +291,8 @@ def work(place: Place, home: Path, adw_id: str, concurrency: int) -> None:
 def tidy(place: Place, home: Path) -> None:
     """Be a worker that looks once: the last kill may have come after the last write of the workflow."""
     with place.open(home) as app:
-        app.work.recovery.recover(every_document=True)
-        app.work.worker(WorkerOptions(once=True)).run()
+        app.recovery.recover(every_document=True)
+        app.worker(WorkerOptions(once=True)).run()
 
 
 def is_over(place: Place, home: Path, adw_id: str) -> bool:
@@ -331,7 +331,7 @@ def play(place: Place, kill_at: list[int], concurrency: int) -> tuple[int, list[
     home = place.fresh_home()
     with place.open(home) as app:
         spec = app.workflows.get("crash")
-        adw_id = app.work.launcher.start(Start(issue_number=1, spec=spec, max_total_attempts=None)).adw_id
+        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=1, spec=spec, max_total_attempts=None)).adw_id
     kills, points = 0, []
     for number in [*kill_at, 0]:
         code, points = forked(lambda: work(place, home, adw_id, concurrency), kill_at=number)
@@ -352,25 +352,25 @@ def check(place: Place, home: Path, adw_id: str, kills: int) -> list[str]:
     if code != 0:
         return [f"the worker that tidies up ended with {code}"]
     data = loop_lab.document(home, loop_lab.address(home, place.url), adw_id)
-    found = []
+    result = []
     if data["current_state"] != "completed":
-        found.append(f"it is {data['current_state']}: {data.get('terminal_reason')}")
+        result.append(f"it is {data['current_state']}: {data.get('terminal_reason')}")
     saved = Counter(place.saved(home))
     if saved != Counter(WANTED):
-        found.append(f"saved too often {dict(saved - Counter(WANTED))}, too seldom {dict(Counter(WANTED) - saved)}")
+        result.append(f"saved too often {dict(saved - Counter(WANTED))}, too seldom {dict(Counter(WANTED) - saved)}")
     told = loop_lab.executions(loop_lab.address(home, place.url))
     for one in told:
-        found += loop_lab.problems(one)
+        result += loop_lab.problems(one)
     completed = Counter(one.step for one in told if one.row["state"] == "completed")
     if completed != Counter(("loop", "pages", "both")):
-        found.append(f"completed {dict(completed)}")
+        result.append(f"completed {dict(completed)}")
     calls = Counter((one["step"], one["index"], one["page"]) for one in _calls(home))
     most = 2 + kills  # the first call of a sequence fails
     wrong = {call: calls[call] for call in {*PAGES, *calls} if call not in PAGES or not 1 <= calls[call] <= most}
     if wrong:
-        found.append(f"calls: {wrong}")
+        result.append(f"calls: {wrong}")
 
-    return [*found, *left_over(place, home)]
+    return [*result, *left_over(place, home)]
 
 
 def _calls(home: Path) -> list[dict[str, Any]]:
@@ -413,10 +413,10 @@ def kills(given: argparse.Namespace) -> dict[str, Any]:
     done, missed = 0, []
     for number in numbers:
         more = [rng.randint(1, len(points)) for _ in range(given.more)]
-        killed, found, _ = play(place, [number, *more], given.concurrency)
+        killed, result, _ = play(place, [number, *more], given.concurrency)
         done += killed
         missed += [] if killed else [number]
-        problems += found
+        problems += result
         if len(problems) > 5:
             break
 

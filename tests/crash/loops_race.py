@@ -19,16 +19,14 @@ from datetime import timedelta
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db.executions import DatabaseExecutions
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.execution_turn import Rules
-from adws.adw_modules.executions import CallReport, NewExecution
-from adws.adw_modules.fanout import planner
-from adws.adw_modules.fanout.contexts import event_contexts
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.runs import NewRun, RunState
-from adws.adw_modules.steps import LoopSpec, StepSpec
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.queue.store import RunStore
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.steps.model import CallReport, NewExecution
+from adws.adw_modules.steps.store import Executions
+from adws.adw_modules.workflow.model import LoopSpec, StepSpec
 from tests import loop_lab
 
 TTL = 60.0
@@ -41,11 +39,8 @@ class Side:
     def __init__(self, url: str) -> None:
         self.clock = SystemClock()
         self.database = open_database(url, clock=self.clock)
-        self.runs = DatabaseRunQueue(self.database, clock=self.clock)
-        rules = Rules(decide=planner.decide, fold=planner.fold)
-        self.executions = DatabaseExecutions(
-            self.database, clock=self.clock, rules=rules, sanitise=lambda new: event_contexts(new, lambda value: value)
-        )
+        self.runs = RunStore(self.database, clock=self.clock)
+        self.executions = Executions(self.database, clock=self.clock, redactor=Redactor())
         self.me = SystemProcesses(clock=self.clock).me("worker")
 
     def begin(self, adw_id: str, policy: str) -> str:

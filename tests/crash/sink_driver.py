@@ -14,9 +14,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from adws.adw_modules.db.sink_ledger import SinkLedger
-from adws.adw_modules.db.sqlite_sink import SqliteSink
-from adws.adw_modules.fanout.sinks.line_files import LineFiles
+from adws.adw_modules.steps.sinks import LineFiles, SqliteSink
 from tests.crash.driver import attach, wait_stopped
 
 #: Rows of a part: enough that a part is more than a page of memory.
@@ -36,7 +34,7 @@ class Sink:
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self.folder = kind, folder
-        self._files = LineFiles(SinkLedger)
+        self._files = LineFiles()
         self._database = SqliteSink(folder / "user.db")
 
     def save(self, key: str) -> None:

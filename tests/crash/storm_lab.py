@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
+from adws import app as app_module
 from adws.adw_modules.document import PhaseRecord
 from adws.adw_modules.events import Event
-from adws.adw_modules.runs import RunState
-from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
+from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, WorkflowSpec
+from adws.config import load as config_load
 
 ROOT = Path(__file__).parents[2]
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
@@ -78,15 +78,15 @@ class StormHome:
         """The variables of a command in this home."""
         return {**os.environ, **self.env, "ADW_HOME": str(self.path), "PYTHONPATH": str(ROOT)}
 
-    def open(self) -> wiring.App:
+    def open(self) -> app_module.App:
         """Open it as the command line does."""
-        return wiring.open_app(config.load(env=self.full_env, cwd=self.path))
+        return app_module.open_home(config_load.load(env=self.full_env, cwd=self.path))
 
-    def start(self, app: wiring.App, count: int, *, seconds: float) -> None:
+    def start(self, app: app_module.App, count: int, *, seconds: float) -> None:
         """Accept *count* more workflows."""
         spec = definition(seconds)
         for number in range(len(self.ids) + 1, len(self.ids) + count + 1):
-            self.ids.append(app.work.launcher.start(Start(issue_number=number, spec=spec)).adw_id)
+            self.ids.append(app.workflow_creator.start(NewWorkflow(issue_number=number, spec=spec)).adw_id)
 
     def worker(self) -> subprocess.Popen[bytes]:
         """Start a worker as a person would; what it says goes to a file."""
@@ -262,14 +262,14 @@ def catches_sigterm(pid: int) -> bool:
 # --- what must be true -----------------------------------------------------------------------------------------
 
 
-def is_completed(app: wiring.App, adw_id: str) -> bool:
+def is_completed(app: app_module.App, adw_id: str) -> bool:
     """Say whether a workflow has come to its end."""
     return app.store.peek(adw_id).data["current_state"] == "completed"
 
 
 def problems_of(home: StormHome) -> list[str]:
     """Return everything that is wrong after the storm, when no worker is left."""
-    orphans = strays(home.path)  # first: the commands below are none
+    orphans = disallowed_changes(home.path)  # first: the commands below are none
     home.adw("recover")  # the last kill may have come after the last write, and no worker has looked since
     ran: dict[str, list[str]] = {adw_id: [] for adw_id in home.ids}
     for line in (home.path / "ran.log").read_text().splitlines():
@@ -293,7 +293,7 @@ def problems_of(home: StormHome) -> list[str]:
     return problems
 
 
-def _of_workflow(app: wiring.App, adw_id: str, ran: list[str]) -> Iterator[str]:
+def _of_workflow(app: app_module.App, adw_id: str, ran: list[str]) -> Iterator[str]:
     document = app.store.load(adw_id).document
     events = app.events.of_workflow(adw_id, limit=100_000)
     if document.current_state != "completed":
@@ -332,9 +332,9 @@ def _of_phase(record: PhaseRecord, events: list[Event], ran: list[str]) -> Itera
         yield f"{name}: attempt {numbers[-1]} was committed, but what ran is {really}"
 
 
-def strays(home: Path) -> list[str]:
+def disallowed_changes(home: Path) -> list[str]:
     """Return the processes that work in *home* or were started for it, apart from this one."""
-    found = []
+    result = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -343,8 +343,8 @@ def strays(home: Path) -> list[str]:
                 str(home) in str((entry / "cwd").readlink()) or str(home).encode() in (entry / "environ").read_bytes()
             )
             if is_ours:
-                found.append(f"{entry.name} {(entry / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()}")
+                result.append(f"{entry.name} {(entry / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()}")
         except OSError:
             continue  # ended meanwhile, or it is the kernel's
 
-    return found
+    return result

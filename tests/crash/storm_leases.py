@@ -24,14 +24,16 @@ from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
-from adws import app as wiring
-from adws import app_work, config
+from adws import app as app_module
 from adws.adw_modules.document import WorkflowDocument
+from adws.adw_modules.engine import phase_selection
 from adws.adw_modules.errors import AdwError, Fenced, LeaseLost, StateConflict, WorkflowBusy
 from adws.adw_modules.events import Event
+from adws.adw_modules.process import tree
+from adws.config import load as config_load
 
 #: A takeover ends what the former owner ran: loaded before the forks, else each child would load it anew.
-LOADED = (app_work,)
+LOADED = (phase_selection, tree)
 
 IDS = ("aaaa0001", "aaaa0002", "aaaa0003")
 START = "2026-01-31T09:00:00.000000Z"
@@ -61,7 +63,7 @@ def now() -> int:
 
 
 @cache
-def settings_of(home: Path, store: str) -> config.Settings:
+def settings_of(home: Path, store: str) -> config_load.Settings:
     """Return the settings of *home*, with leases that end soon."""
     env = {
         "ADW_HOME": str(home),
@@ -73,12 +75,12 @@ def settings_of(home: Path, store: str) -> config.Settings:
     if os.environ.get("ADW_DATABASE_URL"):
         env["ADW_DATABASE_URL"] = os.environ["ADW_DATABASE_URL"]
 
-    return config.load(env=env, cwd=home)
+    return config_load.load(env=env, cwd=home)
 
 
 def make_workflows(home: Path, store: str) -> None:
     home.mkdir(parents=True, exist_ok=True)
-    with wiring.open_app(settings_of(home, store)) as app:
+    with app_module.open_home(settings_of(home, store)) as app:
         for number, adw_id in enumerate(IDS, start=1):
             new = WorkflowDocument(adw_id=adw_id, issue_number=number, created_at=START, updated_at=START)
             app.ownership.leave(new.model_copy(update={"plan_file": "0"}))
@@ -90,7 +92,7 @@ def make_workflows(home: Path, store: str) -> None:
 class Contender:
     """Owns what it can get, writes, pauses for too long, and goes on writing until it is refused."""
 
-    def __init__(self, app: wiring.App, *, home: Path, rng: random.Random, pipe: int) -> None:
+    def __init__(self, app: app_module.App, *, home: Path, rng: random.Random, pipe: int) -> None:
         self._app = app
         self._home = home
         self._rng = rng
@@ -127,10 +129,10 @@ class Contender:
         """Read what is there now and write on it under the old fence: the revision is right, only the fence is not."""
         for _ in range(self._rng.randint(1, 3)):
             try:
-                found = self._app.store.load(adw_id).document
+                value = self._app.store.load(adw_id).document
                 if self._rng.random() < 0.3:
                     self._pause()
-                self._save(found, fence, "stubborn", partial(self._app.store.save, fence=fence))
+                self._save(value, fence, "stubborn", partial(self._app.store.save, fence=fence))
             except REFUSED:
                 continue
 
@@ -152,7 +154,7 @@ class Contender:
 
     def _observe(self) -> None:
         """Tell of the moments after which an older fence is worth nothing."""
-        take, fence_out = self._app.leases.take, self._app.store.fence_out
+        take, revoke_writers = self._app.leases.take, self._app.store.revoke_writers
 
         def told_take(adw_id: str, *args: object, **options: object) -> object:
             began = now()
@@ -163,11 +165,11 @@ class Contender:
 
         def told_fence_out(adw_id: str, *, fence: int) -> None:
             began = now()
-            fence_out(adw_id, fence=fence)
+            revoke_writers(adw_id, fence=fence)
             self._tell("shut", adw_id, fence + 1, began)
 
         self._app.leases.take = told_take
-        self._app.store.fence_out = told_fence_out
+        self._app.store.revoke_writers = told_fence_out
 
     def _tell(self, what: str, adw_id: str, fence: int, began: int, **more: object) -> None:
         deed = Deed(what=what, by=os.getpid(), adw_id=adw_id, fence=fence, began=began, ended=now(), **more)
@@ -181,7 +183,7 @@ def fork_contender(home: Path, store: str, seed: str, pipe: tuple[int, int]) -> 
         return pid
     try:
         os.close(pipe[0])
-        with wiring.open_app(settings_of(home, store), role="worker") as app:
+        with app_module.open_home(settings_of(home, store), role="worker") as app:
             Contender(app, home=home, rng=random.Random(seed), pipe=pipe[1]).contend()
         os._exit(0)
     except BaseException as exc:  # noqa: BLE001 - a child must not go on as its parent
@@ -296,11 +298,11 @@ def check(home: Path, store: str, deeds: Iterable[Deed]) -> list[str]:
     for deed in deeds:
         by_workflow[deed.adw_id].append(deed)
     problems = []
-    with wiring.open_app(settings_of(home, store)) as app:
+    with app_module.open_home(settings_of(home, store)) as app:
         for adw_id, done in sorted(by_workflow.items()):
             written = sorted((deed for deed in done if deed.revision), key=lambda deed: deed.revision)
-            found = [*check_order(written), *check_barriers(store, done, written), *check_stored(app, adw_id, written)]
-            problems += [f"{adw_id}: {problem}" for problem in found]
+            result = [*check_order(written), *check_barriers(store, done, written), *check_stored(app, adw_id, written)]
+            problems += [f"{adw_id}: {problem}" for problem in result]
 
     return problems
 
@@ -334,11 +336,11 @@ def check_barriers(store: str, done: list[Deed], written: list[Deed]) -> Iterabl
             yield f"revision {deed.revision} was accepted under fence {deed.fence}, {highest} had been taken before"
 
 
-def check_stored(app: wiring.App, adw_id: str, written: list[Deed]) -> Iterable[str]:
+def check_stored(app: app_module.App, adw_id: str, written: list[Deed]) -> Iterable[str]:
     """The document and its events tell the same story as the writers."""
     try:
         document = app.store.load(adw_id).document
-        app.bring_up(adw_id)
+        app.catch_up(adw_id)
     except AdwError as exc:
         yield f"cannot be read: {exc}"
         return
@@ -362,8 +364,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     logging.getLogger("adw").addHandler(logging.NullHandler())
-    found = storm(given.home, given.store, processes=given.processes, writes=given.writes, seed=given.seed)
-    sys.stdout.write(json.dumps(found) + "\n")
+    result = storm(given.home, given.store, processes=given.processes, writes=given.writes, seed=given.seed)
+    sys.stdout.write(json.dumps(result) + "\n")
 
     return 0
 

@@ -43,10 +43,10 @@ def played(request, tmp_path_factory) -> dict:
 @pytest.mark.parametrize("decision", EXPECTED)
 def test_the_next_worker_goes_on_exactly_as_the_doctor_decided(decision, played):
     ran, state, reason = EXPECTED[decision]
-    found = played[decision]
+    value = played[decision]
 
-    after, end = found["after"], found["end"]
-    assert (found["killed"], found["ended"]) == (-signal.SIGKILL, 0)
+    after, end = value["after"], value["end"]
+    assert (value["killed"], value["ended"]) == (-signal.SIGKILL, 0)
     assert (after["decisions"], after["doctor_calls"], after["build"][2]) == ([decision], 1, ["failed"])
     assert after["replans"] == (1 if decision == "replan" else 0)
     assert after["model"] == ("large" if decision == "retry_model" else None)
@@ -57,10 +57,10 @@ def test_the_next_worker_goes_on_exactly_as_the_doctor_decided(decision, played)
 
 
 def test_a_doctor_that_is_cut_off_has_used_its_call_and_the_work_goes_on(played):
-    found = played["asking"]
+    value = played["asking"]
 
-    after, end = found["after"], found["end"]
-    assert found["killed"] == -signal.SIGKILL
+    after, end = value["after"], value["end"]
+    assert value["killed"] == -signal.SIGKILL
     assert (after["decisions"], after["doctor_calls"], after["build"][2]) == ([None], 1, ["running"])
     assert (end["state"], end["doctor_calls"], end["asked"]) == ("completed", 1, ["1"])
     assert end["build"] == ["complete", 2, ["interrupted", "succeeded"]]

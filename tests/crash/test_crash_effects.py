@@ -22,8 +22,8 @@ def test_a_kill_around_any_effect_neither_doubles_nor_loses_it(tmp_path, seed, r
         env={**os.environ, "PYTHONPATH": str(DRIVER.parents[2])},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
+    result = json.loads(done.stdout)
 
-    assert found["problems"] == []
-    assert found["steps"] > 50
-    assert found["tried"] == (count or found["steps"])
+    assert result["problems"] == []
+    assert result["steps"] > 50
+    assert result["tried"] == (count or result["steps"])

@@ -31,14 +31,14 @@ def drive(command: str, home: Path, store: str, *, count: int, seed: int) -> dic
 @pytest.mark.parametrize("store", ["files", "database"])
 def test_workflows_survive_kills_at_any_moment_with_every_attempt_counted(store, tmp_path, seed, repeat):
     count = repeat(20, 1000)
-    found = drive("kills", tmp_path / "homes", store, count=count, seed=seed)
+    result = drive("kills", tmp_path / "homes", store, count=count, seed=seed)
 
-    assert found["problems"] == []
-    assert found["kills"] == count
+    assert result["problems"] == []
+    assert result["kills"] == count
 
 
 @pytest.mark.parametrize("store", ["files", "database"])
 def test_ordered_stops_in_a_row_use_up_no_attempt(store, tmp_path, seed, repeat):
-    found = drive("suspensions", tmp_path / "home", store, count=repeat(5, 19), seed=seed)
+    result = drive("suspensions", tmp_path / "home", store, count=repeat(5, 19), seed=seed)
 
-    assert found["problems"] == []
+    assert result["problems"] == []

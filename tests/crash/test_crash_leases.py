@@ -38,12 +38,12 @@ def test_no_stale_write_is_accepted_however_owners_are_stopped(kept_in, tmp_path
     """
     writes = repeat(25, 500)
 
-    found = _storm(tmp_path / "home", *kept_in, writes=writes, seed=seed)
+    result = _storm(tmp_path / "home", *kept_in, writes=writes, seed=seed)
 
-    assert found["problems"] == [], found["said"]
-    assert found["counts"]["saved"] >= writes
-    assert found["counts"]["takeovers"] >= 3, "nobody was too slow: nothing was tested"
-    assert found["counts"]["stubborn refused"] >= 3, "nobody wrote too late: nothing was tested"
+    assert result["problems"] == [], result["said"]
+    assert result["counts"]["saved"] >= writes
+    assert result["counts"]["takeovers"] >= 3, "nobody was too slow: nothing was tested"
+    assert result["counts"]["stubborn refused"] >= 3, "nobody wrote too late: nothing was tested"
 
 
 def _storm(home: Path, store: str, url: str, *, writes: int, seed: int) -> dict:

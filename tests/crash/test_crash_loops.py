@@ -40,29 +40,29 @@ def check(found: dict) -> None:
 
 @pytest.mark.parametrize("sink", ["sqlite", "jsonl", "csv", "python"])
 def test_a_worker_that_dies_at_any_point_loses_no_iteration_and_saves_none_twice(sink, tmp_path, seed, repeat):
-    found = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(4, 0), "--seed", seed)
+    result = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(4, 0), "--seed", seed)
 
-    check(found)
+    check(result)
 
 
 @pytest.mark.postgres
 def test_the_same_holds_on_postgresql_with_a_sink_there(empty_pg_url, tmp_path, seed, repeat):
-    found = drive(
+    result = drive(
         KILLS,
         tmp_path / "homes",
         *("--url", empty_pg_url, "--sink", "postgres", "--count", repeat(4, 0), "--seed", seed),
         env={"SINK_URL": empty_pg_url},
     )
 
-    check(found)
+    check(result)
 
 
 def test_workers_that_die_one_after_the_other_lose_nothing(tmp_path, seed, repeat):
     count = repeat(4, 60)
-    found = drive(KILLS, tmp_path / "homes", "--count", count, "--more", 3, "--concurrency", 2, "--seed", seed)
+    result = drive(KILLS, tmp_path / "homes", "--count", count, "--more", 3, "--concurrency", 2, "--seed", seed)
 
-    check(found)
-    assert found["kills"] > count, "more than one of them died in a round"
+    check(result)
+    assert result["kills"] > count, "more than one of them died in a round"
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -76,7 +76,7 @@ def test_two_orchestrators_that_race_for_the_last_two_iterations_end_the_loop_on
         url = request.getfixturevalue("empty_pg_url")
     rounds = repeat(20, 1000)
 
-    found = drive(RACE, url, "--rounds", rounds, "--seed", seed)
+    result = drive(RACE, url, "--rounds", rounds, "--seed", seed)
 
-    assert found["problems"] == []
-    assert found["rounds"] == rounds
+    assert result["problems"] == []
+    assert result["rounds"] == rounds

@@ -6,20 +6,17 @@ import json
 import os
 import stat
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from adws.adw_modules import agents
-from adws.adw_modules.agent_preflight import AgentPreflight, PreflightParts
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.document import AttemptRecord, FrozenIssue, PhaseRecord, WorkflowDocument
-from adws.adw_modules.engine.runners.agent import AgentParts, AgentRunner
-from adws.adw_modules.interfaces_engine import PhaseContext
-from adws.adw_modules.outcome import RunReport, Suspended
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.prompt_files import PromptFiles
-from adws.adw_modules.redaction import Redactor
-from adws.adw_modules.workflow import PhaseSpec
+from adws.adw_modules.engine.runner_agent import AgentRunner
+from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.workflow.model import PhaseSpec
+from adws.app import Home
+from adws.config import load as config_load
 from adws.testing import FakeClock
 from tests.integration.process_lab import LabOrders, is_alive
 
@@ -82,30 +79,21 @@ class AgentWorld:
             "MY_SETTING": "mine",
             "OTHER": "not asked for",
         }
-        processes, redactor = SystemProcesses(clock=SystemClock()), Redactor([SECRET])
-        preflight = AgentPreflight(
-            PreflightParts(
-                clock=self.clock,
-                processes=processes,
-                redactor=redactor,
-                env={"PATH": os.environ["PATH"]},
-                programs={kind: str(self.agent.program)},
-            )
+        told = {"ADW_HOME": str(self.home), "ADW_AGENT_NAME": kind, f"ADW_{kind.upper()}_PATH": str(self.agent.program)}
+        settings = config_load.load(env=told, cwd=self.home)
+        self.app = Home(settings, clock=self.clock, role="cli", env=self.env)
+        self.app.processes, self.app.redactor = SystemProcesses(clock=SystemClock()), Redactor([SECRET])
+        self.app.folder_of = lambda _adw_id: self.folder
+        self._methods: dict = {}  #: of the driver, that tests bring themselves
+        self.change(
+            **{
+                "cost_of": lambda _model, _tokens: None,
+                "has_changed": lambda _cwd, _base: self.changed,
+                "allowance": lambda _document, _usd: None,
+                "grace_seconds": 0.2,
+                **changes,
+            }
         )
-        self.parts = AgentParts(
-            clock=self.clock,
-            processes=processes,
-            redactor=redactor,
-            env=self.env,
-            prompts=PromptFiles(self.home),
-            preflight=preflight,
-            profile_of=agents.profile,
-            folder_of=lambda _adw_id: self.folder,
-            usual=kind,
-            has_changed=lambda _cwd, _base: self.changed,
-            **{"grace_seconds": 0.2, **changes},
-        )
-        self.runner = AgentRunner(self.parts)
         self.record = PhaseRecord(name="build", state="building", attempts=[AttemptRecord(number=1, started_at=AT)])
         self.document = WorkflowDocument(
             adw_id="1a2b3c4d",
@@ -120,9 +108,16 @@ class AgentWorld:
         self.hints: tuple[str, ...] = ()
 
     def change(self, **changes) -> None:
-        """Give the driver other parts."""
-        self.parts = replace(self.parts, **changes)
-        self.runner = AgentRunner(self.parts)
+        """Give the driver other settings, other parts of its home, or other methods."""
+        settings = {name: value for name, value in changes.items() if hasattr(self.app.settings, name)}
+        vars(self.app.settings).update(settings)
+        for name in changes.keys() - settings.keys():
+            if hasattr(AgentRunner, name):
+                self._methods[name] = changes[name]
+            else:
+                setattr(self.app, name, changes[name])
+        self.runner = self.app.agent_runner = AgentRunner(self.app)
+        vars(self.runner).update(self._methods)
 
     def after(self, *attempts: dict) -> None:
         """Let attempts have been made before."""

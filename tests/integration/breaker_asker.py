@@ -10,8 +10,7 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 
-from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerConfig
-from adws.adw_modules.db.breakers import DatabaseBreakers
+from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerConfig, DatabaseBreakers
 from adws.adw_modules.db.opening import open_database
 from adws.testing import START, FakeClock
 

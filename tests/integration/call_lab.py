@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.connections import Connection
-from adws.adw_modules.db.sink_ledger import SinkLedger
-from adws.adw_modules.db.sqlite_sink import SqliteSink
 from adws.adw_modules.document import FrozenIssue, WorkflowDocument
-from adws.adw_modules.executions import Assignment, CallReport
-from adws.adw_modules.fanout.call_making import ToolCalls
-from adws.adw_modules.fanout.callables import Callables
-from adws.adw_modules.fanout.calls import CallContext
-from adws.adw_modules.fanout.sinks.line_files import LineFiles
-from adws.adw_modules.fanout.sinks.saving import SinkParts, Sinks
-from adws.adw_modules.fanout.tools.command import CommandTool
-from adws.adw_modules.fanout.tools.http import HttpParts, HttpTool
-from adws.adw_modules.fanout.tools.processes import CallProcesses, ProcessParts
-from adws.adw_modules.fanout.tools.python import PythonTool
-from adws.adw_modules.http_client import HttpClient
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.redaction import Redactor
-from adws.adw_modules.steps import SinkSpec, StepSpec
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.steps.iteration_worker import ToolCalls
+from adws.adw_modules.steps.model import Assignment, CallReport
+from adws.adw_modules.steps.sinks import Sinks
+from adws.adw_modules.steps.tools import CallContext
+from adws.adw_modules.workflow.model import SinkSpec, StepSpec
+from adws.app import Home
+from adws.config import load as config_load
 from adws.testing import FakeClock
 from tests.integration.process_lab import LabOrders
 
@@ -47,9 +39,7 @@ DOCUMENT = WorkflowDocument(
 class CallWorld:
     """What makes calls, and what they are given."""
 
-    def __init__(
-        self, place: Path, *, max_bytes: int = 100_000, allowed: Callable[[str], str] = lambda _host: ""
-    ) -> None:
+    def __init__(self, place: Path, *, max_bytes: int = 100_000, steps_settings: str = "") -> None:
         self.home, self.cwd, self.folder = place / "home", place / "work", place / "state"
         for folder in (self.home, self.cwd, self.folder):
             folder.mkdir()
@@ -64,41 +54,17 @@ class CallWorld:
             "MINE": "my own",
             "OTHER": "not asked for",
         }
-        redactor = Redactor([SECRET])
-        self.processes = CallProcesses(
-            ProcessParts(
-                clock=self.clock,
-                processes=SystemProcesses(clock=SystemClock()),
-                redactor=redactor,
-                env=self.env,
-                grace_seconds=0.2,
-                max_bytes=max_bytes,
-            )
+        (self.home / "adw.toml").write_text(
+            f"worker.grace_seconds = 0.2\n[steps]\nmax_result_bytes = {max_bytes}\n{steps_settings}\n"
+            "[connections.main]\ntype = 'sqlite'\npath = 'user.db'\n"
         )
-        self.http = HttpClient(self.clock, may_ask=allowed)
-        callables = Callables((self.home,))
-        self.sinks = Sinks(
-            SinkParts(
-                files=LineFiles(SinkLedger),
-                callables=callables,
-                open_table_sink=lambda connection: SqliteSink(self.home / connection.path),
-                connections={"main": Connection(name="main", type="sqlite", path="user.db")},
-            )
+        settings = config_load.load(env={"ADW_HOME": str(self.home)}, cwd=self.home)
+        self.app = Home(settings, clock=self.clock, role="worker", env=self.env)
+        self.app.processes, self.app.redactor = SystemProcesses(clock=SystemClock()), Redactor([SECRET])
+        self.tools = self.app.tools
+        self.calls = ToolCalls(
+            self.tools, Sinks(self.app), clock=self.clock, redactor=self.app.redactor, max_bytes=max_bytes
         )
-        self.tools: dict = {
-            "command": CommandTool(self.processes),
-            "python": PythonTool(self.processes, callables),
-            "http": HttpTool(
-                HttpParts(
-                    client=self.http,
-                    now=self.clock.now,
-                    redact=redactor.redact_text,
-                    env=self.env,
-                    max_bytes=max_bytes,
-                )
-            ),
-        }
-        self.calls = ToolCalls(self.tools, self.sinks, clock=self.clock, redactor=redactor, max_bytes=max_bytes)
 
     def make(
         self,
@@ -147,7 +113,7 @@ class CallWorld:
 
     def close(self) -> None:
         self.calls.close()
-        self.http.close()
+        self.app.close()
 
 
 @dataclass

@@ -7,8 +7,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from adws.adw_modules import trigger_requests
-from adws.adw_modules.trigger import Actor, Command, DeliveryRow, IssueText, NewDelivery, RunRequest
+from adws.adw_modules.deliveries import commands
+from adws.adw_modules.deliveries.commands import Actor, Command, DeliveryRow, NewDelivery, RunRequest
+from adws.adw_modules.forge.model import IssueText
 from tests import warm
 from tests.integration.work_lab import WorkLab, make_work_lab
 
@@ -62,7 +63,7 @@ class DeliveryHome:
     def deliver(self, app, request: RunRequest | Command) -> str:
         self._count += 1
         guid = f"guid-{self._count}"
-        data = trigger_requests.to_json(request)
+        data = commands.to_json(request)
         made = NewDelivery(
             guid=guid,
             event="issues",

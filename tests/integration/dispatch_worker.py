@@ -11,11 +11,11 @@ import sys
 
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.db.procrastinate_dispatch import ProcrastinateDispatcher, ProcrastinateTimes
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.errors import RunLost
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.runs import RunState
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.queue.procrastinate import ProcrastinateDispatcher, ProcrastinateTimes
+from adws.adw_modules.queue.store import RunStore
 
 
 def tell(text: str) -> None:
@@ -27,7 +27,7 @@ def work(url: str, stalled: float) -> None:
     clock = SystemClock()
     me = SystemProcesses(clock=clock).me("worker")
     database = open_database(url, clock=clock)
-    queue = DatabaseRunQueue(database, clock=clock)
+    queue = RunStore(database, clock=clock)
     dispatcher = ProcrastinateDispatcher(database, clock=clock, times=ProcrastinateTimes(stalled=stalled))
     with dispatcher.listen(me, places=1) as listener:
         tell("ready")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.resources.git import GitCommands
-from adws.adw_modules.resources.repository import RepositoryGit
-from adws.adw_modules.resources.workplace import WorkplaceGit
+from adws.adw_modules.git.git import GitCommands
+from adws.adw_modules.git.repository import Repository
+from adws.adw_modules.git.worktree import GitWorkplace
 from tests import templates
 
 
@@ -29,8 +29,8 @@ class Lab:
     remote: Path
     main: Path
     trees: Path
-    repository: RepositoryGit
-    workplace: WorkplaceGit
+    repository: Repository
+    workplace: GitWorkplace
 
     def add(self, adw_id: str = "1a2b3c4d", branch: str = "feature-issue-1-adw-1a2b3c4d-work"):
         """Make a worktree as a workflow does."""
@@ -81,14 +81,14 @@ def hands_on(main: Path, remote: Path | None = None) -> Lab:
     """Return adw's hands on the main checkout *main*."""
     commands = GitCommands(main)
     trees = main / "trees"
-    repository = RepositoryGit(commands, trees=trees, clock=SystemClock())
+    repository = Repository(commands, trees=trees, clock=SystemClock())
 
     return Lab(
         remote=remote or main,
         main=main,
         trees=trees,
         repository=repository,
-        workplace=WorkplaceGit(commands),
+        workplace=GitWorkplace(commands),
     )
 
 

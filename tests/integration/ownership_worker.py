@@ -14,22 +14,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from adws.adw_modules import document as documents
-from adws.adw_modules import timestamps
+from adws.adw_modules import document, timestamps
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.coordination.ownership import OwnedWorkflow, WorkflowOwnership
-from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
-from adws.adw_modules.db.leases import DatabaseLeases
+from adws.adw_modules.db.connection import Database
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.db.registry import DatabaseRegistry
-from adws.adw_modules.db.session import Database
-from adws.adw_modules.db.state_store import DatabaseStateStore
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import Fenced, LeaseLost, WorkflowBusy
 from adws.adw_modules.interfaces import StateStore
-from adws.adw_modules.local_lock import FileLocalLock
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.state_files import FileStateStore
+from adws.adw_modules.ownership.issue_locks import IssueLocks, WorkflowRegistry
+from adws.adw_modules.ownership.leases import Leases
+from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.store.database import DatabaseStateStore
+from adws.adw_modules.store.files import FileStateStore
 
 ID = "1a2b3c4d"
 
@@ -54,8 +52,8 @@ def database(root: Path, clock: SystemClock) -> Database:
 
 def store_in(home: str, root: Path, shared: Database, clock: SystemClock) -> StateStore:
     if home == "database":
-        return DatabaseStateStore(shared, clock=clock, parse=documents.parse, dump=documents.to_bytes)
-    return FileStateStore(root, clock=clock, parse=documents.parse, dump=documents.to_bytes)
+        return DatabaseStateStore(shared, clock=clock, parse=document.parse, dump=document.to_bytes)
+    return FileStateStore(root, clock=clock, parse=document.parse, dump=document.to_bytes)
 
 
 def ownership(root: Path, *, home: str = "files", offset: float = 0.0) -> WorkflowOwnership:
@@ -63,19 +61,19 @@ def ownership(root: Path, *, home: str = "files", offset: float = 0.0) -> Workfl
     shared = database(root, clock)
     return WorkflowOwnership(
         store=store_in(home, root, shared, clock),
-        leases=DatabaseLeases(shared, clock=clock),
-        registry=DatabaseRegistry(shared, clock=clock, home=home),
-        local_lock=FileLocalLock(root),
+        leases=Leases(shared, clock=clock),
+        registry=WorkflowRegistry(shared, clock=clock, home=home),
+        local_lock=LocalLock(root),
         processes=SystemProcesses(clock=clock),
         clock=clock,
-        locks=DatabaseIssueLocks(shared, clock=clock),
+        locks=IssueLocks(shared, clock=clock),
         role="worker",
     )
 
 
 def new_document(adw_id: str = ID, issue_number: int | None = 42, **fields: object) -> WorkflowDocument:
     now = timestamps.to_text(SystemClock().now())
-    return documents.parse(
+    return document.parse(
         {"adw_id": adw_id, "issue_number": issue_number, "created_at": now, "updated_at": now, "counter": 0, **fields}
     )
 

@@ -74,9 +74,9 @@ class Browser:
 
     def csrf(self) -> str:
         """Return the token that our forms carry."""
-        found = re.search(r'name="csrf" value="(\w+)"', self.ask("GET", "/login").text)
-        assert found is not None
-        return found[1]
+        match = re.search(r'name="csrf" value="(\w+)"', self.ask("GET", "/login").text)
+        assert match is not None
+        return match[1]
 
     def do(self, path: str, fields: dict[str, str] | None = None) -> Page:
         """Send a form and return the page that follows."""
@@ -107,19 +107,19 @@ class Page(HTMLParser):
     def all(self, tag: str, **attributes: str) -> list[dict[str, str]]:
         """Return the attributes of every element of this kind that has these."""
         return [
-            found
-            for name, found in self.elements
+            item
+            for name, item in self.elements
             if name == tag
-            and all(found.get(key.rstrip("_").replace("_", "-")) == value for key, value in attributes.items())
+            and all(item.get(key.rstrip("_").replace("_", "-")) == value for key, value in attributes.items())
         ]
 
     def links(self) -> list[str]:
-        return [found.get("href", "") for found in self.all("a")]
+        return [item.get("href", "") for item in self.all("a")]
 
     def handle_starttag(self, tag, attrs):
-        found = {name: value or "" for name, value in attrs}
-        assert len(found) == len(attrs), f"an attribute twice in {tag}"
-        self.elements.append((tag, found))
+        result = {name: value or "" for name, value in attrs}
+        assert len(result) == len(attrs), f"an attribute twice in {tag}"
+        self.elements.append((tag, result))
         if tag not in self._VOID and tag not in {"path", "rect", "circle", "line", "use"}:
             self._open.append(tag)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.interfaces_engine import Order, ProcessRecord
-from adws.adw_modules.process import SystemProcesses, parse_stat
-from adws.adw_modules.process_run import CommandLine, ProcessEnd, run_process
-from adws.adw_modules.redaction import Redactor
-from adws.adw_modules.workflow import Timeouts
+from adws.adw_modules.phase import Order, ProcessRecord
+from adws.adw_modules.process.identity import SystemProcesses, parse_stat
+from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.workflow.model import Timeouts
 from adws.testing import FakeClock
 
 #: Far more than any clock of a test waits for.

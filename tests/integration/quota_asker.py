@@ -12,12 +12,10 @@ from pathlib import Path
 
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.db.ports import DatabasePortBook
-from adws.adw_modules.db.quota_book import DatabaseQuotaBook
 from adws.adw_modules.errors import PortsExhausted, QuotaExceeded
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.resources.ports import MachinePorts, PortRange
-from adws.adw_modules.resources.quotas import Limits, MachineQuotas
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.resources.ports import PortRange, Ports, PortStore
+from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
 
 
 def ask(url: str, trees: str, mode: str, adw_id: str, *numbers: str) -> str:
@@ -30,11 +28,11 @@ def ask(url: str, trees: str, mode: str, adw_id: str, *numbers: str) -> str:
         first, count = map(int, numbers)
         span = PortRange(backend_start=first, frontend_start=first + count, count=count)
         global held  # noqa: PLW0603 - the sockets live as long as the process
-        held = MachinePorts(DatabasePortBook(database, clock=clock), me=processes.me("worker"), ports=span)
+        held = Ports(PortStore(database, clock=clock), me=processes.me("worker"), ports=span)
         pair = held.take(adw_id)
         return f"{pair.backend} {pair.frontend}"
     limits = Limits(min_free_disk=1, min_free_memory=1)
-    MachineQuotas(DatabaseQuotaBook(database, clock=clock), trees=Path(trees), host="one", limits=limits).admit(adw_id)
+    Quotas(QuotaStore(database, clock=clock), trees=Path(trees), host="one", limits=limits).admit(adw_id)
 
     return "in"
 
@@ -44,7 +42,7 @@ def tell(text: str) -> None:
     sys.stdout.flush()
 
 
-held: MachinePorts
+held: Ports
 
 if __name__ == "__main__":
     try:

@@ -6,16 +6,16 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
+from adws import app as app_module
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import AdwError, LeaseLost
-from adws.adw_modules.interfaces_engine import NoOrders
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.runs import Run
-from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+from adws.adw_modules.interfaces import OwnerRecord
+from adws.adw_modules.phase import NoOrders
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.queue.model import Run
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
+from adws.config import load as config_load
 from adws.testing import ScriptedRunner
 
 SPEC = WorkflowSpec(
@@ -45,11 +45,11 @@ class RecoveryLab:
     url: str
     store: str
     env: dict[str, str] = field(default_factory=dict)
-    _apps: list[wiring.App] = field(default_factory=list)
+    _apps: list[app_module.App] = field(default_factory=list)
     #: Blocks that dead workers were in: one that is collected would be left in good order, under the eyes of a test.
     _dropped: list[AbstractContextManager[object]] = field(default_factory=list)
 
-    def open(self, **changes: object) -> wiring.App:
+    def open(self, **changes: object) -> app_module.App:
         """Open the home; with *changes* as a process that is not this one: dead, unless they say something else."""
         env = {
             "ADW_HOME": str(self.home),
@@ -59,7 +59,7 @@ class RecoveryLab:
             "ADW_WORKTREE_ENABLED": "false",
             **self.env,
         }
-        app = wiring.open_app(config.load(env=env, cwd=self.home), role="worker")
+        app = app_module.open_home(config_load.load(env=env, cwd=self.home), role="worker")
         if changes:
             other = OtherProcesses(clock=app.clock)
             other.changes = {name: value for name, value in changes.items() if name != "is_dead"}
@@ -76,16 +76,16 @@ class RecoveryLab:
 
     # --- work that is left ---------------------------------------------------------------------------------------
 
-    def start(self, app: wiring.App, number: int = 1) -> str:
-        return app.work.launcher.start(Start(issue_number=number, spec=SPEC)).adw_id
+    def start(self, app: app_module.App, number: int = 1) -> str:
+        return app.workflow_creator.start(NewWorkflow(issue_number=number, spec=SPEC)).adw_id
 
-    def claim(self, worker: wiring.App, adw_id: str, *, ttl_seconds: float = 3600.0) -> Run:
+    def claim(self, worker: app_module.App, adw_id: str, *, ttl_seconds: float = 3600.0) -> Run:
         run_id = worker.runs.of_workflow(adw_id)[0].run_id
         run = worker.runs.claim(worker.processes.me("worker"), ttl_seconds=ttl_seconds, run_id=run_id)
         assert run is not None
         return run
 
-    def run(self, worker: wiring.App, adw_id: str, **claim) -> Run:
+    def run(self, worker: app_module.App, adw_id: str, **claim) -> Run:
         """Claim the run of a workflow, begin an attempt of it and go no further."""
         run = self.claim(worker, adw_id, **claim)
         dying = ScriptedRunner({phase.name: [LeaseLost("its process died")] for phase in SPEC.phases})
@@ -93,7 +93,11 @@ class RecoveryLab:
         self._dropped.append(owning)
         owned = owning.__enter__()
         with suppress(LeaseLost):
-            WorkSession(replace(worker.work.engine, runners={"command": dying}), owned, NoOrders()).attempt()
+            real, worker.phase_runners = worker.phase_runners, {"command": dying}
+            try:
+                WorkSession(worker, owned, NoOrders()).attempt()
+            finally:
+                worker.phase_runners = real
         worker.local_lock.let_go(adw_id)
         begun = worker.runs.get(run.run_id)
         assert begun is not None
@@ -101,23 +105,23 @@ class RecoveryLab:
 
     # --- rows ----------------------------------------------------------------------------------------------------
 
-    def set_run(self, app: wiring.App, run_id: int, **columns: object) -> None:
+    def set_run(self, app: app_module.App, run_id: int, **columns: object) -> None:
         """Change columns of a run behind everybody's back."""
         names = ", ".join(f"{name} = :{name}" for name in columns)
         with app.database.write() as session:
             assert session.run(f"UPDATE runs SET {names} WHERE run_id = :run_id", {**columns, "run_id": run_id}) == 1
 
-    def end_leases(self, app: wiring.App) -> None:
+    def end_leases(self, app: app_module.App) -> None:
         """Let every lease and every claim be over."""
         with app.database.write() as session:
             session.run("UPDATE workflow_states SET lease_until = lease_until - 100000 WHERE owner <> ''")
             session.run("UPDATE runs SET claim_until = claim_until - 100000 WHERE owner <> ''")
 
-    def flush(self, app: wiring.App) -> None:
+    def flush(self, app: app_module.App) -> None:
         """Bring the copies of documents in files up."""
         if self.store == "files":
             app.projection.flush()
 
-    def events(self, app: wiring.App, adw_id: str, event_type: str) -> list[dict]:
+    def events(self, app: app_module.App, adw_id: str, event_type: str) -> list[dict]:
         self.flush(app)
         return [event.data for event in app.events.of_workflow(adw_id) if event.event_type == event_type]

@@ -11,21 +11,21 @@ import sys
 
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.interfaces import OwnerRecord
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.queue.store import RunStore
 
 TTL = 60.0
 
 
-def open_queue(url: str) -> tuple[DatabaseRunQueue, SystemProcesses]:
+def open_queue(url: str) -> tuple[RunStore, SystemProcesses]:
     clock = SystemClock()
     processes = SystemProcesses(clock=clock)
-    return DatabaseRunQueue(open_database(url, clock=clock, boot_id=processes.boot_id), clock=clock), processes
+    return RunStore(open_database(url, clock=clock, boot_id=processes.boot_id), clock=clock), processes
 
 
-def work(queue: DatabaseRunQueue, me: OwnerRecord) -> None:
+def work(queue: RunStore, me: OwnerRecord) -> None:
     """Claim, begin, finish, until nothing waits."""
     while (run := queue.claim(me, ttl_seconds=TTL)) is not None:
         tell(f"claimed {run.run_id} {run.token}")
@@ -33,7 +33,7 @@ def work(queue: DatabaseRunQueue, me: OwnerRecord) -> None:
         tell(f"finished {run.run_id} {run.token}")
 
 
-def ask(queue: DatabaseRunQueue, me: OwnerRecord) -> None:
+def ask(queue: RunStore, me: OwnerRecord) -> None:
     """Enqueue a run for each of the same workflows as the others do."""
     for number in range(40):
         run = queue.enqueue(NewRun(adw_id=f"{number:08x}", asked_by=me.token))

@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from adws.adw_modules import ambient
-from adws.adw_modules import document as documents
+from adws.adw_modules import default_home, document
 from adws.adw_modules.errors import (
     InvalidAdwId,
     StateConflict,
@@ -20,18 +19,14 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.interfaces import PageQuery
 from adws.adw_modules.state import RESERVED_FIELDS, ADWState
-from adws.adw_modules.state_files import FileStateStore
-from adws.testing import FakeClock, memory_parts
+from adws.adw_modules.store.files import FileStateStore
 from tests.contracts.store_contract import ADW_ID, BAD_IDS, new_document
+from tests.homes import lab_home
 
 
-@pytest.fixture(params=["memory", "files"])
-def parts(request, tmp_path):
-    clock = FakeClock()
-    if request.param == "memory":
-        return memory_parts(clock=clock)
-    store = FileStateStore(tmp_path / "state", clock=clock, parse=documents.parse, dump=documents.to_bytes)
-    return memory_parts(clock=clock, store=store)
+@pytest.fixture(params=["database", "files"])
+def parts(request):
+    return lab_home(store=request.param)
 
 
 @pytest.fixture
@@ -42,7 +37,7 @@ def made(parts):
 
 
 def test_a_workflow_is_loaded_with_every_key(made):
-    state = ADWState.load(ADW_ID, parts=made)
+    state = ADWState.load(ADW_ID, home=made)
 
     assert state.adw_id == ADW_ID
     assert state.get("plan_file") == "plan.md"
@@ -55,7 +50,7 @@ def test_a_workflow_is_loaded_with_every_key(made):
 
 
 def test_the_parts_in_force_are_used_when_none_are_named(made):
-    with ambient.using(made):
+    with default_home.using(made):
         assert ADWState.load(ADW_ID).get("plan_file") == "plan.md"
         assert [row.adw_id for row in ADWState.list().rows] == [ADW_ID]
         assert [row.adw_id for row in ADWState.find_by_issue(7)] == [ADW_ID]
@@ -63,17 +58,17 @@ def test_the_parts_in_force_are_used_when_none_are_named(made):
 
 def test_what_is_not_there_raises_and_is_never_none(parts):
     with pytest.raises(StateNotFound, match=ADW_ID):
-        ADWState.load(ADW_ID, parts=parts)
+        ADWState.load(ADW_ID, home=parts)
 
 
 @pytest.mark.parametrize("bad", BAD_IDS)
 def test_an_id_that_is_no_safe_name_is_refused(parts, bad):
     with pytest.raises(InvalidAdwId):
-        ADWState.load(bad, parts=parts)
+        ADWState.load(bad, home=parts)
 
 
 def test_an_update_is_stored_at_once_and_keeps_every_other_key(made):
-    state = ADWState.load(ADW_ID, parts=made).update(branch_name="feature-x", backend_port=9100, mine={"a": [1, 2]})
+    state = ADWState.load(ADW_ID, home=made).update(branch_name="feature-x", backend_port=9100, mine={"a": [1, 2]})
     stored = made.store.load(ADW_ID).document
 
     assert state.document == stored
@@ -83,7 +78,7 @@ def test_an_update_is_stored_at_once_and_keeps_every_other_key(made):
 
 
 def test_an_update_works_on_the_newest_revision_so_that_two_users_lose_nothing(made):
-    first, second = ADWState.load(ADW_ID, parts=made), ADWState.load(ADW_ID, parts=made)
+    first, second = ADWState.load(ADW_ID, home=made), ADWState.load(ADW_ID, home=made)
     first.update(branch_name="feature-x")
     second.update(plan_file="other.md")
     stored = made.store.load(ADW_ID).document
@@ -93,7 +88,7 @@ def test_an_update_works_on_the_newest_revision_so_that_two_users_lose_nothing(m
 
 @pytest.mark.parametrize("field", RESERVED_FIELDS)
 def test_what_the_machine_or_the_store_sets_is_refused(made, field):
-    state = ADWState.load(ADW_ID, parts=made)
+    state = ADWState.load(ADW_ID, home=made)
 
     with pytest.raises(UsageError, match=f"{field} cannot be set here"):
         state.update(**{field: "1"})
@@ -101,7 +96,7 @@ def test_what_the_machine_or_the_store_sets_is_refused(made, field):
 
 
 def test_a_value_of_the_wrong_kind_is_refused_by_name(made):
-    state = ADWState.load(ADW_ID, parts=made)
+    state = ADWState.load(ADW_ID, home=made)
 
     with pytest.raises(StateInvalid, match="backend_port"):
         state.update(backend_port="a word")
@@ -111,13 +106,13 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(made):
 
 
 def test_an_update_that_changes_nothing_writes_nothing(made):
-    ADWState.load(ADW_ID, parts=made).update(plan_file="plan.md")
+    ADWState.load(ADW_ID, home=made).update(plan_file="plan.md")
 
     assert made.store.load(ADW_ID).document.revision == 1
 
 
 def test_changes_of_the_document_are_stored_by_save(made):
-    state = ADWState.load(ADW_ID, parts=made)
+    state = ADWState.load(ADW_ID, home=made)
     state.document.branch_name = "feature-y"
     state.save()
 
@@ -127,8 +122,8 @@ def test_changes_of_the_document_are_stored_by_save(made):
 
 
 def test_save_refuses_to_overwrite_what_another_one_stored(made):
-    state = ADWState.load(ADW_ID, parts=made)
-    ADWState.load(ADW_ID, parts=made).update(plan_file="other.md")
+    state = ADWState.load(ADW_ID, home=made)
+    ADWState.load(ADW_ID, home=made).update(plan_file="other.md")
     state.document.branch_name = "late"
 
     with pytest.raises(StateConflict):
@@ -137,7 +132,7 @@ def test_save_refuses_to_overwrite_what_another_one_stored(made):
 
 
 def test_save_refuses_a_state_that_did_not_come_from_the_machine(made):
-    state = ADWState.load(ADW_ID, parts=made)
+    state = ADWState.load(ADW_ID, home=made)
     state.document.current_state = "completed"
 
     with pytest.raises(UsageError, match="state machine sets it"):
@@ -146,7 +141,7 @@ def test_save_refuses_a_state_that_did_not_come_from_the_machine(made):
 
 
 def test_a_live_owner_is_never_overwritten(made):
-    state = ADWState.load(ADW_ID, parts=made)
+    state = ADWState.load(ADW_ID, home=made)
     state.document.branch_name = "mine"
     with made.ownership.own(ADW_ID):
         for call in (state.save, lambda: state.update(plan_file="mine")):
@@ -157,30 +152,30 @@ def test_a_live_owner_is_never_overwritten(made):
 
 
 def test_the_old_values_are_in_an_event(made):
-    state = ADWState.load(ADW_ID, parts=made).update(plan_file="other.md")
-    events = state.document.outbox or [event.to_json() for event in made.store.events_of(ADW_ID)]
+    state = ADWState.load(ADW_ID, home=made).update(plan_file="other.md")
+    events = state.document.outbox or [event.to_json() for event in made.events.of_workflow(ADW_ID)]
 
     assert events[-1]["event_type"] == "state_set"
     assert events[-1]["data"] == {"old": {"plan_file": "plan.md"}, "new": {"plan_file": "other.md"}}
 
 
 def test_data_is_a_copy(made):
-    state = ADWState.load(ADW_ID, parts=made)
+    state = ADWState.load(ADW_ID, home=made)
     state.data["odd"]["kept"].append(2)
 
     assert state.get("odd") == {"kept": [1]}
 
 
 def test_workflows_are_listed_and_found_by_issue():
-    parts = memory_parts()
+    parts = lab_home()
     for adw_id, issue in (("00000001", 7), ("00000002", 8)):
         with parts.ownership.create(new_document(adw_id, issue_number=issue, fence=0)):
             pass
 
-    assert [row.adw_id for row in ADWState.find_by_issue(7, parts=parts)] == ["00000001"]
-    assert ADWState.find_by_issue(7, "octo/repo", parts=parts) == ()
-    assert len(ADWState.list(parts=parts).rows) == 2
-    assert len(ADWState.list(PageQuery(limit=1), parts=parts).rows) == 1
+    assert [row.adw_id for row in ADWState.find_by_issue(7, home=parts)] == ["00000001"]
+    assert ADWState.find_by_issue(7, "octo/repo", home=parts) == ()
+    assert len(ADWState.list(home=parts).rows) == 2
+    assert len(ADWState.list(PageQuery(limit=1), home=parts).rows) == 1
 
 
 # --- files -----------------------------------------------------------------------------------------------------
@@ -188,19 +183,19 @@ def test_workflows_are_listed_and_found_by_issue():
 
 @pytest.fixture
 def on_disk(tmp_path):
-    clock = FakeClock()
-    store = FileStateStore(tmp_path, clock=clock, parse=documents.parse, dump=documents.to_bytes)
-    parts = memory_parts(clock=clock, store=store)
+    """A home without a copy of its documents in the database."""
+    parts = lab_home(tmp_path, store="files", state_dir=tmp_path)
+    parts.store = FileStateStore(tmp_path, clock=parts.clock, parse=document.parse, dump=document.to_bytes)
     with parts.ownership.create(new_document(fence=0)):
         pass
     return parts
 
 
 def test_what_was_noticed_is_told_to_the_logger_and_kept(on_disk, tmp_path, caplog):
-    ADWState.load(ADW_ID, parts=on_disk).update(plan_file="x")
+    ADWState.load(ADW_ID, home=on_disk).update(plan_file="x")
     (tmp_path / ADW_ID / "adw_state.json").write_text("{ torn")
     with caplog.at_level(logging.WARNING):
-        state = ADWState.load(ADW_ID, logging.getLogger("test"), parts=on_disk)
+        state = ADWState.load(ADW_ID, logging.getLogger("test"), home=on_disk)
 
     assert [notice.kind for notice in state.notices] == ["corrupt", "recovered"]
     assert [record.action for record in caplog.records] == ["state_corrupt", "state_recovered"]
@@ -211,17 +206,18 @@ def test_a_corrupt_state_raises_and_is_never_taken_for_no_state(on_disk, tmp_pat
     (tmp_path / ADW_ID / "adw_state.json").write_text("")
 
     with pytest.raises(StateCorrupt, match="empty"):
-        ADWState.load(ADW_ID, parts=on_disk)
+        ADWState.load(ADW_ID, home=on_disk)
 
 
 def test_an_old_file_is_written_back_by_the_first_update(on_disk, tmp_path):
     path = tmp_path / "0ld00000" / "adw_state.json"
-    path.parent.mkdir()
+    with on_disk.ownership.create(new_document("0ld00000", issue_number=42, fence=0)):
+        pass
+    path.with_name("adw_state.json.prev").unlink(missing_ok=True)
     path.write_text('{"adw_id": "0ld00000", "issue_number": "42"}')
-    on_disk.leases.add("0ld00000")
-    state = ADWState.load("0ld00000", parts=on_disk)
+    state = ADWState.load("0ld00000", home=on_disk)
     assert [notice.kind for notice in state.notices] == ["migrated"]
     state.update(plan_file="x")
 
-    assert ADWState.load("0ld00000", parts=on_disk).notices == ()
+    assert ADWState.load("0ld00000", home=on_disk).notices == ()
     assert path.with_name("adw_state.json.v1.0.bak").exists()

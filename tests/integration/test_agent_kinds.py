@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules import agents
 from adws.adw_modules.agent import AgentReading, Capabilities
+from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.error_handler import describe
-from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.errors import FailedRun
 from tests.integration.agent_lab import AgentWorld, phase
 
 THREAD = "0199a213-81c0-7800-8aa1-bbab2a035a53"
@@ -84,13 +84,13 @@ def plain(tmp_path):
     """An agent without events: it reads a file, and tells its end by its exit code alone."""
     world = AgentWorld(tmp_path)
     profile = replace(
-        agents.profile("claude"),
+        agents_base.profile("claude"),
         capabilities=Capabilities(reads_stdin=False, tells_result=False),
         argv=lambda task: (f"--message-file={task.prompt_file}", *task.arguments),
         parser=_Plain,
         failure=lambda _reading, end: None if end.exit_code == 0 else FailedRun(exit_code=end.exit_code),
     )
-    world.change(profile_of=lambda _name: profile)
+    world.change(profile=lambda _name: profile)
     return world
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules.agent_preflight import AgentPreflight, PreflightParts
-from adws.adw_modules.agents import profile
+from adws.adw_modules.agents.base import profile
+from adws.adw_modules.agents.preflight import AgentPreflight
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.redaction import Redactor
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.redaction.redactor import Redactor
 from adws.testing import FakeClock
 
 CLAUDE = profile("claude")
@@ -36,8 +36,9 @@ def preflight(**changes):
         "processes": SystemProcesses(clock=SystemClock()),
         "redactor": Redactor(),
         "env": ENV,
+        "programs": {},
     }
-    return AgentPreflight(PreflightParts(**{**values, **changes}))
+    return AgentPreflight(**{**values, **changes})
 
 
 def test_an_agent_that_is_there_and_logged_in_has_no_problem(program, tmp_path):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from datetime import timedelta, timezone
 
 import pytest
 
-from adws.adw_modules.cost_rules import Allowance
+from adws.adw_modules.costs import Allowance
 from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import RunFailed, UnsafePath
-from adws.adw_modules.interfaces_engine import Order
-from adws.adw_modules.outcome import RunReport, Suspended
-from adws.adw_modules.redaction import MASK
-from adws.adw_modules.workflow import Gate, Timeouts
+from adws.adw_modules.phase import Order, RunReport, Suspended
+from adws.adw_modules.redaction.patterns import MASK
+from adws.adw_modules.workflow.model import Gate, Timeouts
 from tests.integration.agent_lab import SECRET, AgentWorld, FakeAgent, phase
 
 SESSION = "74a13641-132c-4dbe-bfdb-4df3ef8951db"
@@ -59,7 +59,7 @@ def test_the_prompt_comes_by_a_file_and_holds_the_goal_as_cleaned_data(world):
 
 
 def test_an_agent_has_its_own_credentials_and_none_of_ours(world):
-    world.change(env_names=("MY_SETTING", "GITHUB_TOKEN"))
+    world.change(agent_env=("MY_SETTING", "GITHUB_TOKEN"))
 
     world.run()
 
@@ -318,10 +318,10 @@ def test_an_order_suspends_the_attempt_and_what_was_used_counts(world):
 
     world.orders.on_look = stop_when_it_speaks
 
-    found = world.run({"hang": "during", "tokens": 70})
+    result = world.run({"hang": "during", "tokens": 70})
 
-    assert isinstance(found, Suspended)
-    assert (found.reason, found.usage.tokens.input) == ("drain", 70)
+    assert isinstance(result, Suspended)
+    assert (result.reason, result.usage.tokens.input) == ("drain", 70)
 
 
 def test_the_first_answer_of_the_model_is_told_at_once_and_only_once(world):
@@ -339,8 +339,18 @@ def test_an_agent_that_only_fails_tells_of_no_answer(world):
     assert "answered" not in world.order_of_things
 
 
+@pytest.fixture
+def far_west(monkeypatch):
+    """A machine whose clock is five hours behind UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "EST5")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_west")
 def test_a_reset_in_the_time_of_the_machine_is_the_moment_it_means(world):
-    world.change(local=lambda moment: moment.astimezone(timezone(timedelta(hours=-5))))
     now = world.clock.now().astimezone(timezone(timedelta(hours=-5)))
     later = (now + timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)
     text = f"You've hit your session limit · resets {later:%I}:00{later:%p}".lower()
@@ -380,7 +390,7 @@ def test_an_agent_without_a_budget_left_is_not_started(world):
 def test_an_agent_is_told_its_budget_on_top_of_what_the_conversation_cost(world):
     usage = {"cost_usd": 0.5, "tokens": {"input": 1}}
     world.after({"status": "interrupted", "agent": facts(), "report": {"usage": usage}})
-    world.change(allowance=lambda _document, usd: Allowance(usd=usd, reason="x"), billing="api")
+    world.change(allowance=lambda _document, usd: Allowance(usd=usd, reason="x"), agent_billing="api")
 
     report = world.run({"result": {"total_cost_usd": 0.75}}, options={"budget_usd": 2})
 
@@ -500,11 +510,11 @@ def test_what_a_cut_off_attempt_achieved_is_harvested(world):
     world.run({"hang": "during", "say": words, "tokens": 70})
     attempt = world.record.attempts[-1].model_copy(update={"agent": {**world.known, "session_id": ""}})
 
-    found = world.runner.harvest(world.document, phase(), attempt)
+    result = world.runner.harvest(world.document, phase(), attempt)
 
-    assert found.agent == {"session_id": world.known["session_id"]}
-    assert (found.report.summary, found.report.usage.tokens.input) == (words, 70)
-    assert class_of(found.report) == "killed"
+    assert result.agent == {"session_id": world.known["session_id"]}
+    assert (result.report.summary, result.report.usage.tokens.input) == (words, 70)
+    assert class_of(result.report) == "killed"
 
 
 @pytest.mark.parametrize(

@@ -7,34 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.cost_rules import Allowance
-from adws.adw_modules.executions import Assignment, CallReport
-from adws.adw_modules.fanout import call_costs
-from adws.adw_modules.fanout.call_making import ToolCalls
-from adws.adw_modules.fanout.calls import CallContext
-from adws.adw_modules.fanout.tools.agent import AgentTool
-from adws.adw_modules.fanout.tools.processes import CallProcesses, ProcessParts
-from adws.adw_modules.interfaces_engine import Order
-from adws.adw_modules.steps import StepSpec
+from adws.adw_modules import costs
+from adws.adw_modules.phase import Order
+from adws.adw_modules.steps import iteration_worker
+from adws.adw_modules.steps.iteration_worker import ToolCalls
+from adws.adw_modules.steps.model import Assignment, CallReport
+from adws.adw_modules.steps.tools import AgentTool, CallContext
+from adws.adw_modules.workflow.model import StepSpec
 from tests.integration.agent_lab import SECRET, AgentWorld
 
 
 class World(AgentWorld):
     """Asks agents."""
 
-    def __init__(
-        self, place: Path, kind: str = "claude", *, spent: float = 0.0, shared=lambda: None, **changes
-    ) -> None:
+    def __init__(self, place: Path, kind: str = "claude", *, spent: float = 0.0, shared=None, **changes) -> None:
         super().__init__(place, kind, **changes)
-        parts = self.parts
-        processes = CallProcesses(
-            ProcessParts(
-                clock=self.clock, processes=parts.processes, redactor=parts.redactor, env=self.env, grace_seconds=0.2
-            )
-        )
+        home = self.app
+        home.has_worktrees, home.shared_git = shared is not None, shared
         self.spent = spent
-        tool = AgentTool(parts, processes, shared=shared)
-        self.calls = ToolCalls({"agent": tool}, None, clock=self.clock, redactor=parts.redactor)
+        self.calls = ToolCalls({"agent": AgentTool(home)}, None, clock=self.clock, redactor=home.redactor)
 
     def ask(self, **inputs) -> CallReport:
         """Make one call."""
@@ -76,8 +67,8 @@ def test_the_last_answer_is_the_result_and_what_it_cost_is_told(world):
     call = report.meta["call"]
     assert (call["agent"], call["permissions"], call["cost_usd"]) == ("claude", "read", 0.25)
     assert call["session_id"]
-    assert call_costs.used([report.meta, report.meta, {}]).tokens.output == 20
-    assert call_costs.spent([report.meta, report.meta]) == 0.5
+    assert iteration_worker.used([report.meta, report.meta, {}]).tokens.output == 20
+    assert iteration_worker.spent([report.meta, report.meta]) == 0.5
 
 
 def test_an_object_at_the_end_of_the_answer_is_the_result(world):
@@ -160,13 +151,19 @@ def test_an_agent_that_fails_says_why_and_what_it_used(world):
 
 
 def test_a_budget_that_is_used_up_by_calls_before_ends_it(tmp_path):
-    world = World(tmp_path, spent=2.0, allowance=lambda _document, _usd: Allowance(usd=2.0, reason="that is the cap"))
+    world = World(
+        tmp_path,
+        spent=2.0,
+        allowance=lambda document, usd: costs.allowance(
+            document, max_cost_usd=2.0, attempt_usd=usd, rest_of_day_usd=None
+        ),
+    )
     world.agent.plays({"hang": "during"})
 
     report = world.ask(prompt="x")
 
     assert (report.error["klass"], report.is_suspended) == ("budget", False)
-    assert "that is the cap" in report.error["message"]
+    assert "quota.max_cost" in report.error["message"]
 
 
 def test_an_order_suspends_it_and_what_it_used_is_told(world):
@@ -196,7 +193,7 @@ def test_an_agent_that_changed_what_worktrees_share_has_failed(tmp_path):
             return False
 
     shared = Shared()
-    world = World(tmp_path, shared=lambda: shared)
+    world = World(tmp_path, shared=shared)
 
     report = world.ask(prompt="x")
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.workflow import PhaseSpec, Timeouts
-from adws.app_resources import open_breakers
+from adws.adw_modules.workflow.model import PhaseSpec, Timeouts
+from adws.app import Home
 from adws.testing import FakeClock
 from tests.integration.agent_lab import FakeAgent
 from tests.integration.process_lab import is_alive
@@ -144,7 +144,7 @@ def test_who_logs_in_again_goes_on_at_once_and_the_attempt_that_is_left_counts(l
     lab.work()
     with lab.open() as app:
         assert app.breakers.get("anthropic").row.state == "open", "nobody else runs into it"
-        app.work.control.resume(adw_id, by="a person")
+        app.control.resume(adw_id, by="a person")
 
     lab.work()
 
@@ -156,7 +156,7 @@ def test_the_first_answer_of_a_trial_closes_the_breaker_before_the_trial_ends(la
     agent.plays(failed("API Error: 500 internal", 500))
     with lab.open() as app:
         earlier = FakeClock(app.clock.now() - timedelta(hours=1))
-        breaker = open_breakers(app.settings, app.database, clock=earlier).get("anthropic")
+        breaker = Home(app.settings, clock=earlier, role="cli").breakers.get("anthropic")
         breaker.open_until(earlier.now() + timedelta(minutes=30), "server: it was down")
     adw_id = lab.start(replace(BUILD, max_attempts=1))
 
@@ -164,7 +164,7 @@ def test_the_first_answer_of_a_trial_closes_the_breaker_before_the_trial_ends(la
 
     with lab.open() as app:
         row = app.breakers.get("anthropic").row
-        app.bring_up(adw_id)
+        app.catch_up(adw_id)
         told = [event.event_type for event in app.events.of_workflow(adw_id) if "breaker" in event.event_type]
     assert told == ["breaker_closed"], "the trial was answered"
     assert (row.state, row.failures) == ("closed", 1), "and its end counts as one failure"
@@ -272,7 +272,7 @@ def test_a_hint_joins_the_next_prompt(lab, agent):
 
     with lab.open() as app:
         app.breakers.reset_all()
-        app.work.control.resume(adw_id, by="ada", hint="the key is renewed", grant=1)
+        app.control.resume(adw_id, by="ada", hint="the key is renewed", grant=1)
     lab.work()
 
     assert lab.document(adw_id).current_state == "completed"
@@ -294,11 +294,11 @@ def test_no_secret_of_ours_is_in_what_a_workflow_leaves(lab, agent):
 
 WORKER = """
 import sys
-from adws import config
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.app import open_app
-with open_app(config.from_environment(), role="worker") as app:
-    app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+from adws.config import load as config
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.app import open_home
+with open_home(config.from_environment(), role="worker") as app:
+    app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
 """
 
 
@@ -336,7 +336,7 @@ def kill_the_worker_while_the_agent_works(lab, agent) -> int:
 def recover(lab) -> None:
     """Let the lease of the dead worker be taken over, and work on."""
     with lab.open() as app:
-        app.work.recovery.recover(every_document=True)
+        app.recovery.recover(every_document=True)
     lab.work()
 
 

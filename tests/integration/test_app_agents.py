@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.workflow import AGENT, AGENTS, PhaseSpec
+from adws.adw_modules.workflow.model import AGENT, AGENTS, PhaseSpec
 from tests.integration.agent_lab import FakeAgent
 from tests.integration.work_lab import QUICK, make_work_lab
 
@@ -24,9 +24,9 @@ def make_lab(tmp_path, agent, **env):
 
 def test_every_agent_is_a_runner_and_all_are_one_driver(tmp_path, agent):
     with make_lab(tmp_path, agent).open() as app:
-        found = {name: app.work.engine.runners[name] for name in (AGENT, *AGENTS)}
+        result = {name: app.phase_runners[name] for name in (AGENT, *AGENTS)}
 
-        assert len(set(map(id, found.values()))) == 1
+        assert len(set(map(id, result.values()))) == 1
 
 
 def test_the_model_set_of_a_workflow_reaches_the_agent_and_stands_on_the_attempt(tmp_path, agent):
@@ -77,7 +77,7 @@ def test_prices_that_are_none_are_told(tmp_path, agent):
     (lab.home / "adw.toml").write_text("[prices.x]\ninput = -1\noutput = 0\n")
 
     with lab.open() as app, pytest.raises(ConfigError, match=r"\[prices\.x\]: input is -1"):
-        _ = app.agents.cost_of
+        _ = app.cost_of
 
 
 def test_agents_are_looked_at_with_the_variables_they_would_get(tmp_path, agent, monkeypatch):
@@ -86,7 +86,7 @@ def test_agents_are_looked_at_with_the_variables_they_would_get(tmp_path, agent,
     agent.program.write_text(f'#!/bin/sh\nenv > {agent.place}/env\necho "1.0"\n')
 
     with make_lab(tmp_path, agent).open() as app:
-        profile, state = app.agents.look("claude")
+        profile, state = app.look_at_agent("claude")
 
     seen = (agent.place / "env").read_text()
     assert (profile.name, state.version, state.is_logged_in) == ("claude", "1.0", True)

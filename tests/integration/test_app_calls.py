@@ -10,34 +10,34 @@ from pathlib import Path
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.executions import Assignment, CallReport
-from adws.adw_modules.fanout.calls import CallContext
-from adws.adw_modules.interfaces_engine import NoOrders
-from adws.adw_modules.steps import SinkSpec, StepSpec
-from adws.app_calls import CallRoom
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.phase import NoOrders
+from adws.adw_modules.steps.model import Assignment, CallReport
+from adws.adw_modules.steps.tools import CallContext
+from adws.adw_modules.workflow.model import SinkSpec, StepSpec
+from adws.app import Home
+from adws.config import load as config_load
 from tests.integration.call_lab import DOCUMENT, serving
 
 Make = Callable[..., CallReport]
 
 
 @pytest.fixture
-def rooms(tmp_path) -> Iterator[Callable[..., CallRoom]]:
-    opened: list[CallRoom] = []
+def homes(tmp_path) -> Iterator[Callable[..., Home]]:
+    opened: list[Home] = []
 
-    def make(text: str, **env: str) -> CallRoom:
+    def make(text: str, **env: str) -> Home:
         (tmp_path / "adw.toml").write_text(text)
-        app = wiring.open_app(config.load(env={"ADW_HOME": str(tmp_path)}, cwd=tmp_path))
-        opened.append(CallRoom(app, env=env))
+        settings = config_load.load(env={"ADW_HOME": str(tmp_path)}, cwd=tmp_path)
+        opened.append(Home(settings, clock=SystemClock(), role="cli", env=env))
         return opened[-1]
 
     yield make
-    for room in opened:
-        room.close()
+    for home in opened:
+        home.close()
 
 
-def call(room: CallRoom, place: Path, sink: SinkSpec | None = None, *, index: int = 0, **inputs) -> CallReport:
+def call(home: Home, place: Path, sink: SinkSpec | None = None, *, index: int = 0, **inputs) -> CallReport:
     tool = "http" if "url" in inputs else "python"
     step = StepSpec(name="s", tool=tool, inputs=inputs or {"call": "builtins:dict", "args": {"id": index}}, sink=sink)
     assignment = Assignment(execution_id="e", index=index, element=None, attempt_number=1, page=1, same_call=1)
@@ -52,13 +52,13 @@ def call(room: CallRoom, place: Path, sink: SinkSpec | None = None, *, index: in
         record_process=lambda _record: None,
     )
 
-    return room.calls.make(step, assignment, context)
+    return home.step_calls.make(step, assignment, context)
 
 
-def test_a_connection_to_sqlite_is_a_file_below_the_home(rooms, tmp_path):
-    room = rooms('[connections.main]\ntype = "sqlite"\npath = "data/user.db"\n')
+def test_a_connection_to_sqlite_is_a_file_below_the_home(homes, tmp_path):
+    home = homes('[connections.main]\ntype = "sqlite"\npath = "data/user.db"\n')
 
-    report = call(room, tmp_path, SinkSpec(tool="sqlite", table="t"))
+    report = call(home, tmp_path, SinkSpec(tool="sqlite", table="t"))
 
     assert (report.ok, report.result) == (True, {"id": 0})
     connection = sqlite3.connect(tmp_path / "data" / "user.db")
@@ -68,15 +68,15 @@ def test_a_connection_to_sqlite_is_a_file_below_the_home(rooms, tmp_path):
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("by", ["url_env", "password_env"])
-def test_a_connection_to_postgresql_takes_what_is_secret_from_the_environment(rooms, tmp_path, empty_pg_url, by):
+def test_a_connection_to_postgresql_takes_what_is_secret_from_the_environment(homes, tmp_path, empty_pg_url, by):
     if by == "url_env":
-        room = rooms('[connections.main]\ntype = "postgres"\nurl_env = "DB_URL"\n', DB_URL=empty_pg_url)
+        home = homes('[connections.main]\ntype = "postgres"\nurl_env = "DB_URL"\n', DB_URL=empty_pg_url)
     else:
         url = json.dumps(empty_pg_url.replace(":@", "@"))  # an empty password is one, too
         text = f"[connections.main]\ntype = 'postgres'\nurl = {url}\npassword_env = 'DB_PASSWORD'\n"
-        room = rooms(text, DB_PASSWORD="not-asked-for-by-this-server")
+        home = homes(text, DB_PASSWORD="not-asked-for-by-this-server")
 
-    assert call(room, tmp_path, SinkSpec(tool="postgres", table="t", connection="main")).error is None
+    assert call(home, tmp_path, SinkSpec(tool="postgres", table="t", connection="main")).error is None
 
 
 @pytest.mark.parametrize(
@@ -86,43 +86,43 @@ def test_a_connection_to_postgresql_takes_what_is_secret_from_the_environment(ro
         ('url = "postgresql://adw@127.0.0.1:1/x"\npassword_env = "DB_PASSWORD"', "DB_PASSWORD"),
     ],
 )
-def test_a_variable_that_is_not_set_is_named(rooms, tmp_path, text, name):
-    room = rooms(f'[connections.main]\ntype = "postgres"\n{text}\n')
+def test_a_variable_that_is_not_set_is_named(homes, tmp_path, text, name):
+    home = homes(f'[connections.main]\ntype = "postgres"\n{text}\n')
 
-    report = call(room, tmp_path, SinkSpec(tool="postgres", table="t"))
+    report = call(home, tmp_path, SinkSpec(tool="postgres", table="t"))
 
     assert f"the environment variable {name} of the connection main is not set" in report.error["message"]
     assert report.error["category"] == "configuration"
 
 
-def test_only_the_hosts_of_the_settings_are_asked(rooms, tmp_path):
+def test_only_the_hosts_of_the_settings_are_asked(homes, tmp_path):
     with serving() as web:
         web.answer("/x", b"1", content_type="application/json")
-        allowed = rooms('[steps]\nhttp_allow = "127.0.0.1"\n')
+        allowed = homes('[steps]\nhttp_allow = "127.0.0.1"\n')
         assert call(allowed, tmp_path, url=f"{web.url}/x").result == 1
-        refused = rooms('[steps]\nhttp_allow = "*.example.com"\n')
+        refused = homes('[steps]\nhttp_allow = "*.example.com"\n')
         report = call(refused, tmp_path, url=f"{web.url}/x")
 
     assert "127.0.0.1 must not be asked: steps.http_allow does not name it" in report.error["message"]
     assert len(web.asked) == 1
 
 
-def test_the_longest_result_is_that_of_the_settings(rooms, tmp_path):
-    room = rooms('[steps]\nmax_result_bytes = "1KiB"\n')
+def test_the_longest_result_is_that_of_the_settings(homes, tmp_path):
+    home = homes('[steps]\nmax_result_bytes = "1KiB"\n')
 
-    report = call(room, tmp_path, call="builtins:dict", args={"a": "x" * 2000})
+    report = call(home, tmp_path, call="builtins:dict", args={"a": "x" * 2000})
 
     assert "the limit is 1024 (steps.max_result_bytes)" in report.error["message"]
 
 
-def test_threads_of_a_worker_save_to_the_same_places_at_the_same_time(rooms, tmp_path):
-    room = rooms('[connections.main]\ntype = "sqlite"\npath = "user.db"\n')
+def test_threads_of_a_worker_save_to_the_same_places_at_the_same_time(homes, tmp_path):
+    home = homes('[connections.main]\ntype = "sqlite"\npath = "user.db"\n')
     reports: list[CallReport] = []
 
     def work(first: int) -> None:
         for index in range(first, first + 5):
             for sink in (SinkSpec(tool="sqlite", table="t"), SinkSpec(tool="jsonl", path="t.jsonl")):
-                reports.append(call(room, tmp_path, sink, index=index))  # noqa: PERF401 - one by one, so that threads mix
+                reports.append(call(home, tmp_path, sink, index=index))  # noqa: PERF401 - one by one, so that threads mix
 
     threads = [threading.Thread(target=work, args=(first,)) for first in (0, 0, 5, 10)]
     for thread in threads:

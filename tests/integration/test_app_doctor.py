@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+from adws import app as app_module
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
+from adws.config import load as config_load
 
 SPEC = WorkflowSpec(
     name="failing", phases=(PhaseSpec(name="build", state="building", runner="command", shell="echo no; exit 1"),)
@@ -25,9 +25,9 @@ def work(tmp_path, monkeypatch):
     def run(module: str, source: str):
         (tmp_path / f"{module}.py").write_text(source)
         env = {"ADW_HOME": str(tmp_path), "ADW_DOCTOR_CALL": f"{module}:decide"}
-        with wiring.open_app(config.load(env=env, cwd=tmp_path), role="worker") as app:
-            adw_id = app.work.launcher.start(Start(issue_number=1, spec=SPEC)).adw_id
-            app.work.worker(WorkerOptions(once=True)).run()
+        with app_module.open_home(config_load.load(env=env, cwd=tmp_path), role="worker") as app:
+            adw_id = app.workflow_creator.start(NewWorkflow(issue_number=1, spec=SPEC)).adw_id
+            app.worker(WorkerOptions(once=True)).run()
             return app.store.load(adw_id).document
 
     yield run

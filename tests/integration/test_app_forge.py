@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from adws import app_forge, config
+from adws import app as app_module
 from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.github import GitHubForge
-from adws.adw_modules.local_forge import LocalForge
-from adws.app import open_app
+from adws.adw_modules.forge.github import GitHubForge
+from adws.adw_modules.forge.local import LocalForge
+from adws.config import load as config_load
 
 GITHUB = {"ADW_REPOSITORY": "acme/widget", "ADW_GITHUB_TOKEN": "ghx_123"}
 
@@ -18,7 +18,7 @@ def open_home(home):
     opened = []
 
     def build(**env):
-        opened.append(open_app(config.load(env=env, cwd=home)))
+        opened.append(app_module.open_home(config_load.load(env=env, cwd=home)))
         return opened[-1]
 
     yield build
@@ -39,14 +39,14 @@ def open_home(home):
     ],
 )
 def test_the_kind_is_what_is_configured(home, env, kind):
-    assert config.load(env=env, cwd=home).forge_kind == kind
+    assert config_load.load(env=env, cwd=home).forge_kind == kind
 
 
 def test_a_local_forge_that_is_there_is_used(home):
     (home / "state" / "local.forge").mkdir(parents=True)
 
-    assert config.load(env={}, cwd=home).forge_kind == "local"
-    assert config.load(env=GITHUB, cwd=home).forge_kind == "github"
+    assert config_load.load(env={}, cwd=home).forge_kind == "local"
+    assert config_load.load(env=GITHUB, cwd=home).forge_kind == "github"
 
 
 def test_a_local_forge_works_with_no_account_at_all(open_home, home):
@@ -99,13 +99,13 @@ def test_what_is_missing_is_told_in_a_sentence(open_home, env, said):
 @pytest.mark.parametrize("url", ["ftp://x.invalid", "https://user:pw@x.invalid", "x.invalid", "https://x.invalid/?q=1"])
 def test_an_address_that_is_none_is_refused(home, url):
     with pytest.raises(ConfigError, match="must be an address such as"):
-        config.load(env={"ADW_GITHUB_API_URL": url}, cwd=home)
+        config_load.load(env={"ADW_GITHUB_API_URL": url}, cwd=home)
 
 
 def test_homes_that_share_a_secret_know_each_others_marks(home, tmp_path):
     def key(**env):
-        settings = config.load(env={"ADW_STATE_DIR": str(tmp_path / "state"), **env}, cwd=home)
-        return app_forge.key_of(settings, clock=None)
+        settings = config_load.load(env={"ADW_STATE_DIR": str(tmp_path / "state"), **env}, cwd=home)
+        return app_module.key_of(settings, clock=None)
 
     assert key(ADW_FORGE_KEY="one") == key(ADW_FORGE_KEY="one") != key(ADW_FORGE_KEY="two")
-    assert "one" in config.load(env={"ADW_FORGE_KEY": "one"}, cwd=home).secrets()
+    assert "one" in config_load.load(env={"ADW_FORGE_KEY": "one"}, cwd=home).secrets()

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from adws import app as wiring
-from adws import app_endings, config
+from adws import app as app_module
 from adws.adw_modules.errors import WorkflowBusy
-from adws.adw_modules.interfaces_engine import ProcessRecord
-from adws.adw_modules.process_tree import Ending
+from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.process import tree
+from adws.adw_modules.process.tree import Ending
+from adws.config import load as config_load
 from tests.integration.process_lab import is_alive
 
 #: Tells its pid through a pipe; when it is asked to end it keeps the document as it is then.
@@ -37,7 +38,7 @@ wait
 
 @pytest.fixture
 def app(home):
-    with wiring.open_app(config.load(env={"ADW_HOME": str(home)}, cwd=home), role="worker") as opened:
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home), role="worker") as opened:
         yield opened
 
 
@@ -74,7 +75,7 @@ def test_a_workflow_is_not_taken_over_while_what_was_left_cannot_be_ended(app, l
     adw_id, _ = left
     revision = app.store.load(adw_id).document.revision
     stuck = Ending(evidence="pid 77 runs", left=("77 (agent)",))
-    monkeypatch.setattr(app_endings, "end_recorded", lambda *_args, **_options: stuck)
+    monkeypatch.setattr(tree, "end_recorded", lambda *_args, **_options: stuck)
 
     with pytest.raises(WorkflowBusy, match=r"cannot be ended \(77 \(agent\)\)"), app.ownership.own(adw_id):
         pass
@@ -96,7 +97,7 @@ def record(app):
 
 
 def test_a_process_that_is_gone_is_said_to_be_gone(app, record):
-    said = app.work.end_process(record.to_json()).describe()
+    said = app.end_process(record.to_json()).describe()
 
     assert said == f"pid {record.identity.pid} is gone and nothing carries its token"
 
@@ -104,13 +105,13 @@ def test_a_process_that_is_gone_is_said_to_be_gone(app, record):
 def test_a_process_of_another_machine_could_not_be_confirmed_dead(app, record):
     elsewhere = replace(record, identity=replace(record.identity, machine="another", host="build-2"))
 
-    said = app.work.end_process(elsewhere.to_json()).describe()
+    said = app.end_process(elsewhere.to_json()).describe()
 
     assert "could not be confirmed dead: it was started on build-2, which is not this machine" in said
 
 
 def test_a_record_that_cannot_be_read_confirms_nothing(app):
-    said = app.work.end_process({"identity": "?"}).describe()
+    said = app.end_process({"identity": "?"}).describe()
 
     assert "could not be confirmed dead: its record cannot be read" in said
 
@@ -118,10 +119,10 @@ def test_a_record_that_cannot_be_read_confirms_nothing(app):
 TAKE_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from adws import app, config
+from adws import app; from adws.config import load as config
 home = Path(sys.argv[1])
 env = {"ADW_HOME": str(home), **dict(item.split("=") for item in sys.argv[2:])}
-app.open_app(config.load(env=env, cwd=home)).ports.take("dead0001")
+app.open_home(config.load(env=env, cwd=home)).ports.take("dead0001")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -130,11 +131,11 @@ def test_recovery_frees_the_ports_of_a_worker_that_died_and_leaves_those_of_the_
     ranges = {"ADW_PORTS_BACKEND_START": "42100", "ADW_PORTS_FRONTEND_START": "42200"}
     given = [f"{name}={value}" for name, value in ranges.items()]
     subprocess.run([sys.executable, "-c", TAKE_AND_DIE, str(tmp_path), *given], check=False, timeout=60)
-    with wiring.open_app(config.load(env={"ADW_HOME": str(tmp_path), **ranges}, cwd=tmp_path)) as app:
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(tmp_path), **ranges}, cwd=tmp_path)) as app:
         app.ports.take("1a2b3c4d")
         assert {row.adw_id for row in app.ports.all()} == {"dead0001", "1a2b3c4d"}
 
-        app.work.recovery.recover()
+        app.recovery.recover()
 
         assert {row.adw_id for row in app.ports.all()} == {"1a2b3c4d"}
 
@@ -150,5 +151,5 @@ def test_a_home_below_an_empty_git_directory_works_in_place(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
 
-    with wiring.open_app(config.load(env={"ADW_HOME": str(home)}, cwd=home)) as app:
-        assert app.work.space.git is None
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home)) as app:
+        assert not app.has_worktrees

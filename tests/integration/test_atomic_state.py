@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adws.adw_modules import durable_file, state_text
+from adws.adw_modules import durable_file
 from adws.adw_modules.atomic_state import AtomicStateWriter
 from adws.adw_modules.errors import (
     DurabilityUnknown,
@@ -34,6 +34,7 @@ from adws.adw_modules.errors import (
     UnsafePath,
     UsageError,
 )
+from adws.adw_modules.store import serialization
 
 STATE = {"adw_id": "1a2b3c4d", "issue_number": 7, "state_version": "3.0", "note": "ü"}
 NEWER = {**STATE, "note": "second"}
@@ -83,8 +84,8 @@ def test_the_file_is_json_with_one_key_a_line_and_its_checksum_last(path):
 def test_an_empty_state_has_a_checksum_too(path):
     AtomicStateWriter.write(path, {})
 
-    assert state_text.check_seal(path.read_bytes()) is state_text.Seal.GOOD
-    assert state_text.parse(path.read_bytes()) == {}
+    assert serialization.verify_checksum(path.read_bytes()) is serialization.Seal.GOOD
+    assert serialization.parse(path.read_bytes()) == {}
 
 
 def test_any_mapping_can_be_written_and_is_not_changed(path):
@@ -104,10 +105,10 @@ JSON_VALUES = st.recursive(
 @given(st.dictionaries(st.text().filter(lambda key: key != "checksum"), JSON_VALUES, max_size=5))
 @settings(deadline=None)
 def test_text_of_any_json_comes_back_the_same_with_a_good_checksum(data):
-    sealed = state_text.seal(state_text.to_bytes(data))
+    sealed = serialization.add_checksum(serialization.to_bytes(data))
 
-    assert state_text.check_seal(sealed) is state_text.Seal.GOOD
-    assert state_text.parse(sealed) == data
+    assert serialization.verify_checksum(sealed) is serialization.Seal.GOOD
+    assert serialization.parse(sealed) == data
     assert json.loads(sealed)["checksum"].startswith("sha256:")
 
 
@@ -278,7 +279,7 @@ def test_every_flipped_bit_is_noticed(path):
         for bit in range(8):
             bad = bytearray(good)
             bad[position] ^= 1 << bit
-            assert state_text.check_seal(bytes(bad)) is not state_text.Seal.GOOD
+            assert serialization.verify_checksum(bytes(bad)) is not serialization.Seal.GOOD
     path.write_bytes(good.replace(b"1a2b3c4d", b"1a2b3c4e"))
 
     with pytest.raises(StateCorrupt, match="checksum does not match"):
@@ -403,7 +404,7 @@ def test_a_writer_waits_for_the_one_before_it(path):
     fd = durable_file.claim_temp(directory, ".adw_state.json.tmp")
     second = threading.Thread(target=AtomicStateWriter.write, args=(path, NEWER))
     second.start()
-    durable_file.fill(fd, state_text.seal(state_text.to_bytes({**STATE, "note": "first"})), mode=0o600)
+    durable_file.fill(fd, serialization.add_checksum(serialization.to_bytes({**STATE, "note": "first"})), mode=0o600)
     os.rename(".adw_state.json.tmp", path.name, src_dir_fd=directory, dst_dir_fd=directory)
     durable_file.settle(directory, fd)
     second.join(20)
@@ -736,4 +737,4 @@ def test_a_directory_below_nothing_cannot_be_made(monkeypatch, tmp_path):
 
 def test_only_an_indented_object_can_be_sealed():
     with pytest.raises(ValueError, match="indented JSON object"):
-        state_text.seal(b'{"a": 1}')
+        serialization.add_checksum(b'{"a": 1}')

@@ -10,7 +10,7 @@ import pytest
 from adws.adw_modules.attempt_files import AttemptFiles, list_files, read_tail
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.errors import UnsafePath, UsageError
-from adws.adw_modules.process_output import CappedFile
+from adws.adw_modules.process.output import CappedFile
 
 
 @pytest.fixture

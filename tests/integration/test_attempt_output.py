@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import attempt_output
-from adws.adw_modules.attempt_files import AttemptFiles
-from adws.adw_modules.attempt_output import Spot, begin, clipped, follow, outputs, spot_in
+from adws.adw_modules import attempt_files
+from adws.adw_modules.attempt_files import AttemptFiles, Spot, begin, clipped, follow, outputs, spot_in
 from adws.adw_modules.errors import UsageError
 
 DOCUMENT = {
@@ -98,7 +97,7 @@ def test_of_much_output_the_end_is_shown_from_the_beginning_of_a_line(log, write
 
     assert shown[-1] == "line 19999"
     assert shown[1].startswith("line 1")
-    assert len("\n".join(shown[1:])) < attempt_output.FIRST_BYTES
+    assert len("\n".join(shown[1:])) < attempt_files.FIRST_BYTES
     assert log.left_out + len("\n".join(shown[1:])) + 1 == sum(len(f"line {n}\n") for n in range(20_000))
 
 
@@ -106,15 +105,15 @@ def test_a_line_of_a_megabyte_is_clipped_and_read_past(log, write):
     write("x" * (1 << 20))
     first = log.begin()
 
-    assert len(first) < attempt_output.LINE_CHARACTERS + 100
+    assert len(first) < attempt_files.LINE_CHARACTERS + 100
     write("\nthe next\n")
     rest = log.more()
-    assert len(rest) < 2 * attempt_output.LINE_CHARACTERS
+    assert len(rest) < 2 * attempt_files.LINE_CHARACTERS
     assert rest.endswith("the next\n")
 
 
 def test_a_long_file_is_read_in_parts_until_its_end(log, write, monkeypatch):
-    monkeypatch.setattr(attempt_output, "PART_BYTES", 16)
+    monkeypatch.setattr(attempt_files, "PART_BYTES", 16)
     log.spot = Spot(phase="plan", attempt=1)
     write("".join(f"line {number}\n" for number in range(9)))
 

@@ -11,11 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from adws import config
-from adws.adw_modules import backup_archive, timestamps
-from adws.adw_modules import document as documents
-from adws.adw_modules.coordination.backup import BackupReport, archive_path, make_backup
-from adws.adw_modules.coordination.restore import Home, RestoreReport, restore
+from adws.adw_modules import document as document_module
+from adws.adw_modules import timestamps
 from adws.adw_modules.db.opening import connect
 from adws.adw_modules.errors import (
     AdwError,
@@ -27,7 +24,16 @@ from adws.adw_modules.errors import (
     WorkflowBusy,
 )
 from adws.adw_modules.events import Event
-from adws.app import App, open_app
+from adws.adw_modules.maintenance import backup
+from adws.adw_modules.maintenance.backup import (
+    BackupReport,
+    RestoreReport,
+    archive_path,
+    make_backup,
+    restore,
+)
+from adws.app import Home, open_home
+from adws.config import load as config_load
 from adws.testing import FakeClock
 
 A, B = "aaaaaaaa", "bbbbbbbb"
@@ -49,21 +55,21 @@ class Place:
             self.env["ADW_DATABASE_URL"] = database_url
         path.mkdir()
 
-    def open(self) -> App:
-        return open_app(config.load(env=self.env, cwd=self.path))
+    def open(self) -> Home:
+        return open_home(config_load.load(env=self.env, cwd=self.path))
 
     def make(self, adw_id: str, issue_number: int = 42, **fields) -> None:
         with self.open() as app:
             now = timestamps.to_text(app.clock.now())
             document = {"adw_id": adw_id, "issue_number": issue_number, "created_at": now, "updated_at": now, **fields}
-            with app.ownership.create(documents.parse(document)):
+            with app.ownership.create(document_module.parse(document)):
                 pass
 
     def change(self, adw_id: str, **fields) -> None:
         with self.open() as app, app.ownership.own(adw_id) as owned:
             owned.save(owned.document.model_copy(update=fields), events=(Event(event_type="state_set"),))
 
-    def document(self, adw_id: str) -> documents.WorkflowDocument:
+    def document(self, adw_id: str) -> document_module.WorkflowDocument:
         with self.open() as app:
             return app.store.load(adw_id).document
 
@@ -73,29 +79,11 @@ class Place:
 
     def back_up(self, path: Path) -> BackupReport:
         with self.open() as app:
-            return make_backup(
-                path,
-                store=app.store,
-                store_kind=self.kind,
-                folders=app.folders,
-                reconstruction=app.reconstruction,
-                clock=app.clock,
-                adw_version="1.2.3",
-            )
+            return make_backup(path, app, adw_version="1.2.3")
 
     def restore(self, path: Path, *, force: bool = False) -> RestoreReport:
         with self.open() as app:
-            home = Home(
-                store=lambda: app.store,
-                store_kind=self.kind,
-                folders=app.folders,
-                reconstruction=app.reconstruction,
-                local_lock=app.local_lock,
-                processes=app.processes,
-                clock=app.clock,
-                ownership=lambda: app.ownership,
-            )
-            return restore(path, home, force=force)
+            return restore(path, app, force=force)
 
 
 @pytest.fixture
@@ -181,15 +169,8 @@ def test_a_backup_of_a_home_at_work_has_each_event_up_to_its_documents_and_none_
         place.change(A, branch_name=name)  # and so the events of the first have left the document
 
     with place.open() as app:
-        make_backup(
-            archive,
-            store=app.store,
-            store_kind="files",
-            folders=BusyFolders(app.folders, before=lambda: work("seen"), after=lambda: work("too late")),
-            reconstruction=app.reconstruction,
-            clock=app.clock,
-            adw_version="1.2.3",
-        )
+        app.folders = BusyFolders(app.folders, before=lambda: work("seen"), after=lambda: work("too late"))
+        make_backup(archive, app, adw_version="1.2.3")
 
     events = [json.loads(line) for line in members(archive)["events.jsonl"].splitlines()]
     document = json.loads(members(archive)[f"state/{A}/adw_state.json"])
@@ -323,13 +304,13 @@ def test_the_archive_is_for_its_owner_alone_and_lists_every_file(place, archive)
     place.back_up(archive)
 
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
-    found = members(archive)
-    manifest = json.loads(found.pop("manifest.json"))
-    assert {name: hashlib.sha256(body).hexdigest() for name, body in found.items()} == {
+    result = members(archive)
+    manifest = json.loads(result.pop("manifest.json"))
+    assert {name: hashlib.sha256(body).hexdigest() for name, body in result.items()} == {
         name: entry["sha256"] for name, entry in manifest["files"].items()
     }
     assert (manifest["workflows"], manifest["adw_version"], manifest["document_version"]) == (1, "1.2.3", "3.0")
-    assert {"adw.db", "events.jsonl", f"state/{A}/adw_state.json"} <= found.keys()
+    assert {"adw.db", "events.jsonl", f"state/{A}/adw_state.json"} <= result.keys()
 
 
 def test_locks_temps_and_links_are_left_out(tmp_path, archive):
@@ -352,13 +333,13 @@ def test_locks_temps_and_links_are_left_out(tmp_path, archive):
 def test_a_document_that_is_written_meanwhile_is_a_whole_revision(tmp_path, archive, monkeypatch):
     place = Place(tmp_path / "home", "files")
     place.make(A)
-    real = backup_archive.ArchiveWriter.add_file
+    real = backup.ArchiveWriter.add_file
 
     def writes_meanwhile(self, name, path):
         place.change(A, branch_name="meanwhile")
         real(self, name, path)
 
-    monkeypatch.setattr(backup_archive.ArchiveWriter, "add_file", writes_meanwhile)
+    monkeypatch.setattr(backup.ArchiveWriter, "add_file", writes_meanwhile)
     place.back_up(archive)
     monkeypatch.undo()
     target = Place(tmp_path / "target", "files")
@@ -386,7 +367,7 @@ def test_nothing_is_left_of_a_backup_that_failed(place, archive, monkeypatch):
     def disk_full(self, name, payload):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(backup_archive.ArchiveWriter, "add", disk_full)
+    monkeypatch.setattr(backup.ArchiveWriter, "add", disk_full)
     with pytest.raises(BackupError, match="No space left on device"):
         place.back_up(archive)
     assert [path.name for path in archive.parent.iterdir()] == ["home"]
@@ -414,7 +395,7 @@ def target(tmp_path):
 
 
 def everything(path: Path) -> list[str]:
-    return sorted(str(found.relative_to(path)) for found in path.rglob("*"))
+    return sorted(str(item.relative_to(path)) for item in path.rglob("*"))
 
 
 @pytest.mark.parametrize(
@@ -607,18 +588,11 @@ class WatchedReconstruction:
 
 
 def restored_with(place, archive, **changed) -> RestoreReport:
+    """Restore in a home whose parts *changed* makes differ."""
     with place.open() as app:
-        parts = {
-            "store": lambda: app.store,
-            "store_kind": place.kind,
-            "folders": app.folders,
-            "reconstruction": app.reconstruction,
-            "local_lock": app.local_lock,
-            "processes": app.processes,
-            "clock": app.clock,
-            "ownership": lambda: app.ownership,
-        }
-        return restore(archive, Home(**{**parts, **{name: make(app) for name, make in changed.items()}}), force=True)
+        for name, make in changed.items():
+            setattr(app, name, make(app))
+        return restore(archive, app, force=True)
 
 
 def test_nobody_can_begin_to_work_on_what_is_being_replaced(place, archive):
@@ -646,7 +620,7 @@ def test_an_owner_that_comes_right_after_does_not_make_the_restore_fail(place, a
         def own(self, adw_id: str):
             raise WorkflowBusy(adw_id, "somebody")
 
-    report = restored_with(place, archive, ownership=lambda app: Busy)
+    report = restored_with(place, archive, ownership=lambda _app: Busy())
 
     assert report.untold == (A,)
     assert report.to_json()["untold"] == [A]

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerConfig, CircuitState
-from adws.adw_modules.db.breakers import DatabaseBreakers
+from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerConfig, CircuitState, DatabaseBreakers
 from adws.adw_modules.errors import DatabaseError
 from tests import warm
 

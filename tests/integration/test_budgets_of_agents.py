@@ -11,7 +11,7 @@ import signal
 import pytest
 
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.workflow import PhaseSpec
+from adws.adw_modules.workflow.model import PhaseSpec
 from tests.integration.agent_lab import FakeAgent
 from tests.integration.work_lab import QUICK, make_work_lab
 
@@ -48,7 +48,7 @@ def attempts(lab, adw_id):
 
 def resume(lab, adw_id, **how):
     with lab.open() as app:
-        app.work.control.resume(adw_id, by="someone", **how)
+        app.control.resume(adw_id, by="someone", **how)
 
 
 def test_the_cap_stops_a_running_agent_and_a_raised_one_lets_its_conversation_go_on(make, agent):

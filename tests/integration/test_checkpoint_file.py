@@ -6,22 +6,25 @@ import json
 import os
 import stat
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from adws.adw_modules.checkpoint import CheckpointManager, task_of
+from adws.adw_modules.checkpoint import CheckpointManager, PastCheckpoints, task_of
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.document import PhaseRecord
-from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
-from adws.adw_modules.engine.runners.phase_checkpoints import PastCheckpoints
+from adws.adw_modules.engine.runner_command import CommandRunner
 from adws.adw_modules.errors import DatabaseUnavailable
-from adws.adw_modules.interfaces_engine import Order, PhaseContext
-from adws.adw_modules.outcome import Suspended
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.redaction import MASK, Redactor
-from adws.adw_modules.workflow import Gate, PhaseSpec, Timeouts
-from adws.testing import FakeClock, MemoryCheckpoints
+from adws.adw_modules.phase import Order, PhaseContext, Suspended
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.process.run import MAX_OUTPUT_BYTES
+from adws.adw_modules.process.tree import GRACE_SECONDS
+from adws.adw_modules.redaction.patterns import MASK
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.workflow.model import Gate, PhaseSpec, Timeouts
+from adws.testing import FakeClock
 from tests.contracts.worlds import FIRST, make_document
+from tests.homes import lab_home
 from tests.integration.process_lab import LabOrders
 
 SECRET = "correct-horse-battery"
@@ -42,7 +45,10 @@ class World:
         self.cwd.mkdir()
         self.folder.mkdir()
         self.clock = FakeClock()
-        self.store = MemoryCheckpoints(self.clock)
+        home = lab_home(clock=self.clock)
+        with home.ownership.create(make_document(FIRST)):
+            pass
+        self.store = home.checkpoints
         self.manager = CheckpointManager(self.store, clock=self.clock) if manager else None
         self.orders = LabOrders()
         self.said: list[str] = []
@@ -76,17 +82,19 @@ class World:
     def end_phase(self):
         """Do what follows once the success of the phase is stored."""
         spec = PhaseSpec(name="build", state="building", runner="command", shell="true")
-        PastCheckpoints(self.manager, lambda _adw_id: self.folder).forget(self.document, spec, 1)
+        home = SimpleNamespace(checkpoint_manager=self.manager, folder_of=lambda _adw_id: self.folder)
+        PastCheckpoints(home).forget(self.document, spec, 1)
 
     @property
     def runner(self):
         return CommandRunner(
-            CommandParts(
+            SimpleNamespace(
                 clock=self.clock,
                 processes=SystemProcesses(clock=SystemClock()),
                 redactor=Redactor([SECRET]),
                 env={"PATH": os.environ["PATH"]},
-                checkpoints=self.manager,
+                settings=SimpleNamespace(grace_seconds=GRACE_SECONDS, max_output_bytes=MAX_OUTPUT_BYTES),
+                checkpoint_manager=self.manager,
             )
         )
 

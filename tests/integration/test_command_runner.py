@@ -7,19 +7,22 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.document import FrozenIssue, WorkflowDocument
-from adws.adw_modules.engine.gates import check_gates
-from adws.adw_modules.engine.runners.command import CommandParts, CommandRunner
+from adws.adw_modules.engine.gates import Gates
+from adws.adw_modules.engine.runner_command import CommandRunner
 from adws.adw_modules.errors import RunFailed
-from adws.adw_modules.interfaces_engine import Order, PhaseContext
-from adws.adw_modules.outcome import RunReport, Suspended
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.redaction import MASK, Redactor
-from adws.adw_modules.workflow import Gate, PhaseSpec, Timeouts
+from adws.adw_modules.phase import Order, PhaseContext, RunReport, Suspended
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.process.run import MAX_OUTPUT_BYTES
+from adws.adw_modules.process.tree import GRACE_SECONDS
+from adws.adw_modules.redaction.patterns import MASK
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.workflow.model import Gate, PhaseSpec, Timeouts
 from adws.testing import FakeClock
 from tests.integration.process_lab import LabOrders, is_alive
 
@@ -58,11 +61,15 @@ class World:
         self.on_say = lambda: None
         self.records = []
         self.runner = CommandRunner(
-            CommandParts(
+            SimpleNamespace(
                 clock=self.clock,
                 processes=SystemProcesses(clock=SystemClock()),
                 redactor=Redactor([SECRET]),
                 env=ENV,
+                settings=SimpleNamespace(
+                    grace_seconds=GRACE_SECONDS, max_output_bytes=MAX_OUTPUT_BYTES, cleanup_command=""
+                ),
+                checkpoint_manager=None,
             )
         )
         self.context = PhaseContext(
@@ -360,7 +367,7 @@ def test_a_command_that_is_not_there_is_a_failed_attempt(world):
 
 
 def gate(world, *gates):
-    return check_gates(phase(shell="true", gates=gates), world.context, RunReport(ok=True), run=world.runner.run_gate)
+    return Gates(world.runner).check(phase(shell="true", gates=gates), world.context, RunReport(ok=True))
 
 
 def test_a_gate_runs_in_the_same_place_with_the_same_words(world):

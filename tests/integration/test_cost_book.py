@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from adws.adw_modules import document as documents
-from adws.adw_modules.db import cost_book, rows, statements
-from adws.adw_modules.db.cost_book import DatabaseCostBook
-from adws.adw_modules.db.quota_book import DatabaseQuotaBook
+from adws.adw_modules import document
+from adws.adw_modules.db import connection
 from adws.adw_modules.errors import QuotaExceeded
-from adws.adw_modules.resources.quotas import GB, Limits, MachineQuotas
-from adws.adw_modules.state_revision import summary_of
+from adws.adw_modules.resources import quotas
+from adws.adw_modules.resources.quotas import GB, CostStore, Limits, Quotas, QuotaStore
+from adws.adw_modules.store.serialization import summary_of
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document
 
 TODAY, YESTERDAY = "2026-01-31T08:00:00.000000Z", "2026-01-30T23:59:59.999999Z"
@@ -28,9 +27,9 @@ class Meters:
 
 @pytest.fixture
 def make(database, clock, tmp_path):
-    def quotas(**limits) -> MachineQuotas:
-        book = DatabaseQuotaBook(database, clock=clock)
-        return MachineQuotas(book, trees=tmp_path / "trees", host="one", limits=Limits(**limits), meters=Meters())
+    def quotas(**limits) -> Quotas:
+        book = QuotaStore(database, clock=clock)
+        return Quotas(book, trees=tmp_path / "trees", host="one", limits=Limits(**limits), meters=Meters())
 
     return quotas
 
@@ -41,23 +40,23 @@ def usage(cost, provider="robots", **more):
 
 def ended(at=TODAY, cost=None, **more):
     report = {"cost_usd": cost, **more.pop("report", {})} if cost is not None else more.pop("report", None)
-    return documents.AttemptRecord(number=1, status="failed", started_at=at, ended_at=at, report=report, **more)
+    return document.AttemptRecord(number=1, status="failed", started_at=at, ended_at=at, report=report, **more)
 
 
 def put(database, adw_id, *attempts, total=0.0, **changes) -> None:
-    phases = [documents.PhaseRecord(name="build", state="building", attempts=list(attempts))]
+    phases = [document.PhaseRecord(name="build", state="building", attempts=list(attempts))]
     updated = max((one.ended_at or TODAY for one in attempts), default=TODAY)
-    cost = documents.Cost(total_usd=total)
+    cost = document.Cost(total_usd=total)
     made = make_document(
         adw_id, **{"current_state": "building", "phases": phases, "cost": cost, "updated_at": updated, **changes}
     ).changed(revision=1)
     extra = {"fence": 1, "home": "database", "schema_version": "3.0", "body": made.to_bytes(indent=None).decode()}
     with database.write() as session:
-        session.run(statements.STATE_INSERT, {**rows.summary_params(summary_of(made)), **extra})
+        session.run(connection.STATE_INSERT, {**connection.summary_params(summary_of(made)), **extra})
 
 
 def entries(database, since=""):
-    return list(DatabaseCostBook(database).entries(since))
+    return list(CostStore(database).entries(since))
 
 
 # --- what was spent --------------------------------------------------------------------------------------------
@@ -68,9 +67,9 @@ def test_every_attempt_that_cost_something_is_an_entry_however_it_ended(database
     put(database, FIRST, ended(YESTERDAY, cost=0.5, report={"usage": usage(0.5)}), workflow="small")
     put(database, THIRD, ended(report={"summary": "nothing"}))
 
-    found = entries(database)
+    result = entries(database)
 
-    assert [(one.adw_id, one.workflow, one.cost_usd, one.is_unknown) for one in found] == [
+    assert [(one.adw_id, one.workflow, one.cost_usd, one.is_unknown) for one in result] == [
         (FIRST, "small", 0.5, False),
         (SECOND, "sdlc", 1.0, False),
         (SECOND, "sdlc", None, True),
@@ -93,7 +92,7 @@ def test_since_leaves_out_what_ended_before_also_of_a_workflow_that_goes_on(data
 
 
 def test_rows_are_read_in_parts_and_none_is_lost_or_read_twice(database, monkeypatch):
-    monkeypatch.setattr(cost_book, "CHUNK", 3)
+    monkeypatch.setattr(quotas, "CHUNK", 3)
     for number in range(10):
         put(database, f"{number:08x}", ended(cost=float(number + 1)))
 
@@ -131,7 +130,7 @@ def test_what_was_spent_today_is_known_by_provider_and_subscriptions_count_nothi
     )
     put(database, SECOND, ended(cost=1.0, report={"usage": usage(1.0, "others")}), ended(cost=2.0))
 
-    spending = DatabaseQuotaBook(database, clock=clock).spending()
+    spending = QuotaStore(database, clock=clock).spending()
 
     assert spending.spent_today_by_provider == pytest.approx({"robots": 0.3, "others": 1.0, "unnamed": 2.0})
     assert spending.spent_today == pytest.approx(3.3)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.worker import WorkerOptions
+from adws import app as app_module
 from adws.adw_modules.errors import DatabaseUnavailable
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.config import load as config_load
 from tests.crash.storm_postgres import running_server
 
 #: Short: nobody brings this database back.
@@ -17,8 +17,8 @@ OPTIONS = WorkerOptions(patience_seconds=0.2)
 def work_without(home, lose, **env):
     """Return what a worker says whose database is lost after it was opened."""
     (home / "adw.toml").write_text('[workflows.short]\n[[workflows.short.phases]]\nname = "plan"\nshell = "true"\n')
-    with wiring.open_app(config.load(env={"ADW_HOME": str(home), **env}, cwd=home), role="worker") as app:
-        worker = app.work.worker(OPTIONS)
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home), **env}, cwd=home), role="worker") as app:
+        worker = app.worker(OPTIONS)
         assert app.runs.page() == ()
         lose()
         with pytest.raises(DatabaseUnavailable) as raised:

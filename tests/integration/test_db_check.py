@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db import check, home_facts, opening, views
-from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
-from adws.adw_modules.db.projection import DatabaseProjection
-from adws.adw_modules.db.registry import DatabaseRegistry
-from adws.adw_modules.demands import Offer
+from adws.adw_modules.checkpoint import CheckpointStore
+from adws.adw_modules.db import opening, schema
 from adws.adw_modules.interfaces import LoadNotice, PeekedState
-from adws.adw_modules.runs import NewRun
+from adws.adw_modules.maintenance import check
+from adws.adw_modules.ownership.issue_locks import WorkflowRegistry
+from adws.adw_modules.queue.model import NewRun
+from adws.adw_modules.workflow.model import Capabilities
 from adws.testing import FakeProcesses
-from tests.contracts.projection_contract import projected
+from tests.contracts.projection_contract import projected, projection_on
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
 
 
@@ -34,7 +34,7 @@ def processes(clock):
 @pytest.fixture
 def copies(database, clock):
     """Copies of documents that live in files."""
-    projection = DatabaseProjection(database, clock=clock, interval_seconds=3600.0)
+    projection = projection_on(database, interval_seconds=3600.0)
     yield projection
     projection.close()
 
@@ -45,9 +45,9 @@ def look(database, processes):
 
     def find(documents=None, home="files"):
         peeked = {adw_id: _peeked(document) for adw_id, document in (documents or {}).items()}
-        found = check.find_problems(database, home=home, documents=lambda: peeked, verdict=processes.verdict)
-        assert all(problem.hint for problem in found)
-        return [(problem.kind, problem.adw_id, problem.text) for problem in found]
+        problems = check.find_problems(database, home=home, documents=lambda: peeked, processes=processes)
+        assert all(problem.hint for problem in problems)
+        return [(problem.kind, problem.adw_id, problem.text) for problem in problems]
 
     return find
 
@@ -102,7 +102,7 @@ def test_a_document_without_a_revision_is_named(look, copies):
 
 @pytest.mark.parametrize("home", ["files", "database"])
 def test_a_creation_that_was_cut_short_is_named_once_its_lease_is_over(look, world, database, processes, home):
-    registry = DatabaseRegistry(database, clock=world.clock, home=home)
+    registry = WorkflowRegistry(database, clock=world.clock, home=home)
     registry.register(make_document(), processes.me("cli"), ttl_seconds=30.0)
     assert look(home=home) == [], "it may be on its way"
 
@@ -154,7 +154,7 @@ def test_a_lock_and_a_request_of_nobody_are_named(look, world):
 
 @pytest.mark.parametrize(("count", "words"), [(1, "1 checkpoint is"), (2, "2 checkpoints are")])
 def test_checkpoints_of_nobody_are_named(look, world, database, count, words):
-    checkpoints = DatabaseCheckpoints(database, clock=world.clock)
+    checkpoints = CheckpointStore(database, clock=world.clock)
     world.add_row(FIRST)
     for number in range(count):
         checkpoints.add(f"id-{number}", f"{FIRST}/build", "{}", step_name=None, keep=9, fence=0)
@@ -180,9 +180,7 @@ def test_another_schema_is_all_that_is_said(sqlite_url, open_db, processes):
     with database.write() as session:
         session.run("UPDATE alembic_version SET version_num = '9999'")
 
-    (problem,) = check.find_problems(
-        database, home="files", documents=lambda: {FIRST: _peeked(1)}, verdict=processes.verdict
-    )
+    (problem,) = check.find_problems(database, home="files", documents=lambda: {FIRST: _peeked(1)}, processes=processes)
     assert problem.kind == "schema"
     assert "upgrade adw" in problem.hint
 
@@ -191,7 +189,7 @@ def test_no_database_is_a_problem_when_there_are_documents(tmp_path, clock, proc
     database = opening.connect(f"sqlite:///{tmp_path}/adw.db", clock=clock)
 
     def find(documents):
-        return check.find_problems(database, home="files", documents=lambda: documents, verdict=processes.verdict)
+        return check.find_problems(database, home="files", documents=lambda: documents, processes=processes)
 
     assert find({}) == ()
     (problem,) = find({FIRST: _peeked(1)})
@@ -204,7 +202,7 @@ def test_a_damaged_file_is_all_that_is_said(tmp_path, clock, processes):
     (tmp_path / "adw.db").write_bytes(b"not a database at all" * 100)
     database = opening.connect(f"sqlite:///{tmp_path}/adw.db", clock=clock)
 
-    (problem,) = check.find_problems(database, home="files", documents=dict, verdict=processes.verdict)
+    (problem,) = check.find_problems(database, home="files", documents=dict, processes=processes)
 
     assert problem.kind == "storage"
     assert "adw db rebuild" in problem.hint
@@ -270,13 +268,13 @@ def test_a_session_of_an_agent_whose_run_is_over_is_named(look, world, database)
 def test_a_database_that_has_moved_says_only_that(look, world, database):
     world.requests.ask(FIRST, "pause")
     with database.write() as session:
-        home_facts.write(session, home_facts.MOVED_TO, '{"target": "postgresql://there/adw"}', moment="")
+        opening.write(session, opening.MOVED_TO, '{"target": "postgresql://there/adw"}', moment="")
 
     assert look() == [("moved", "", "all of it has moved to postgresql://there/adw")]
 
 
 def test_a_worker_whose_record_cannot_be_read_is_named(world, database, look):
-    world.runners.register(make_owner("one"), Offer(host="testhost"), concurrency=1, version="1")
+    world.runners.register(make_owner("one"), Capabilities(host="testhost"), concurrency=1, version="1")
     assert look() == []
     with database.write() as session:
         session.run("UPDATE runners SET owner = 'nobody'")
@@ -289,7 +287,7 @@ def test_a_view_that_somebody_dropped_is_named_and_made_again(look, database):
         session.run("DROP VIEW run_status")
     assert look() == [("schema", "", "the view run_status is missing")]
 
-    assert views.make_missing(database) == ("run_status",)
+    assert schema.make_missing(database) == ("run_status",)
 
     assert look() == []
-    assert views.make_missing(database) == ()
+    assert schema.make_missing(database) == ()

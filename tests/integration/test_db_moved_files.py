@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import durable_file
-from adws.adw_modules.db import sqlite as sqlite_module
+from adws.adw_modules.db import sqlite
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.db.reconstruction import DatabaseReconstruction
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseUnavailable
+from adws.adw_modules.maintenance.rebuild import Reconstruction
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def path(tmp_path) -> Path:
 
 @pytest.fixture
 def reconstruction(path, clock):
-    made = DatabaseReconstruction(f"sqlite:///{path}", clock=clock)
+    made = Reconstruction(f"sqlite:///{path}", clock=clock)
     yield made
     made.close()
 
@@ -118,7 +118,7 @@ def test_a_directory_that_may_not_be_read_is_named_in_one_sentence(path, clock, 
             raise PermissionError(13, "Permission denied", str(path))
         return look(found, *args, **options)
 
-    monkeypatch.setattr(sqlite_module.os, "stat", refuse)
+    monkeypatch.setattr(sqlite.os, "stat", refuse)
 
     for ask in (SqliteDatabase(path, clock=clock).schema_version, reconstruction.salvage):
         with pytest.raises(DatabaseUnavailable, match=r"adw\.db: Permission denied;.*directory may be read"):

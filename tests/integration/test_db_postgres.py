@@ -10,11 +10,12 @@ import psycopg
 import pytest
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import cost_book, opening, resource_statements
-from adws.adw_modules.db.catalogue import DatabaseCatalogue, to_cursor
+from adws.adw_modules.db import opening
+from adws.adw_modules.db.listing import Catalogue, to_cursor
 from adws.adw_modules.db.postgres import PostgresDatabase, to_pyformat, without_password
 from adws.adw_modules.errors import CommitUnknown, DatabaseError, DatabaseUnavailable, TransactionAborted
 from adws.adw_modules.interfaces import LeaseBusy, PageQuery
+from adws.adw_modules.resources import ports, quotas
 from adws.testing import FakeClock
 from tests import forked
 from tests.contracts.projection_contract import projected
@@ -104,12 +105,12 @@ def test_a_server_that_is_away_is_named_without_the_password(clock):
 
 def test_a_write_is_durable_and_limited_in_time(database):
     with database.write() as session:
-        found = {
+        result = {
             name: session.one(f"SHOW {name}")[0]
             for name in ("synchronous_commit", "statement_timeout", "lock_timeout", "application_name")
         }
 
-    assert found == {
+    assert result == {
         "synchronous_commit": "on",
         "statement_timeout": "30s",
         "lock_timeout": "30s",
@@ -356,7 +357,7 @@ def test_a_forked_child_has_connections_of_its_own(database):
     ids=["all", "state", "workflow", "repository", "issue", "both after a cursor", "after a cursor"],
 )
 def test_a_page_is_read_along_an_index_without_sorting(database, query):
-    sql, params = DatabaseCatalogue(database).query_of(query)
+    sql, params = Catalogue(database).query_of(query)
     with database.read() as session:
         # An empty table is always scanned: what is asked is whether an index gives the order.
         session.run("SET LOCAL enable_seqscan = off")
@@ -368,7 +369,7 @@ def test_a_page_is_read_along_an_index_without_sorting(database, query):
 
 
 def test_what_was_spent_today_is_found_without_looking_at_what_cost_nothing(database):
-    sql = cost_book.spell(database, resource_statements.PHASES_SINCE)
+    sql = quotas.render(database, ports.PHASES_SINCE)
     with database.read() as session:
         session.run("SET LOCAL enable_seqscan = off")
         session.run("SET LOCAL enable_bitmapscan = off")

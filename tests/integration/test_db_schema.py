@@ -19,9 +19,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import models, opening, schema_version, upgrade, views
-from adws.adw_modules.db.catalogue import DatabaseCatalogue
-from adws.adw_modules.db.statements import EVENT_COLUMNS, STATE_COLUMNS
+from adws.adw_modules.db import connection, migrate, opening, schema
+from adws.adw_modules.db.connection import EVENT_COLUMNS, STATE_COLUMNS
+from adws.adw_modules.db.listing import Catalogue
 from adws.adw_modules.errors import DatabaseError, SchemaMismatch, UsageError
 from adws.adw_modules.events import FIELD_NAMES
 from adws.adw_modules.interfaces import PageQuery
@@ -29,7 +29,7 @@ from tests import forked
 from tests.contracts.worlds import FIRST, database_world, make_document, make_owner
 
 #: The revision of this adw, and that of the step which tests put after it.
-NOW = schema_version.HEAD
+NOW = connection.HEAD
 LATER = f"{int(NOW) + 1:04}"
 
 
@@ -45,12 +45,12 @@ OURS = {"include_name": is_ours}
 
 def test_what_the_migrations_make_is_what_the_models_say(empty_database_url, open_db):
     database = open_db(empty_database_url)
-    with upgrade.engine(database).connect() as connection:
+    with migrate.engine(database).connect() as connection:
         # SQLite has no identity columns: its INTEGER keys number themselves, which Alembic takes for a difference.
         options = {"compare_type": True, "compare_server_default": database.dialect != "sqlite", **OURS}
-        found = compare_metadata(MigrationContext.configure(connection, opts=options), models.metadata)
+        result = compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata)
 
-    assert found == []
+    assert result == []
 
 
 def test_a_drift_would_be_found(empty_database_url, open_db):
@@ -58,10 +58,10 @@ def test_a_drift_would_be_found(empty_database_url, open_db):
     with database.write() as session:
         session.run("DROP INDEX ix_workflow_states_state")
         session.run("ALTER TABLE requests ADD COLUMN forgotten text")
-    with upgrade.engine(database).connect() as connection:
-        found = compare_metadata(MigrationContext.configure(connection, opts=OURS), models.metadata)
+    with migrate.engine(database).connect() as connection:
+        result = compare_metadata(MigrationContext.configure(connection, opts=OURS), schema.metadata)
 
-    assert sorted(step[0] for step in found) == ["add_index", "remove_column"]
+    assert sorted(step[0] for step in result) == ["add_index", "remove_column"]
 
 
 def test_names_and_checks_are_the_same_either_way(tmp_path, open_db):
@@ -70,9 +70,9 @@ def test_names_and_checks_are_the_same_either_way(tmp_path, open_db):
     """
     migrated = open_db(f"sqlite:///{tmp_path}/adw.db")
     fresh = sa.create_engine("sqlite://")
-    models.metadata.create_all(fresh)
+    schema.metadata.create_all(fresh)
     with fresh.begin() as connection:
-        for view in views.VIEWS:
+        for view in schema.VIEWS:
             connection.exec_driver_sql(view.create("sqlite"))
     query = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name <> 'alembic_version'"
     with migrated.read() as session, fresh.connect() as connection:
@@ -100,32 +100,32 @@ def test_a_view_that_drifted_would_be_found(empty_database_url, open_db):
 
 def _made_views(database) -> dict[str, str]:
     """The views of a database as it tells of them itself; those of other tools, such as a queue's, are not ours."""
-    names = {view.name for view in views.VIEWS}
+    names = {view.name for view in schema.VIEWS}
     with database.read() as session:
         if database.dialect == "sqlite":
-            found = session.all("SELECT name, sql FROM sqlite_master WHERE type = 'view'")
+            rows = session.all("SELECT name, sql FROM sqlite_master WHERE type = 'view'")
         else:
-            found = session.all("SELECT viewname, definition FROM pg_views WHERE schemaname = current_schema()")
+            rows = session.all("SELECT viewname, definition FROM pg_views WHERE schemaname = current_schema()")
 
-    return {name: sql for name, sql in found if database.dialect == "sqlite" or name in names}
+    return {name: sql for name, sql in rows if database.dialect == "sqlite" or name in names}
 
 
 def _views_of_today(database) -> dict[str, str]:
     """The same, made anew from the texts of today; nothing of that stays."""
     try:
         with database.write() as session:
-            for view in reversed(views.VIEWS):
+            for view in reversed(schema.VIEWS):
                 session.run(f"DROP VIEW {view.name}")
-            for view in views.VIEWS:
+            for view in schema.VIEWS:
                 session.run(view.create(database.dialect))
-            found = {}
-            for view in views.VIEWS:
+            result = {}
+            for view in schema.VIEWS:
                 if database.dialect == "sqlite":
                     row = session.one("SELECT sql FROM sqlite_master WHERE name = :name", {"name": view.name})
                 else:
                     row = session.one(f"SELECT pg_get_viewdef('{view.name}'::regclass)")
-                found[view.name] = row[0]
-            _undo(found)
+                result[view.name] = row[0]
+            _undo(result)
     except _Undone as undone:
         shown: dict[str, str] = undone.args[0]
 
@@ -149,13 +149,13 @@ def test_the_version_constant_names_the_migrations_there_are():
     config.set_main_option("script_location", "adws.adw_modules.db:migrations")
     scripts = ScriptDirectory.from_config(config)
 
-    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == schema_version.KNOWN
-    assert scripts.get_heads() == [schema_version.HEAD]
+    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == connection.KNOWN
+    assert scripts.get_heads() == [connection.HEAD]
 
 
 def test_queries_name_every_column_of_their_tables():
-    assert tuple(column.name for column in models.workflow_states.columns) == STATE_COLUMNS
-    assert tuple(column.name for column in models.events.columns)[1:] == EVENT_COLUMNS
+    assert tuple(column.name for column in schema.workflow_states.columns) == STATE_COLUMNS
+    assert tuple(column.name for column in schema.events.columns)[1:] == EVENT_COLUMNS
     assert set(EVENT_COLUMNS) == set(FIELD_NAMES)
 
 
@@ -175,8 +175,8 @@ def test_a_new_database_gets_the_schema_and_no_backup(empty_database_url, clock)
 
     done = opening.upgrade(database)
 
-    assert (done.found, done.now, done.backup) == (None, schema_version.HEAD, None)
-    assert opening.upgrade(database) == opening.Upgrade(found=schema_version.HEAD, now=schema_version.HEAD)
+    assert (done.found, done.now, done.backup) == (None, connection.HEAD, None)
+    assert opening.upgrade(database) == opening.Upgrade(found=connection.HEAD, now=connection.HEAD)
     database.close()
 
 
@@ -187,11 +187,13 @@ def test_an_open_database_needs_neither_sqlalchemy_nor_alembic_nor_pydantic(sqli
     script = f"""
 import sys
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import catalogue, events, issue_locks, leases, opening, projection, registry, requests
-from adws.adw_modules.db import state_store
+from adws.adw_modules.db import listing as catalogue, opening
+from adws.adw_modules.ownership import issue_locks, leases
+from adws.adw_modules.store import projection
+from adws.adw_modules.store import database as state_store
 from adws.adw_modules.interfaces import PageQuery
 database = opening.open_database({sqlite_url!r}, clock=SystemClock())
-catalogue.DatabaseCatalogue(database).page(PageQuery())
+catalogue.Catalogue(database).page(PageQuery())
 database.close()
 print(sorted({{"sqlalchemy", "alembic", "pydantic", "psycopg"}} & set(sys.modules)))
 """
@@ -248,7 +250,7 @@ def step_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Make this a later adw: one more migration, which a test may make fail."""
     folder = tmp_path / "later" / "versions"
     folder.mkdir(parents=True)
-    for ours in (Path(upgrade.__file__).parent / "migrations" / "versions").glob("0*.py"):
+    for ours in (Path(migrate.__file__).parent / "migrations" / "versions").glob("0*.py"):
         (folder / ours.name).write_text(ours.read_text())
     (folder / f"{LATER}_colour.py").write_text(
         '"""Give requests a colour."""\n\nimport sqlalchemy as sa\nfrom alembic import op\n\n'
@@ -262,8 +264,8 @@ def step_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     config = Config()
     config.set_main_option("script_location", str(folder.parent))
     monkeypatch.setattr(ScriptDirectory, "from_config", staticmethod(lambda _: original(config)))
-    monkeypatch.setattr(schema_version, "KNOWN", (*schema_version.KNOWN, LATER))
-    monkeypatch.setattr(schema_version, "HEAD", LATER)
+    monkeypatch.setattr(connection, "KNOWN", (*connection.KNOWN, LATER))
+    monkeypatch.setattr(connection, "HEAD", LATER)
 
     return folder / f"{LATER}_colour.py"
 
@@ -312,7 +314,7 @@ def rows_of(database, table: str) -> list[tuple]:
 def test_a_postgresql_upgrade_keeps_the_tables_it_found(empty_pg_url, open_db, clock, request):
     before = open_db(empty_pg_url)
     database_world(before, clock).requests.ask(FIRST, "pause")
-    tables = [*models.metadata.tables, "alembic_version"]
+    tables = [*schema.metadata.tables, "alembic_version"]
     there = {name: rows_of(before, name) for name in tables}
     request.getfixturevalue("a_step_ahead")
 
@@ -372,7 +374,7 @@ def test_a_step_that_fails_leaves_the_schema_and_the_rows_as_they_were(empty_dat
 
     assert database.schema_version() == NOW
     with database.read() as session:
-        names = {column.name for column in models.requests.columns}
+        names = {column.name for column in schema.requests.columns}
         assert len(session.all("SELECT * FROM requests")[0]) == len(names)
 
 
@@ -412,14 +414,14 @@ def test_eight_processes_that_open_a_new_database_at_once_all_succeed(empty_data
         world = database_world(database, SystemClock())
         document = make_document(f"{number:08x}", issue_number=number)
         world.registry.register(document, make_owner(str(number)), ttl_seconds=30.0)
-        assert database.schema_version() == schema_version.HEAD
+        assert database.schema_version() == connection.HEAD
         database.close()
 
     children = [forked.start(lambda number=number: open_and_use(number)) for number in range(1, 9)]
 
     assert [forked.is_well(child) for child in children] == [True] * 8
     database = open_db(empty_database_url)
-    assert len(DatabaseCatalogue(database).page(PageQuery()).rows) == 8
+    assert len(Catalogue(database).page(PageQuery()).rows) == 8
     assert database.integrity_problems() == []
 
 

@@ -16,9 +16,8 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import cost_book, mounts, opening, resource_statements, rows, statements, write_turn
-from adws.adw_modules.db import sqlite as sqlite_module
-from adws.adw_modules.db.catalogue import DatabaseCatalogue
+from adws.adw_modules.db import connection, opening, sqlite
+from adws.adw_modules.db.listing import Catalogue
 from adws.adw_modules.errors import (
     DatabaseCorrupt,
     DatabaseError,
@@ -29,6 +28,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LeaseBusy, LeaseTaken, PageQuery
+from adws.adw_modules.resources import ports, quotas
 from tests import forked
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
 
@@ -60,8 +60,8 @@ def test_every_connection_is_durable_and_keeps_references(database):
     wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30000}
     for block in (database.read, database.write):
         with block() as session:
-            found = {name: session.one(f"PRAGMA {name}")[0] for name in wanted}
-        assert found == wanted
+            result = {name: session.one(f"PRAGMA {name}")[0] for name in wanted}
+        assert result == wanted
 
 
 def test_only_its_owner_may_read_the_database(tmp_path, open_db):
@@ -396,7 +396,7 @@ def test_a_disk_without_flock_is_named(database, monkeypatch):
         if how != fcntl.LOCK_UN:
             raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(write_turn.fcntl, "flock", no_locks)
+    monkeypatch.setattr(sqlite.fcntl, "flock", no_locks)
 
     with pytest.raises(LockUnavailable, match="working flock"):
         lock_issue(database, 1)
@@ -413,7 +413,7 @@ def test_a_turn_that_cannot_be_unlocked_is_given_back_all_the_same(database, ope
             raise OSError(errno.EIO, "Input/output error")
         flock(fd, how)
 
-    monkeypatch.setattr(write_turn.fcntl, "flock", no_unlocking)
+    monkeypatch.setattr(sqlite.fcntl, "flock", no_unlocking)
     lock_issue(database, 1)
     lock_issue(open_db(sqlite_url, patience_seconds=0.05), 2)
     lock_issue(database, 3)
@@ -436,7 +436,7 @@ def test_a_queue_that_breaks_is_told_at_once(database, monkeypatch):
             raise OSError(errno.ENOLCK, "No locks available")
 
     with monkeypatch.context() as patched:
-        patched.setattr(write_turn.fcntl, "flock", broken_queue)
+        patched.setattr(sqlite.fcntl, "flock", broken_queue)
         with pytest.raises(LockUnavailable, match="No locks available"):
             lock_issue(database, 1)
 
@@ -448,7 +448,7 @@ def test_a_queue_that_breaks_is_told_at_once(database, monkeypatch):
 def test_a_database_file_that_cannot_be_looked_at_is_named(database, path, monkeypatch, code):
     lock_issue(database, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_module.os, "stat", FailingStat(path, OSError(code, os.strerror(code)), times=1))
+        patched.setattr(sqlite.os, "stat", FailingStat(path, OSError(code, os.strerror(code)), times=1))
         with pytest.raises(DatabaseUnavailable, match=rf"adw\.db: {os.strerror(code)}; nothing was changed"):
             lock_issue(database, 2)
 
@@ -458,7 +458,7 @@ def test_a_database_file_that_cannot_be_looked_at_is_named(database, path, monke
 
 def test_looking_at_the_database_file_goes_on_after_a_signal(database, path, monkeypatch):
     error = InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
-    monkeypatch.setattr(sqlite_module.os, "stat", FailingStat(path, error, times=2))
+    monkeypatch.setattr(sqlite.os, "stat", FailingStat(path, error, times=2))
 
     lock_issue(database, 1)
     assert count_locks(database) == 1
@@ -538,24 +538,24 @@ a broken line
     ],
 )
 def test_the_file_system_of_a_path_is_the_nearest_mount_above_it(where, kind):
-    assert mounts.file_system_of(Path(where), MOUNTS) == kind
+    assert sqlite.file_system_of(Path(where), MOUNTS) == kind
 
 
 def test_a_network_file_system_is_refused(tmp_path, monkeypatch, clock):
     table = tmp_path / "mountinfo"
     table.write_text(f"21 1 8:1 / {tmp_path} rw - nfs4 server:/x rw\n")
-    monkeypatch.setattr(mounts.refuse_network, "__defaults__", (table,))
+    monkeypatch.setattr(sqlite.refuse_network, "__defaults__", (table,))
 
     with pytest.raises(DatabaseUnavailable, match=r"network file system \(nfs4\).*PostgreSQL"):
         opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
 
 
 def test_where_there_is_no_mount_table_nothing_is_refused(tmp_path):
-    mounts.refuse_network(tmp_path / "adw.db", tmp_path / "no such table")
+    sqlite.refuse_network(tmp_path / "adw.db", tmp_path / "no such table")
 
 
 def test_a_sqlite_that_is_too_old_is_named(tmp_path, monkeypatch, clock):
-    monkeypatch.setattr(sqlite_module.sqlite3, "sqlite_version_info", (3, 34, 1))
+    monkeypatch.setattr(sqlite.sqlite3, "sqlite_version_info", (3, 34, 1))
 
     with pytest.raises(DatabaseUnavailable, match="too old"):
         opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
@@ -624,7 +624,7 @@ def test_a_page_is_read_along_an_index_without_sorting(database, query, has_curs
     """
     A page costs the same with 1,000 workflows as with 100,000: nothing is scanned and nothing is sorted.
     """
-    catalogue = DatabaseCatalogue(database)
+    catalogue = Catalogue(database)
     if has_cursor:
         query = PageQuery(**{**{name: getattr(query, name) for name in query.__slots__}, "cursor": _cursor()})
     sql, params = catalogue.query_of(query)
@@ -644,7 +644,7 @@ def test_a_search_walks_along_the_index_that_has_all_it_looks_at(database, filte
     Another index would lead to every document of a state, to look at its title.
     """
     query = PageQuery(search="crash 42", cursor=_cursor() if has_cursor else None, **filters)
-    sql, params = DatabaseCatalogue(database).query_of(query)
+    sql, params = Catalogue(database).query_of(query)
     with database.read() as session:
         plan = " | ".join(str(row[3]) for row in session.all(f"EXPLAIN QUERY PLAN {sql}", params))
         columns = {row[2] for row in session.all("PRAGMA index_info(ix_workflow_states_newest)")}
@@ -659,7 +659,7 @@ def test_what_was_spent_today_is_found_without_looking_at_what_cost_nothing(data
     It is asked for inside the transaction of every start, however many workflows there are.
     """
     with database.read() as session:
-        sql = cost_book.spell(database, resource_statements.PHASES_SINCE)
+        sql = quotas.render(database, ports.PHASES_SINCE)
         plan = " | ".join(str(row[3]) for row in session.all(f"EXPLAIN QUERY PLAN {sql}", {"since": ""}))
 
     assert plan == "SEARCH workflow_states USING INDEX ix_workflow_states_costing (updated_at>?)"
@@ -669,13 +669,13 @@ def test_a_step_that_changes_no_title_writes_the_index_of_searches_not_anew():
     """
     SQLite writes every index anew whose columns are set, whether they change or not.
     """
-    assignments = statements.STATE_WRITE.partition("SET")[2].partition("WHERE")[0]
+    assignments = connection.STATE_WRITE.partition("SET")[2].partition("WHERE")[0]
 
     assert not {"title", "repository", "issue_number", "created_at"} & set(re.findall(r"(\w+) =", assignments))
 
 
 def _cursor() -> str:
-    from adws.adw_modules.db.catalogue import to_cursor
+    from adws.adw_modules.db.listing import to_cursor
     from tests.contracts.projection_contract import projected
 
     return to_cursor(projected(1).summary)
@@ -685,7 +685,7 @@ def test_a_page_touches_as_many_rows_in_a_long_list_as_in_a_short_one(database):
     """
     Counted in steps of SQLite's own machine, so that the speed of this one does not matter.
     """
-    catalogue = DatabaseCatalogue(database)
+    catalogue = Catalogue(database)
     steps = []
     for start, end in ((0, 1000), (1000, 20_000)):
         _fill(database, start, end)
@@ -732,12 +732,12 @@ def _steps(database, catalogue, query: PageQuery) -> int:
 @pytest.mark.parametrize("cursor", ["", "x", "bm9uc2Vuc2U", "WyJhIl0", "WzEsMl0", "ä", "A" * 5000, "W10="])
 def test_a_cursor_that_is_none_is_refused(database, cursor):
     with pytest.raises(UsageError, match="is not a cursor"):
-        DatabaseCatalogue(database).page(PageQuery(cursor=cursor))
+        Catalogue(database).page(PageQuery(cursor=cursor))
 
 
 def test_a_page_has_an_upper_limit(database):
     with pytest.raises(UsageError, match="1 to 1000"):
-        DatabaseCatalogue(database).page(PageQuery(limit=1001))
+        Catalogue(database).page(PageQuery(limit=1001))
 
 
 def test_a_workflow_can_be_listed_whatever_its_title(database_url, open_db, clock):
@@ -749,7 +749,7 @@ def test_a_workflow_can_be_listed_whatever_its_title(database_url, open_db, cloc
 
     assert world.catalogue.page(PageQuery()).rows[0].title == "a\ufffdb"
     assert world.store.load(SECOND).document.issue.title == "a\x00b", "the document itself is not changed"
-    assert rows.plain("x \ud83d ä") == "x ? ä"
+    assert connection.plain("x \ud83d ä") == "x ? ä"
 
 
 @pytest.mark.parametrize(
@@ -760,4 +760,4 @@ def test_a_workflow_can_be_listed_whatever_its_title(database_url, open_db, cloc
 def test_a_text_column_of_an_event_gets_text_whatever_an_outbox_held(value, column):
     made = Event.from_json({"event_type": "state_changed", "adw_id": "1a2b3c4d", "node_id": value})
 
-    assert rows.event_params(made)["node_id"] == column
+    assert connection.event_params(made)["node_id"] == column

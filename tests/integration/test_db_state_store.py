@@ -6,11 +6,8 @@ import json
 
 import pytest
 
-from adws.adw_modules import document as documents
-from adws.adw_modules.db.events import DatabaseEventLog
-from adws.adw_modules.db.projection import DatabaseProjection
-from adws.adw_modules.db.registry import DatabaseRegistry
-from adws.adw_modules.db.state_store import DatabaseStateStore
+from adws.adw_modules import document as document_module
+from adws.adw_modules.db.listing import EventLog
 from adws.adw_modules.errors import (
     DatabaseError,
     NewerVersion,
@@ -22,8 +19,10 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LoadNotice, PageQuery
-from adws.adw_modules.redaction import Redactor
-from tests.contracts.projection_contract import projected
+from adws.adw_modules.ownership.issue_locks import WorkflowRegistry
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.store.database import DatabaseStateStore
+from tests.contracts.projection_contract import projected, projection_on
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
 
 SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
@@ -110,7 +109,7 @@ def test_a_takeover_shuts_the_former_owner_out_without_further_ado(world):
 
 
 def test_a_copy_of_a_file_is_no_document_of_this_store(world, database, clock):
-    projection = DatabaseProjection(database, clock=clock, interval_seconds=3600.0)
+    projection = projection_on(database, interval_seconds=3600.0)
     projection.submit(projected(3))
     projection.close()
 
@@ -124,7 +123,7 @@ def test_a_copy_of_a_file_is_no_document_of_this_store(world, database, clock):
 
 
 def test_a_row_registered_for_a_file_is_not_filled_by_this_store(world, database, clock):
-    registry = DatabaseRegistry(database, clock=clock, home="files")
+    registry = WorkflowRegistry(database, clock=clock, home="files")
     lease = registry.register(make_document(), make_owner(), ttl_seconds=30.0)
 
     with pytest.raises(StateExists):
@@ -251,7 +250,7 @@ def test_a_newer_body_is_refused(world, database):
 
 
 def test_more_documents_than_are_read_at_a_time_are_all_found(world, monkeypatch):
-    monkeypatch.setattr("adws.adw_modules.db.state_store._IDS_AT_ONCE", 2)
+    monkeypatch.setattr("adws.adw_modules.store.database._IDS_AT_ONCE", 2)
     wanted = {f"{number:08x}" for number in range(5)}
     for adw_id in wanted:
         world.store.create(make_document(adw_id))
@@ -281,7 +280,7 @@ def test_asking_for_no_events_at_all_is_a_mistake(world):
 
 
 def test_no_secret_reaches_the_database(database, clock, world):
-    store = DatabaseStateStore(database, clock=clock, parse=documents.parse, scrub=Redactor([SECRET]).scrub_bytes)
+    store = DatabaseStateStore(database, clock=clock, parse=document_module.parse, scrub=Redactor([SECRET]).scrub_bytes)
     document = make_document(title=f"token {SECRET}", plan_file=f"/x/{SECRET}")
     happened = Event(event_type="state_set", status=f"had {SECRET}", data={"old": {"token": SECRET}})
 
@@ -293,7 +292,7 @@ def test_no_secret_reaches_the_database(database, clock, world):
     assert SECRET not in repr(everything)
     assert store.load(FIRST).document == stored, "what was returned is what was stored"
     assert SECRET not in world.catalogue.page(PageQuery()).rows[0].title
-    assert [event.event_id for event in DatabaseEventLog(database).of_workflow(FIRST)] == [
+    assert [event.event_id for event in EventLog(database).of_workflow(FIRST)] == [
         f"{FIRST}.1.0",
         f"{FIRST}.1.1",
         f"{FIRST}.2.0",

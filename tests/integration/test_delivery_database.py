@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from adws import app, config
-from adws.adw_modules.coordination.rebuild_plan import plan_rebuild
-from adws.adw_modules.db.check import find_problems
-from adws.adw_modules.db.deliveries import DatabaseDeliveries
-from adws.adw_modules.db.reconstruction import DatabaseReconstruction
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws import app
+from adws.adw_modules.deliveries.store import DeliveryStore
 from adws.adw_modules.errors import DatabaseError
-from adws.adw_modules.runs import RunState
-from adws.testing import FakeClock
+from adws.adw_modules.maintenance.check import find_problems
+from adws.adw_modules.maintenance.rebuild import Reconstruction, plan_rebuild
+from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.queue.store import RunStore
+from adws.config import load as config_load
+from adws.testing import FakeClock, FakeProcesses
 from tests.contracts.delivery_contract import WORKER, delivery, ignored
 
 TOKEN = "ghp_" + "a1B2" * 9
@@ -27,12 +27,12 @@ def clock():
 
 @pytest.fixture
 def deliveries(database, clock):
-    return DatabaseDeliveries(database, clock=clock)
+    return DeliveryStore(database, clock=clock)
 
 
 @pytest.fixture
 def runs(database, clock):
-    return DatabaseRunQueue(database, clock=clock)
+    return RunStore(database, clock=clock)
 
 
 def accept(deliveries, made, number=1):
@@ -40,8 +40,8 @@ def accept(deliveries, made, number=1):
 
 
 def look(database):
-    found = find_problems(database, home="files", documents=dict, verdict=lambda _owner: None)
-    return [(problem.kind, problem.adw_id, problem.text, problem.hint) for problem in found]
+    problems = find_problems(database, home="files", documents=dict, processes=FakeProcesses(FakeClock().token))
+    return [(problem.kind, problem.adw_id, problem.text, problem.hint) for problem in problems]
 
 
 # --- check -----------------------------------------------------------------------------------------------------
@@ -79,8 +79,8 @@ def test_what_stands_in_a_row_and_is_no_request_is_named(deliveries, database):
 
 
 def test_no_secret_is_stored(tmp_path):
-    settings = config.load(env={"ADW_HOME": str(tmp_path), "ADW_GITHUB_TOKEN": TOKEN}, cwd=tmp_path)
-    with app.open_app(settings) as opened:
+    settings = config_load.load(env={"ADW_HOME": str(tmp_path), "ADW_GITHUB_TOKEN": TOKEN}, cwd=tmp_path)
+    with app.open_home(settings) as opened:
         made = delivery("g1", body=f'{{"body": "use {TOKEN}"}}'.encode())
         wish = {**made.request, "hint": f"use {TOKEN}"}
         answer = opened.deliveries.accept(replace(made, request=wish), run_id_of="d0000001", adw_id="a0000001")
@@ -95,12 +95,12 @@ def test_no_secret_is_stored(tmp_path):
 
 
 def test_what_was_accepted_is_there_after_the_process_is_gone(sqlite_url, open_db, clock):
-    accept(DatabaseDeliveries(open_db(sqlite_url), clock=clock), delivery("g1"))
+    accept(DeliveryStore(open_db(sqlite_url), clock=clock), delivery("g1"))
 
     after = open_db(sqlite_url)
-    again = accept(DatabaseDeliveries(after, clock=clock), delivery("g1"), 2)
+    again = accept(DeliveryStore(after, clock=clock), delivery("g1"), 2)
     assert (again.is_new, again.row.adw_id) == (False, "a0000001")
-    assert len(DatabaseRunQueue(after, clock=clock).page()) == 1
+    assert len(RunStore(after, clock=clock).page()) == 1
 
 
 # --- made again ------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_a_database_that_is_made_again_keeps_deliveries_with_their_runs(
     sqlite_url, open_db, clock, tmp_path, monkeypatch
 ):
     before = open_db(sqlite_url)
-    old, queue = DatabaseDeliveries(before, clock=clock), DatabaseRunQueue(before, clock=clock)
+    old, queue = DeliveryStore(before, clock=clock), RunStore(before, clock=clock)
     accept(old, delivery("done"), 1)
     queue.finish(queue.begin(queue.claim(WORKER, ttl_seconds=30)), RunState.COMPLETED)
     old.finish("done", status="done", outcome="started")
@@ -120,19 +120,19 @@ def test_a_database_that_is_made_again_keeps_deliveries_with_their_runs(
     monkeypatch.setattr(
         "adws.adw_modules.db.sqlite.SqliteDatabase.integrity_problems", lambda self: ["row 1 missing from index"]
     )
-    reconstruction = DatabaseReconstruction(sqlite_url, clock=clock, boot_id="boot-1")
+    reconstruction = Reconstruction(sqlite_url, clock=clock, boot_id="boot-1")
     salvage = reconstruction.salvage()
     reconstruction.close()
     monkeypatch.undo()
 
     url = f"sqlite:///{tmp_path}/new.db"
-    made = DatabaseReconstruction(url, clock=clock, boot_id="boot-1")
+    made = Reconstruction(url, clock=clock, boot_id="boot-1")
     made.put(plan_rebuild((), salvage).contents)
     made.put(plan_rebuild((), salvage).contents)
     made.close()
 
     after = open_db(url)
-    new, runs = DatabaseDeliveries(after, clock=clock), DatabaseRunQueue(after, clock=clock)
+    new, runs = DeliveryStore(after, clock=clock), RunStore(after, clock=clock)
     for row in old.page():
         assert replace(new.get(row.guid), run_id=None) == replace(row, run_id=None)
         assert new.request_of(row.guid) == old.request_of(row.guid)

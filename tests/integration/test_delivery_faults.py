@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from adws.adw_modules.github import GitHubAccess, GitHubForge
-from adws.adw_modules.runs import RunState
+from adws.adw_modules.forge.github import GitHubAccess, GitHubForge
+from adws.adw_modules.queue.model import RunState
 from adws.testing import FakeClock
 from tests.fault_forge import FAULTS, FaultForge
 from tests.unit.delivery_lab import CHOSEN, DeliveryLab
@@ -29,7 +29,7 @@ def github(lab: DeliveryLab):
         finally:
             lab.forge.close()
             lab.forge = place
-            lab.home.keeper.close()
+            lab.home.lease_renewer.close()
 
 
 @pytest.mark.parametrize("fault", LATER)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import forge_texts
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.worker.create_workflow import NewWorkflow
 from tests.integration.delivery_home import DeliveryHome
 from tests.integration.work_lab import git
 
@@ -60,7 +60,7 @@ def test_a_label_is_carried_to_a_draft_pull_request_and_a_review_goes_on_with_it
         assert pull.head_sha == git(home.lab.remote, "rev-parse", before.branch_name)
         assert "op=pull_request" in pull.body
         assert f"id={before.adw_id}" in pull.body
-        assert app.tidy.verifier.check() == ()
+        assert app.verifier.check() == ()
     made = git(home.lab.remote, "show", f"{before.branch_name}:made.txt").split()
     assert made == [before.adw_id, after.adw_id], "both built on one branch"
 
@@ -159,16 +159,16 @@ def test_recovery_says_nothing_about_deliveries_that_wait(home):
     with home.lab.open() as app:
         home.deliver(app, home.request())
 
-        assert [step.why for step in app.work.recovery.plan()] == ["nothing is wrong"]
+        assert [step.why for step in app.recovery.plan()] == ["nothing is wrong"]
 
 
 def test_a_workflow_that_was_registered_and_never_written_does_not_keep_its_issue(home):
     with home.lab.open() as app:
         guid = home.deliver(app, home.request())
         chosen = app.deliveries.get(guid).adw_id
-        start = Start(issue_number=home.issue, spec=app.workflows.get("short"), adw_id=chosen)
+        start = NewWorkflow(issue_number=home.issue, spec=app.workflows.get("short"), adw_id=chosen)
         app.registry.register(
-            app.work.launcher.document(start),
+            app.workflow_creator.document(start),
             app.processes.me("worker"),
             ttl_seconds=-1.0,
             run=NewRun(adw_id=chosen),
@@ -190,5 +190,5 @@ def test_answers_name_no_place_of_this_machine_and_start_nothing(home):
     with home.lab.open() as app:
         said = [one.body for one in app.forge.comments(home.issue)]
     assert len(said) == 2, "the comment that is kept up to date, and the answer"
-    assert all(str(home.lab.home) not in body and body.startswith(forge_texts.BOT_MARK) for body in said)
+    assert all(str(home.lab.home) not in body and body.startswith(forge_text.BOT_MARK) for body in said)
     assert all(first.adw_id in body for body in said)

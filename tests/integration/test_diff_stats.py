@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import GitError
-from adws.adw_modules.resources import diff_stats
-from adws.adw_modules.resources.diff_stats import DiffStats
-from adws.adw_modules.resources.git import GitCommands
+from adws.adw_modules.git import worktree
+from adws.adw_modules.git.git import GitCommands
+from adws.adw_modules.git.worktree import DiffStats
 from adws.testing import FakeClock
 from tests.integration.git_lab import git, make_lab
 
@@ -50,12 +50,12 @@ def test_lines_and_files_are_counted_and_what_is_no_text_has_no_lines(lab, stats
     (tree / "a name\twith ünï.bin").write_bytes(bytes(range(256)))
     lab.workplace.commit_all(tree, "feat: change")
 
-    found = stats.of_branch(BRANCH, base="main")
+    result = stats.of_branch(BRANCH, base="main")
 
-    files = {file.name: (file.added, file.deleted) for file in found.files}
+    files = {file.name: (file.added, file.deleted) for file in result.files}
     assert files == {"a name\twith ünï.bin": (None, None), "app.py": (3, 1)}
-    assert (found.added, found.deleted) == (3, 1)
-    assert found.head == lab.repository.commit_of(BRANCH)
+    assert (result.added, result.deleted) == (3, 1)
+    assert result.head == lab.repository.commit_of(BRANCH)
 
 
 def test_what_came_into_the_base_since_does_not_count(lab, stats):
@@ -79,12 +79,12 @@ def test_git_is_asked_again_only_after_a_moment_and_counts_a_pair_of_commits_onc
 
     assert stats.of_branch(BRANCH, base="main") is first
     assert commands.asked == ["rev-parse", "rev-parse", "diff"]
-    clock.advance(diff_stats.FRESH_SECONDS)
+    clock.advance(worktree.FRESH_SECONDS)
     assert stats.of_branch(BRANCH, base="main") is first
     assert commands.asked == ["rev-parse", "rev-parse", "diff", "rev-parse", "rev-parse"]
     (tree / "new.txt").write_text("one\n")
     lab.workplace.commit_all(tree, "feat: new")
-    clock.advance(diff_stats.FRESH_SECONDS)
+    clock.advance(worktree.FRESH_SECONDS)
     assert stats.of_branch(BRANCH, base="main").added == 1
     (tree / "new.txt").write_text("one\ntwo\n")
     lab.workplace.commit_all(tree, "feat: more")
@@ -93,7 +93,7 @@ def test_git_is_asked_again_only_after_a_moment_and_counts_a_pair_of_commits_onc
 
 
 def test_only_so_much_is_kept(lab, stats, monkeypatch):
-    monkeypatch.setattr(diff_stats, "_KEPT", 1)
+    monkeypatch.setattr(worktree, "_KEPT", 1)
     lab.add()
     stats.of_branch(BRANCH, base="main")
     stats.of_branch("other", base="main")
@@ -103,4 +103,4 @@ def test_only_so_much_is_kept(lab, stats, monkeypatch):
 
 def test_an_entry_that_is_none_is_refused():
     with pytest.raises(GitError, match="not understood"):
-        diff_stats._change("nonsense")
+        worktree._change("nonsense")

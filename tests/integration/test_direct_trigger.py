@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import ambient
+from adws.adw_modules import default_home
 from adws.adw_modules.errors import InvalidAdwId, UsageError
 from adws.adw_triggers.trigger_webhook import handle_webhook_trigger
 from tests.integration.work_lab import make_work_lab
@@ -18,7 +18,7 @@ WORKFLOW = (
 def app(tmp_path):
     lab = make_work_lab(tmp_path)
     (lab.home / "adw.toml").write_text(WORKFLOW)
-    with lab.open() as opened, ambient.using(opened):
+    with lab.open() as opened, default_home.using(opened):
         for number in (1, 2):
             assert opened.forge.create_issue(f"Thing {number}", "Please.").number == number
         yield opened
@@ -50,7 +50,7 @@ def test_a_second_one_is_not_started_and_a_comment_says_who_is_at_work(app):
 
 def test_one_that_stands_still_is_named_as_what_it_is(app):
     first = handle_webhook_trigger(1)
-    app.work.control.pause(first, by="ada")
+    app.control.pause(first, by="ada")
 
     assert handle_webhook_trigger(1) is None
 
@@ -59,7 +59,7 @@ def test_one_that_stands_still_is_named_as_what_it_is(app):
 
 def test_the_owner_of_the_lock_goes_on(app):
     adw_id = handle_webhook_trigger(1)
-    app.work.control.pause(adw_id, by="ada")
+    app.control.pause(adw_id, by="ada")
 
     assert handle_webhook_trigger(1, adw_id) == adw_id
 
@@ -73,7 +73,7 @@ def test_an_id_that_does_not_own_the_issue_gets_nowhere(app):
     """
     first, other = handle_webhook_trigger(1), handle_webhook_trigger(2)
     for adw_id in (first, other):
-        app.work.control.pause(adw_id, by="ada")
+        app.control.pause(adw_id, by="ada")
 
     assert handle_webhook_trigger(1, other) is None
 

@@ -6,12 +6,11 @@ import json
 
 import pytest
 
-from adws.adw_modules.doctor_rules import Case, Consultation, Prescription
 from adws.adw_modules.document import WorkflowRef
-from adws.adw_modules.engine.doctor import AgentDoctor
+from adws.adw_modules.engine.advisor import Advice, AgentAdvisor, Case, Decision
 from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import GateFailed
-from adws.adw_modules.workflow import WorkflowSpec, freeze
+from adws.adw_modules.workflow.model import WorkflowSpec, freeze
 from tests.integration.agent_lab import SECRET, AgentWorld, phase
 
 ANSWER = {"success": True, "summary": "decided", "decision": "replan", "reason": "the plan is wrong", "model": ""}
@@ -22,15 +21,15 @@ def world(tmp_path):
     return AgentWorld(tmp_path)
 
 
-def asked(world: AgentWorld, turn: dict) -> Consultation:
+def asked(world: AgentWorld, turn: dict) -> Advice:
     item = phase()
     world.document.workflow = WorkflowRef(**freeze(WorkflowSpec(name="tried", phases=(item,))))
     world.agent.plays(turn)
-    doctor = AgentDoctor(
+    doctor = AgentAdvisor(
         "claude",
         {"claude": world.runner},
         token=world.clock.token,
-        redact=world.parts.redactor.redact_text,
+        redact=world.app.redactor.redact_text,
         model="large",
     )
     facts = describe(GateFailed("build", f"{{{{goal}}}} fails with {SECRET}"), "build")
@@ -40,10 +39,10 @@ def asked(world: AgentWorld, turn: dict) -> Consultation:
 
 
 def test_an_agent_decides_and_what_it_used_is_known(world):
-    found = asked(world, {"answer": f"I looked.\n```json\n{json.dumps(ANSWER)}\n```"})
+    result = asked(world, {"answer": f"I looked.\n```json\n{json.dumps(ANSWER)}\n```"})
 
-    assert found.prescription == Prescription(decision="replan", reason="the plan is wrong")
-    assert (found.by, found.problem, found.report.cost_usd) == ("claude", "", 0.25)
+    assert result.prescription == Decision(decision="replan", reason="the plan is wrong")
+    assert (result.by, result.problem, result.report.cost_usd) == ("claude", "", 0.25)
 
 
 def test_an_agent_is_asked_apart_from_the_attempt_and_sees_no_secret(world):
@@ -72,9 +71,9 @@ def test_an_agent_is_asked_apart_from_the_attempt_and_sees_no_secret(world):
     ids=["no-object", "no-decision", "failed"],
 )
 def test_an_agent_whose_answer_is_no_use_leaves_it_to_what_was_judged(world, turn, problem):
-    found = asked(world, turn)
+    result = asked(world, turn)
 
-    assert found.prescription.decision == "retry"
-    assert problem in found.problem
-    assert found.problem
-    assert found.report is not None
+    assert result.prescription.decision == "retry"
+    assert problem in result.problem
+    assert result.problem
+    assert result.report is not None

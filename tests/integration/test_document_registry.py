@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import document as documents
-from adws.adw_modules.coordination.ownership import WorkflowOwnership
-from adws.adw_modules.db.registry import DocumentRegistry
-from adws.adw_modules.db.state_store import DatabaseStateStore
+from adws.adw_modules import document
 from adws.adw_modules.errors import IssueLocked, StateExists, UsageError
-from adws.adw_modules.runs import NewRun, RunState
-from adws.testing import FakeProcesses, MemoryLocalLock
+from adws.adw_modules.ownership.issue_locks import DocumentRegistry
+from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import WorkflowOwnership
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.store.database import DatabaseStateStore
+from adws.testing import FakeProcesses
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document
 
 PLACES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
@@ -29,13 +30,13 @@ def world(database, clock):
 
 
 @pytest.fixture
-def ownership(database, clock, world):
-    store = DatabaseStateStore(database, clock=clock, parse=documents.parse)
+def ownership(database, clock, world, tmp_path):
+    store = DatabaseStateStore(database, clock=clock, parse=document.parse)
     return WorkflowOwnership(
         store=store,
         leases=world.leases,
         registry=DocumentRegistry(database, clock=clock, store=store),
-        local_lock=MemoryLocalLock(),
+        local_lock=LocalLock(tmp_path / "state"),
         processes=FakeProcesses(clock.token),
         clock=clock,
         locks=world.locks,

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.checkpoint import CheckpointManager
-from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry
+from adws.adw_modules.checkpoint import CheckpointManager, CheckpointStore
+from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry, DatabaseBreakers
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import opening, schema_version, sqlite, upgrade
-from adws.adw_modules.db.breakers import DatabaseBreakers
-from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
+from adws.adw_modules.db import connection as db_connection
+from adws.adw_modules.db import migrate, opening, sqlite
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.document import PhaseRecord
 from adws.adw_modules.errors import RetriesExhausted
-from adws.adw_modules.redaction import MASK, Redactor
+from adws.adw_modules.redaction.patterns import MASK
+from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.retry_handler import RetryManager, RetryPolicy
 from adws.testing import FakeClock
 from tests.contracts.worlds import FIRST, database_world, make_document, make_owner
@@ -59,7 +59,7 @@ def test_checkpoint_resume_end_to_end(database):
     Fails at step 4; the retry goes on from step 3, and the result has all five steps.
     """
     clock = FakeClock()
-    manager = CheckpointManager(DatabaseCheckpoints(database, clock=clock), clock=clock)
+    manager = CheckpointManager(CheckpointStore(database, clock=clock), clock=clock)
     task = FiveSteps(manager)
 
     result = RetryManager(manager, clock=clock).execute_with_retry("task", THREE, task.run)
@@ -96,15 +96,15 @@ def test_retry_with_circuit_breaker(database):
 def test_checkpoint_persists_across_sessions(database_url, open_db):
     data = {"step": 3, "files": ["a.py", "b.py"], "ratio": 0.25, "note": "h\u00e9llo \U0001f9ea", "none": None}
     first = open_db(database_url)
-    CheckpointManager(DatabaseCheckpoints(first, clock=SystemClock()), clock=SystemClock()).save_checkpoint(
+    CheckpointManager(CheckpointStore(first, clock=SystemClock()), clock=SystemClock()).save_checkpoint(
         "task", data, "third"
     )
     first.close()
 
     second = open_db(database_url)
-    found = CheckpointManager(DatabaseCheckpoints(second, clock=SystemClock())).latest("task")
+    result = CheckpointManager(CheckpointStore(second, clock=SystemClock())).latest("task")
 
-    assert (found.data, found.step_name) == (data, "third")
+    assert (result.data, result.step_name) == (data, "third")
 
 
 def test_a_checkpoint_is_there_after_its_process_was_killed_right_after_saving(tmp_path):
@@ -128,9 +128,9 @@ def test_a_checkpoint_is_there_after_its_process_was_killed_right_after_saving(t
         assert manager.load_checkpoint("task") == {"step": 2}
 
 
-@pytest.mark.parametrize("spell", [Path, str, "sqlite:///{}".format], ids=["path", "text", "url"])
-def test_a_database_is_named_by_path_or_url(tmp_path, spell):
-    with CheckpointManager(spell(tmp_path / "mine.db"), clock=FakeClock()) as manager:
+@pytest.mark.parametrize("render", [Path, str, "sqlite:///{}".format], ids=["path", "text", "url"])
+def test_a_database_is_named_by_path_or_url(tmp_path, render):
+    with CheckpointManager(render(tmp_path / "mine.db"), clock=FakeClock()) as manager:
         manager.save_checkpoint("task", {"a": 1})
 
     with CheckpointManager(tmp_path / "mine.db") as manager:
@@ -142,7 +142,7 @@ def test_attempts_of_earlier_processes_count(database):
     The number of attempts is one of the task, not of the process.
     """
     clock, calls = FakeClock(), []
-    manager = CheckpointManager(DatabaseCheckpoints(database, clock=clock), clock=clock)
+    manager = CheckpointManager(CheckpointStore(database, clock=clock), clock=clock)
 
     def work(checkpoint):
         calls.append(checkpoint)
@@ -161,7 +161,7 @@ def test_attempts_of_earlier_processes_count(database):
 
 def test_secrets_are_taken_out_of_what_is_stored(database):
     secret = "correct-horse-battery"
-    store = DatabaseCheckpoints(database, clock=FakeClock(), scrub=Redactor([secret]).scrub_bytes)
+    store = CheckpointStore(database, clock=FakeClock(), scrub=Redactor([secret]).scrub_bytes)
     manager = CheckpointManager(store, clock=FakeClock())
 
     manager.save_checkpoint("task", {"said": f"the key is {secret}"})
@@ -177,18 +177,18 @@ def test_a_workflow_from_before_checkpoints_keeps_its_attempts_and_may_have_chec
     try:
         if isinstance(database, SqliteDatabase):
             sqlite.make_file(database.path)
-        with upgrade.engine(database).connect() as connection, connection.begin():
-            upgrade.run_steps(connection, database.name, target="0003")
+        with migrate.engine(database).connect() as connection, connection.begin():
+            migrate.run_steps(connection, database.name, target="0003")
         world = database_world(database, clock)
         world.registry.register(make_document(), make_owner(), ttl_seconds=30.0)
         world.store.create(make_document(phases=[PhaseRecord(name="build", state="building", max_attempts=1)], fence=1))
 
         done = opening.upgrade(database)
 
-        assert (done.found, done.now) == ("0003", schema_version.HEAD)
+        assert (done.found, done.now) == ("0003", db_connection.HEAD)
         (build,) = world.store.load(FIRST).document.phases
         assert (build.max_attempts, build.attempts_used) == (1, 0)
-        manager = CheckpointManager(DatabaseCheckpoints(database, clock=clock), clock=clock)
+        manager = CheckpointManager(CheckpointStore(database, clock=clock), clock=clock)
         assert manager.load_checkpoint(f"{FIRST}/build") is None
         manager.save_checkpoint(f"{FIRST}/build", {"step": 1}, fence=1)
         assert manager.load_checkpoint(f"{FIRST}/build") == {"step": 1}

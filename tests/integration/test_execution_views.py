@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db import execution_statements
-from adws.adw_modules.db.execution_views import DatabaseExecutionViews
-from adws.adw_modules.db.executions import DatabaseExecutions
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.execution_turn import Rules
-from adws.adw_modules.execution_views import ExecutionNotFound
-from adws.adw_modules.executions import CallReport, NewExecution
-from adws.adw_modules.fanout import planner
-from adws.adw_modules.runs import NewRun
-from adws.adw_modules.steps import LoopSpec, StepSpec
+from adws.adw_modules.errors import ExecutionNotFound
+from adws.adw_modules.queue.model import NewRun
+from adws.adw_modules.queue.store import RunStore
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.steps import store as steps_store
+from adws.adw_modules.steps.model import CallReport, NewExecution
+from adws.adw_modules.steps.store import Executions
+from adws.adw_modules.steps.views import ExecutionViews
+from adws.adw_modules.workflow.model import LoopSpec, StepSpec
 from tests.contracts.worlds import FIRST, make_owner
 
 EXECUTION = f"{FIRST}.build.1.fetch"
@@ -22,8 +21,8 @@ EXECUTION = f"{FIRST}.build.1.fetch"
 @pytest.fixture
 def views(database, clock):
     """Look at an execution of four iterations: one went well, one failed, one is being called, one waits for a lane."""
-    executions = DatabaseExecutions(database, clock=clock, rules=Rules(decide=planner.decide, fold=planner.fold))
-    runs = DatabaseRunQueue(database, clock=clock)
+    executions = Executions(database, clock=clock, redactor=Redactor())
+    runs = RunStore(database, clock=clock)
     runs.enqueue(NewRun(adw_id=FIRST, not_before="2099-01-01T00:00:00Z"))
     new = NewExecution(
         execution_id=EXECUTION,
@@ -42,7 +41,7 @@ def views(database, clock):
     error = {"type": "X", "message": "it is broken", "category": "permanent"}
     executions.report(run, [CallReport(index=1, attempt_number=1, ok=False, error=error)], most=1)
 
-    return DatabaseExecutionViews(database)
+    return ExecutionViews(database)
 
 
 def test_an_execution_has_its_counts(views):
@@ -78,18 +77,18 @@ def test_iterations_are_shown_in_pages_with_the_beginning_of_what_they_got_and_g
 
 
 def test_one_iteration_is_opened_with_its_own_calls(views):
-    found = views.iteration(EXECUTION, 1)
+    result = views.iteration(EXECUTION, 1)
 
-    assert found.element == "b" * 5000
-    assert [(call["event_type"], call["iteration_index"]) for call in found.calls] == [
+    assert result.element == "b" * 5000
+    assert [(call["event_type"], call["iteration_index"]) for call in result.calls] == [
         ("action_started", 1),
         ("action_failed", 1),
     ]
-    assert "it is broken" in found.line.error
+    assert "it is broken" in result.line.error
 
 
 def test_an_iteration_whose_last_call_went_well_says_why_it_is_not_complete(views, database, clock):
-    executions = DatabaseExecutions(database, clock=clock, rules=Rules(decide=planner.decide, fold=planner.fold))
+    executions = Executions(database, clock=clock, redactor=Redactor())
     executions.cancel(EXECUTION, reason="not wanted")
 
     cancelled = views.iterations(EXECUTION, states=("cancelled",))
@@ -100,7 +99,7 @@ def test_an_iteration_whose_last_call_went_well_says_why_it_is_not_complete(view
 
 def test_what_was_kept_of_a_page_is_opened_as_far_as_it_is_asked_for(views, database):
     row = {"execution_id": EXECUTION, "idx": 0, "page": 1, "part": '["one", "two"]'}
-    database.transact(lambda session: session.run(execution_statements.KEEP_PAGE, row))
+    database.transact(lambda session: session.run(steps_store.KEEP_PAGE, row))
 
     assert views.page(EXECUTION, 0, 1, limit=7) == ('["one",', 14)
     with pytest.raises(ExecutionNotFound, match="page 2 of iteration 0"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.workflow import PhaseSpec
+from adws.adw_modules.workflow.model import PhaseSpec
 from tests.integration.agent_lab import FakeAgent
 from tests.integration.work_lab import QUICK, git, make_work_lab
 
@@ -39,7 +39,7 @@ def adopt(lab, adw_id: str) -> None:
     git(tree, "add", "-A")
     git(tree, "commit", "-q", "-m", "A pull request")
     with lab.open() as app:
-        app.tidy.adoption.adopt(adw_id)
+        app.adoption.adopt(adw_id)
 
 
 def test_the_agent_sees_the_configuration_of_the_base_and_the_branch_keeps_its_own(lab, agent):

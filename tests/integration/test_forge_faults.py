@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import pytest
 
 from adws.adw_modules.errors import ForgeBusy, ForgeError, ForgeRefused, ForgeUnavailable
-from adws.adw_modules.forge import NewPullRequest
-from adws.adw_modules.forge_effects import ForgeEffects
-from adws.adw_modules.github import GitHubAccess, GitHubForge
+from adws.adw_modules.forge.effects import ForgeEffects
+from adws.adw_modules.forge.github import GitHubAccess, GitHubForge
+from adws.adw_modules.forge.model import NewPullRequest
 from adws.testing import FakeClock, MemoryForge
 from tests.fault_forge import FAULTS, RESET_AT, FaultForge
 

@@ -8,11 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from adws.adw_modules import ambient, work_names
+from adws.adw_modules import default_home
 from adws.adw_modules.checkpoint import CheckpointManager
-from adws.adw_modules.coordination.rolling_back import RollingBack
 from adws.adw_modules.errors import NotOurs, UsageError, WorkflowBusy
-from adws.adw_modules.rollback_rules import Wishes
+from adws.adw_modules.git import git as git_module
+from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.run import RollingBack
 from tests.integration.tidy_lab import ADW_ID, TidyHome, a_process, branch_of, git, in_database
 
 OTHER = "5e6f7a8b"
@@ -26,11 +27,11 @@ def lab(tmp_path) -> TidyHome:
 
 
 def kinds(app, **options) -> list[str]:
-    return [orphan.kind for orphan in app.tidy.collector.find(**options)]
+    return [orphan.kind for orphan in app.collector.find(**options)]
 
 
 def collect(app):
-    collector = app.tidy.collector
+    collector = app.collector
     return {(done.orphan.kind, done.orphan.name): done for done in collector.remove(collector.find())}
 
 
@@ -49,7 +50,7 @@ def test_a_home_at_work_has_no_orphans(lab):
         app.ports.free(OTHER)
         app.quotas.release(OTHER)
 
-        assert app.tidy.collector.find() == ()
+        assert app.collector.find() == ()
 
 
 def test_everything_of_a_workflow_whose_document_is_gone_is_found_and_only_removed_on_request(lab):
@@ -57,9 +58,9 @@ def test_everything_of_a_workflow_whose_document_is_gone_is_found_and_only_remov
         issue = lab.make(app)
         lose_workflow(lab, app)
 
-        found = kinds(app)
+        result = kinds(app)
 
-        assert found == ["pull_request", "remote_branch", "worktree", "branch", "port", "port", "quota", "lock"]
+        assert result == ["pull_request", "remote_branch", "worktree", "branch", "port", "port", "quota", "lock"]
         assert lab.tree().exists()
 
         removed = collect(app)
@@ -68,7 +69,7 @@ def test_everything_of_a_workflow_whose_document_is_gone_is_found_and_only_remov
         assert (lab.tree().exists(), app.ports.all(), app.locks.all()) == (False, (), ())
         assert lab.heads() == lab.remote_heads() == {"main"}
         assert app.forge.pull_requests_of(branch_of(ADW_ID, issue))[0].state == "closed"
-        assert app.tidy.collector.find() == ()
+        assert app.collector.find() == ()
         patch = next((lab.path / "state" / ".salvage").iterdir())
         assert "not committed" in patch.read_text()
         assert git(lab.path, "rev-parse", f"refs/adw/salvage/{ADW_ID}")
@@ -80,7 +81,7 @@ def keep_checkpoint(app, adw_id: str) -> None:
 
 
 def test_checkpoints_of_a_workflow_that_is_over_or_gone_are_orphans_and_no_others(lab):
-    with lab.open() as app, ambient.using(app):
+    with lab.open() as app, default_home.using(app):
         for adw_id, state in ((ADW_ID, "failed"), (OTHER, "abandoned"), (GHOST, "failed")):
             lab.make(app, adw_id, state=state)
             keep_checkpoint(app, adw_id)
@@ -88,9 +89,9 @@ def test_checkpoints_of_a_workflow_that_is_over_or_gone_are_orphans_and_no_other
         mine.save_checkpoint(f"{GHOST}/mine", {"of": "a library user"})
         lose_workflow(lab, app, GHOST)
 
-        found = [(orphan.adw_id, orphan.why) for orphan in app.tidy.collector.find() if orphan.kind == "checkpoint"]
+        result = [(orphan.adw_id, orphan.why) for orphan in app.collector.find() if orphan.kind == "checkpoint"]
         # What an abandoned workflow left goes with its rollback as a whole, and its checkpoints after that.
-        assert found == [(GHOST, "there is no such workflow")]
+        assert result == [(GHOST, "there is no such workflow")]
         removed = collect(app)
         collect(app)
 
@@ -105,8 +106,8 @@ def test_what_a_workflow_made_is_no_orphan_while_the_database_has_a_copy_of_its_
         app.projection.flush()
         shutil.rmtree(lab.path / "state" / ADW_ID)
 
-        assert app.tidy.collector.find() == ()
-        assert [(broken.invariant, broken.where) for broken in app.tidy.verifier.check()] == [(1, ADW_ID)]
+        assert app.collector.find() == ()
+        assert [(broken.invariant, broken.where) for broken in app.verifier.check()] == [(1, ADW_ID)]
 
 
 def test_a_branch_that_is_left_on_the_remote_alone_is_found_and_removed_on_request(lab):
@@ -116,17 +117,17 @@ def test_a_branch_that_is_left_on_the_remote_alone_is_found_and_removed_on_reque
     with lab.open() as app:
         branch = branch_of(ADW_ID, lab.make(app))
         tip = git(lab.path, "rev-parse", branch)
-        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        app.rollbacks.rollback(ADW_ID, WISHES)
         git(lab.path, "push", "-q", "origin", f"{tip}:refs/heads/{branch}")
 
-        (orphan,) = app.tidy.collector.find()
+        (orphan,) = app.collector.find()
 
         assert (orphan.kind, orphan.name, orphan.adw_id) == ("remote_branch", branch, ADW_ID)
         assert orphan.why == "its workflow is rolled back"
         assert branch in lab.remote_heads()
         assert collect(app)["remote_branch", branch].is_gone
         assert lab.remote_heads() == {"main"}
-        assert app.tidy.collector.find() == ()
+        assert app.collector.find() == ()
 
 
 def test_the_pull_request_of_a_branch_that_is_left_on_the_remote_alone_goes_with_it(lab):
@@ -136,7 +137,7 @@ def test_the_pull_request_of_a_branch_that_is_left_on_the_remote_alone_goes_with
         lose_workflow(lab, app)
         app.ports.free(ADW_ID)
         app.quotas.release(ADW_ID)
-        app.git.remove_worktree(lab.tree(), reason=work_names.lock_reason(ADW_ID))
+        app.git.remove_worktree(lab.tree(), reason=git_module.lock_reason(ADW_ID))
         app.git.save_ref(f"refs/adw/salvage/{ADW_ID}.2", tip)
         app.git.delete_branch(branch, expected=tip)
 
@@ -149,7 +150,7 @@ def test_the_pull_request_of_a_branch_that_is_left_on_the_remote_alone_goes_with
 def test_commits_of_somebody_else_on_a_branch_of_the_remote_are_left(lab, tmp_path):
     with lab.open() as app:
         branch = branch_of(ADW_ID, lab.make(app))
-        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        app.rollbacks.rollback(ADW_ID, WISHES)
         theirs = push_from_elsewhere(lab, tmp_path, branch)
 
         (done,) = collect(app).values()
@@ -164,7 +165,7 @@ def test_a_branch_of_another_home_on_the_shared_remote_is_told_of_and_no_orphan(
     push_from_elsewhere(lab, tmp_path, branch)
     with lab.open() as app:
         lab.make(app)
-        collector = app.tidy.collector
+        collector = app.collector
 
         assert collector.find() == ()
         (said,) = collector.problems
@@ -176,7 +177,7 @@ def test_a_remote_that_is_away_is_told_of_and_the_rest_is_found(lab):
     with lab.open() as app:
         lab.make(app, state="abandoned")
         lab.remote.rename(lab.remote.with_name("away.git"))
-        collector = app.tidy.collector
+        collector = app.collector
 
         assert [orphan.kind for orphan in collector.find()] == ["workflow"]
         assert "the branches of the remote could not be asked for" in collector.problems[0]
@@ -195,13 +196,13 @@ def test_an_abandoned_workflow_is_rolled_back_as_a_whole(lab):
     with lab.open() as app:
         lab.make(app, state="abandoned")
 
-        orphans = app.tidy.collector.find()
+        orphans = app.collector.find()
         removed = collect(app)
 
         assert [(orphan.kind, orphan.name) for orphan in orphans] == [("workflow", ADW_ID)]
         assert removed["workflow", ADW_ID].is_gone
         assert app.store.load(ADW_ID).document.current_state == "rolled_back"
-        assert app.tidy.verifier.check() == ()
+        assert app.verifier.check() == ()
 
 
 def test_what_is_not_old_enough_is_left(lab):
@@ -215,10 +216,10 @@ def test_what_is_not_old_enough_is_left(lab):
 def test_what_was_kept_on_request_is_no_orphan(lab):
     with lab.open() as app:
         lab.make(app)
-        app.tidy.rollbacks.rollback(ADW_ID, Wishes(reason="x", keep_branch=True))
+        app.rollbacks.rollback(ADW_ID, Wishes(reason="x", keep_branch=True))
 
-        assert app.tidy.collector.find() == ()
-        assert app.tidy.verifier.check() == ()
+        assert app.collector.find() == ()
+        assert app.verifier.check() == ()
         assert len(lab.heads()) == 2
 
 
@@ -239,7 +240,7 @@ def test_a_worktree_that_somebody_else_locked_is_none_of_ours(lab):
         lab.make(app)
         git(lab.path, "worktree", "add", "-q", "--lock", "--reason", "mine", "-b", "mine", str(lab.tree("mine")))
 
-        assert app.tidy.collector.find() == ()
+        assert app.collector.find() == ()
 
 
 def test_a_half_written_file_that_nobody_writes_any_more_is_removed(lab):
@@ -258,7 +259,7 @@ def test_a_half_written_file_that_nobody_writes_any_more_is_removed(lab):
 def test_a_lock_of_a_workflow_that_is_over_is_released(lab):
     with lab.open() as app:
         issue = lab.make(app)
-        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        app.rollbacks.rollback(ADW_ID, WISHES)
         app.locks.acquire(issue, ADW_ID)
 
         assert kinds(app) == ["lock"]
@@ -270,7 +271,7 @@ def test_one_that_cannot_be_removed_does_not_keep_the_others(lab):
     with lab.open() as app:
         lab.make(app)
         lose_workflow(lab, app)
-        collector = app.tidy.collector
+        collector = app.collector
         orphans = collector.find()
         git(lab.path, "worktree", "unlock", str(lab.tree()))
         git(lab.path, "worktree", "lock", "--reason", "mine now", str(lab.tree()))
@@ -286,7 +287,6 @@ def test_a_forge_that_does_not_answer_is_told_of(lab):
     with lab.open() as app:
         lab.make(app)
         lose_workflow(lab, app)
-        collector = app.tidy.collector
 
         class Away:
             repository = ""
@@ -294,20 +294,17 @@ def test_a_forge_that_does_not_answer_is_told_of(lab):
             def pull_requests_of(self, *_args, **_keywords):
                 raise UsageError("no answer")
 
-        from dataclasses import replace
+        app.forge_if_any = Away()
+        collector = app.collector
 
-        from adws.adw_modules.coordination.gc import GarbageCollector
-
-        away = GarbageCollector(replace(collector._parts, forge=Away()))
-
-        assert "pull_request" not in [orphan.kind for orphan in away.find()]
-        assert "could not be asked for" in away.problems[0]
+        assert "pull_request" not in [orphan.kind for orphan in collector.find()]
+        assert "could not be asked for" in collector.problems[0]
 
 
 def test_somebody_who_began_to_work_meanwhile_is_left_alone(lab):
     with lab.open() as app:
         lab.make(app, state="abandoned")
-        collector = app.tidy.collector
+        collector = app.collector
         orphans = collector.find()
         with lab.open() as other, other.ownership.own(ADW_ID):
             removed = collector.remove(orphans)
@@ -321,18 +318,18 @@ def test_somebody_who_began_to_work_meanwhile_is_left_alone(lab):
 def test_a_worktree_without_a_workflow_gets_a_paused_one_that_can_be_rolled_back(lab):
     with lab.open() as app:
         branch = branch_of(GHOST, 7)
-        app.git.add_worktree(lab.tree(GHOST), branch=branch, start="main", reason=work_names.lock_reason(GHOST))
-        assert app.tidy.verifier.check() != ()
+        app.git.add_worktree(lab.tree(GHOST), branch=branch, start="main", reason=git_module.lock_reason(GHOST))
+        assert app.verifier.check() != ()
 
-        done = app.tidy.adoption.adopt(str(lab.tree(GHOST)))
+        done = app.adoption.adopt(str(lab.tree(GHOST)))
 
         document = app.store.load(GHOST).document
         assert (done.adw_id, done.is_new, document.current_state) == (GHOST, True, "paused")
         assert (document.issue_number, document.branch_name) == (7, branch)
         assert "adw resume" in (document.pause_reason or "")
-        assert app.tidy.verifier.check() == ()
-        assert app.tidy.collector.find() == ()
-        assert app.tidy.rollbacks.rollback(GHOST, WISHES).is_complete
+        assert app.verifier.check() == ()
+        assert app.collector.find() == ()
+        assert app.rollbacks.rollback(GHOST, WISHES).is_complete
         assert not lab.tree(GHOST).exists()
 
 
@@ -343,7 +340,7 @@ def test_a_worktree_goes_back_to_its_workflow_by_its_id(lab):
             kept = [entry for entry in owned.document.resources if entry.kind not in {"worktree", "branch"}]
             owned.save(owned.document.model_copy(update={"resources": kept, "worktree_path": None}))
 
-        done = app.tidy.adoption.adopt(ADW_ID)
+        done = app.adoption.adopt(ADW_ID)
 
         document = app.store.load(ADW_ID).document
         assert (done.is_new, done.state) == (False, "failed")
@@ -359,7 +356,7 @@ def test_a_worktree_of_an_older_tool_is_locked_when_it_is_adopted(lab):
         branch = branch_of(GHOST, 7)
         git(lab.path, "worktree", "add", "-q", "-b", branch, str(lab.tree(GHOST)))
 
-        app.tidy.adoption.adopt(GHOST)
+        app.adoption.adopt(GHOST)
 
         assert [tree.lock_reason for tree in app.git.worktrees()] == [f"adw {GHOST}"]
 
@@ -368,17 +365,17 @@ def test_what_cannot_be_adopted_is_refused_with_a_reason(lab):
     with lab.open() as app:
         lab.make(app)
         with pytest.raises(UsageError, match="there is no worktree for nothing"):
-            app.tidy.adoption.adopt("nothing")
+            app.adoption.adopt("nothing")
         git(lab.path, "worktree", "add", "-q", "--lock", "--reason", "mine", "-b", "mine", str(lab.tree("mine")))
         with pytest.raises(NotOurs, match="locked with 'mine'"):
-            app.tidy.adoption.adopt(str(lab.tree("mine")))
+            app.adoption.adopt(str(lab.tree("mine")))
         git(lab.path, "worktree", "add", "-q", "--detach", str(lab.tree("loose")))
         with pytest.raises(UsageError, match="on no branch"):
-            app.tidy.adoption.adopt("loose")
+            app.adoption.adopt("loose")
         git(lab.path, "worktree", "add", "-q", "-b", "gone", str(lab.tree("gone")))
         shutil.rmtree(lab.tree("gone"))
         with pytest.raises(UsageError, match="nothing to adopt"):
-            app.tidy.adoption.adopt("gone")
+            app.adoption.adopt("gone")
 
 
 def test_a_workflow_that_is_over_takes_nothing_back(lab):
@@ -386,7 +383,7 @@ def test_a_workflow_that_is_over_takes_nothing_back(lab):
         lab.make(app, state="abandoned")
 
         with pytest.raises(UsageError, match="takes nothing back"):
-            app.tidy.adoption.adopt(ADW_ID)
+            app.adoption.adopt(ADW_ID)
 
 
 # --- somebody works on it --------------------------------------------------------------------------------------
@@ -410,7 +407,7 @@ def test_a_live_owner_is_asked_to_stop_and_then_it_is_rolled_back(lab):
                 working.__exit__(None, None, None)
 
         said: list[str] = []
-        rolling = RollingBack(app.tidy.rollbacks, requests=app.requests, clock=OwnerObeys())
+        rolling = RollingBack(app.rollbacks, requests=app.requests, clock=OwnerObeys())
 
         report = rolling.roll_back(ADW_ID, WISHES, say=said.append)
 
@@ -423,6 +420,6 @@ def test_an_owner_who_does_not_let_go_in_time_keeps_the_request(lab):
     with lab.open() as app, lab.open() as owner:
         lab.make(app)
         with owner.ownership.own(ADW_ID), pytest.raises(WorkflowBusy):
-            app.tidy.rolling_back.roll_back(ADW_ID, WISHES, wait_seconds=0.0)
+            app.rolling_back.roll_back(ADW_ID, WISHES, wait_seconds=0.0)
 
         assert [request.kind for request in app.requests.open_for(ADW_ID)] == ["rollback"]

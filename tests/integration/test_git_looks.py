@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from adws.adw_modules.errors import GitError
-from adws.adw_modules.resources.git import GitCommands, numbers_of
+from adws.adw_modules.git.git import GitCommands, numbers_of
 from tests.integration.git_lab import git, make_lab
 
 

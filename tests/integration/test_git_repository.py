@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
-from adws.adw_modules.interfaces_resources import PushResult
-from adws.adw_modules.resources import git as git_module
-from adws.adw_modules.resources import repository, repository_lock
-from adws.adw_modules.resources.git import GitCommands
-from adws.adw_modules.resources.git_names import check_branch
-from adws.adw_modules.resources.workplace import WorkplaceGit
+from adws.adw_modules.git import git as git_module
+from adws.adw_modules.git import repository
+from adws.adw_modules.git.git import GitCommands, check_branch
+from adws.adw_modules.git.worktree import GitWorkplace
+from adws.adw_modules.resources.model import PushResult
 from adws.testing import FakeClock
 from tests import forked, warm
 from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab
@@ -163,10 +162,10 @@ def test_ten_processes_add_at_once_without_a_git_lock_error(lab):
     ends = [process.communicate(timeout=120) for process in running]
 
     assert [(process.returncode, err) for process, (_, err) in zip(running, ends, strict=True)] == [(0, "")] * 10
-    found = lab.repository.worktrees()
-    assert sorted(entry.path.name for entry in found) == ids
-    assert {entry.head for entry in found} == {out.strip() for out, _ in ends}
-    assert len({entry.head for entry in found}) == 10
+    result = lab.repository.worktrees()
+    assert sorted(entry.path.name for entry in result) == ids
+    assert {entry.head for entry in result} == {out.strip() for out, _ in ends}
+    assert len({entry.head for entry in result}) == 10
 
 
 def test_an_add_that_is_killed_at_any_moment_leaves_nothing_that_cannot_be_undone(lab, rng, repeat):
@@ -217,7 +216,7 @@ def test_the_lock_is_held_as_long_as_a_git_is_at_work_whose_adw_was_killed(lab, 
     clock = FakeClock()
     with (
         pytest.raises(GitError, match="another adw has held"),
-        repository_lock.holding(lab.repository.common_dir, clock=clock, patience_seconds=1.0),
+        repository.holding(lab.repository.common_dir, clock=clock, patience_seconds=1.0),
     ):
         pass
     fifo.write_text("go on")
@@ -443,14 +442,14 @@ def test_a_fetch_returns_what_the_remote_has_now(lab):
         lab.repository.fetch("nothing")
 
 
-def while_one_is_made(lab, *, commondir: str) -> tuple[Path, repository.RepositoryGit]:
+def while_one_is_made(lab, *, commondir: str) -> tuple[Path, repository.Repository]:
     """Return the folder of a worktree that somebody makes, and a repository that sees its end when it waits."""
     half = lab.main / ".git" / "worktrees" / "half"
     half.mkdir(parents=True)
     (half / "HEAD").write_text(f"{'0' * 40}\n")
     (half / "gitdir").write_text(f"{lab.trees / 'half' / '.git'}\n")
     (half / "commondir").write_text(commondir)
-    lock = repository_lock.holding(lab.main / ".git", clock=FakeClock())
+    lock = repository.holding(lab.main / ".git", clock=FakeClock())
 
     class UntilItIsOver(FakeClock):
         def sleep(self, seconds: float) -> None:
@@ -459,7 +458,7 @@ def while_one_is_made(lab, *, commondir: str) -> tuple[Path, repository.Reposito
 
     lock.__enter__()
 
-    return half, repository.RepositoryGit(GitCommands(lab.main), trees=lab.trees, clock=UntilItIsOver())
+    return half, repository.Repository(GitCommands(lab.main), trees=lab.trees, clock=UntilItIsOver())
 
 
 def test_a_fetch_that_met_a_worktree_in_the_making_is_made_again_when_that_is_over(lab):
@@ -467,9 +466,9 @@ def test_a_fetch_that_met_a_worktree_in_the_making_is_made_again_when_that_is_ov
     The head of a new worktree is zeros at first; a fetch that reads them meanwhile finds no such commit.
     """
     theirs = commit_on_remote(lab, "a.txt", "a")
-    half, found = while_one_is_made(lab, commondir="../..\n")
+    half, result = while_one_is_made(lab, commondir="../..\n")
 
-    assert found.fetch("main") == theirs
+    assert result.fetch("main") == theirs
     assert not half.exists()
 
 
@@ -477,21 +476,21 @@ def test_a_list_that_met_a_worktree_in_the_making_is_read_again_when_that_is_ove
     """
     The file that leads from a new worktree to its repository is empty at first; git fails over it.
     """
-    half, found = while_one_is_made(lab, commondir="")
+    half, result = while_one_is_made(lab, commondir="")
 
-    assert found.worktrees() == ()
+    assert result.worktrees() == ()
     assert not half.exists()
 
 
 def test_so_are_the_main_checkout_and_its_branch(lab):
-    half, found = while_one_is_made(lab, commondir="")
+    half, result = while_one_is_made(lab, commondir="")
 
-    assert found.root == lab.main
+    assert result.root == lab.main
     assert not half.exists()
 
     git(lab.main, "remote", "remove", "origin")
-    _, found = while_one_is_made(lab, commondir="")
-    assert found.default_branch_known() == "main"
+    _, result = while_one_is_made(lab, commondir="")
+    assert result.default_branch_known() == "main"
 
 
 def test_what_is_here_already_is_not_fetched_again(lab):
@@ -501,7 +500,7 @@ def test_what_is_here_already_is_not_fetched_again(lab):
     ask = commands.ask_remote
     commands.ask_remote = lambda *args, **keywords: asked.append(args[1]) or ask(*args, **keywords)
 
-    assert repository.RepositoryGit(commands, trees=lab.trees, clock=FakeClock()).fetch("main") == at
+    assert repository.Repository(commands, trees=lab.trees, clock=FakeClock()).fetch("main") == at
     assert asked == ["ls-remote"]
 
 
@@ -649,13 +648,13 @@ def test_the_persons_configuration_decides_nothing_but_who_commits(lab, tmp_path
 def test_without_a_person_adw_commits_and_an_author_that_was_set_wins(lab, monkeypatch):
     made = lab.add()
     (made.path / "a.txt").write_text("a\n")
-    author = WorkplaceGit(GitCommands(lab.main, author="A Robot <robot@example.invalid>"))
+    author = GitWorkplace(GitCommands(lab.main, author="A Robot <robot@example.invalid>"))
     author.commit_all(made.path, "work")
     assert git(made.path, "log", "-1", "--format=%an <%ae> %cn") == "A Robot <robot@example.invalid> A Robot"
 
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     (made.path / "b.txt").write_text("b\n")
-    WorkplaceGit(GitCommands(lab.main)).commit_all(made.path, "work")
+    GitWorkplace(GitCommands(lab.main)).commit_all(made.path, "work")
     assert git(made.path, "log", "-1", "--format=%an <%ae>") == "adw <adw@localhost>"
 
 
@@ -701,10 +700,10 @@ def test_a_reason_shows_no_password():
 def test_waiting_for_the_repository_ends_with_a_sentence(lab):
     common, clock = lab.repository.common_dir, FakeClock()
     with (
-        repository_lock.holding(common, clock=clock),
+        repository.holding(common, clock=clock),
         pytest.raises(GitError, match="another adw has held"),
-        repository_lock.holding(common, clock=clock, patience_seconds=5.0),
+        repository.holding(common, clock=clock, patience_seconds=5.0),
     ):
         pass
-    assert (common / repository_lock.LOCK_NAME).exists(), "never unlinked"
+    assert (common / repository.LOCK_NAME).exists(), "never unlinked"
     assert 5.0 <= sum(clock.slept) < 6.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.errors import GitError
-from adws.adw_modules.resources import dead_locks
+from adws.adw_modules.git import git as git_module
 from tests.integration.git_lab import Lab, commit_on_remote, git, make_lab
 
 
@@ -251,10 +251,10 @@ def test_the_lock_stays_while_a_git_works_in_the_worktree(lab, tree, tmp_path):
         (proc / name / "comm").write_text(f"{comm}\n")
         (proc / name / "cwd").symlink_to(tree)
 
-    assert dead_locks.clear(lock.parent, tree, proc=proc) == ()
+    assert git_module.clear(lock.parent, tree, proc=proc) == ()
     (proc / "4711" / "comm").write_text("bash\n")
-    assert dead_locks.clear(lock.parent, tree, proc=tmp_path / "no-proc") == ()
+    assert git_module.clear(lock.parent, tree, proc=tmp_path / "no-proc") == ()
     me.rename(proc / "1")
-    assert dead_locks.clear(lock.parent, tree, proc=proc) == (), "a /proc without us is that of somebody else"
+    assert git_module.clear(lock.parent, tree, proc=proc) == (), "a /proc without us is that of somebody else"
     (proc / "1").rename(me)
-    assert dead_locks.clear(lock.parent, tree, proc=proc) == (lock,)
+    assert git_module.clear(lock.parent, tree, proc=proc) == (lock,)

@@ -8,10 +8,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from adws.adw_modules import ambient, forge_texts
+from adws.adw_modules import default_home
 from adws.adw_modules.errors import ConfigError, ForgeBusy, ForgeRefused, ForgeUnavailable
-from adws.adw_modules.forge import NewPullRequest
-from adws.adw_modules.github import (
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.forge.github import (
     GitHubAccess,
     GitHubForge,
     close_pull_request,
@@ -19,8 +19,10 @@ from adws.adw_modules.github import (
     post_github_comment,
     timeout_for,
 )
-from adws.testing import FakeClock, MemoryForge, memory_parts
+from adws.adw_modules.forge.model import NewPullRequest
+from adws.testing import FakeClock, MemoryForge
 from tests.fault_forge import FaultForge
+from tests.homes import lab_home
 
 
 @pytest.fixture
@@ -225,8 +227,8 @@ def test_git_pushes_to_the_site_of_the_api(api_url, remote):
 
 @pytest.fixture
 def ambient_forge():
-    parts = memory_parts()
-    with ambient.using(parts):
+    parts = lab_home()
+    with default_home.using(parts):
         parts.forge.create_issue("Door")
         parts.forge.push("feature-1")
         yield parts.forge
@@ -235,14 +237,14 @@ def ambient_forge():
 def test_a_plain_comment_carries_the_mark_that_stops_loops(ambient_forge):
     posted = post_github_comment(1, "Another workflow is running: adw_plan_iso")
 
-    assert posted.body.startswith(forge_texts.BOT_MARK)
+    assert posted.body.startswith(forge_text.BOT_MARK)
     assert "adw_" not in posted.body
 
 
 def test_closing_says_why_once_and_may_be_repeated(ambient_forge):
     pull = ambient_forge.create_pull_request(NewPullRequest(title="T", body="B", head="feature-1", base="main"))
 
-    ambient_forge.create_comment(pull.number, forge_texts.bot_comment("Rolled back"))  # before it was cut off
+    ambient_forge.create_comment(pull.number, forge_text.bot_comment("Rolled back"))  # before it was cut off
     closed = close_pull_request(pull.number, "Rolled back")
     close_pull_request(pr_number=pull.number, comment="Rolled back")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import ForgeRefused
-from adws.adw_modules.forge_polling import HookDelivery, KnowsLabellers, Labelled, Redelivers
-from adws.adw_modules.github import GitHubAccess
-from adws.adw_modules.github_polling import PolledGitHub
+from adws.adw_modules.forge.github import GitHubAccess, PolledGitHub
+from adws.adw_modules.forge.model import HookDelivery, KnowsLabellers, Labelled, Redelivers
 from adws.testing import FakeClock, MemoryForge
 from tests.fault_forge import FaultForge
 
@@ -88,14 +87,14 @@ def test_tries_are_listed_over_all_hooks_newest_first_and_what_is_no_try_is_left
         ("GET", f"{BASE}/hooks/8/deliveries"): lambda _: (200, [tried(5, "b", "2026-01-31T08:30:00Z", 202)]),
     }
 
-    found = forge.hook_deliveries(since="2026-01-28T00:00:00.000000Z")
+    result = forge.hook_deliveries(since="2026-01-28T00:00:00.000000Z")
 
-    assert [(one.hook_id, one.delivery_id, one.guid, one.is_ok) for one in found] == [
+    assert [(one.hook_id, one.delivery_id, one.guid, one.is_ok) for one in result] == [
         (7, 3, "a", False),
         (8, 5, "b", True),
         (7, 2, "a", False),
     ]
-    assert found[0] == HookDelivery(
+    assert result[0] == HookDelivery(
         hook_id=7,
         delivery_id=3,
         guid="a",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.workflow import PhaseSpec
+from adws.adw_modules.workflow.model import PhaseSpec
 from tests.integration.process_lab import is_alive
 from tests.integration.work_lab import CLEAN, QUICK, SHIP, git, make_work_lab, step
 
@@ -85,7 +85,7 @@ class Hijacked:
     @property
     def violations(self) -> list[str]:
         with self.lab.open() as app:
-            return [f"{found.where}: {found.what}" for found in app.tidy.verifier.check()]
+            return [f"{item.where}: {item.what}" for item in app.verifier.check()]
 
     @property
     def ran(self) -> list[str]:
@@ -94,12 +94,12 @@ class Hijacked:
 
     def leaks(self) -> list[str]:
         """Every place of ours that has one of the secrets, plain or in a form that gives it away."""
-        found = [str(path) for path in self.lab.home.glob("state/**/*") if path.is_file() and has_secret(path)]
+        result = [str(path) for path in self.lab.home.glob("state/**/*") if path.is_file() and has_secret(path)]
         with sqlite3.connect(self.lab.home / "state" / "adw.db") as database:
-            found += ["database"] * bool(exposed("\n".join(database.iterdump())))
+            result += ["database"] * bool(exposed("\n".join(database.iterdump())))
         database.close()
         log = git(self.lab.remote, "log", "-p", "--all", "--format=%B %an %ae")
-        return found + ["remote"] * bool(exposed(log))
+        return result + ["remote"] * bool(exposed(log))
 
 
 def exposed(text: str) -> bool:
@@ -158,7 +158,7 @@ def test_a_change_of_what_is_shared_is_named_before_any_git_of_ours_sees_it(worl
     assert named in attempt.error["message"]
     assert world.lab.document(world.adw_id).terminal_reason == "NEEDS_PERSON"
     name = named.partition(" (")[0]
-    assert [found for found in world.violations if name in found]
+    assert [item for item in world.violations if name in item]
     assert world.ran == []
     assert world.leaks() == []
 
@@ -170,7 +170,7 @@ def test_a_person_puts_it_back_and_goes_on(world):
 
     world.program.write_text(world.program.read_text().replace("lead_hooks_elsewhere,", ""))
     with world.lab.open() as app:
-        app.work.control.resume(world.adw_id, by="ada", grant=1)
+        app.control.resume(world.adw_id, by="ada", grant=1)
     world.lab.work()
 
     assert world.lab.document(world.adw_id).current_state == "completed"

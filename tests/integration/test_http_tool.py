@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from adws.adw_modules.interfaces_engine import Order
-from adws.adw_modules.redaction import MASK
+from adws.adw_modules.phase import Order
+from adws.adw_modules.redaction.patterns import MASK
 from tests import forked
 from tests.integration.call_lab import SECRET, CallWorld, Web, serving
 
@@ -182,7 +182,7 @@ def test_a_redirection_to_another_scheme_is_not_followed(world, web):
 
 
 def test_only_hosts_that_are_allowed_are_asked_also_by_redirections(tmp_path, web):
-    world = CallWorld(tmp_path, allowed=lambda host: "" if host == "127.0.0.1" else "steps.http_allow does not name it")
+    world = CallWorld(tmp_path, steps_settings='http_allow = "127.0.0.1"')
     web.answer("/x", b"", status=302, Location=web.url.replace("127.0.0.1", "localhost"))
 
     report = world.make("http", url=f"{web.url}/x")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db import check, statements
+from adws.adw_modules.db import connection
 from adws.adw_modules.errors import IssueLocked
 from adws.adw_modules.interfaces import PeekedState
-from adws.adw_modules.owner_record import Verdict
+from adws.adw_modules.maintenance import check
+from adws.testing import FakeProcesses
 from tests.contracts.worlds import FIRST, MOMENT, SECOND, database_world, make_document, make_owner
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -20,7 +21,7 @@ def old_row(database):
     def put(repository: str, adw_id: str = FIRST, acquired_at: str = MOMENT) -> None:
         row = {"repository": repository, "issue_number": 42, "adw_id": adw_id, "acquired_at": acquired_at}
         with database.write() as session:
-            session.run(statements.LOCK_ACQUIRE, row)
+            session.run(connection.LOCK_ACQUIRE, row)
 
     return put
 
@@ -94,14 +95,14 @@ def test_a_check_knows_every_name_of_the_homes_repository(database, clock, old_r
     world.store.create(make_document(SECOND, repository="ACME/Widget", fence=0))
     old_row("Acme/Widget")
 
-    found = check.find_problems(
+    problems = check.find_problems(
         database,
         home="database",
         documents=lambda: {adw_id: PeekedState(data=world.store.peek(adw_id).data) for adw_id in (FIRST, SECOND)},
-        verdict=lambda _owner: Verdict.UNKNOWN,
+        processes=FakeProcesses(clock.token),
         repository="acme/widget",
     )
 
-    assert [(problem.adw_id, problem.text) for problem in found] == [
+    assert [(problem.adw_id, problem.text) for problem in problems] == [
         (SECOND, f"it is unfinished, and its issue 42 of ACME/Widget is locked for workflow {FIRST}")
     ]

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.db.sink_ledger import SinkLedger
 from adws.adw_modules.errors import DatabaseUnavailable, SinkRefused, UnsafePath
-from adws.adw_modules.fanout.sinks.line_files import LEDGERS, LineFiles
+from adws.adw_modules.steps.sinks import LEDGERS, LineFiles, SinkLedger
 from tests import forked
 
 
 @pytest.fixture
 def files() -> Iterator[LineFiles]:
-    made = LineFiles(SinkLedger)
+    made = LineFiles()
     yield made
     made.close()
 
@@ -59,10 +58,10 @@ def test_git_does_not_see_the_ledger(files, tmp_path):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     files.save_json([{"id": 1}], root=tmp_path, path="rows.jsonl", sink_key="e#0#1")
 
-    found = subprocess.run(
+    result = subprocess.run(
         ["git", "-C", tmp_path, "status", "--porcelain", "-uall"], check=True, capture_output=True, text=True
     )
-    assert found.stdout == "?? rows.jsonl\n"
+    assert result.stdout == "?? rows.jsonl\n"
 
 
 def _intend(root: Path, key: str, start: int, payload: bytes) -> None:
@@ -182,7 +181,7 @@ def test_many_processes_save_to_one_file_and_each_part_is_there_once_and_whole(f
     files.save_json([{"key": "first"}], root=tmp_path, path="rows.jsonl", sink_key="first")
 
     def work() -> None:
-        own = LineFiles(SinkLedger)
+        own = LineFiles()
         for number in range(12):
             rows = [{"key": number, "row": row, "filler": "x" * 3000} for row in range(3)]
             own.save_json(rows, root=tmp_path, path="rows.jsonl", sink_key=f"e#{number}#1")
@@ -190,10 +189,10 @@ def test_many_processes_save_to_one_file_and_each_part_is_there_once_and_whole(f
     children = [forked.start(work) for _ in range(4)]
 
     assert [forked.is_well(child) for child in children] == [True] * 4
-    found = [(row["key"], row["row"]) for row in _read(tmp_path / "rows.jsonl")[1:]]
-    assert sorted(found) == [(number, row) for number in range(12) for row in range(3)]
-    assert [found[start : start + 3] for start in range(0, 36, 3)] == [
-        [(key, 0), (key, 1), (key, 2)] for key, _ in found[::3]
+    result = [(row["key"], row["row"]) for row in _read(tmp_path / "rows.jsonl")[1:]]
+    assert sorted(result) == [(number, row) for number in range(12) for row in range(3)]
+    assert [result[start : start + 3] for start in range(0, 36, 3)] == [
+        [(key, 0), (key, 1), (key, 2)] for key, _ in result[::3]
     ]
 
 

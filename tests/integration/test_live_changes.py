@@ -8,11 +8,11 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from adws.adw_modules.db.changes import HOME, WORKFLOW, DatabaseChanges
-from adws.adw_modules.db.requests import DatabaseRequests
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.db.listing import HOME, WORKFLOW, ChangeFeed
 from adws.adw_modules.errors import DatabaseError
-from adws.adw_modules.runs import NewRun
+from adws.adw_modules.ownership.leases import Requests
+from adws.adw_modules.queue.model import NewRun
+from adws.adw_modules.queue.store import RunStore
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document
 from tests.integration.page_lab import Browser
 from tests.integration.test_web_server import served
@@ -33,7 +33,7 @@ def world(database, clock):
 
 @pytest.fixture
 def changes(database):
-    made = DatabaseChanges(database)
+    made = ChangeFeed(database)
     yield made
     made.close()
 
@@ -66,9 +66,9 @@ def test_a_request_and_a_run_are_changes(database, world, changes):
     topics = [HOME, WORKFLOW + FIRST]
     world.store.create(make_document(FIRST))
     seen = [changes.marks(topics)]
-    DatabaseRequests(database, clock=world.clock).ask(FIRST, "pause", asked_by="ada")
+    Requests(database, clock=world.clock).ask(FIRST, "pause", asked_by="ada")
     seen.append(changes.marks(topics))
-    DatabaseRunQueue(database, clock=world.clock).enqueue(NewRun(adw_id=FIRST, kind="start"))
+    RunStore(database, clock=world.clock).enqueue(NewRun(adw_id=FIRST, kind="start"))
     seen.append(changes.marks(topics))
 
     assert len({one[WORKFLOW + FIRST] for one in seen}) == 3

@@ -9,8 +9,7 @@ import subprocess
 
 import pytest
 
-from adws.adw_modules import forge_files
-from adws.adw_modules.bare_git import BareRepository
+from adws.adw_modules import durable_file
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import (
     DurabilityUnknown,
@@ -23,9 +22,10 @@ from adws.adw_modules.errors import (
     StateWriteFailed,
     UnsafePath,
 )
-from adws.adw_modules.forge import NewPullRequest
-from adws.adw_modules.local_forge import REMOTE_NAME, LocalForge
-from adws.adw_modules.process import SystemProcesses
+from adws.adw_modules.forge import local
+from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge
+from adws.adw_modules.forge.model import NewPullRequest
+from adws.adw_modules.process.identity import SystemProcesses
 from adws.testing import FakeClock
 from tests import forked
 
@@ -187,7 +187,7 @@ def test_a_disk_that_is_full_leaves_the_old_file(root, forge, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(forge_files.os, "rename", no_space)
+        patch.setattr(local.os, "rename", no_space)
         with pytest.raises(StateWriteFailed, match="the old revision is intact"):
             forge.add_labels(1, ("adw",))
 
@@ -217,14 +217,14 @@ def test_a_directory_in_the_way_of_a_write_is_told(root, forge):
 
 def test_a_write_that_may_not_last_says_so(root, forge, monkeypatch):
     forge.create_issue("One")
-    settle = forge_files.durable_file.settle
+    settle = durable_file.settle
 
     def fails(directory, fd):
         settle(directory, fd)
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(forge_files.durable_file, "settle", fails)
+        patch.setattr(durable_file, "settle", fails)
         with pytest.raises(DurabilityUnknown):
             forge.add_labels(1, ("adw",))
 
@@ -275,9 +275,9 @@ def test_what_was_merged_by_hand_is_merged(forge, clone):
     pull = forge.create_pull_request(NEW)
     _git_in(clone)("push", "-q", "origin", "work:main")
 
-    found = forge.pull_request(pull.number)
+    result = forge.pull_request(pull.number)
 
-    assert (found.state, found.is_merged) == ("closed", True)
+    assert (result.state, result.is_merged) == ("closed", True)
     assert forge.merge_pull_request(pull.number, sha=pull.head_sha).is_merged
     assert commits_of_main(forge) == 2
 

@@ -13,14 +13,14 @@ import pytest
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.errors import InvalidAdwId, LockUnavailable, UnsafePath, UsageError
-from adws.adw_modules.local_lock import FileLocalLock
-from adws.adw_modules.locks import acquire_lock, check_issue_number, release_lock, verify_lock_ownership
+from adws.adw_modules.ownership.issue_locks import acquire_lock, check_issue_number, release_lock, verify_lock_ownership
+from adws.adw_modules.ownership.local_lock import LocalLock
 
 HOLD = """
 import sys
 from pathlib import Path
-from adws.adw_modules.local_lock import FileLocalLock
-lock = FileLocalLock(Path(sys.argv[1]))
+from adws.adw_modules.ownership.local_lock import LocalLock
+lock = LocalLock(Path(sys.argv[1]))
 print(lock.try_hold("1a2b3c4d"), flush=True)
 sys.stdin.readline()
 """
@@ -28,8 +28,8 @@ sys.stdin.readline()
 HOLD_AND_START_A_CHILD = """
 import subprocess, sys
 from pathlib import Path
-from adws.adw_modules.local_lock import FileLocalLock
-lock = FileLocalLock(Path(sys.argv[1]))
+from adws.adw_modules.ownership.local_lock import LocalLock
+lock = LocalLock(Path(sys.argv[1]))
 held = lock.try_hold("1a2b3c4d")
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], close_fds=False)
 print(held, child.pid, flush=True)
@@ -63,7 +63,7 @@ def start(root):
 def test_the_kernel_frees_the_lock_of_a_killed_holder(root, start):
     holder = start(HOLD)
     assert holder.stdout.readline() == "True\n"
-    lock = FileLocalLock(root)
+    lock = LocalLock(root)
     assert not lock.try_hold("1a2b3c4d")
 
     holder.kill()
@@ -78,7 +78,7 @@ def test_a_stopped_holder_keeps_the_lock(root, start):
     holder.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
 
-    assert FileLocalLock(root).is_held("1a2b3c4d")
+    assert LocalLock(root).is_held("1a2b3c4d")
 
 
 def test_a_child_that_outlives_its_worker_does_not_keep_the_lock(root, start):
@@ -90,12 +90,12 @@ def test_a_child_that_outlives_its_worker_does_not_keep_the_lock(root, start):
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
 
     os.kill(int(child), 0)  # raises when the child has ended, and then this test would show nothing
-    assert FileLocalLock(root).try_hold("1a2b3c4d")
+    assert LocalLock(root).try_hold("1a2b3c4d")
 
 
 def test_the_lock_file_is_never_unlinked_and_for_its_owner_alone(root):
     """A file unlinked on release lets two processes hold two files of one name."""
-    lock, path = FileLocalLock(root), root / "1a2b3c4d" / ".lock"
+    lock, path = LocalLock(root), root / "1a2b3c4d" / ".lock"
     lock.try_hold("1a2b3c4d")
     with path.open() as first:  # kept open: else a new file may get the number of the old one
         lock.let_go("1a2b3c4d")
@@ -108,7 +108,7 @@ def test_the_lock_file_is_never_unlinked_and_for_its_owner_alone(root):
 
 
 def test_looking_at_a_lock_makes_no_file(root):
-    assert not FileLocalLock(root).is_held("1a2b3c4d")
+    assert not LocalLock(root).is_held("1a2b3c4d")
     assert not root.exists()
 
 
@@ -120,7 +120,7 @@ def test_a_symbolic_link_is_refused(root, tmp_path, name):
     (root / name).symlink_to(elsewhere if name == "1a2b3c4d" else elsewhere / "victim")
 
     with pytest.raises(UnsafePath):
-        FileLocalLock(root).try_hold("1a2b3c4d")
+        LocalLock(root).try_hold("1a2b3c4d")
     assert list(elsewhere.iterdir()) == []
 
 
@@ -133,21 +133,21 @@ def test_a_disk_without_flock_is_refused_in_one_sentence(root, monkeypatch):
     monkeypatch.setattr("fcntl.flock", no_locks)
 
     with pytest.raises(LockUnavailable, match=r"cannot lock .*1a2b3c4d/\.lock: Function not implemented; adw needs"):
-        FileLocalLock(root).try_hold("1a2b3c4d")
+        LocalLock(root).try_hold("1a2b3c4d")
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "state").write_text("a file, not a directory")
 
     with pytest.raises((LockUnavailable, UnsafePath), match="state"):
-        FileLocalLock(tmp_path / "state").try_hold("1a2b3c4d")
+        LocalLock(tmp_path / "state").try_hold("1a2b3c4d")
 
 
 def test_a_new_directory_is_synced_with_its_parent(root, monkeypatch):
     synced = []
     root.mkdir()
     monkeypatch.setattr(durable_file, "sync_directory_at", synced.append)
-    FileLocalLock(root).try_hold("1a2b3c4d")
+    LocalLock(root).try_hold("1a2b3c4d")
 
     assert set(synced) == {str(root / "1a2b3c4d"), str(root)}
 
@@ -198,7 +198,7 @@ def test_no_call_lets_a_bad_id_through(call):
     assert locks.asked == []
 
 
-@pytest.mark.parametrize("module", ["adws.adw_modules.locks", "adws.adw_modules.process"])
+@pytest.mark.parametrize("module", ["adws.adw_modules.ownership.issue_locks", "adws.adw_modules.process.identity"])
 def test_the_calls_load_neither_filelock_nor_pydantic(module):
     script = f"import sys, {module}; print([m for m in ('filelock', 'pydantic', 'sqlalchemy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

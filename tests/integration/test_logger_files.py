@@ -14,8 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.log_handlers import LogFile, QuietHandler
-from adws.adw_modules.structured_logger import JsonLineFormatter, StructuredLogger, configure, open_log, shutdown
+from adws.adw_modules.structured_logger import (
+    JsonLineFormatter,
+    LogFile,
+    QuietHandler,
+    StructuredLogger,
+    configure,
+    open_log,
+    shutdown,
+)
 
 
 @pytest.fixture(autouse=True)

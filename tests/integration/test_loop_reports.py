@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db.executions import DatabaseExecutions
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.errors import RunLost
-from adws.adw_modules.execution_turn import Rules
-from adws.adw_modules.execution_words import IterationState
-from adws.adw_modules.executions import CallReport, NewExecution
-from adws.adw_modules.fanout import planner
-from adws.adw_modules.runs import NewRun
-from adws.adw_modules.steps import LoopSpec, RetryRule, StepSpec
+from adws.adw_modules.queue.model import NewRun
+from adws.adw_modules.queue.store import RunStore
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.steps.model import CallReport, IterationState, NewExecution
+from adws.adw_modules.steps.store import Executions
+from adws.adw_modules.workflow.model import LoopSpec, RetryRule, StepSpec
 from adws.testing import FakeProcesses
 
 ADW_ID = "1a2b3c4d"
@@ -21,13 +19,13 @@ LATER = "2099-01-01T00:00:00.000000Z"
 
 @pytest.fixture
 def runs(database, clock):
-    return DatabaseRunQueue(database, clock=clock)
+    return RunStore(database, clock=clock)
 
 
 @pytest.fixture
 def executions(database, clock, runs):
     runs.enqueue(NewRun(adw_id=ADW_ID, not_before=LATER))
-    return DatabaseExecutions(database, clock=clock, rules=Rules(decide=planner.decide, fold=planner.fold))
+    return Executions(database, clock=clock, redactor=Redactor())
 
 
 @pytest.fixture

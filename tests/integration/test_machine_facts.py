@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from adws.adw_modules import machine_facts
+from adws.doctor import checks
 from adws.testing import FakeClock
 
 
@@ -20,28 +20,28 @@ def state(tmp_path):
 
 
 def storage(place):
-    return machine_facts.storage_facts(place, has_sqlite=True, clock=FakeClock())
+    return checks.storage_facts(place, has_sqlite=True, clock=FakeClock())
 
 
 def test_python_is_the_one_that_runs():
-    found = machine_facts.python_facts()
+    result = checks.python_facts()
 
-    assert (found.version, found.executable) == (sys.version_info[:3], sys.executable)
+    assert (result.version, result.executable) == (sys.version_info[:3], sys.executable)
 
 
 def test_the_room_of_a_directory_that_is_not_made_yet_is_that_above_it(tmp_path):
-    found = machine_facts.disk_facts("worktrees", tmp_path / "a" / "b", min_free_bytes=5)
+    result = checks.disk_facts("worktrees", tmp_path / "a" / "b", min_free_bytes=5)
 
-    assert found.free_bytes == pytest.approx(os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize, rel=0.1)
-    assert (found.path, found.min_free_bytes) == (str(tmp_path / "a" / "b"), 5)
+    assert result.free_bytes == pytest.approx(os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize, rel=0.1)
+    assert (result.path, result.min_free_bytes) == (str(tmp_path / "a" / "b"), 5)
 
 
 def test_a_sync_is_tried_and_leaves_nothing(state):
-    found = storage(state)
+    result = storage(state)
 
-    assert (found.sync_problem, found.sync_seconds, found.is_writable) == ("", 0.0, True)
+    assert (result.sync_problem, result.sync_seconds, result.is_writable) == ("", 0.0, True)
     assert list(state.iterdir()) == []
-    assert found.kind
+    assert result.kind
 
 
 def test_a_sync_that_fails_says_why(state, monkeypatch):
@@ -111,12 +111,12 @@ def test_a_file_of_somebody_else_is_named(state, monkeypatch):
 def test_a_directory_that_cannot_be_written_is_not_tried(state, monkeypatch):
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
 
-    found = storage(state)
+    result = storage(state)
 
-    assert (found.is_writable, found.sync_seconds) == (False, None)
+    assert (result.is_writable, result.sync_seconds) == (False, None)
 
 
 def test_without_a_table_of_mounts_the_file_system_is_not_known(state, monkeypatch, tmp_path):
-    monkeypatch.setattr(machine_facts, "MOUNT_TABLE", tmp_path / "nothing")
+    monkeypatch.setattr(checks, "MOUNT_TABLE", tmp_path / "nothing")
 
     assert storage(state).kind == ""

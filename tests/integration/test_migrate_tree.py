@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from adws import config
 from adws.adw_modules import document
-from adws.adw_modules.coordination.migrate_tree import Action, Plan, TreeMigration, TreePlanner
 from adws.adw_modules.errors import UsageError
-from adws.app import open_app
+from adws.adw_modules.store.legacy_import import Action, MigrationPlan, TreeMigration, TreePlanner
+from adws.app import open_home
+from adws.config import load as config_load
 
 CORE = {
     "adw_id": "a1b2c3d4",
@@ -32,13 +32,13 @@ def store_kind(request):
 
 @pytest.fixture
 def app(home, store_kind):
-    with open_app(config.from_environment({"home": str(home), "store": store_kind})) as opened:
+    with open_home(config_load.from_environment({"home": str(home), "store": store_kind})) as opened:
         yield opened
 
 
 @pytest.fixture
 def files_app(home):
-    with open_app(config.from_environment({"home": str(home), "store": "files"})) as opened:
+    with open_home(config_load.from_environment({"home": str(home), "store": "files"})) as opened:
         yield opened
 
 
@@ -352,8 +352,8 @@ def test_an_issue_that_goes_after_the_plan_was_made_is_refused_by_the_run(app, h
 def test_a_plan_knows_that_no_repository_is_that_of_the_home(home, store_kind):
     put(home, {**CORE, "adw_id": "00000001", "repository": "Acme/Web"}, age_seconds=100)
     put(home, {**CORE, "adw_id": "00000002"})
-    settings = config.from_environment({"home": str(home), "store": store_kind, "repository": "acme/web"})
-    with open_app(settings) as app:
+    settings = config_load.from_environment({"home": str(home), "store": store_kind, "repository": "acme/web"})
+    with open_home(settings) as app:
         planned = plan(app, home)
         done = apply(app, planned)
 
@@ -395,7 +395,7 @@ def test_a_workflow_that_exists_is_not_overwritten(app, home):
     put(home, CORE)
 
     planned = next(file for file in plan(app, home).files if "agents" in file.path.parts)
-    done = apply(app, Plan(root=home, files=(planned,)))["a1b2c3d4"]
+    done = apply(app, MigrationPlan(root=home, files=(planned,)))["a1b2c3d4"]
 
     assert (planned.action, done.is_done) == (Action.EXISTS, False)
     assert app.store.load("a1b2c3d4").document.issue_number == 5
@@ -434,7 +434,7 @@ def made_elsewhere(root, **fields):
     """Make a home with one current document that had several owners, and return its path."""
     root.mkdir()
     moments = {"created_at": MOMENT, "updated_at": MOMENT}
-    with open_app(config.from_environment({"home": str(root)})) as source:
+    with open_home(config_load.from_environment({"home": str(root)})) as source:
         with source.ownership.create(document.parse({**CORE, "issue_number": 42, **moments, **fields})):
             pass
         for _ in range(3):
@@ -601,9 +601,9 @@ def test_a_hand_edited_document_with_a_good_revision_before_it_is_reported(files
 
 def test_a_state_directory_with_another_name_is_known_as_ours(home, tmp_path):
     elsewhere = tmp_path / "documents"
-    settings = config.from_environment({"home": str(home), "state_dir": str(elsewhere)})
+    settings = config_load.from_environment({"home": str(home), "state_dir": str(elsewhere)})
     put(tmp_path, CORE, under="documents")
-    with open_app(settings) as app:
+    with open_home(settings) as app:
         (planned,) = planner(app).plan_migration(home, elsewhere).files
 
     assert planned.action is Action.MIGRATE

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from adws import app as wiring
-from adws import app_move, config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.db import home_facts, models, move, opening
-from adws.adw_modules.db.notifications import DatabaseNotifications
-from adws.adw_modules.db.schedule import DatabaseSchedule
-from adws.adw_modules.db.table_copy import NOT_COPIED, TABLES
+from adws import app as app_module
+from adws.adw_modules.db import opening, schema
 from adws.adw_modules.errors import DatabaseError, DatabaseMoved, OwnershipError, StateInvalid, UsageError
-from adws.adw_modules.interfaces_schedule import Notice
-from adws.adw_modules.runs import NewRun
-from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
+from adws.adw_modules.maintenance import move
+from adws.adw_modules.maintenance.move import NOT_COPIED, TABLES
+from adws.adw_modules.queue.model import NewRun
+from adws.adw_modules.schedule.store import Notice, NotificationStore, ScheduleStore
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, WorkflowSpec
+from adws.cli import maintenance
+from adws.config import load as config_load
 from tests import forked, templates
 
 pytestmark = pytest.mark.postgres
@@ -51,20 +51,20 @@ class Home:
         settings = {"ADW_HOME": str(self.path), "ADW_STORE": self.store, **env}
         if url:
             settings |= {"ADW_DATABASE_URL": url, "ADW_STORE": "database"}
-        return wiring.open_app(config.load(env=settings, cwd=self.path), role="worker")
+        return app_module.open_home(config_load.load(env=settings, cwd=self.path), role="worker")
 
     def start(self, *phases: PhaseSpec, issue: int | None = None) -> str:
         with self.open() as app:
             spec = WorkflowSpec(name="moved", phases=phases)
-            return app.work.launcher.start(Start(issue_number=issue, spec=spec)).adw_id
+            return app.workflow_creator.start(NewWorkflow(issue_number=issue, spec=spec)).adw_id
 
     def work(self, url: str = "") -> None:
         with self.open(url) as app:
-            app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+            app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
 
     def move(self, url: str, **options):
         with self.open() as app:
-            return app_move.move(app, url, **options)
+            return maintenance.move(app, url, **options)
 
     def facts(self) -> dict[str, str]:
         with sqlite3.connect(self.path / "state" / "adw.db") as plain:
@@ -82,9 +82,9 @@ def home(request, tmp_path):
         app.runs.enqueue(NewRun(adw_id="dddddddd", kind="delivery", payload={"guid": "g-1"}))
         app.requests.ask(made.flaky, "hint", payload={"text": "look at naïve ✓"})
         keep(app)
-        notices = DatabaseNotifications(app.database, clock=app.clock)
+        notices = NotificationStore(app.database, clock=app.clock)
         notices.add([Notice(key="k", kind="failed", title="t", text="x", channels=("command",))])
-        book = DatabaseSchedule(app.database, clock=app.clock)
+        book = ScheduleStore(app.database, clock=app.clock)
         tick = book.claim(
             "gc", spec="x", due="2026-01-01T00:00:00.000000Z", seen="", owner=app.processes.me("cron"), ttl_seconds=9.0
         )
@@ -98,10 +98,10 @@ def keep(app):
 
 
 def rows_of(app, table: str) -> list[tuple]:
-    keys = ", ".join(column.name for column in models.metadata.tables[table].primary_key.columns)
+    keys = ", ".join(column.name for column in schema.metadata.tables[table].primary_key.columns)
     with app.database.read() as session:
-        found = session.all(f"SELECT * FROM {table} ORDER BY {keys}")
-    return sorted(found, key=repr)
+        rows = session.all(f"SELECT * FROM {table} ORDER BY {keys}")
+    return sorted(rows, key=repr)
 
 
 # --- all of it -------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_the_old_database_says_where_it_went_and_refuses_who_has_it_open(home, e
     with home.open() as late:
         assert late.runs.page(limit=1)
         with home.open() as app:
-            app_move.move(app, url)
+            maintenance.move(app, url)
         with pytest.raises(DatabaseError, match="has moved to postgresql://postgres:\\*\\*\\*@"):
             late.runs.enqueue(NewRun(adw_id="ffffffff"))
 
@@ -204,7 +204,7 @@ def test_the_old_database_says_where_it_went_and_refuses_who_has_it_open(home, e
 
 def test_a_moved_database_of_an_older_schema_is_not_upgraded_any_more(home, empty_pg_url, clock, monkeypatch):
     home.move(empty_pg_url)
-    monkeypatch.setattr("adws.adw_modules.db.schema_version.HEAD", "9999")
+    monkeypatch.setattr("adws.adw_modules.db.connection.HEAD", "9999")
 
     with pytest.raises(DatabaseMoved):
         opening.open_database(f"sqlite:///{home.path}/state/adw.db", clock=clock)
@@ -252,8 +252,8 @@ def test_a_move_that_is_killed_anywhere_is_made_again_and_ends_the_same(home, em
             import signal
 
             if not _is_before:
-                found = original(self, *args, **kwargs)
-                list(found) if step == "_holders" else found
+                result = original(self, *args, **kwargs)
+                list(result) if step == "_holders" else result
             os.kill(os.getpid(), signal.SIGKILL)
 
         def child(_die=die) -> None:
@@ -261,11 +261,11 @@ def test_a_move_that_is_killed_anywhere_is_made_again_and_ends_the_same(home, em
             home.move(empty_pg_url)
 
         assert not forked.is_well(forked.start(child))
-        assert home_facts.MOVED_TO not in home.facts()
+        assert opening.MOVED_TO not in home.facts()
 
     report = home.move(empty_pg_url)
 
-    assert home_facts.MOVED_TO in home.facts()
+    assert opening.MOVED_TO in home.facts()
     with open_db(empty_pg_url).read() as session:
         assert {t.name: session.one(f"SELECT count(*) FROM {t.name}")[0] for t in TABLES} == report.counts
 
@@ -291,17 +291,17 @@ def test_when_both_went_on_a_person_decides(home, empty_pg_url, monkeypatch):
 
     with pytest.raises(DatabaseError, match=r"both .* have been worked on"):
         home.move(empty_pg_url)
-    assert home_facts.MOVED_TO not in home.facts()
+    assert opening.MOVED_TO not in home.facts()
 
 
 def test_a_copy_that_is_not_the_same_keeps_the_old_one_in_use(home, empty_pg_url, monkeypatch):
-    original = move.table_copy.insert_rows
+    original = move.insert_rows
 
     def wrong(session, table, rows):
         original(session, table, [{**row, "reason": "?"} for row in rows] if table.name == "runs" else rows)
 
     with monkeypatch.context() as patched:
-        patched.setattr(move.table_copy, "insert_rows", wrong)
+        patched.setattr(move, "insert_rows", wrong)
         with pytest.raises(DatabaseError, match="not the same in runs"):
             home.move(empty_pg_url)
     with home.open() as app:
@@ -390,7 +390,7 @@ def test_a_document_that_the_database_does_not_know_is_named_and_nothing_moves(t
 
     with pytest.raises(StateInvalid, match=rf"as they are on the disk: {adw_id}; adw db rebuild"):
         home.move(empty_pg_url)
-    assert home_facts.MOVED_TO not in home.facts()
+    assert opening.MOVED_TO not in home.facts()
 
 
 def test_a_broken_file_moves_as_the_copy_that_stands_in_for_it(tmp_path, empty_pg_url):
@@ -407,8 +407,8 @@ def test_a_home_moves_to_postgresql_only(home, tmp_path, empty_pg_url):
     with pytest.raises(UsageError, match="moves to PostgreSQL"):
         home.move(f"sqlite:///{tmp_path}/other.db")
     with home.open(empty_pg_url) as app, pytest.raises(UsageError, match="server's database already"):
-        app_move.move(app, empty_pg_url)
+        maintenance.move(app, empty_pg_url)
 
 
 def test_every_table_is_copied_but_those_that_are_left_out_on_purpose():
-    assert {table.name for table in TABLES} | NOT_COPIED == set(models.metadata.tables)
+    assert {table.name for table in TABLES} | NOT_COPIED == set(schema.metadata.tables)

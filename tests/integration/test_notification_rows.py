@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db import rows, statements
-from adws.adw_modules.db.notifications import DatabaseNotifications
+from adws.adw_modules.db import connection
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces_schedule import Notice
+from adws.adw_modules.schedule.store import Notice, NotificationStore
 
 SINCE = "2026-01-31T08:00:00.000000Z"
 
@@ -21,14 +20,14 @@ def event(number: int, created_at: str = "2026-01-31T09:00:00.000000Z") -> dict:
         created_at=created_at,
         execution_id="1a2b3c4d",
     )
-    return rows.event_params(made)
+    return connection.event_params(made)
 
 
 def pick(found: Event) -> Notice:
     return Notice(key=found.event_id, kind="failed", title="t", channels=("http",))
 
 
-def keys(book: DatabaseNotifications) -> list[str]:
+def keys(book: NotificationStore) -> list[str]:
     return [row.key for row in reversed(book.page())]
 
 
@@ -38,11 +37,11 @@ def test_an_event_that_is_committed_after_one_with_a_higher_number_is_not_passed
     PostgreSQL numbers events before their commit. While the lower number is under way, nothing is taken for settled.
     """
     slow, fast = open_db(pg_url), open_db(pg_url)
-    book = DatabaseNotifications(open_db(pg_url), clock=clock)
+    book = NotificationStore(open_db(pg_url), clock=clock)
     with slow.write() as session:
-        session.run(statements.EVENT_INSERT, event(1))
+        session.run(connection.EVENT_INSERT, event(1))
         with fast.write() as other:
-            other.run(statements.EVENT_INSERT, event(2))
+            other.run(connection.EVENT_INSERT, event(2))
 
         assert book.gather(pick, since=SINCE) == 0
 
@@ -51,14 +50,14 @@ def test_an_event_that_is_committed_after_one_with_a_higher_number_is_not_passed
 
 
 def test_after_events_were_made_again_new_ones_are_told_and_old_ones_are_not_told_twice(database, clock):
-    book = DatabaseNotifications(database, clock=clock)
+    book = NotificationStore(database, clock=clock)
     with database.write() as session:
-        session.run_each(statements.EVENT_INSERT, [event(number) for number in range(1, 6)])
+        session.run_each(connection.EVENT_INSERT, [event(number) for number in range(1, 6)])
     assert book.gather(pick, since=SINCE) == 5
     with database.write() as session:  # as after a loss: fewer, in another order, with other numbers
         session.run("DELETE FROM events")
         session.run_each(
-            statements.EVENT_INSERT,
+            connection.EVENT_INSERT,
             [event(9, "2020-01-01T00:00:00.000000Z"), event(5), event(3), event(6)],
         )
 
@@ -68,14 +67,14 @@ def test_after_events_were_made_again_new_ones_are_told_and_old_ones_are_not_tol
 
 
 def test_when_every_event_is_gone_the_next_ones_are_told(database, clock):
-    book = DatabaseNotifications(database, clock=clock)
+    book = NotificationStore(database, clock=clock)
     with database.write() as session:
-        session.run_each(statements.EVENT_INSERT, [event(1), event(2)])
+        session.run_each(connection.EVENT_INSERT, [event(1), event(2)])
     book.gather(pick, since=SINCE)
     with database.write() as session:
         session.run("DELETE FROM events")
     assert book.gather(pick, since=SINCE) == 0
     with database.write() as session:
-        session.run(statements.EVENT_INSERT, event(3))
+        session.run(connection.EVENT_INSERT, event(3))
 
     assert book.gather(pick, since=SINCE) == 1

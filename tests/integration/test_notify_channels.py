@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import ForgeUnavailable, NotifyFailed
-from adws.adw_modules.interfaces_schedule import NotificationRow
-from adws.adw_modules.notify import CommandChannel, CommentChannel, HttpChannel, key_of
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.redaction import Redactor
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.schedule.notify import CommandChannel, CommentChannel, HttpChannel, key_of
+from adws.adw_modules.schedule.store import NotificationRow
 from adws.testing import MemoryForge
 
 SECRET = "hunter2-hunter2-hunter2"
@@ -46,15 +47,14 @@ def command(tmp_path):
     clock = SystemClock()
 
     def make(*argv: str, seconds: float = 20.0) -> CommandChannel:
-        return CommandChannel(
-            argv=argv,
-            cwd=tmp_path,
+        home = SimpleNamespace(
+            settings=SimpleNamespace(home=tmp_path, notify_timeout_seconds=seconds),
             env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "GITHUB_TOKEN": SECRET},
             clock=clock,
             processes=SystemProcesses(clock=clock),
             redactor=Redactor([SECRET]),
-            timeout_seconds=seconds,
         )
+        return CommandChannel(argv=argv, home=home)
 
     return make
 
@@ -120,7 +120,7 @@ def server():
 
 def http(server, seconds: float = 20.0) -> HttpChannel:
     url = f"http://127.0.0.1:{server.server_port}/hook?token={SECRET}"
-    return HttpChannel(url=url, redact=Redactor([SECRET]).redact_text, timeout_seconds=seconds)
+    return HttpChannel(url=url, redactor=Redactor([SECRET]), timeout_seconds=seconds)
 
 
 def test_a_notice_is_posted_as_json_under_a_key_that_stays_the_same(server):
@@ -151,21 +151,18 @@ def test_a_server_that_does_not_answer_in_time_is_a_failure_without_its_address(
 
 def test_an_address_that_is_none_is_a_failure():
     with pytest.raises(NotifyFailed):
-        HttpChannel(url="http://127.0.0.1:1/", redact=str, timeout_seconds=1.0).send(row())
+        HttpChannel(url="http://127.0.0.1:1/", redactor=Redactor([]), timeout_seconds=1.0).send(row())
     with pytest.raises(NotifyFailed):
-        HttpChannel(url="https://[::bad", redact=str, timeout_seconds=1.0).send(row())
+        HttpChannel(url="https://[::bad", redactor=Redactor([]), timeout_seconds=1.0).send(row())
 
 
 # --- comments --------------------------------------------------------------------------------------------------
 
 
 def comment(forge: MemoryForge, issue: int | None) -> CommentChannel:
-    return CommentChannel(
-        forge=lambda: forge,
-        key=lambda: b"k" * 32,
-        issue_of=lambda _adw_id: issue,
-        redact=Redactor([SECRET]).redact_text,
-    )
+    store = SimpleNamespace(peek=lambda _adw_id: SimpleNamespace(data={"issue_number": issue}))
+    home = SimpleNamespace(forge=forge, forge_key=b"k" * 32, store=store, redactor=Redactor([SECRET]))
+    return CommentChannel(home=home)
 
 
 def test_a_comment_is_posted_once_however_often_it_is_sent():

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from adws.adw_modules.workflow import PhaseSpec
-from adws.app_parties import provider_of
+from adws.adw_modules.workflow.model import PhaseSpec
+from adws.app import provider_of
 from tests.integration.work_lab import BUILD, PLAN, SHIP, git, make_work_lab
 
 
@@ -19,7 +19,7 @@ def lab(tmp_path):
 
 def events(lab, adw_id: str, event_type: str) -> list[dict]:
     with lab.open() as app:
-        app.bring_up(adw_id)
+        app.catch_up(adw_id)
         app.projection.flush()
         return [event.data for event in app.events.of_workflow(adw_id) if event.event_type == event_type]
 
@@ -40,7 +40,7 @@ def test_shipping_waits_for_a_remote_that_is_held_off_and_uses_no_attempt(lab):
     with lab.open() as app:
         assert ship.retry_at == app.breakers.get("git").row.reopens_at
         app.breakers.get("git").reset()
-        app.work.control.resume(adw_id, by="a person")
+        app.control.resume(adw_id, by="a person")
     lab.work()
     assert lab.document(adw_id).current_state == "completed"
 

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from adws import config
-from adws.adw_modules import plugin, plugins
+from adws import app as app_module
+from adws.adw_modules import plugins
 from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.plugin import FORGES, RUNNERS, SINKS, ForgeAround, PluginContext
-from adws.adw_modules.workflow import PhaseSpec
-from adws.app import open_app
+from adws.adw_modules.plugins import FORGES, RUNNERS, SINKS, ForgeAround
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.workflow.model import PhaseSpec
+from adws.config import load as config_load
 from adws.testing import FakeClock, MemoryForge
 from tests import plugin_lab
 
@@ -64,13 +66,15 @@ def installed(tmp_path, monkeypatch):
 
 @pytest.fixture
 def found(installed):
-    return plugins.Plugins(context_of)
-
-
-def context_of(name):
-    return PluginContext(
-        name=name, home=Path("home"), clock=FakeClock(), redact=str, built_in_forge=lambda _kind: MemoryForge()
+    home = SimpleNamespace(
+        settings=SimpleNamespace(home=Path("home"), section=lambda _name: SimpleNamespace(data={})),
+        clock=FakeClock(),
+        redactor=Redactor(),
+        built_in_forge=lambda _kind: MemoryForge(),
+        env={},
     )
+
+    return plugins.Plugins(home)
 
 
 def test_names_are_found_without_loading_anything(installed):
@@ -168,7 +172,7 @@ def test_a_forge_around_another_does_what_that_does_but_for_its_own():
 
 def open_home(tmp_path, text):
     (tmp_path / "adw.toml").write_text(text)
-    return open_app(config.load(env={}, cwd=tmp_path))
+    return app_module.open_home(config_load.load(env={}, cwd=tmp_path))
 
 
 def test_a_home_gives_a_plugin_its_table_and_its_directory(installed, tmp_path):
@@ -224,10 +228,10 @@ sink = {{ tool = "{}", {} }}
 
 def test_the_forge_of_a_plugin_is_a_setting_that_is_checked(installed, tmp_path):
     (tmp_path / "adw.toml").write_text("[forge]\nkind = 'hill'\n")
-    assert config.load(env={}, cwd=tmp_path).forge_kind == "hill"
+    assert config_load.load(env={}, cwd=tmp_path).forge_kind == "hill"
     (tmp_path / "adw.toml").write_text("[forge]\nkind = 'hull'\n")
     with pytest.raises(ConfigError, match=r"auto, github, local, none, or the name of an installed plugin"):
-        config.load(env={}, cwd=tmp_path)
+        config_load.load(env={}, cwd=tmp_path)
 
 
 def test_a_plugin_builds_only_on_a_forge_that_comes_with_adw(installed, tmp_path):
@@ -241,5 +245,5 @@ def test_a_plugin_builds_only_on_a_forge_that_comes_with_adw(installed, tmp_path
 
 
 def test_every_kind_of_plugin_has_its_group():
-    assert tuple(plugin.KIND_OF_GROUP) == plugin.GROUPS
-    assert tuple(plugins._NEEDED) == plugin.GROUPS
+    assert tuple(plugins.KIND_OF_GROUP) == plugins.GROUPS
+    assert tuple(plugins._NEEDED) == plugins.GROUPS

@@ -12,21 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.db.ports import DatabasePortBook
-from adws.adw_modules.owner_record import Verdict
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.resources import ports as ports_module
-from adws.adw_modules.resources.ports import MachinePorts, is_free
+from adws.adw_modules.interfaces import Verdict
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.resources import ports
+from adws.adw_modules.resources.ports import Ports, PortStore, is_free
 from tests import warm
-from tests.contracts.test_ports_and_quotas import free_range
 from tests.contracts.worlds import FIRST, SECOND, make_owner
+from tests.homes import free_range
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def book(database, clock):
-    return DatabasePortBook(database, clock=clock)
+    return PortStore(database, clock=clock)
 
 
 @pytest.fixture
@@ -34,8 +33,8 @@ def hold(book):
     """`hold("one", span)` are the ports of a process of that name."""
     made = []
 
-    def make(name="one", span=None) -> MachinePorts:
-        made.append(MachinePorts(book, me=make_owner(name), ports=span or free_range(3)))
+    def make(name="one", span=None) -> Ports:
+        made.append(Ports(book, me=make_owner(name), ports=span or free_range(3)))
         return made[-1]
 
     yield make
@@ -165,7 +164,7 @@ def test_the_refusal_names_the_ports_of_strangers(hold):
 
 def test_without_the_sixth_version_of_ip_the_fourth_is_held(hold, monkeypatch):
     monkeypatch.setattr(
-        ports_module, "_LOOPBACK", ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "2001:db8::1"), (999, "x"))
+        ports, "_LOOPBACK", ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "2001:db8::1"), (999, "x"))
     )
 
     pair = hold().take(FIRST)
@@ -230,7 +229,7 @@ def test_what_a_killed_worker_left_is_freed_and_what_a_live_one_has_is_not(datab
         worker.stdin.flush()
         worker.stdout.readline()
     processes = SystemProcesses(clock=clock)
-    ports = MachinePorts(DatabasePortBook(open_db(database_url), clock=clock), me=processes.me("cli"), ports=span)
+    ports = Ports(PortStore(open_db(database_url), clock=clock), me=processes.me("cli"), ports=span)
     workers[0].send_signal(signal.SIGKILL)
     workers[0].wait()
     try:
@@ -257,7 +256,7 @@ def test_left_behind_is_only_what_is_proven_so(book, hold):
     assert me.free_left_behind(lambda _owner: Verdict.UNKNOWN) == ()
     assert me.free_left_behind(lambda _owner: Verdict.DEAD) == (), "its sockets are open: something listens"
     gone.close()
-    elsewhere = MachinePorts(book, me=make_owner("me").__class__(**{**_fields(make_owner("me")), "host": "other"}))
+    elsewhere = Ports(book, me=make_owner("me").__class__(**{**_fields(make_owner("me")), "host": "other"}))
     assert elsewhere.free_left_behind(lambda _owner: Verdict.DEAD) == ()
     assert {row.port for row in me.free_left_behind(lambda _owner: Verdict.DEAD)} == {pair.backend, pair.frontend}
 
@@ -292,8 +291,8 @@ def test_ports_that_a_new_owner_took_over_are_not_left_behind(hold):
 
 def test_a_workflow_that_moved_to_another_host_frees_both(book):
     span = free_range(3)
-    here = MachinePorts(book, me=make_owner(), ports=span)
-    there = MachinePorts(book, me=make_owner().__class__(**{**_fields(make_owner()), "host": "other"}), ports=span)
+    here = Ports(book, me=make_owner(), ports=span)
+    there = Ports(book, me=make_owner().__class__(**{**_fields(make_owner()), "host": "other"}), ports=span)
     here.take(FIRST)
     here.close()
     there.take(FIRST)

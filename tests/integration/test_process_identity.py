@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.owner_record import OwnerRecord, Verdict
-from adws.adw_modules.process import SystemProcesses, parse_stat
+from adws.adw_modules.interfaces import OwnerRecord, Verdict
+from adws.adw_modules.process.identity import SystemProcesses, parse_stat
 
 
 class Tokens:
@@ -95,12 +95,12 @@ def test_a_forked_child_is_another_owner_than_its_parent(system):
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as answer:
-        found = OwnerRecord.from_text(answer.read())
+        result = OwnerRecord.from_text(answer.read())
     os.waitpid(child, 0)
 
-    assert found is not None
-    assert (found.pid, found.boot_id, found.machine) == (child, parent.boot_id, parent.machine)
-    assert found.start_ticks >= parent.start_ticks
+    assert result is not None
+    assert (result.pid, result.boot_id, result.machine) == (child, parent.boot_id, parent.machine)
+    assert result.start_ticks >= parent.start_ticks
 
 
 def test_what_could_not_be_read_of_ourselves_is_looked_for_again(proc):

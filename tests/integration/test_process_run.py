@@ -14,12 +14,13 @@ import pytest
 
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import RunFailed
-from adws.adw_modules.interfaces_engine import Order
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.process_run import PIPE_SECONDS, ProcessEnd
-from adws.adw_modules.process_tree import TOKEN_VARIABLE
-from adws.adw_modules.redaction import MASK, Redactor
-from adws.adw_modules.workflow import Timeouts
+from adws.adw_modules.phase import Order
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.process.run import PIPE_SECONDS, ProcessEnd
+from adws.adw_modules.process.tree import TOKEN_VARIABLE
+from adws.adw_modules.redaction.patterns import MASK
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.workflow.model import Timeouts
 from tests.integration.process_lab import LONG, Lab, is_alive
 
 STOP = Order(kind="stop", reason="enough")

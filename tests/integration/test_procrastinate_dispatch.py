@@ -16,18 +16,13 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import announcing
 from adws.adw_modules.db.opening import open_database
 from adws.adw_modules.db.postgres import PostgresDatabase
-from adws.adw_modules.db.procrastinate_dispatch import (
-    POLL_SECONDS,
-    SWEEP_LOCK,
-    ProcrastinateDispatcher,
-    ProcrastinateTimes,
-)
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
 from adws.adw_modules.errors import SchemaMismatch
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.queue import store as queue_store
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.queue.procrastinate import POLL_SECONDS, SWEEP_LOCK, ProcrastinateDispatcher, ProcrastinateTimes
+from adws.adw_modules.queue.store import RunStore
 from adws.testing import FakeClock
 from tests.contracts.dispatch_contract import PATIENCE_SECONDS, be_quiet, is_heard
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
@@ -52,7 +47,7 @@ def database(pg_url, open_db):
 
 @pytest.fixture
 def queue(database, clock):
-    return DatabaseRunQueue(database, clock=clock)
+    return RunStore(database, clock=clock)
 
 
 @pytest.fixture
@@ -64,7 +59,7 @@ def listen(database, clock):
     return make
 
 
-def jobs(database, columns: str = "args, status", *, queue: str = announcing.QUEUE) -> list[tuple]:
+def jobs(database, columns: str = "args, status", *, queue: str = queue_store.QUEUE) -> list[tuple]:
     with database.read() as session:
         return session.all(
             f"SELECT {columns} FROM procrastinate_jobs WHERE queue_name = :queue ORDER BY id", {"queue": queue}
@@ -75,9 +70,9 @@ def until(condition: Callable[[], object]) -> object:
     """Wait until the condition holds, and return what it said."""
     deadline, tick = time.monotonic() + PATIENCE_SECONDS, threading.Event()
     while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         tick.wait(0.01)
 
     raise AssertionError("what was waited for did not come")
@@ -96,9 +91,9 @@ def test_a_job_carries_the_id_of_a_run_and_no_lock(database, queue, clock):
     now = queue.enqueue(NewRun(adw_id=FIRST, priority=7, payload={"secret": "s"}, asked_by="ada"))
     later = queue.enqueue(NewRun(adw_id=SECOND, not_before=due))
 
-    found = jobs(database, "task_name, args, priority, lock, queueing_lock, scheduled_at")
+    result = jobs(database, "task_name, args, priority, lock, queueing_lock, scheduled_at")
 
-    assert found == [
+    assert result == [
         ("adw.run", {"run_id": now.run_id}, 7, None, None, None),
         ("adw.run", {"run_id": later.run_id}, 0, None, None, timestamps.parse(due)),
     ]
@@ -366,7 +361,7 @@ def test_a_frozen_worker_is_replaced_and_changes_nothing_when_it_comes_back(proc
 def test_a_listener_goes_on_when_its_server_restarts(clock):
     with running_server() as server:
         database = open_database(server.url, clock=clock)
-        queue = DatabaseRunQueue(database, clock=clock)
+        queue = RunStore(database, clock=clock)
         with ProcrastinateDispatcher(database, clock=clock).listen(make_owner(), places=2) as listener:
             run = queue.enqueue(NewRun(adw_id=FIRST))
             assert hint(listener) == run.run_id
@@ -386,7 +381,7 @@ def test_a_listener_ends_while_its_server_is_away(clock):
     with running_server() as server:
         database = open_database(server.url, clock=clock)
         with ProcrastinateDispatcher(database, clock=clock).listen(make_owner(), places=1) as listener:
-            DatabaseRunQueue(database, clock=clock).enqueue(NewRun(adw_id=FIRST))
+            RunStore(database, clock=clock).enqueue(NewRun(adw_id=FIRST))
             hint(listener)
             server.stop()
         database.close()

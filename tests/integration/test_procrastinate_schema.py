@@ -9,10 +9,10 @@ import sys
 import psycopg
 import pytest
 
-from adws.adw_modules.db import opening, procrastinate_schema, upgrade
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.db import migrate, opening, procrastinate_schema
 from adws.adw_modules.errors import DatabaseUnavailable, SchemaMismatch
-from adws.adw_modules.runs import NewRun
+from adws.adw_modules.queue.model import NewRun
+from adws.adw_modules.queue.store import RunStore
 from tests import forked
 from tests.contracts.worlds import FIRST
 
@@ -50,7 +50,7 @@ def names(connection) -> set[tuple[str, str]]:
 def test_they_are_made_with_our_own(empty_pg_url, open_db, clock):
     database = open_db(empty_pg_url)
 
-    DatabaseRunQueue(database, clock=clock).enqueue(NewRun(adw_id=FIRST))
+    RunStore(database, clock=clock).enqueue(NewRun(adw_id=FIRST))
 
     with psycopg.connect(empty_pg_url) as connection:
         assert procrastinate_schema.found_step(connection, "x") == LAST
@@ -59,8 +59,8 @@ def test_they_are_made_with_our_own(empty_pg_url, open_db, clock):
 
 def test_a_database_of_an_older_adw_gets_them_with_its_upgrade(empty_pg_url, open_db, clock):
     older = opening.connect(empty_pg_url, clock=clock)
-    with upgrade.engine(older).connect() as connection, connection.begin():
-        upgrade.run_steps(connection, older.name, target="0007")
+    with migrate.engine(older).connect() as connection, connection.begin():
+        migrate.run_steps(connection, older.name, target="0007")
     older.close()
 
     open_db(empty_pg_url)
@@ -70,10 +70,10 @@ def test_a_database_of_an_older_adw_gets_them_with_its_upgrade(empty_pg_url, ope
 
 
 def test_to_bring_up_what_is_up_changes_nothing(connection):
-    procrastinate_schema.bring_up(connection, "x")
+    procrastinate_schema.catch_up(connection, "x")
     before = everything(connection)
 
-    procrastinate_schema.bring_up(connection, "x")
+    procrastinate_schema.catch_up(connection, "x")
 
     assert everything(connection) == before
 
@@ -91,7 +91,7 @@ def test_what_an_older_procrastinate_made_is_upgraded_to_the_same(connection, ne
         connection.execute("INSERT INTO procrastinate_jobs (queue_name, task_name) VALUES ('q', 'kept')")
 
     with connection.transaction():
-        procrastinate_schema.bring_up(connection, "x")
+        procrastinate_schema.catch_up(connection, "x")
 
     with psycopg.connect(new_pg_url()) as fresh:
         assert names(connection) == names(fresh)
@@ -104,15 +104,15 @@ def test_tables_of_somebody_else_are_left_alone(connection):
         connection.execute((procrastinate_schema.sql_files() / "schema.sql").read_bytes())
 
     with pytest.raises(SchemaMismatch, match="adw did not make: use another database"):
-        procrastinate_schema.bring_up(connection, "x")
+        procrastinate_schema.catch_up(connection, "x")
 
 
 def test_those_of_a_newer_one_are_refused(connection):
-    procrastinate_schema.bring_up(connection, "x")
+    procrastinate_schema.catch_up(connection, "x")
     procrastinate_schema.mark(connection, "99.00.00_01_later")
 
     with pytest.raises(SchemaMismatch, match=r"newer Procrastinate \(99.00.00_01_later, installed is 0"):
-        procrastinate_schema.bring_up(connection, "x")
+        procrastinate_schema.catch_up(connection, "x")
 
 
 def test_two_that_begin_at_once_make_them_once(empty_pg_url, open_db):
@@ -135,11 +135,11 @@ def test_storing_a_run_does_not_import_procrastinate(pg_url):
     script = f"""
 import sys
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import opening, run_queue
-from adws.adw_modules.runs import NewRun
+from adws.adw_modules.db import opening; from adws.adw_modules.queue import store as run_queue
+from adws.adw_modules.queue.model import NewRun
 clock = SystemClock()
 database = opening.open_database({pg_url!r}, clock=clock)
-run_queue.DatabaseRunQueue(database, clock=clock).enqueue(NewRun(adw_id="{FIRST}"))
+run_queue.RunStore(database, clock=clock).enqueue(NewRun(adw_id="{FIRST}"))
 sys.exit(any(name.split(".")[0] in {{"procrastinate", "psycopg_pool", "sqlalchemy"}} for name in sys.modules))
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

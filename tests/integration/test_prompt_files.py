@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import prompt_text
+from adws.adw_modules.agents import prompts
+from adws.adw_modules.agents.prompts import DEFAULTS, MAX_BYTES, PromptFiles
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.prompt_files import DEFAULTS, MAX_BYTES, PromptFiles
-from adws.adw_modules.workflow import STATE_OF_PHASE
+from adws.adw_modules.workflow.model import STATE_OF_PHASE
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,8 +26,8 @@ def test_every_phase_has_a_sound_prompt_of_its_own(files, name):
 
     assert (prompt.source, files.problem(name)) == ("adw", "")
     assert prompt.text.startswith("# ")
-    placed = {word for word in prompt_text.ALWAYS if f"{{{{{word}}}}}" in prompt.text}
-    assert placed == set(prompt_text.ALWAYS)
+    placed = {word for word in prompts.ALWAYS if f"{{{{{word}}}}}" in prompt.text}
+    assert placed == set(prompts.ALWAYS)
     assert "push" in prompt.text, "who must not push is told so"
 
 

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from adws.adw_modules.db.queue_watch import SqliteWatch
-from adws.adw_modules.db.reconstruction import DatabaseReconstruction
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.runs import NewRun
+from adws.adw_modules.db.sqlite import CommitWatcher
+from adws.adw_modules.maintenance.rebuild import Reconstruction
+from adws.adw_modules.queue.model import NewRun
+from adws.adw_modules.queue.store import RunStore
 from tests import forked
 from tests.contracts.worlds import FIRST, SECOND, make_owner
 
@@ -21,12 +21,12 @@ def database(sqlite_url, open_db):
     return open_db(sqlite_url)
 
 
-def queue_on(database, clock) -> DatabaseRunQueue:
-    return DatabaseRunQueue(database, clock=clock)
+def queue_on(database, clock) -> RunStore:
+    return RunStore(database, clock=clock)
 
 
 def test_a_watch_says_once_that_something_changed(database, clock):
-    queue, watch = queue_on(database, clock), SqliteWatch(database)
+    queue, watch = queue_on(database, clock), CommitWatcher(database)
     assert watch.has_changed() is True, "the first look"
     assert watch.has_changed() is False
 
@@ -49,7 +49,7 @@ def test_a_watch_says_once_that_something_changed(database, clock):
 
 def test_a_watch_sees_what_this_and_another_process_commit(database, clock):
     queue = queue_on(database, clock)
-    watch = SqliteWatch(database)
+    watch = CommitWatcher(database)
     watch.has_changed()
 
     queue.enqueue(NewRun(adw_id=FIRST))
@@ -63,7 +63,7 @@ def test_a_watch_sees_what_this_and_another_process_commit(database, clock):
 
 def test_a_watch_goes_on_in_both_processes_after_a_fork(database, clock):
     queue = queue_on(database, clock)
-    watch = SqliteWatch(database)
+    watch = CommitWatcher(database)
     watch.has_changed()
 
     def look() -> None:
@@ -83,13 +83,13 @@ def test_a_watch_goes_on_in_both_processes_after_a_fork(database, clock):
 def test_a_watch_sees_a_database_that_was_put_in_the_place_of_the_old_one(sqlite_url, open_db, clock, tmp_path):
     database = open_db(sqlite_url)
     queue = queue_on(database, clock)
-    watch = SqliteWatch(database)
+    watch = CommitWatcher(database)
     watch.has_changed()
     open_db(sqlite_url).copy_to(tmp_path / "copy.db")
     watch.has_changed()
     assert watch.has_changed() is False
 
-    restore = DatabaseReconstruction(sqlite_url, clock=clock, boot_id="boot-1")
+    restore = Reconstruction(sqlite_url, clock=clock, boot_id="boot-1")
     restore.install(str(tmp_path / "copy.db"))
     restore.close()
 
@@ -100,7 +100,7 @@ def test_a_watch_sees_a_database_that_was_put_in_the_place_of_the_old_one(sqlite
 
 
 def test_a_watch_that_cannot_look_says_that_there_may_be_something(sqlite_url, open_db, clock, tmp_path):
-    watch = SqliteWatch(open_db(sqlite_url))
+    watch = CommitWatcher(open_db(sqlite_url))
     watch.has_changed()
     (tmp_path / "adw.db").rename(tmp_path / "away.db")
 
@@ -112,7 +112,7 @@ def test_a_watch_that_cannot_look_says_that_there_may_be_something(sqlite_url, o
 
 def test_a_thread_is_woken_by_a_run(database, clock):
     queue = queue_on(database, clock)
-    watch, got = SqliteWatch(database), []
+    watch, got = CommitWatcher(database), []
     watch.has_changed()
 
     def wait() -> None:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import document as documents
-from adws.adw_modules.db import rows, statements
-from adws.adw_modules.db.quota_book import DatabaseQuotaBook
-from adws.adw_modules.db.session import Database
+from adws.adw_modules import document
+from adws.adw_modules.db import connection
+from adws.adw_modules.db.connection import Database
 from adws.adw_modules.errors import QuotaExceeded, UsageError
-from adws.adw_modules.interfaces_resources import Reservation
-from adws.adw_modules.resources.quotas import GB, EmptyBook, Limits, MachineMeters, MachineQuotas
-from adws.adw_modules.state_revision import summary_of
+from adws.adw_modules.resources.model import Reservation
+from adws.adw_modules.resources.quotas import GB, EmptyBook, Limits, Meters, Quotas, QuotaStore
+from adws.adw_modules.store.serialization import summary_of
 from tests import warm
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document, make_owner
 
@@ -46,9 +45,9 @@ def trees(tmp_path) -> Path:
 
 @pytest.fixture
 def make(database, clock, trees):
-    def quotas(meters=None, host="one", **limits) -> MachineQuotas:
-        book = DatabaseQuotaBook(database, clock=clock)
-        return MachineQuotas(book, trees=trees, host=host, limits=Limits(**limits), meters=meters or FixedMeters())
+    def quotas(meters=None, host="one", **limits) -> Quotas:
+        book = QuotaStore(database, clock=clock)
+        return Quotas(book, trees=trees, host=host, limits=Limits(**limits), meters=meters or FixedMeters())
 
     return quotas
 
@@ -62,19 +61,19 @@ def put_tree(trees: Path, name: str, size: int = 0) -> None:
 def put_document(database: Database, adw_id: str, *, state="building", spent=(), owner="", **changes) -> None:
     """Store a workflow whose attempts cost *spent*: pairs of the moment they ended and US dollars."""
     attempts = [
-        documents.AttemptRecord(number=number, started_at=ended, ended_at=ended, report={"cost_usd": usd})
+        document.AttemptRecord(number=number, started_at=ended, ended_at=ended, report={"cost_usd": usd})
         for number, (ended, usd) in enumerate(spent, start=1)
     ]
-    phases = [documents.PhaseRecord(name="build", state="building", attempts=attempts)] if attempts else []
-    cost = documents.Cost(total_usd=sum(usd for _, usd in spent))
+    phases = [document.PhaseRecord(name="build", state="building", attempts=attempts)] if attempts else []
+    cost = document.Cost(total_usd=sum(usd for _, usd in spent))
     updated = max((ended for ended, _ in spent), default="2026-01-31T09:00:00.000000Z")
     made = make_document(
         adw_id, current_state=state, phases=phases, cost=cost, revision=1, updated_at=updated, **changes
     )
-    params = rows.summary_params(summary_of(made))
+    params = connection.summary_params(summary_of(made))
     extra = {"fence": 1, "home": "database", "schema_version": "3.0", "body": made.to_bytes(indent=None).decode()}
     with database.write() as session:
-        session.run(statements.STATE_INSERT, {**params, **extra})
+        session.run(connection.STATE_INSERT, {**params, **extra})
         session.run(
             "UPDATE workflow_states SET owner = :owner, lease_boot = :boot, lease_until = :until WHERE adw_id = :id",
             {"owner": owner, "boot": database.lease_clock()["boot"], "until": 1e12 if owner else 0.0, "id": adw_id},
@@ -182,8 +181,8 @@ def test_the_disk_that_counts_is_that_of_the_worktrees(make, trees):
     make(meters).admit(FIRST)
 
     assert meters.asked == [trees]
-    assert MachineMeters().free_disk(trees / "not" / "made" / "yet") > 0
-    assert MachineMeters().free_memory() > 0
+    assert Meters().free_disk(trees / "not" / "made" / "yet") > 0
+    assert Meters().free_memory() > 0
 
 
 @pytest.mark.root
@@ -192,7 +191,7 @@ def test_a_small_disk_under_the_trees_is_seen(make, tmp_path):
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
     try:
-        assert 0 < MachineMeters().free_disk(place / "trees") <= 4 * 2**20
+        assert 0 < Meters().free_disk(place / "trees") <= 4 * 2**20
     finally:
         subprocess.run(["umount", str(place)], check=True)
 
@@ -309,7 +308,7 @@ def test_a_place_is_kept_while_somebody_works_or_is_about_to(make, database, clo
 
 
 def test_a_home_without_a_database_has_limits_and_no_places(trees):
-    quotas = MachineQuotas(EmptyBook(), trees=trees, host="one", meters=FixedMeters())
+    quotas = Quotas(EmptyBook(), trees=trees, host="one", meters=FixedMeters())
 
     assert [one.name for one in quotas.status()] == [
         "disk",
@@ -328,7 +327,7 @@ def test_a_home_without_a_database_has_limits_and_no_places(trees):
 
 
 def test_a_refused_workflow_leaves_no_reservation(database, clock):
-    book = DatabaseQuotaBook(database, clock=clock)
+    book = QuotaStore(database, clock=clock)
 
     def refuse(_spending):
         raise QuotaExceeded("runs", "no")

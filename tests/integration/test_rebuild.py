@@ -5,39 +5,40 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from adws.adw_modules import document as documents
-from adws.adw_modules.coordination.ownership import WorkflowOwnership
-from adws.adw_modules.coordination.rebuild import RebuildReport, rebuild
-from adws.adw_modules.coordination.rebuild_plan import StoredDocument, plan_rebuild
-from adws.adw_modules.db import kept_tables, models
-from adws.adw_modules.db.breakers import DatabaseBreakers
-from adws.adw_modules.db.catalogue import DatabaseCatalogue
-from adws.adw_modules.db.checkpoints import DatabaseCheckpoints
-from adws.adw_modules.db.event_tally import DatabaseEventTally
-from adws.adw_modules.db.events import DatabaseEventLog
-from adws.adw_modules.db.issue_locks import DatabaseIssueLocks
-from adws.adw_modules.db.leases import DatabaseLeases
-from adws.adw_modules.db.notifications import DatabaseNotifications
+from adws.adw_modules import document
+from adws.adw_modules.checkpoint import CheckpointStore
+from adws.adw_modules.circuit_breaker import DatabaseBreakers
+from adws.adw_modules.db import schema
+from adws.adw_modules.db.listing import Catalogue, EventLog
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.db.projection import DatabaseProjection
-from adws.adw_modules.db.reconstruction import DatabaseReconstruction
-from adws.adw_modules.db.registry import DatabaseRegistry
-from adws.adw_modules.db.requests import DatabaseRequests
-from adws.adw_modules.db.schedule import DatabaseSchedule
-from adws.adw_modules.db.state_store import DatabaseStateStore
 from adws.adw_modules.errors import Fenced, OwnershipError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, PageQuery
-from adws.adw_modules.interfaces_rebuild import Salvage
-from adws.adw_modules.interfaces_schedule import Notice
-from adws.adw_modules.local_lock import FileLocalLock
-from adws.adw_modules.process import SystemProcesses
-from adws.adw_modules.state_files import FileStateStore
-from adws.adw_modules.state_folders import StateFolders
+from adws.adw_modules.maintenance import rebuild as maintenance_rebuild
+from adws.adw_modules.maintenance.rebuild import (
+    RebuildReport,
+    Reconstruction,
+    Salvage,
+    StoredDocument,
+    plan_rebuild,
+    rebuild,
+)
+from adws.adw_modules.ownership.issue_locks import IssueLocks, WorkflowRegistry
+from adws.adw_modules.ownership.leases import Leases, Requests
+from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import WorkflowOwnership
+from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.reports.metrics import EventTally
+from adws.adw_modules.schedule.store import Notice, NotificationStore, ScheduleStore
+from adws.adw_modules.store.database import DatabaseStateStore
+from adws.adw_modules.store.files import FileStateStore, StateFolders
+from adws.adw_modules.store.projection import Projection
 from adws.testing import FakeClock
+from tests.contracts.projection_contract import projection_on
 from tests.integration.ownership_worker import new_document
 
 A, B, C = "aaaaaaaa", "bbbbbbbb", "cccccccc"
@@ -49,14 +50,14 @@ class Opened:
 
     database: object
     store: FileStateStore
-    projection: DatabaseProjection
+    projection: Projection
     ownership: WorkflowOwnership
-    leases: DatabaseLeases
-    locks: DatabaseIssueLocks
-    events: DatabaseEventLog
-    catalogue: DatabaseCatalogue
-    requests: DatabaseRequests
-    checkpoints: DatabaseCheckpoints
+    leases: Leases
+    locks: IssueLocks
+    events: EventLog
+    catalogue: Catalogue
+    requests: Requests
+    checkpoints: CheckpointStore
 
     def close(self) -> None:
         self.projection.close()
@@ -77,16 +78,16 @@ class Home:
 
     def open(self) -> Opened:
         database = open_database(self.url, clock=self.clock, boot_id="boot")
-        projection = DatabaseProjection(database, clock=self.clock)
+        projection = projection_on(database)
         store = FileStateStore(
-            self.root, clock=self.clock, parse=documents.parse, dump=documents.to_bytes, projection=projection
+            self.root, clock=self.clock, parse=document.parse, dump=document.to_bytes, projection=projection
         )
-        leases, locks = DatabaseLeases(database, clock=self.clock), DatabaseIssueLocks(database, clock=self.clock)
+        leases, locks = Leases(database, clock=self.clock), IssueLocks(database, clock=self.clock)
         ownership = WorkflowOwnership(
             store=store,
             leases=leases,
-            registry=DatabaseRegistry(database, clock=self.clock, home="files"),
-            local_lock=FileLocalLock(self.root),
+            registry=WorkflowRegistry(database, clock=self.clock, home="files"),
+            local_lock=LocalLock(self.root),
             processes=self.processes,
             clock=self.clock,
             locks=locks,
@@ -98,10 +99,10 @@ class Home:
             ownership=ownership,
             leases=leases,
             locks=locks,
-            events=DatabaseEventLog(database),
-            catalogue=DatabaseCatalogue(database),
-            requests=DatabaseRequests(database, clock=self.clock),
-            checkpoints=DatabaseCheckpoints(database, clock=self.clock),
+            events=EventLog(database),
+            catalogue=Catalogue(database),
+            requests=Requests(database, clock=self.clock),
+            checkpoints=CheckpointStore(database, clock=self.clock),
         )
 
     def made(self, adw_id: str, issue_number: int | None = 42, **fields) -> None:
@@ -112,17 +113,19 @@ class Home:
         opened.close()
 
     def rebuilt(self, *, force: bool = False) -> RebuildReport:
-        reconstruction = DatabaseReconstruction(self.url, clock=self.clock, boot_id="boot")
-        store = FileStateStore(self.root, clock=self.clock, parse=documents.parse)
+        reconstruction = Reconstruction(self.url, clock=self.clock, boot_id="boot")
+        store = FileStateStore(self.root, clock=self.clock, parse=document.parse)
         try:
-            return rebuild(
+            parts = SimpleNamespace(
                 store=store,
-                fences=StateFolders(self.root),
+                folders=StateFolders(self.root),
                 reconstruction=reconstruction,
-                local_lock=FileLocalLock(self.root),
+                local_lock=LocalLock(self.root),
                 processes=self.processes,
-                force=force,
+                settings=SimpleNamespace(repository=None),
+                run_factory=None,
             )
+            return rebuild(parts, force=force)
         finally:
             reconstruction.close()
 
@@ -212,7 +215,7 @@ def test_a_lock_that_a_crash_left_is_freed(home, opened):
 
 def test_a_registration_without_a_document_is_forgotten(home, opened):
     made = opened()
-    registry = DatabaseRegistry(made.database, clock=home.clock, home="files")
+    registry = WorkflowRegistry(made.database, clock=home.clock, home="files")
     registry.register(new_document(A), home.processes.me("cli"), ttl_seconds=30.0)
     made.close()
     home.clock.advance(31)
@@ -251,7 +254,7 @@ def test_a_document_that_cannot_be_read_is_named_and_keeps_its_issue(home, opene
 
 def test_documents_that_live_in_the_database_are_not_replaced_by_files(home, opened):
     made = opened()
-    store = DatabaseStateStore(made.database, clock=home.clock, parse=documents.parse)
+    store = DatabaseStateStore(made.database, clock=home.clock, parse=document.parse)
     store.create(new_document(A))
     made.close()
 
@@ -464,13 +467,13 @@ def test_a_damaged_database_that_can_be_read_keeps_its_schedule_notifications_se
 ):
     home.made(A)
     before = opened()
-    book = DatabaseSchedule(before.database, clock=home.clock)
+    book = ScheduleStore(before.database, clock=home.clock)
     owner = home.processes.me("cron")
     due = "2026-01-01T00:00:00.000000Z"
     done = book.claim("gc", spec="x", due=due, seen="", owner=owner, ttl_seconds=60.0)
     book.finish(done, status="done", outcome="fine", memo={"kept": 1})
     book.claim("report", spec="x", due=due, seen="", owner=owner, ttl_seconds=3600.0)
-    notices = DatabaseNotifications(before.database, clock=home.clock)
+    notices = NotificationStore(before.database, clock=home.clock)
     notices.add([Notice(key=key, kind="failed", title=key, text="", channels=("command",)) for key in ("k1", "k2")])
     notices.take(ttl_seconds=3600.0)
     with before.database.write() as session:
@@ -490,10 +493,10 @@ def test_a_damaged_database_that_can_be_read_keeps_its_schedule_notifications_se
     monkeypatch.undo()
 
     database = opened().database
-    rows = {row.name: row for row in DatabaseSchedule(database, clock=home.clock).rows()}
+    rows = {row.name: row for row in ScheduleStore(database, clock=home.clock).rows()}
     assert (rows["gc"].last_due, rows["gc"].outcome, rows["gc"].memo) == (due, "fine", {"kept": 1})
     assert rows["report"].seconds_left < 0.0, "its claim is over"
-    again = DatabaseNotifications(database, clock=home.clock)
+    again = NotificationStore(database, clock=home.clock)
     assert again.add([Notice(key="k1", kind="failed", title="k1", text="", channels=("command",))]) == 0
     assert [again.take(ttl_seconds=60.0).key for _ in range(2)] == ["k1", "k2"]
     with database.read() as session:
@@ -507,8 +510,8 @@ def test_a_damaged_database_that_can_be_read_keeps_its_schedule_notifications_se
 
 def counted(home, opened):
     """Count what happened, and return how many events there were of a kind that `made` tells."""
-    tally = DatabaseEventTally(opened().database)
-    tally.bring_up()
+    tally = EventTally(opened().database)
+    tally.catch_up()
     return tally.counted().get("adw_events_total", {}).get(("state_set",), 0.0)
 
 
@@ -569,8 +572,8 @@ def test_counters_of_a_lost_database_begin_again_and_count_nothing_old(home, ope
 
 
 def test_tables_that_are_kept_are_named_with_all_their_columns():
-    for table, names in kept_tables.COLUMNS.items():
-        columns = models.metadata.tables[table].columns
+    for table, names in maintenance_rebuild.COLUMNS.items():
+        columns = schema.metadata.tables[table].columns
         assert names == tuple(column.name for column in columns if column.identity is None)
 
 

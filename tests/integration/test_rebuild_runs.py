@@ -7,17 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.rebuild import RebuildReport, rebuild
-from adws.adw_modules.coordination.rebuild_plan import StoredDocument, plan_rebuild
-from adws.adw_modules.db import check
-from adws.adw_modules.db.reconstruction import DatabaseReconstruction
+from adws import app as app_module
 from adws.adw_modules.interfaces import PeekedState
-from adws.adw_modules.interfaces_rebuild import NewContents, Salvage
-from adws.adw_modules.runs import NewRun, RunState
-from adws.testing import FakeClock, FakeProcesses, MemoryRunQueue
+from adws.adw_modules.maintenance import check
+from adws.adw_modules.maintenance.rebuild import (
+    NewContents,
+    RebuildReport,
+    Reconstruction,
+    Salvage,
+    StoredDocument,
+    plan_rebuild,
+    rebuild,
+)
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.config import load as config_load
+from adws.testing import FakeProcesses
 from tests.contracts.worlds import FIRST, SECOND, THIRD, database_world, make_document
+from tests.homes import lab_home
 
 DUE = "2100-01-31T09:00:00.000000Z"
 TTL = 30.0
@@ -77,7 +83,7 @@ def test_the_older_workflow_comes_first():
 
 @pytest.mark.parametrize("salvage", [Salvage(), Salvage(problems=("torn",))])
 def test_what_could_be_read_of_the_old_queue_comes_first_and_is_not_made_twice(salvage):
-    queue = MemoryRunQueue(FakeClock())
+    queue = lab_home().runs
     old = queue.enqueue(
         NewRun(adw_id=FIRST, kind="retry", priority=3, not_before=DUE, payload={"a": 1}, asked_by="ada")
     )
@@ -95,7 +101,7 @@ def test_what_could_be_read_of_the_old_queue_comes_first_and_is_not_made_twice(s
 
 @pytest.fixture
 def reconstruction(database_url, clock):
-    made = DatabaseReconstruction(database_url, clock=clock, boot_id="boot-1")
+    made = Reconstruction(database_url, clock=clock, boot_id="boot-1")
     yield made
     made.close()
 
@@ -119,19 +125,13 @@ def test_a_run_is_put_where_a_workflow_has_none(reconstruction, database, clock)
     assert [run.kind for run in queue.of_workflow(SECOND)] == ["resume"]
 
 
-def open_home(path: Path) -> wiring.App:
-    return wiring.open_app(config.load(env={"ADW_HOME": str(path)}, cwd=path), role="worker")
+def open_home(path: Path) -> app_module.App:
+    return app_module.open_home(config_load.load(env={"ADW_HOME": str(path)}, cwd=path), role="worker")
 
 
 def rebuilt(path: Path) -> RebuildReport:
     with open_home(path) as app:
-        return rebuild(
-            store=app.store,
-            fences=app.folders,
-            reconstruction=app.reconstruction,
-            local_lock=app.local_lock,
-            processes=app.processes,
-        )
+        return rebuild(app)
 
 
 def test_a_lost_database_gets_the_runs_of_workflows_that_were_to_go_on(home):
@@ -179,7 +179,7 @@ def found(database, clock):
             database,
             home="database",
             documents=lambda: {FIRST: PeekedState(data={"revision": 0})},
-            verdict=processes.verdict,
+            processes=processes,
         )
         assert all(problem.hint for problem in problems)
         return [(problem.adw_id, problem.text) for problem in problems if problem.kind == "run"]

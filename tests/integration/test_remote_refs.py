@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
-from adws.adw_modules.interfaces_resources import PushResult
-from adws.adw_modules.resources.git import GitCommands
-from adws.adw_modules.resources.remote_refs import OwnRemoteRefs
+from adws.adw_modules.git.git import GitCommands
+from adws.adw_modules.git.repository import RemoteRefs
+from adws.adw_modules.resources.model import PushResult
 from tests.integration.git_lab import Lab, git, hands_on, make_lab
 
 REF = "refs/adw/wip/1a2b3c4d"
@@ -20,8 +20,8 @@ def lab(tmp_path) -> Lab:
     return make_lab(tmp_path)
 
 
-def refs_of(lab: Lab) -> OwnRemoteRefs:
-    return OwnRemoteRefs(GitCommands(lab.main), lambda: lab.main / ".git")
+def refs_of(lab: Lab) -> RemoteRefs:
+    return RemoteRefs(GitCommands(lab.main), lab.repository)
 
 
 def commit(lab: Lab, text: str) -> str:

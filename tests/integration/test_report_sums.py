@@ -6,19 +6,19 @@ import threading
 
 import pytest
 
-from adws.adw_modules import document as documents
+from adws.adw_modules import document as document_module
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import kept_tables, report_sums, rows, statements
-from adws.adw_modules.db import report_statements as sql
-from adws.adw_modules.db.reconstruction import DatabaseReconstruction
-from adws.adw_modules.db.reports import DatabaseReports
-from adws.adw_modules.db.retention import DatabaseRetention
+from adws.adw_modules.db import connection
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.events import Event
+from adws.adw_modules.housekeeping.retention import OldRows
 from adws.adw_modules.interfaces import ProjectedWrite
-from adws.adw_modules.interfaces_rebuild import NewContents
-from adws.adw_modules.interfaces_reports import DayOutcomes, Window
-from adws.adw_modules.state_revision import summary_of
+from adws.adw_modules.maintenance import rebuild
+from adws.adw_modules.maintenance.rebuild import NewContents, Reconstruction
+from adws.adw_modules.reports import store as reports_store
+from adws.adw_modules.reports.model import DayOutcomes, Window
+from adws.adw_modules.reports.store import ReportStore
+from adws.adw_modules.store.serialization import summary_of
 from adws.testing import START
 from tests.contracts.report_contract import TODAY, change, failed, moment, phase, put, tried
 from tests.contracts.worlds import FIRST, SECOND, THIRD, database_world, make_document
@@ -61,8 +61,8 @@ def test_bringing_up_says_how_many_had_something_new(world):
 def test_a_look_at_all_goes_on_where_it_was_cut_off(world, database, monkeypatch):
     fill(world)
     put(world, THIRD, state="completed")
-    monkeypatch.setattr(report_sums, "DOCUMENTS_AT_ONCE", 1)
-    sums = report_sums.ReportSums(database)
+    monkeypatch.setattr(reports_store, "DOCUMENTS_AT_ONCE", 1)
+    sums = reports_store.ReportSums(database)
     for _step in range(2):  # it begins, and looks at the first
         database.transact(lambda session: sums._look_at_some(session, 99))
     assert added_by(database) == [(FIRST,)]
@@ -70,14 +70,14 @@ def test_a_look_at_all_goes_on_where_it_was_cut_off(world, database, monkeypatch
     # Whoever asks now gets everything, those that were not looked at included.
     with database.read() as session:
         assert set(sums.news(session).workflows) == {SECOND, THIRD}
-    assert sums.bring_up() == 2
+    assert sums.catch_up() == 2
     assert added_by(database) == [(FIRST,), (SECOND,), (THIRD,)]
 
 
 def test_a_change_behind_a_look_at_all_is_news(world, database, monkeypatch):
     fill(world)
-    monkeypatch.setattr(report_sums, "DOCUMENTS_AT_ONCE", 1)
-    sums = report_sums.ReportSums(database)
+    monkeypatch.setattr(reports_store, "DOCUMENTS_AT_ONCE", 1)
+    sums = reports_store.ReportSums(database)
     for _step in range(2):
         database.transact(lambda session: sums._look_at_some(session, 2))
     document = world.store.load(FIRST).document
@@ -110,7 +110,7 @@ def test_a_document_that_came_back_older_takes_away_what_it_had_added(world, dat
     fill(world)
     world.reports.refresh()
     older = make_document(FIRST, phases=[])
-    body = documents.to_bytes(older).decode()
+    body = document_module.to_bytes(older).decode()
     run(
         database,
         "UPDATE workflow_states SET body = :body, state = 'pending' WHERE adw_id = :adw_id",
@@ -137,15 +137,15 @@ def test_texts_that_a_database_cannot_store_do_not_stop_a_report(world):
     put(world, phases=[phase("bu\x00ild \ud800".encode("utf-8", "replace").decode(), [failed("a NUL \x00 here")])])
     world.reports.refresh()
 
-    (found,) = world.reports.failures(ALL)
+    (result,) = world.reports.failures(ALL)
 
-    assert found.message == "a NUL \ufffd here"
+    assert result.message == "a NUL \ufffd here"
     assert world.reports.refresh() == 0
 
 
 def test_sums_outlive_the_workflows_they_are_of(world, database):
     fill(world)
-    retention = DatabaseRetention(database)
+    retention = OldRows(database)
 
     assert retention.forget_workflow(FIRST, fence=0)
     assert not retention.forget_workflow(SECOND, fence=0)  # it failed: it is not over
@@ -160,7 +160,7 @@ def test_events_are_looked_at_before_they_are_forgotten(world, database):
     fill(world)
     assert added_by(database) == []
 
-    assert DatabaseRetention(database).forget_events("2026-02-01") == 1  # that of the one that is over
+    assert OldRows(database).forget_events("2026-02-01") == 1  # that of the one that is over
 
     assert added_by(database) == [(FIRST,), (SECOND,)]
     assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
@@ -171,8 +171,8 @@ def test_the_event_that_was_looked_at_last_stays(world, database):
     put(world, SECOND, state="completed")
     world.reports.refresh()
     put(world, THIRD, state="completed")
-    retention = DatabaseRetention(database)
-    retention._sums.bring_up = lambda: 0  # as when somebody has been writing events for long
+    retention = OldRows(database)
+    retention._sums.catch_up = lambda: 0  # as when somebody has been writing events for long
 
     assert retention.forget_events("2026-02-01") == 1
     with database.read() as session:
@@ -184,9 +184,9 @@ def test_documents_that_were_brought_back_without_events_are_looked_at(world, da
     fill(world)
     world.reports.refresh()
     document = make_document(FIRST, current_state="abandoned", revision=9)
-    body = documents.to_bytes(document)
+    body = document_module.to_bytes(document)
     write = ProjectedWrite(adw_id=FIRST, revision=9, fence=1, body=body, summary=summary_of(document))
-    reconstruction = DatabaseReconstruction(database_url, clock=clock)
+    reconstruction = Reconstruction(database_url, clock=clock)
     try:
         reconstruction.put(NewContents(home="database", rows=(write,)))
     finally:
@@ -201,12 +201,12 @@ def test_sums_that_are_kept_when_a_database_is_made_again_are_not_added_twice(wo
     world.reports.refresh()
     before = sums_of(database)
     with database.read() as session:
-        kept = {table: kept_tables.read(session, table) for table in ("report_sums", "report_workflows")}
+        kept = {table: rebuild.read(session, table) for table in ("report_sums", "report_workflows")}
     with database.write() as session:
         for table in ("report_sums", "report_workflows", "report_progress"):
             session.run(f"DELETE FROM {table}")
-        for table, found in kept.items():
-            kept_tables.bring(session, table, found, moment=moment())
+        for table, item in kept.items():
+            rebuild.bring(session, table, item, moment=moment())
 
     assert world.reports.refresh() == 0
     assert sums_of(database) == before
@@ -221,13 +221,13 @@ def test_several_who_bring_up_at_once_add_everything_once(world, database, clock
     run(database, "DELETE FROM report_workflows")
     problems = []
 
-    def bring_up():
+    def catch_up():
         try:
-            DatabaseReports(database, clock=clock).refresh()
+            ReportStore(database, clock=clock).refresh()
         except BaseException as exc:  # noqa: BLE001 - shown below, whatever it is
             problems.append(exc)
 
-    threads = [threading.Thread(target=bring_up) for _ in range(4)]
+    threads = [threading.Thread(target=catch_up) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -238,7 +238,7 @@ def test_several_who_bring_up_at_once_add_everything_once(world, database, clock
 
 
 def test_many_new_events_are_brought_up_by_whoever_asks(world, database, monkeypatch):
-    monkeypatch.setattr(report_sums, "MOST_WAITING", 3)
+    monkeypatch.setattr(reports_store, "MOST_WAITING", 3)
     world.reports.refresh()
     fill(world)
     world.reports.outcomes(ALL)
@@ -248,7 +248,7 @@ def test_many_new_events_are_brought_up_by_whoever_asks(world, database, monkeyp
         Event(event_type="hint_given", adw_id=FIRST, event_id=f"{FIRST}.9.{n}", created_at=moment()) for n in range(2)
     ]
     with database.write() as session:
-        session.run_each(statements.EVENT_INSERT, [rows.event_params(event) for event in events])
+        session.run_each(connection.EVENT_INSERT, [connection.event_params(event) for event in events])
     world.reports.outcomes(ALL)
 
     assert added_by(database) == [(FIRST,), (SECOND,)]
@@ -256,11 +256,11 @@ def test_many_new_events_are_brought_up_by_whoever_asks(world, database, monkeyp
 
 def test_where_nothing_can_be_written_the_answer_is_the_same(world, database, monkeypatch):
     fill(world)
-    monkeypatch.setattr(report_sums.ReportSums, "bring_up", _refuse)
+    monkeypatch.setattr(reports_store.ReportSums, "catch_up", _refuse)
 
     assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
-    assert [found.adw_id for found in world.reports.costliest(ALL)] == [FIRST]
-    assert [found.count for found in world.reports.failures(ALL)] == [1, 1]
+    assert [item.adw_id for item in world.reports.costliest(ALL)] == [FIRST]
+    assert [item.count for item in world.reports.failures(ALL)] == [1, 1]
     assert added_by(database) == []
 
 
@@ -275,11 +275,21 @@ def test_what_is_asked_is_found_along_an_index(world, database):
     if database.dialect != "sqlite":
         pytest.skip("PostgreSQL decides by statistics, which an empty database has not")
     clock = {**database.lease_clock(), "limit": 5, "moment": timestamps.to_text(START), "recently": ""}
-    unattended = sql.UNATTENDED.replace("{states}", "'building', 'planning'")
-    for text in (sql.RUNNING, sql.WAITING, sql.PAUSED, unattended, sql.QUEUE_DUE, sql.QUEUE_LATER, sql.QUEUE_LIVE):
+    unattended = reports_store.UNATTENDED.replace("{states}", "'building', 'planning'")
+    for text in (
+        reports_store.RUNNING,
+        reports_store.WAITING,
+        reports_store.PAUSED,
+        unattended,
+        reports_store.QUEUE_DUE,
+        reports_store.QUEUE_LATER,
+        reports_store.QUEUE_LIVE,
+    ):
         with database.read() as session:
-            plan = "\n".join(row[3] for row in session.all(f"EXPLAIN QUERY PLAN {sql.spelled(database, text)}", clock))
-        if text is sql.RUNNING:  # workers are few: theirs are found by an index, and then put in order
+            plan = "\n".join(
+                row[3] for row in session.all(f"EXPLAIN QUERY PLAN {reports_store.spelled(database, text)}", clock)
+            )
+        if text is reports_store.RUNNING:  # workers are few: theirs are found by an index, and then put in order
             assert "SEARCH run USING INDEX ix_runs_state" in plan, plan
             continue
         assert "TEMP B-TREE" not in plan, plan

@@ -8,22 +8,19 @@ from datetime import timedelta
 
 import pytest
 
-from adws import app as wiring
-from adws import config
+from adws import app as app_module
 from adws.adw_modules import timestamps
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.db import retention as rows
-from adws.adw_modules.db.notifications import DatabaseNotifications
-from adws.adw_modules.db.retention import DatabaseRetention
 from adws.adw_modules.errors import OwnershipError, WorkflowBusy
-from adws.adw_modules.executions import NewExecution
 from adws.adw_modules.external_tasks import ExternalTask
-from adws.adw_modules.interfaces_schedule import Notice
-from adws.adw_modules.old_files import StateDirectory
-from adws.adw_modules.runs import NewRun, RunState
-from adws.adw_modules.steps import LoopSpec, StepSpec
-from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+from adws.adw_modules.housekeeping import retention
+from adws.adw_modules.housekeeping.retention import OldFiles, OldRows
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.schedule.store import Notice, NotificationStore
+from adws.adw_modules.steps.model import NewExecution
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.adw_modules.workflow.model import LoopSpec, PhaseSpec, StepSpec, WorkflowSpec
+from adws.config import load as config_load
 from tests import forked
 from tests.contracts.worlds import make_owner
 
@@ -71,8 +68,10 @@ class Home:
             **dict.fromkeys(ALL, "0"),
             **env,
         }
-        app = wiring.open_app(
-            config.load(env=given, cwd=self.path), role="worker", wrap_clock=lambda clock: _ClockOf(clock, days_ago)
+        app = app_module.open_home(
+            config_load.load(env=given, cwd=self.path),
+            role="worker",
+            wrap_clock=lambda clock: _ClockOf(clock, days_ago),
         )
         self.opened.append(app)
         return app
@@ -81,8 +80,8 @@ class Home:
         """Carry a workflow out so many days ago, and return its id."""
         with self.open(days_ago=days_ago) as app:
             spec = WorkflowSpec(name="old", phases=phases)
-            adw_id = app.work.launcher.start(Start(issue_number=issue, spec=spec)).adw_id
-            app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+            adw_id = app.workflow_creator.start(NewWorkflow(issue_number=issue, spec=spec)).adw_id
+            app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
         return adw_id
 
     def folder(self, adw_id: str):
@@ -107,7 +106,7 @@ def home(request, tmp_path):
 
 
 def kinds(app) -> list[str]:
-    return [old.kind for old in app.tidy.retention.find()]
+    return [old.kind for old in app.retention.find()]
 
 
 def count(app, table: str, adw_id: str) -> int:
@@ -121,7 +120,7 @@ def count(app, table: str, adw_id: str) -> int:
 def test_0_days_are_for_ever(home):
     home.run(*DONE, days_ago=5000)
 
-    assert home.open().tidy.retention.find() == ()
+    assert home.open().retention.find() == ()
 
 
 def test_what_is_younger_than_the_settings_say_is_not_old(home):
@@ -134,7 +133,7 @@ def test_the_plan_changes_nothing_and_is_in_that_of_gc(home):
     adw_id = home.run(*DONE, days_ago=40)
     app = home.open(**ALL)
 
-    orphans = [orphan for orphan in app.tidy.collector.find() if orphan.kind.endswith("_old")]
+    orphans = [orphan for orphan in app.collector.find() if orphan.kind.endswith("_old")]
 
     assert [(orphan.kind, orphan.adw_id) for orphan in orphans] == [
         ("workflow_old", adw_id),
@@ -151,20 +150,20 @@ def test_the_plan_changes_nothing_and_is_in_that_of_gc(home):
 
 
 def test_old_events_of_finished_workflows_go_and_those_of_others_stay(home, monkeypatch):
-    monkeypatch.setattr(rows, "AT_ONCE", 3)  # several transactions
+    monkeypatch.setattr(retention, "AT_ONCE", 3)  # several transactions
     done, failed = home.run(*DONE, days_ago=40), home.run(*FAILING, days_ago=40)
     young = home.run(*DONE, days_ago=1)
     app = home.open(ADW_RETENTION_EVENTS_DAYS="30")
     before = {adw_id: len(app.events.of_workflow(adw_id)) for adw_id in (done, failed, young)}
-    (old,) = app.tidy.retention.find()
+    (old,) = app.retention.find()
 
-    said = app.tidy.retention.forget(old)
+    said = app.retention.forget(old)
 
     assert old.name == f"{before[done]} events of 1 finished workflows"
     assert said == f"{before[done]} forgotten"
     assert {adw_id: len(app.events.of_workflow(adw_id)) for adw_id in before} == {**before, done: 0}
     assert app.store.exists(done)
-    assert app.tidy.retention.find() == ()
+    assert app.retention.find() == ()
 
 
 def test_the_newest_event_stays_so_that_its_number_is_not_given_again(home):
@@ -173,7 +172,7 @@ def test_the_newest_event_stays_so_that_its_number_is_not_given_again(home):
     with app.database.read() as session:
         highest = session.one("SELECT max(seq) FROM events")
 
-    app.tidy.retention.forget_all()
+    app.retention.forget_all()
 
     with app.database.read() as session:
         assert session.all("SELECT seq FROM events") == [highest]
@@ -184,7 +183,7 @@ def test_notifications_go_on_where_they_were_after_events_were_forgotten(home):
     How far events were looked through is known by an event: that one stays, and those that were not looked at yet.
     """
     app = home.open(ADW_RETENTION_EVENTS_DAYS="30")
-    book = DatabaseNotifications(app.database, clock=app.clock)
+    book = NotificationStore(app.database, clock=app.clock)
     seen: list[str] = []
 
     def pick(event) -> Notice | None:
@@ -199,14 +198,14 @@ def test_notifications_go_on_where_they_were_after_events_were_forgotten(home):
             "INSERT INTO notification_cursor VALUES ('events', :seq, :event_id)", {"seq": middle, "event_id": event_id}
         )
 
-    app.tidy.retention.forget_all()
+    app.retention.forget_all()
     with app.database.read() as session:
         assert session.one("SELECT min(seq) FROM events") == (middle,)
     book.gather(pick, since="9999")
 
     assert seen == [event.event_id for event in app.events.of_workflow(second)]
     seen.clear()
-    app.tidy.retention.forget_all()
+    app.retention.forget_all()
     newest = home.run(*DONE, days_ago=0)
     book.gather(pick, since="9999")
     assert seen == [event.event_id for event in app.events.of_workflow(newest)]
@@ -218,11 +217,11 @@ def test_what_is_forgotten_was_counted_and_stays_counted(home):
     """
     old, young = home.run(*DONE, days_ago=40), home.run(*DONE, days_ago=1)
     app = home.open(**ALL)
-    app.tidy.retention.forget_all()
+    app.retention.forget_all()
 
     assert not app.store.exists(old)
     assert app.store.exists(young)
-    app.tally.bring_up()
+    app.tally.catch_up()
     assert app.tally.counted()["adw_attempts_total"] == {("plan", "succeeded"): 2.0}
     with app.database.read() as session:
         assert session.one("SELECT count(*) FROM events WHERE adw_id = :adw_id", {"adw_id": old}) == (0,)
@@ -238,12 +237,12 @@ def test_old_logs_and_output_of_finished_workflows_go_and_the_document_stays(hom
         home.run(*DONE, days_ago=1),
     )
     app = home.open(ADW_RETENTION_LOGS_DAYS="30")
-    files = StateDirectory(home.path / "state", log_name="adw.log")
+    files = OldFiles(home.path / "state")
     had = {adw_id: files.output_of(adw_id) for adw_id in (done, failed, young)}
     assert {"adw.log", "phases/plan/attempt-1.stdout.log"} <= set(had[done])
-    (old,) = app.tidy.retention.find()
+    (old,) = app.retention.find()
 
-    app.tidy.retention.forget(old)
+    app.retention.forget(old)
 
     assert files.output_of(done) == ()
     assert not (home.folder(done) / "phases").exists()
@@ -251,7 +250,7 @@ def test_old_logs_and_output_of_finished_workflows_go_and_the_document_stays(hom
         adw_id: had[adw_id] for adw_id in (failed, young)
     }
     assert app.store.load(done).document.current_state == "completed"
-    assert app.tidy.retention.find() == ()
+    assert app.retention.find() == ()
 
 
 def test_files_that_are_no_output_and_links_stay(home, tmp_path):
@@ -262,7 +261,7 @@ def test_files_that_are_no_output_and_links_stay(home, tmp_path):
     (home.folder(done) / "adw.log.9").symlink_to(outside)
     (home.folder(done) / "phases" / "plan" / "notes.txt").write_text("kept notes")
 
-    home.open(ADW_RETENTION_LOGS_DAYS="30").tidy.retention.forget_all()
+    home.open(ADW_RETENTION_LOGS_DAYS="30").retention.forget_all()
 
     assert outside.read_text() == "mine"
     assert (home.folder(done) / "work.patch").exists()
@@ -330,7 +329,7 @@ def fill_work_of_others(app, adw_id: str, moment: str) -> None:
 
 
 def test_a_finished_workflow_is_forgotten_with_everything_and_others_are_not(home, monkeypatch):
-    monkeypatch.setattr(rows, "AT_ONCE", 3)
+    monkeypatch.setattr(retention, "AT_ONCE", 3)
     old, young, failed = (
         home.run(*DONE, days_ago=40),
         home.run(*DONE, days_ago=1),
@@ -339,9 +338,9 @@ def test_a_finished_workflow_is_forgotten_with_everything_and_others_are_not(hom
     app = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30")
     fill(app, old)
     assert [count(app, table, old) > 0 for table in TABLES] == [True] * len(TABLES)
-    (found,) = app.tidy.retention.find()
+    (result,) = app.retention.find()
 
-    assert (found.kind, found.adw_id, app.tidy.retention.forget(found)) == ("workflow_old", old, "forgotten")
+    assert (result.kind, result.adw_id, app.retention.forget(result)) == ("workflow_old", old, "forgotten")
 
     assert {table: count(app, table, old) for table in TABLES} == dict.fromkeys(TABLES, 0)
     with app.database.read() as session:
@@ -357,12 +356,12 @@ def test_a_finished_workflow_is_forgotten_with_everything_and_others_are_not(hom
 def test_one_that_somebody_works_on_stays_and_a_later_look_takes_it(home):
     old = home.run(*DONE, days_ago=40)
     app, other = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30"), home.open()
-    (found,) = app.tidy.retention.find()
+    (result,) = app.retention.find()
 
     with other.ownership.own(old), pytest.raises(WorkflowBusy):
-        app.tidy.retention.forget(found)
+        app.retention.forget(result)
     assert app.store.exists(old)
-    assert app.tidy.retention.forget_all() == (1, ())
+    assert app.retention.forget_all() == (1, ())
     assert not app.store.exists(old)
 
 
@@ -372,20 +371,20 @@ def test_it_is_looked_at_again_under_the_lease(home):
     """
     old = home.run(*DONE, days_ago=40)
     app = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30")
-    (found,) = app.tidy.retention.find()
+    (result,) = app.retention.find()
     with app.database.write() as session:
         session.run("INSERT INTO adw_locks VALUES ('', 42, :adw_id, '')", {"adw_id": old})
 
     with pytest.raises(OwnershipError, match="it has its issue"):
-        app.tidy.retention.forget(found)
-    assert app.tidy.retention.find() == ()
+        app.retention.forget(result)
+    assert app.retention.find() == ()
     assert home.folder(old).exists()
 
 
 def test_the_database_decides_last_whether_the_rows_go(home):
     old = home.run(*DONE, days_ago=40)
     app = home.open()
-    book = DatabaseRetention(app.database)
+    book = OldRows(app.database)
     fence = book.fence_of(old)
 
     assert not book.forget_workflow(old, fence=fence - 1)
@@ -411,7 +410,7 @@ def test_forgetting_that_is_killed_anywhere_is_ended_by_the_next_look(home, step
     killed(home, step, is_before=is_before)
     app = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30")
 
-    app.tidy.retention.forget_all()
+    app.retention.forget_all()
 
     assert list(app.store.ids()) == [other]
     assert {table: count(app, table, old) for table in TABLES} == {**dict.fromkeys(TABLES, 0)}
@@ -424,7 +423,7 @@ def test_one_that_was_cut_off_before_it_was_set_aside_is_whole_and_kept_for_as_l
     killed(home, "set_aside", is_before=True)
     app = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30")
 
-    workflows, said = app.tidy.retention.forget_all()
+    workflows, said = app.retention.forget_all()
 
     assert (workflows, list(app.store.ids())) == (0, [old])
     assert "it is not old enough" in " ".join(said)
@@ -436,9 +435,9 @@ def test_one_that_was_taken_up_again_after_a_cut_goes_on(home):
     killed(home, "set_aside", is_before=False)
     app = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30")
     with app.ownership.own(old):
-        assert app.tidy.retention.forget_all()[1][0].endswith("somebody works on it again")
+        assert app.retention.forget_all()[1][0].endswith("somebody works on it again")
 
-    app.tidy.retention.forget_all()
+    app.retention.forget_all()
 
     assert app.store.load(old).document.current_state == "completed"
     assert app.events.of_workflow(old)
@@ -447,7 +446,7 @@ def test_one_that_was_taken_up_again_after_a_cut_goes_on(home):
 
 def killed(home: Home, step: str, *, is_before: bool) -> None:
     """Forget what is old in a process that is killed at a step."""
-    owner = DatabaseRetention if step == "forget_workflow" else StateDirectory
+    owner = OldRows if step == "forget_workflow" else OldFiles
     original = getattr(owner, step)
 
     def die(self, *args, **kwargs):
@@ -457,7 +456,7 @@ def killed(home: Home, step: str, *, is_before: bool) -> None:
 
     def child() -> None:
         setattr(owner, step, die)
-        home.open(ADW_RETENTION_WORKFLOWS_DAYS="30").tidy.retention.forget_all()
+        home.open(ADW_RETENTION_WORKFLOWS_DAYS="30").retention.forget_all()
 
     for app in home.opened:
         app.close()
@@ -486,7 +485,7 @@ def test_old_deliveries_go_with_the_runs_that_did_them_and_those_that_wait_stay(
     app = home.open(ADW_RETENTION_DELIVERIES_DAYS="30")
 
     assert kinds(app) == ["deliveries_old"]
-    assert app.tidy.retention.forget_all() == (0, ("1 deliveries: 1 forgotten",))
+    assert app.retention.forget_all() == (0, ("1 deliveries: 1 forgotten",))
 
     with app.database.read() as session:
         assert session.all("SELECT guid FROM deliveries") == [("waits",)]
@@ -500,14 +499,14 @@ def test_old_deliveries_go_with_the_runs_that_did_them_and_those_that_wait_stay(
 def test_gc_forgets_and_cron_forgets(home):
     first = home.run(*DONE, days_ago=40)
     app = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30")
-    collector = app.tidy.collector
+    collector = app.collector
     removals = collector.remove(tuple(o for o in collector.find() if o.kind.endswith("_old")))
     assert [(removal.orphan.adw_id, removal.is_gone, removal.detail) for removal in removals] == [
         (first, True, "forgotten")
     ]
     home.run(*DONE, days_ago=40)
 
-    end = app.cron.jobs["retention"](None)
+    end = app.cron_jobs["retention"](None)
 
     assert end.outcome == "1 workflows and 0 notifications forgotten"
     assert list(app.store.ids()) == []

@@ -17,9 +17,9 @@ import pytest
 
 from adws.adw_modules.document import AttemptRecord
 from adws.adw_modules.errors import PullRequestMerged
-from adws.adw_modules.interfaces_engine import ProcessRecord
-from adws.adw_modules.rollback import Rollbacks, WorkflowRollback
-from adws.adw_modules.rollback_rules import Wishes
+from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.rollback import WorkflowRollback
+from adws.adw_modules.rollback.plan import Wishes
 from tests import forked
 from tests.integration.tidy_lab import ADW_ID, TidyHome, a_process, branch_of, git
 
@@ -85,18 +85,18 @@ def test_nothing_is_left_but_the_salvage(make_home, store):
     with lab.open() as app:
         issue = lab.make(app)
 
-        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        report = app.rollbacks.rollback(ADW_ID, WISHES)
 
         assert report.is_complete, report.blocked_by
         assert what_is_left(lab, app, issue) == GONE
-        assert app.tidy.verifier.check() == ()
-        assert app.tidy.collector.find() == ()
+        assert app.verifier.check() == ()
+        assert app.collector.find() == ()
 
 
 def test_the_salvage_brings_the_work_back(lab):
     with lab.open() as app:
         lab.make(app)
-        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        app.rollbacks.rollback(ADW_ID, WISHES)
 
     git(lab.path, "checkout", "-q", "-b", "again", f"refs/adw/salvage/{ADW_ID}")
     git(lab.path, "apply", str(lab.path / "state" / ADW_ID / "salvage.patch"))
@@ -105,11 +105,11 @@ def test_the_salvage_brings_the_work_back(lab):
 
 
 def test_the_class_of_scripts_finds_its_home(lab):
-    from adws.adw_modules import ambient
+    from adws.adw_modules import default_home
 
     with lab.open() as app:
         lab.make(app)
-        with ambient.using(app):
+        with default_home.using(app):
             assert WorkflowRollback(ADW_ID).rollback("why").is_complete
 
 
@@ -137,11 +137,11 @@ def test_a_rollback_killed_for_real_ends_the_same_when_it_is_run_again(make_home
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
         with home.open() as app:
-            report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+            report = app.rollbacks.rollback(ADW_ID, WISHES)
             assert report.is_complete, (moment, report.blocked_by)
             assert what_is_left(home, app, issue) == GONE, moment
-            assert app.tidy.verifier.check() == (), moment
-            assert app.tidy.collector.find() == (), moment
+            assert app.verifier.check() == (), moment
+            assert app.collector.find() == (), moment
 
 
 def _roll_back_until(app, moment: int | None) -> int:
@@ -151,15 +151,11 @@ def _roll_back_until(app, moment: int | None) -> int:
     def watch(inner, *names):
         return _Watched(inner, names, passed, moment)
 
-    parts = app.tidy.rollback_parts
-    hands = replace(
-        parts.hands,
-        git=watch(parts.hands.git, "remove_worktree", "delete_branch", "save_ref", "delete_remote_branch"),
-        ports=watch(parts.hands.ports, "free"),
-        forge=watch(parts.hands.forge, "close_pull_request", "create_comment", "edit_comment"),
-    )
-    engine = replace(parts.engine, tell=lambda _document, _events: _pass_by(passed, moment))
-    Rollbacks(replace(parts, hands=hands, engine=engine)).rollback(ADW_ID, WISHES)
+    app.tell = lambda _document, _events: _pass_by(passed, moment)  # before the engine is built
+    app.git_if_any = watch(app.git_if_any, "remove_worktree", "delete_branch", "save_ref", "delete_remote_branch")
+    app.ports = watch(app.ports, "free")
+    app.forge_if_any = watch(app.forge_if_any, "close_pull_request", "create_comment", "edit_comment")
+    app.rollbacks.rollback(ADW_ID, WISHES)
     return passed[0]
 
 
@@ -174,13 +170,13 @@ class _Watched:
         self._inner, self._names, self._passed, self._moment = inner, names, passed, moment
 
     def __getattr__(self, name):
-        found = getattr(self._inner, name)
+        result = getattr(self._inner, name)
         if name not in self._names:
-            return found
+            return result
 
         def call(*args, **keywords):
             _pass_by(self._passed, self._moment)
-            answer = found(*args, **keywords)
+            answer = result(*args, **keywords)
             _pass_by(self._passed, self._moment)
             return answer
 
@@ -210,16 +206,16 @@ def test_ten_workflows_made_and_rolled_back_at_once_leave_nothing(tmp_path, new_
         pairs = [row.port for row in app.ports.all()]
         assert len(set(pairs)) == 20
         assert len(app.git.worktrees()) == 10
-        assert app.tidy.verifier.check() == ()
+        assert app.verifier.check() == ()
 
     def roll_back(app, adw_id: str) -> None:
-        report = app.tidy.rollbacks.rollback(adw_id, WISHES)
+        report = app.rollbacks.rollback(adw_id, WISHES)
         assert report.is_complete, report.blocked_by
 
     at_once(roll_back)
 
     with lab.open() as app:
-        assert (app.tidy.verifier.check(), app.tidy.collector.find()) == ((), ())
+        assert (app.verifier.check(), app.collector.find()) == ((), ())
         assert (app.ports.all(), app.locks.all(), app.git.worktrees()) == ((), (), ())
     assert lab.heads() == lab.remote_heads() == {"main"}
 
@@ -234,7 +230,7 @@ def test_a_worktree_deleted_by_hand_and_a_half_made_one_are_no_obstacle(lab):
         issue = lab.make(app)
         shutil.rmtree(lab.tree())
 
-        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        report = app.rollbacks.rollback(ADW_ID, WISHES)
 
         assert report.is_complete, report.blocked_by
         assert lab.heads() == {"main"}
@@ -248,7 +244,7 @@ def test_an_empty_directory_of_a_worktree_that_was_never_made_is_removed(lab):
         app.git.remove_worktree(lab.tree(), reason=f"adw {ADW_ID}")
         lab.tree().mkdir()
 
-        assert app.tidy.rollbacks.rollback(ADW_ID, WISHES).is_complete
+        assert app.rollbacks.rollback(ADW_ID, WISHES).is_complete
         assert not lab.tree().exists()
 
 
@@ -257,17 +253,17 @@ def test_a_remote_that_is_away_keeps_its_own_on_the_list_and_the_rest_is_done(ma
     away = lab.remote.with_name("away.git")
     with lab.open() as app:
         issue = lab.make(app)
-        assert app.tidy.forge is not None
+        assert app.forge_if_any is not None
         lab.remote.rename(away)
 
-        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        report = app.rollbacks.rollback(ADW_ID, WISHES)
 
         assert not report.is_complete
         assert any("remote branch" in line for line in report.blocked_by)
         assert (lab.tree().exists(), lab.heads(), app.ports.all()) == (False, {"main"}, ())
 
         away.rename(lab.remote)
-        assert app.tidy.rollbacks.rollback(ADW_ID, WISHES).is_complete
+        assert app.rollbacks.rollback(ADW_ID, WISHES).is_complete
         assert what_is_left(lab, app, issue) == GONE
 
 
@@ -284,7 +280,7 @@ def test_a_merged_pull_request_stops_it_untouched(make_home):
         before = (lab.heads(), lab.remote_heads(), lab.tree().exists(), len(app.ports.all()))
 
         with pytest.raises(PullRequestMerged):
-            app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+            app.rollbacks.rollback(ADW_ID, WISHES)
 
         assert (lab.heads(), lab.remote_heads(), lab.tree().exists(), len(app.ports.all())) == before
         assert app.store.load(ADW_ID).document.rollback is None
@@ -300,7 +296,7 @@ def test_a_commit_of_somebody_else_on_the_remote_branch_is_left(lab, tmp_path):
         git(clone, "push", "-q", "origin", branch)
         theirs = git(clone, "rev-parse", "HEAD")
 
-        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        report = app.rollbacks.rollback(ADW_ID, WISHES)
 
         assert report.is_complete
         assert git(lab.remote, "rev-parse", branch) == theirs
@@ -318,7 +314,7 @@ def test_a_commit_of_somebody_else_on_the_local_branch_is_left(lab):
         git(lab.path, "checkout", "-q", "main")
         theirs = git(lab.path, "rev-parse", branch)
 
-        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        app.rollbacks.rollback(ADW_ID, WISHES)
 
         assert git(lab.path, "rev-parse", branch) == theirs
 
@@ -332,7 +328,7 @@ def test_a_stranger_who_listens_on_our_port_lives_on(lab):
         stranger.bind(("127.0.0.1", row.port))
         stranger.listen()
 
-        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        report = app.rollbacks.rollback(ADW_ID, WISHES)
 
         assert report.is_complete
         with socket.create_connection(("127.0.0.1", row.port), timeout=5):
@@ -353,7 +349,7 @@ def test_a_recorded_process_is_ended_and_one_that_nobody_recorded_lives_on(make_
             worked = second.model_copy(update={"status": "running", "attempts_used": 1, "attempts": [running]})
             owned.save(owned.document.model_copy(update={"phases": [first, worked]}))
         with a_process(lab, ADW_ID, state_dir=tmp_path, token="u" * 32) as stranger:
-            report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+            report = app.rollbacks.rollback(ADW_ID, WISHES)
 
             assert report.is_complete, report.blocked_by
             assert agent.wait(timeout=20) < 0
@@ -371,7 +367,7 @@ def test_external_directories_are_found_at_the_root_of_the_repository_wherever_o
         elsewhere.mkdir()
         monkeypatch.chdir(tmp_path)
 
-        app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        app.rollbacks.rollback(ADW_ID, WISHES)
 
         assert not any(path.exists() for path in made)
         assert elsewhere.exists()
@@ -383,7 +379,7 @@ def test_an_external_directory_that_is_a_link_is_left(lab, tmp_path):
         (tmp_path / "precious").mkdir()
         Path(lab.path / f"adw_test_external_{ADW_ID}").symlink_to(tmp_path / "precious")
 
-        report = app.tidy.rollbacks.rollback(ADW_ID, WISHES)
+        report = app.rollbacks.rollback(ADW_ID, WISHES)
 
         assert (tmp_path / "precious").exists()
         assert any("external" in line for line in report.kept)

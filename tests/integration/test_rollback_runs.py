@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.command_rules import Mark
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.rollback_runs import MAX_ROLLBACKS
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.coordination.workflow_work import TROUBLE_SECONDS
+from adws.adw_modules.document import Mark
 from adws.adw_modules.errors import ForgeUnavailable, UsageError, WorkflowBusy
-from adws.adw_modules.rollback_rules import Wishes
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.run import MAX_ROLLBACKS
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.run_executor import TROUBLE_SECONDS
+from adws.adw_modules.worker.worker import WorkerOptions
 from tests.integration.tidy_lab import ADW_ID, SPEC, TidyHome
 
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
@@ -50,7 +50,7 @@ def test_a_worker_makes_the_rollback_that_somebody_queued(lab, state):
         lab.make(app)
         app.runs.enqueue(NewRun(adw_id=ADW_ID, kind="resume", not_before="2999-01-01T00:00:00Z"))
         if state == "abandoned":
-            app.work.control.abandon(ADW_ID, by="ada")
+            app.control.abandon(ADW_ID, by="ada")
 
     asked = adw(lab, "rollback", ADW_ID, "--reason", "not wanted", "--detach")
     with lab.open() as app:
@@ -64,7 +64,7 @@ def test_a_worker_makes_the_rollback_that_somebody_queued(lab, state):
         document, run = app.store.load(ADW_ID).document, newest(app)
         assert (document.current_state, run.run_id, run.state) == ("rolled_back", waits.run_id, RunState.COMPLETED)
         assert "not wanted" in str(document.state_history[-1])
-        assert app.tidy.verifier.check() == ()
+        assert app.verifier.check() == ()
     assert (lab.heads(), lab.remote_heads(), lab.tree().exists()) == ({"main"}, {"main"}, False)
 
 
@@ -81,8 +81,8 @@ def test_who_asked_for_a_rollback_at_a_door_is_in_its_history_once(lab):
     asked = Mark(delivery="dashboard:1", kind="rollback", by="ada (dashboard)", source="dashboard, 10.0.0.7")
     with lab.open() as app:
         lab.make(app)
-        app.tidy.rollback_runs.queue(ADW_ID, replace(WISHES, mark=asked), by="ada")
-        app.work.worker(ONCE).run()
+        app.rollback_runs.queue(ADW_ID, replace(WISHES, mark=asked), by="ada")
+        app.worker(ONCE).run()
         app.projection.flush()
 
         told = [event for event in app.events.of_workflow(ADW_ID) if event.event_type == "action_asked"]
@@ -95,9 +95,9 @@ def test_who_asked_for_a_rollback_at_a_door_is_in_its_history_once(lab):
 def test_the_wishes_are_kept_with_the_run(lab):
     with lab.open() as app:
         lab.make(app)
-        first = app.tidy.rollback_runs.queue(ADW_ID, WISHES, by="ada")
-        assert app.tidy.rollback_runs.queue(ADW_ID, WISHES, by="bob") == first
-        app.work.worker(ONCE).run()
+        first = app.rollback_runs.queue(ADW_ID, WISHES, by="ada")
+        assert app.rollback_runs.queue(ADW_ID, WISHES, by="bob") == first
+        app.worker(ONCE).run()
 
         assert newest(app).state is RunState.COMPLETED
     assert len(lab.heads()) == 2, "the branch is kept"
@@ -106,7 +106,7 @@ def test_the_wishes_are_kept_with_the_run(lab):
 def test_what_is_blocked_is_tried_again_later_and_then_left_to_a_person(lab, monkeypatch):
     with lab.open() as app:
         lab.make(app)
-        app.tidy.rollback_runs.queue(ADW_ID, WISHES)
+        app.rollback_runs.queue(ADW_ID, WISHES)
 
         def down(*_args, **_keywords):
             raise ForgeUnavailable("the forge gives no answer")
@@ -114,7 +114,7 @@ def test_what_is_blocked_is_tried_again_later_and_then_left_to_a_person(lab, mon
         monkeypatch.setattr(app.forge, "close_pull_request", down)
         wait = app.clock.sleep
         monkeypatch.setattr(app.clock, "sleep", lambda seconds: wait(min(seconds, 0.01)))  # between the tries of a step
-        app.work.worker(ONCE).run()
+        app.worker(ONCE).run()
         run = newest(app)
         late = timestamps.parse(run.not_before) - app.clock.now()
         assert (run.state, run.attempts) == (RunState.PENDING, 1)
@@ -123,7 +123,7 @@ def test_what_is_blocked_is_tried_again_later_and_then_left_to_a_person(lab, mon
 
         for _ in range(MAX_ROLLBACKS - 1):
             claimed = app.runs.claim(app.processes.me("worker"), ttl_seconds=30.0, run_id=run.run_id)
-            app.work.run_work.work(claimed)
+            app.run_executor.work(claimed)
         run = newest(app)
         assert run.state is RunState.FAILED
         assert f"adw rollback {ADW_ID} goes on with it" in run.reason
@@ -137,7 +137,7 @@ def test_who_works_on_it_is_asked_to_stop_first(lab):
         app.runs.claim(app.processes.me("worker"), ttl_seconds=30.0)
 
         with pytest.raises(WorkflowBusy):
-            app.tidy.rollback_runs.queue(ADW_ID, WISHES, by="ada", wait_seconds=0.0)
+            app.rollback_runs.queue(ADW_ID, WISHES, by="ada", wait_seconds=0.0)
 
         [request] = app.requests.open_for(ADW_ID)
         assert (request.kind, request.payload["reason"]) == ("rollback", "not wanted")
@@ -146,14 +146,14 @@ def test_who_works_on_it_is_asked_to_stop_first(lab):
 def test_what_is_to_be_rolled_back_does_not_go_on(lab):
     with lab.open() as app:
         issue = app.forge.create_issue("Greet").number
-        adw_id = app.work.launcher.start(Start(issue_number=issue, spec=SPEC)).adw_id
-        app.work.control.pause(adw_id, by="ada")
-        app.tidy.rollback_runs.queue(adw_id, WISHES)
+        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=issue, spec=SPEC)).adw_id
+        app.control.pause(adw_id, by="ada")
+        app.rollback_runs.queue(adw_id, WISHES)
 
         with pytest.raises(UsageError, match="is to be rolled back"):
-            app.work.control.resume(adw_id, by="ada")
+            app.control.resume(adw_id, by="ada")
         with pytest.raises(UsageError, match="is to be rolled back"):
-            app.work.control.approve(adw_id, by="ada")
+            app.control.approve(adw_id, by="ada")
         assert app.store.load(adw_id).document.current_state == "paused"
 
 
@@ -163,10 +163,10 @@ def test_a_rollback_that_may_not_be_made_ends_its_run_and_leaves_the_workflow(la
         pull = app.forge.pull_request(app.store.load(ADW_ID).document.pr_number)
         app.forge.edit_pull_request(pull.number, is_draft=False)
         app.forge.merge_pull_request(pull.number, sha=pull.head_sha)
-        app.tidy.rollback_runs.queue(ADW_ID, WISHES)
+        app.rollback_runs.queue(ADW_ID, WISHES)
         before = app.store.load(ADW_ID).document.current_state
 
-        app.work.worker(ONCE).run()
+        app.worker(ONCE).run()
 
         assert (newest(app).state, app.store.load(ADW_ID).document.current_state) == (RunState.FAILED, before)
         assert "merged" in newest(app).reason

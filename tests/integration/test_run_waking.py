@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
-from adws.adw_modules.runs import NewRun, RunState
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.queue.store import RunStore
 from tests.contracts.worlds import FIRST, make_owner
 
 LATER = timedelta(days=1)
@@ -16,7 +16,7 @@ LATER = timedelta(days=1)
 
 @pytest.fixture
 def queue(database, clock):
-    return DatabaseRunQueue(database, clock=clock)
+    return RunStore(database, clock=clock)
 
 
 @pytest.fixture

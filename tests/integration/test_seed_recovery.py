@@ -7,14 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from adws import config
-from adws.adw_modules import ambient, timestamps
-from adws.adw_modules.coordination.recovery import recover_all_active_runs, recover_stale_runs
+from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.errors import ConfigError, RunLost, UsageError
-from adws.adw_modules.interfaces_coordination import AgentSession, SessionStatus
-from adws.adw_modules.recovery_facts import Mode, Policy
-from adws.adw_modules.run_queue import RunQueue
-from adws.adw_modules.runs import NO_TERMS, RunState
+from adws.adw_modules.interfaces import AgentSession, SessionStatus
+from adws.adw_modules.queue.model import NO_TERMS, RunState
+from adws.adw_modules.recovery.plan import Mode, Policy
+from adws.adw_modules.recovery.recovery import RunQueue, recover_all_active_runs, recover_stale_runs
+from adws.config import load as config_load
 from tests.integration.recovery_lab import RecoveryLab
 
 KEYS = {"mode", "dry_run", "reset_to_pending", "marked_failed", "marked_stopped", "run_ids", "steps"}
@@ -54,7 +53,7 @@ def test_the_four_runs_of_the_classic_test_end_as_its_table_says(lab):
     app = lab.open()
     pending, claimed, running, stopping = make_four(lab, app)
 
-    result = recover_stale_runs(stale_threshold_seconds=300, parts=app)
+    result = recover_stale_runs(stale_threshold_seconds=300, home=app)
 
     assert states(app, pending, claimed, running, stopping) == ["pending", "pending", "failed", "stopped"]
     assert (result.reset_to_pending, result.marked_failed, result.marked_stopped) == (1, 1, 1)
@@ -71,7 +70,7 @@ def test_running_work_goes_on_unless_the_policy_says_otherwise(lab):
     app = lab.open()
     *_, running, _ = make_four(lab, app)
 
-    result = recover_stale_runs(parts=app)
+    result = recover_stale_runs(home=app)
 
     assert states(app, running) == ["pending"]
     assert (result.reset_to_pending, result.marked_failed, result.marked_stopped) == (2, 0, 1)
@@ -83,7 +82,7 @@ def test_mode_all_says_that_the_state_is_unknown(lab):
     app = lab.open()
     *_, running, _ = make_four(lab, app)
 
-    result = recover_all_active_runs(fails_running=True, parts=app)
+    result = recover_all_active_runs(fails_running=True, home=app)
 
     assert app.runs.of_workflow(running)[0].reason == "Coordinator restarted - execution state unknown"
     assert result.run_ids("marked_failed") == (app.runs.of_workflow(running)[0].run_id,)
@@ -92,11 +91,11 @@ def test_mode_all_says_that_the_state_is_unknown(lab):
 def test_recovering_again_does_nothing_more(lab):
     app = lab.open()
     ids = make_four(lab, app)
-    recover_stale_runs(parts=app)
+    recover_stale_runs(home=app)
     lab.flush(app)
     before = [(app.store.load(one).document.revision, app.runs.of_workflow(one)) for one in ids]
 
-    again = recover_all_active_runs(parts=app)
+    again = recover_all_active_runs(home=app)
 
     assert (again.runs, again.steps) == ((), ())
     assert [(app.store.load(one).document.revision, app.runs.of_workflow(one)) for one in ids] == before
@@ -112,7 +111,7 @@ def test_the_claim_of_a_runner_that_is_alive_is_kept(lab, mode):
     run = lab.claim(alive, adw_id)
     lab.set_run(app, run.run_id, updated_at="2020-01-01T00:00:00.000000Z")
 
-    assert RunQueue(recovery_mode=mode, parts=app).recovered.runs == ()
+    assert RunQueue(recovery_mode=mode, home=app).recovered.runs == ()
     assert states(app, adw_id) == ["claimed"]
 
 
@@ -121,7 +120,7 @@ def test_the_claim_of_a_runner_that_is_not_alive_goes_back(lab):
     adw_id = lab.start(app)
     lab.claim(lab.open(**DEAD), adw_id)
 
-    queue = RunQueue(parts=app)
+    queue = RunQueue(home=app)
 
     assert queue.recovered.reset_to_pending == 1
     assert [run.adw_id for run in queue.waiting()] == [adw_id]
@@ -132,11 +131,11 @@ def test_what_runs_on_another_machine_is_left_until_its_lease_is_over(lab):
     adw_id = lab.start(app)
     lab.run(lab.open(**ELSEWHERE), adw_id)
 
-    assert recover_stale_runs(0, parts=app).runs == ()
-    assert recover_all_active_runs(parts=app).runs == (), "mode all ignores age, not liveness"
+    assert recover_stale_runs(0, home=app).runs == ()
+    assert recover_all_active_runs(home=app).runs == (), "mode all ignores age, not liveness"
     lab.end_leases(app)
 
-    assert recover_stale_runs(parts=app).reset_to_pending == 1
+    assert recover_stale_runs(home=app).reset_to_pending == 1
     assert states(app, adw_id) == ["pending"]
 
 
@@ -146,7 +145,7 @@ def test_force_takes_work_from_who_may_live(lab):
     worker = lab.open(**ELSEWHERE)
     run = lab.run(worker, adw_id)
 
-    result = recover_all_active_runs(force=True, parts=app)
+    result = recover_all_active_runs(force=True, home=app)
 
     assert result.reset_to_pending == 1
     assert states(app, adw_id) == ["pending"]
@@ -158,7 +157,7 @@ def test_mode_none_changes_nothing_and_says_what_it_would_do(lab):
     app = lab.open()
     ids = make_four(lab, app)
 
-    result = RunQueue(recovery_mode="none", parts=app).recovered
+    result = RunQueue(recovery_mode="none", home=app).recovered
 
     assert states(app, *ids) == ["pending", "claimed", "running", "stopping"]
     assert (result.reset_to_pending, result.marked_failed, result.marked_stopped) == (0, 0, 0)
@@ -173,14 +172,14 @@ def test_mode_none_changes_nothing_and_says_what_it_would_do(lab):
 
 def test_the_threshold_is_read_and_an_unknown_mode_is_refused(tmp_path):
     env = {"ADW_HOME": str(tmp_path), "RUN_RECOVERY_THRESHOLD": "17", "RUN_RECOVERY_MODE": "all"}
-    settings = config.load(env=env, cwd=tmp_path)
+    settings = config_load.load(env=env, cwd=tmp_path)
     assert (settings.recovery_threshold_seconds, settings.recovery_mode) == (17.0, "all")
-    short = config.load(env={"ADW_HOME": str(tmp_path), "ADW_RECOVERY_THRESHOLD": "18"}, cwd=tmp_path)
+    short = config_load.load(env={"ADW_HOME": str(tmp_path), "ADW_RECOVERY_THRESHOLD": "18"}, cwd=tmp_path)
     assert short.recovery_threshold_seconds == 18.0
 
     for name in ("ADW_RECOVERY_MODE", "RUN_RECOVERY_MODE"):
         with pytest.raises(ConfigError, match="none, stale, all"):
-            config.load(env={"ADW_HOME": str(tmp_path), name: "some"}, cwd=tmp_path)
+            config_load.load(env={"ADW_HOME": str(tmp_path), name: "some"}, cwd=tmp_path)
     with pytest.raises(UsageError, match="'some' is no mode of recovery; use one of none, stale, all"):
         RunQueue(recovery_mode="some")
 
@@ -193,8 +192,8 @@ def test_the_threshold_decides_only_where_nothing_is_proven(lab):
     minute_ago = timestamps.to_text(app.clock.now() - timedelta(seconds=60))
     lab.set_run(app, run.run_id, owner="", claim_until=0.0, claim_boot="", updated_at=minute_ago)
 
-    assert recover_stale_runs(300, parts=app).runs == ()
-    assert recover_stale_runs(30, parts=app).reset_to_pending == 1
+    assert recover_stale_runs(300, home=app).runs == ()
+    assert recover_stale_runs(30, home=app).reset_to_pending == 1
 
 
 def test_age_is_not_liveness(lab):
@@ -205,7 +204,7 @@ def test_age_is_not_liveness(lab):
     lab.set_run(app, run.run_id, started_at="2020-01-01T00:00:00.000000Z", updated_at="2020-01-01T00:00:00.000000Z")
     lab.run(dead, young)
 
-    result = recover_stale_runs(parts=app)
+    result = recover_stale_runs(home=app)
 
     assert states(app, old, young) == ["running", "pending"]
     assert result.run_ids("reset_to_pending") == (app.runs.of_workflow(young)[0].run_id,)
@@ -215,7 +214,7 @@ def test_the_late_report_of_a_former_owner_changes_nothing(lab):
     app, dead = lab.open(), lab.open(**DEAD)
     adw_id = lab.start(app)
     late = lab.claim(dead, adw_id)
-    recover_stale_runs(parts=app)
+    recover_stale_runs(home=app)
     again = lab.claim(app, adw_id)
 
     for report in (
@@ -235,7 +234,7 @@ def test_a_run_that_every_worker_dies_of_is_given_up(lab):
     seen = []
     for _ in range(3):
         lab.claim(dead, adw_id)
-        recover_stale_runs(parts=app)
+        recover_stale_runs(home=app)
         seen += states(app, adw_id)
 
     assert seen == ["pending", "pending", "dead"]
@@ -243,7 +242,7 @@ def test_a_run_that_every_worker_dies_of_is_given_up(lab):
     assert (run.losses, run.reason.startswith("3 workers vanished with run")) == (3, True)
     assert (document.current_state, document.terminal_reason) == ("failed", "POISON_RUN")
     lab.flush(app)
-    assert recover_stale_runs(parts=app).steps == (), "and it stays so"
+    assert recover_stale_runs(home=app).steps == (), "and it stays so"
 
 
 def test_a_stop_is_confirmed_by_the_end_of_its_processes(lab):
@@ -251,7 +250,7 @@ def test_a_stop_is_confirmed_by_the_end_of_its_processes(lab):
     app = lab.open()
     *_, stopping = make_four(lab, app)
 
-    (stopped,) = [run for run in recover_stale_runs(parts=app).runs if run.after is RunState.STOPPED]
+    (stopped,) = [run for run in recover_stale_runs(home=app).runs if run.after is RunState.STOPPED]
 
     run = app.runs.get(stopped.run_id)
     assert (run.adw_id, run.reason) == (stopping, "enough")
@@ -268,9 +267,9 @@ def test_a_stop_that_nobody_can_confirm_says_so_and_only_after_the_threshold(lab
     app.runs.ask_to_stop(run.run_id, reason="enough")
     lab.end_leases(app)
 
-    assert recover_stale_runs(300, parts=app).runs == ()
+    assert recover_stale_runs(300, home=app).runs == ()
     assert states(app, adw_id) == ["stopping"]
-    recover_stale_runs(0, parts=app)
+    recover_stale_runs(0, home=app)
 
     run = app.runs.get(run.run_id)
     assert (run.state, run.reason.startswith("stop unconfirmed: ")) == (RunState.STOPPED, True)
@@ -296,7 +295,7 @@ def test_moments_are_compared_as_moments(lab, since):
     run = lab.claim(app, lab.start(app))
     lab.set_run(app, run.run_id, owner="", claim_until=0.0, claim_boot="", updated_at=since)
 
-    assert recover_stale_runs(300, parts=app).reset_to_pending == 1
+    assert recover_stale_runs(300, home=app).reset_to_pending == 1
 
 
 def test_sessions_follow_their_runs_and_no_others(lab):
@@ -320,12 +319,12 @@ def test_sessions_follow_their_runs_and_no_others(lab):
             )
         )
 
-    recover_stale_runs(parts=app)
+    recover_stale_runs(home=app)
 
-    found = {session.adw_id: session for one in (*ids, busy) for session in app.sessions.of_workflow(one)}
-    assert [found[one].status.value for one in ids[1:]] == ["failed", "failed", "stopped"]
-    assert all(found[one].ended_at for one in ids[1:])
-    assert "is dead" in found[ids[1]].reason
+    result = {session.adw_id: session for one in (*ids, busy) for session in app.sessions.of_workflow(one)}
+    assert [result[one].status.value for one in ids[1:]] == ["failed", "failed", "stopped"]
+    assert all(result[one].ended_at for one in ids[1:])
+    assert "is dead" in result[ids[1]].reason
     assert [session.adw_id for session in app.sessions.live()] == [busy]
 
 
@@ -334,7 +333,7 @@ def test_every_mode_answers_under_the_same_names_with_the_runs_it_changed(lab):
     ids = make_four(lab, app)
     runs = {one: app.runs.of_workflow(one)[0].run_id for one in ids}
 
-    answers = [RunQueue(recovery_mode=mode, parts=app).recovered.to_json() for mode in ("none", "stale", "all")]
+    answers = [RunQueue(recovery_mode=mode, home=app).recovered.to_json() for mode in ("none", "stale", "all")]
 
     assert [set(answer) for answer in answers] == [KEYS] * 3
     counted = ("reset_to_pending", "marked_failed", "marked_stopped")
@@ -350,10 +349,10 @@ def test_there_is_no_copy_of_the_queue_that_could_be_behind(lab):
     """What one process recovers, a queue that another one opened before shows at once."""
     app, other = lab.open(), lab.open()
     make_four(lab, app)
-    queue = RunQueue(recovery_mode="none", parts=other)
+    queue = RunQueue(recovery_mode="none", home=other)
     assert (len(queue.active()), len(queue.waiting())) == (3, 1)
 
-    recover_stale_runs(parts=app)
+    recover_stale_runs(home=app)
 
     assert (len(queue.active()), len(queue.waiting())) == (0, 3)
 
@@ -363,10 +362,10 @@ def test_what_was_first_is_first_after_recovery_and_restart(lab):
     ids = [lab.start(app, number) for number in range(1, 6)]
     for adw_id in (ids[3], ids[1]):
         lab.claim(dead, adw_id)
-    recover_stale_runs(parts=app)
+    recover_stale_runs(home=app)
 
     restarted = lab.open()
-    queue = RunQueue(parts=restarted)
+    queue = RunQueue(home=restarted)
     me = restarted.processes.me("worker")
     claimed = [queue.claim(me).adw_id for _ in ids]
 
@@ -379,7 +378,7 @@ def test_the_queue_by_its_short_name_keeps_to_the_limits_of_the_home(lab):
     app = lab.open()
     for number in (1, 2):
         lab.start(app, number)
-    queue, me = RunQueue(parts=app), app.processes.me("worker")
+    queue, me = RunQueue(home=app), app.processes.me("worker")
     assert queue.claim(me) is not None
 
     assert queue.claim(me) is None
@@ -392,7 +391,7 @@ def test_recovery_works_in_the_home_that_is_named_and_nowhere_else(lab, tmp_path
     make_four(lab, app)
     before = sorted(path.name for path in tmp_path.iterdir())
 
-    with ambient.using(app):
+    with default_home.using(app):
         assert recover_stale_runs().reset_to_pending == 2
 
     assert sorted(path.name for path in tmp_path.iterdir()) == before
@@ -402,7 +401,7 @@ def test_every_recovered_run_leaves_an_event_a_count_and_a_line_in_the_log(lab, 
     app = lab.open()
     _, claimed, running, stopping = make_four(lab, app)
 
-    recover_stale_runs(parts=app)
+    recover_stale_runs(home=app)
 
     for adw_id, before, after in (
         (claimed, "claimed", "pending"),
@@ -430,7 +429,7 @@ def test_a_worker_that_starts_recovers_by_the_settings(lab):
     app = lab.open()
     ids = make_four(lab, app)
 
-    assert app.work.recovery.recover().mode is Mode.NONE
+    assert app.recovery.recover().mode is Mode.NONE
     assert states(app, *ids) == ["pending", "claimed", "running", "stopping"]
 
 
@@ -442,7 +441,7 @@ def test_of_several_recoveries_at_once_each_run_is_recovered_by_one(lab):
     others = [lab.open() for _ in range(4)]
 
     with ThreadPoolExecutor(len(others)) as pool:
-        results = list(pool.map(lambda other: recover_stale_runs(parts=other), others))
+        results = list(pool.map(lambda other: recover_stale_runs(home=other), others))
 
     for other in others:
         lab.flush(other)
@@ -459,9 +458,9 @@ def test_many_are_recovered_in_batches(lab):
     for adw_id in ids:
         lab.run(dead, adw_id)
 
-    result = app.work.recovery.recover(policy=Policy())
+    result = app.recovery.recover(policy=Policy())
 
     assert result.reset_to_pending == 70
     assert set(states(app, *ids)) == {"pending"}
-    assert [run.adw_id for run in RunQueue("none", parts=app).waiting()] == ids
+    assert [run.adw_id for run in RunQueue("none", home=app).waiting()] == ids
     assert all(app.leases.read(adw_id).owner is None for adw_id in ids)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import tampering
 from adws.adw_modules.errors import GitError
-from adws.adw_modules.resources.git import GitCommands
-from adws.adw_modules.resources.shared_git import SharedGit
+from adws.adw_modules.git import change_policy
+from adws.adw_modules.git.git import GitCommands, SharedGit
 from tests.integration.git_lab import git, make_lab
 
 
@@ -18,7 +17,7 @@ def lab(tmp_path):
 
 @pytest.fixture
 def shared(lab):
-    return SharedGit(GitCommands(lab.main), lambda: lab.repository.common_dir)
+    return SharedGit(GitCommands(lab.main), lab.repository)
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def tree(lab):
 
 
 def changes(shared, before):
-    return set(tampering.differences(before, shared.marks(), is_forward=shared.is_ancestor))
+    return set(change_policy.differences(before, shared.marks(), is_forward=shared.is_ancestor))
 
 
 # --- what is seen ----------------------------------------------------------------------------------------------

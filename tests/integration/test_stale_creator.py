@@ -52,7 +52,7 @@ def test_a_creator_whose_lease_was_taken_before_its_first_write_is_shut_out(tmp_
 
     def meanwhile() -> None:
         taken = later._take(ID)
-        later.store.fence_out(ID, fence=taken.lease.fence - 1)
+        later.store.revoke_writers(ID, fence=taken.lease.fence - 1)
 
     late.store = StoppedBeforeCreate(late.store, meanwhile)
     with pytest.raises(Fenced), late.create(new_document()):

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import document as documents
-from adws.adw_modules import durable_file, state_text
+from adws.adw_modules import document as document_module
+from adws.adw_modules import durable_file
 from adws.adw_modules.atomic_state import AtomicStateWriter
 from adws.adw_modules.errors import (
     DatabaseUnavailable,
@@ -36,7 +36,8 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import ProjectedWrite
-from adws.adw_modules.state_files import OUTBOX_LIMIT, OUTBOX_WITHOUT_PROJECTION, FileStateStore
+from adws.adw_modules.store import serialization
+from adws.adw_modules.store.files import OUTBOX_LIMIT, OUTBOX_WITHOUT_PROJECTION, FileStateStore
 from adws.testing import FakeClock
 from tests.contracts.store_contract import ADW_ID, new_document
 
@@ -84,7 +85,7 @@ def make(root, clock):
     """`make()` opens a further store on the same files, as another process would."""
 
     def make(**options):
-        return FileStateStore(root, clock=clock, parse=documents.parse, dump=documents.to_bytes, **options)
+        return FileStateStore(root, clock=clock, parse=document_module.parse, dump=document_module.to_bytes, **options)
 
     return make
 
@@ -127,7 +128,7 @@ def test_a_workflow_has_a_directory_with_its_document_and_its_predecessor(store,
     assert names(folder) == [DOCUMENT, PREVIOUS]
     assert json.loads((folder / PREVIOUS).read_bytes())["revision"] == 2
     assert json.loads((folder / DOCUMENT).read_bytes())["revision"] == third.revision == 3
-    assert state_text.check_seal((folder / DOCUMENT).read_bytes()) is state_text.Seal.GOOD
+    assert serialization.verify_checksum((folder / DOCUMENT).read_bytes()) is serialization.Seal.GOOD
     assert (folder / DOCUMENT).stat().st_nlink == 1
 
 
@@ -383,7 +384,7 @@ def test_a_document_over_the_limit_is_corrupt_and_never_read_whole(make, store, 
 
 
 def test_a_sealed_document_with_fields_of_the_wrong_kind_is_refused_by_name(store, folder):
-    data = json.loads(documents.to_bytes(new_document()))
+    data = json.loads(document_module.to_bytes(new_document()))
     AtomicStateWriter.write(folder / DOCUMENT, {**data, "phases": 5})
 
     with pytest.raises(StateError, match="phases"):
@@ -484,7 +485,7 @@ def test_each_write_is_handed_over_with_its_events_and_its_line_in_the_list(proj
 
     assert (first.revision, second.revision, second.fence) == (1, 2, 2)
     assert [event.event_id for event in second.events] == [f"{ADW_ID}.2.0"]
-    assert documents.parse(json.loads(second.body)) == projected.load(ADW_ID).document
+    assert document_module.parse(json.loads(second.body)) == projected.load(ADW_ID).document
     assert (second.summary.title, second.summary.workflow, second.summary.repository) == (
         "A title",
         "sdlc",
@@ -556,7 +557,7 @@ def test_the_predecessor_is_used_when_the_copy_is_older_or_bad(projected, projec
     (folder / DOCUMENT).unlink()
     assert projected.load(ADW_ID).document.revision == 3
 
-    theirs = documents.to_bytes(new_document("5e6f7a8b", revision=99))
+    theirs = document_module.to_bytes(new_document("5e6f7a8b", revision=99))
     for bad in (b"{ torn", theirs, b"[]"):
         projection.copies[ADW_ID] = bad
         assert projected.load(ADW_ID).document.revision == 3
@@ -626,7 +627,7 @@ def test_a_backup_is_never_overwritten(store, wild, folder):
 
 
 def test_a_newer_document_is_refused_and_left_alone(store, folder):
-    data = json.loads(documents.to_bytes(new_document()))
+    data = json.loads(document_module.to_bytes(new_document()))
     AtomicStateWriter.write(folder / DOCUMENT, {**data, "state_version": "4.0"})
     before = (folder / DOCUMENT).read_bytes()
 
@@ -680,7 +681,7 @@ def test_a_workflows_directory_must_be_a_real_one(store, root, folder, tmp_path,
         lambda: store.load(ADW_ID),
         lambda: store.save(new_document(), fence=1),
         lambda: store.create(new_document()),
-        lambda: store.fence_out(ADW_ID, fence=1),
+        lambda: store.revoke_writers(ADW_ID, fence=1),
         lambda: store.sweep(ADW_ID),
     ]
     for call in calls:
@@ -786,7 +787,7 @@ def test_a_live_writer_with_our_fence_is_not_disturbed(store, folder):
 def test_fencing_out_takes_a_half_made_temp_away(store, folder):
     store.create(new_document())
     (folder / ".adw_state.json.tmp.1").write_text("half")
-    store.fence_out(ADW_ID, fence=1)
+    store.revoke_writers(ADW_ID, fence=1)
 
     assert (folder / ".adw_state.json.tmp.1").is_dir()
 
@@ -795,7 +796,7 @@ def test_sweeping_removes_temps_and_fences_and_nothing_else(store, folder):
     document = store.save(store.create(new_document()), fence=1)
     (folder / ".lock").write_text("")
     (folder / ".adw_state.json.tmp.9").write_text("half")
-    store.fence_out(ADW_ID, fence=3)
+    store.revoke_writers(ADW_ID, fence=3)
     assert len(names(folder)) == 7
     store.sweep(ADW_ID)
     store.sweep("5e6f7a8b")
@@ -863,9 +864,9 @@ def test_an_owner_stopped_before_any_system_call_never_overwrites_its_successor(
         document = former.load(adw_id).document
 
         def take_over(adw_id=adw_id, successor=successor, after=after):
-            successor.fence_out(adw_id, fence=1)
-            found = successor.load(adw_id).document
-            after.append(successor.save(found.model_copy(update={"plan_file": "successor"}), fence=2))
+            successor.revoke_writers(adw_id, fence=1)
+            value = successor.load(adw_id).document
+            after.append(successor.save(value.model_copy(update={"plan_file": "successor"}), fence=2))
 
         with monkeypatch.context() as patch:
             run_at_call(patch, number, in_another_thread(take_over))
@@ -891,9 +892,9 @@ def test_a_fence_never_ends_up_in_the_place_of_a_lost_document(make, monkeypatch
         store.save(store.create(new_document(adw_id)), fence=1)
         (root / adw_id / DOCUMENT).unlink()
         document = store.load(adw_id).document
-        fence_out = in_another_thread(lambda adw_id=adw_id: make().fence_out(adw_id, fence=1))
+        revoke_writers = in_another_thread(lambda adw_id=adw_id: make().revoke_writers(adw_id, fence=1))
         with monkeypatch.context() as patch, contextlib.suppress(Fenced):
-            run_at_call(patch, number, fence_out)
+            run_at_call(patch, number, revoke_writers)
             store.save(document, fence=1)
 
         assert not (root / adw_id / DOCUMENT).is_dir(), f"fenced out before call {number}"
@@ -905,10 +906,10 @@ def test_a_stopped_owner_can_only_make_the_predecessor_the_present_document(make
     document = former.save(former.create(new_document()), fence=1)
 
     def take_over():
-        successor.fence_out(ADW_ID, fence=1)
-        found = successor.load(ADW_ID).document
+        successor.revoke_writers(ADW_ID, fence=1)
+        value = successor.load(ADW_ID).document
         for _ in range(3):
-            found = successor.save(found, fence=2)
+            value = successor.save(value, fence=2)
 
     with monkeypatch.context() as patch:
         real = os.link
@@ -957,14 +958,14 @@ def test_a_failure_of_any_system_call_leaves_a_whole_revision_and_no_temp(make, 
             except StateError as exc:
                 outcome = type(exc).__name__
         outcomes.add(outcome)
-        found = make().load(adw_id).document
+        value = make().load(adw_id).document
 
         allowed = {"saved": (1,), "StateWriteFailed": (0,), "StateReadFailed": (0,), "DurabilityUnknown": (1,)}
-        assert found.revision - document.revision in allowed[outcome], f"call {number}: {outcome}"
+        assert value.revision - document.revision in allowed[outcome], f"call {number}: {outcome}"
         assert [name for name in names(root / adw_id) if "tmp" in name] == []
         # A failed close leaves the descriptor open here, because the real close was not called.
         assert len(list(Path("/proc/self/fd").iterdir())) - descriptors <= 1
-        assert make().save(found, fence=1).revision == found.revision + 1
+        assert make().save(value, fence=1).revision == value.revision + 1
     assert outcomes >= {"saved", "StateWriteFailed", "DurabilityUnknown"}
 
 
@@ -1069,7 +1070,7 @@ from pathlib import Path
 from adws.adw_modules import document as documents
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import StateConflict
-from adws.adw_modules.state_files import FileStateStore
+from adws.adw_modules.store.files import FileStateStore
 store = FileStateStore(Path(sys.argv[1]), clock=SystemClock(), parse=documents.parse, dump=documents.to_bytes)
 done = 0
 while done < int(sys.argv[2]):
@@ -1097,7 +1098,7 @@ def test_a_viewer_loads_no_pydantic(store, root):
     code = (
         "import sys, pathlib\n"
         "from adws.adw_modules.clock import SystemClock\n"
-        "from adws.adw_modules.state_files import FileStateStore\n"
+        "from adws.adw_modules.store.files import FileStateStore\n"
         "store = FileStateStore(pathlib.Path(sys.argv[1]), clock=SystemClock(), parse=None)\n"
         "assert store.peek('1a2b3c4d').data['plan_file'] == 'seen'\n"
         "assert not {'pydantic', 'pydantic_core', 'sqlalchemy', 'filelock'} & set(sys.modules)\n"
@@ -1134,10 +1135,10 @@ def test_a_directory_that_cannot_be_opened_is_said_to_be_so(store, folder, monke
         store.save(document, fence=1)
 
 
-@pytest.mark.parametrize(("name", "method"), [("mkdir", "fence_out"), ("listdir", "sweep")])
+@pytest.mark.parametrize(("name", "method"), [("mkdir", "revoke_writers"), ("listdir", "sweep")])
 def test_a_fence_that_cannot_be_made_or_removed_is_an_error(store, monkeypatch, name, method):
     store.create(new_document())
-    calls = {"fence_out": lambda: store.fence_out(ADW_ID, fence=1), "sweep": lambda: store.sweep(ADW_ID)}
+    calls = {"revoke_writers": lambda: store.revoke_writers(ADW_ID, fence=1), "sweep": lambda: store.sweep(ADW_ID)}
     real = getattr(os, name)
 
     def full(path, *args, **options):
@@ -1153,7 +1154,7 @@ def test_a_fence_that_cannot_be_made_or_removed_is_an_error(store, monkeypatch, 
 def test_a_workflow_without_a_readable_document_can_still_be_fenced(store, folder):
     store.create(new_document())
     (folder / DOCUMENT).write_text("{ torn")
-    store.fence_out(ADW_ID, fence=2)
+    store.revoke_writers(ADW_ID, fence=2)
 
     assert [name for name in names(folder) if "tmp" in name] == [f".adw_state.json.tmp.{n}" for n in (0, 1, 2)]
 
@@ -1175,7 +1176,7 @@ def test_a_directory_that_vanishes_again_is_a_failed_write(store, folder, monkey
 
 
 def test_a_store_forgets_the_oldest_knowledge_before_it_grows_without_end(store, monkeypatch):
-    monkeypatch.setattr("adws.adw_modules.state_files.MAX_REMEMBERED", 2)
+    monkeypatch.setattr("adws.adw_modules.store.files.MAX_REMEMBERED", 2)
     saved = [store.create(new_document(f"{number:08x}")) for number in range(5)]
 
     assert len(store._known) <= 2
@@ -1183,14 +1184,14 @@ def test_a_store_forgets_the_oldest_knowledge_before_it_grows_without_end(store,
 
 
 def test_the_serialiser_of_documents_is_used_unless_another_is_given(root, clock):
-    store = FileStateStore(root, clock=clock, parse=documents.parse)
+    store = FileStateStore(root, clock=clock, parse=document_module.parse)
     store.create(new_document(plan_file="x"))
     assert store.load(ADW_ID).document.plan_file == "x"
 
     def broken(_document):
         raise ValueError("cannot write this")
 
-    other = FileStateStore(root, clock=clock, parse=documents.parse, dump=broken)
+    other = FileStateStore(root, clock=clock, parse=document_module.parse, dump=broken)
     with pytest.raises(StateUnserialisable, match="cannot write this"):
         other.save(store.load(ADW_ID).document, fence=1)
 
@@ -1464,7 +1465,7 @@ def test_what_is_brought_into_the_database_is_what_is_stored_and_not_what_is_abo
     store.save(document.model_copy(update={"plan_file": "hunter2"}), fence=1)
 
     relieved, saved = projection.writes
-    assert state_text.seal(relieved.body) == stored
+    assert serialization.add_checksum(relieved.body) == stored
     assert (relieved.revision, len(relieved.events)) == (document.revision, OUTBOX_LIMIT + 1)
     assert b"hunter2" not in relieved.body + saved.body
 

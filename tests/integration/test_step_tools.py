@@ -12,10 +12,10 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost
-from adws.adw_modules.fanout.call_making import MAX_MESSAGE
-from adws.adw_modules.interfaces_engine import Order
-from adws.adw_modules.redaction import MASK
-from adws.adw_modules.steps import SinkSpec
+from adws.adw_modules.phase import Order
+from adws.adw_modules.redaction.patterns import MASK
+from adws.adw_modules.steps.iteration_worker import MAX_MESSAGE
+from adws.adw_modules.workflow.model import SinkSpec
 from tests.integration.call_lab import SECRET, CallWorld
 from tests.integration.process_lab import is_alive
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.db.sqlite_sink import SqliteSink
 from adws.adw_modules.errors import DatabaseUnavailable, SinkRefused
+from adws.adw_modules.steps.sinks import SqliteSink
 from tests import forked
 
 
@@ -34,9 +34,9 @@ def _sqlite(path: Path) -> World:
         path.parent.mkdir(exist_ok=True)
         connection = sqlite3.connect(path)
         try:
-            found = connection.execute(statement).fetchall()
+            result = connection.execute(statement).fetchall()
             connection.commit()
-            return found
+            return result
         finally:
             connection.close()
 
@@ -46,7 +46,7 @@ def _sqlite(path: Path) -> World:
 def _postgres(url: str) -> World:
     import psycopg
 
-    from adws.adw_modules.db.postgres_sink import PostgresSink
+    from adws.adw_modules.steps.postgres_sink import PostgresSink
 
     def ask(statement: str) -> list[tuple]:
         with psycopg.connect(url, autocommit=True) as connection:
@@ -154,8 +154,8 @@ def test_a_table_is_made_of_what_the_first_rows_hold(world):
 
     world.save([row, {"text": "second"}])
 
-    found = world.ask("SELECT flag, count, ratio, text, empty FROM t ORDER BY count")
-    assert sorted(found, key=lambda one: one[3]) == [(None, None, None, "second", None), (1, 2**40, 0.5, "ä", None)]
+    result = world.ask("SELECT flag, count, ratio, text, empty FROM t ORDER BY count")
+    assert sorted(result, key=lambda one: one[3]) == [(None, None, None, "second", None), (1, 2**40, 0.5, "ä", None)]
 
 
 def test_lanes_that_save_the_first_rows_at_the_same_time_make_one_table(world):
@@ -315,7 +315,7 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(empty_pg_url):
 
 @pytest.mark.postgres
 def test_a_server_that_cannot_be_reached_is_told_without_the_password(empty_pg_url):
-    from adws.adw_modules.db.postgres_sink import PostgresSink
+    from adws.adw_modules.steps.postgres_sink import PostgresSink
 
     sink = PostgresSink("postgresql://adw@127.0.0.1:1/x", password="hunter2-hunter2", name="main")
 
@@ -335,7 +335,7 @@ def test_a_user_who_may_not_make_tables_can_use_those_that_are_there(empty_pg_ur
     ):
         world.ask(statement)
     world.sink.close()
-    from adws.adw_modules.db.postgres_sink import PostgresSink
+    from adws.adw_modules.steps.postgres_sink import PostgresSink
 
     clerk = PostgresSink(f"{empty_pg_url}{'&' if '?' in empty_pg_url else '?'}options=-c%20role%3Dclerk", name="main")
     try:

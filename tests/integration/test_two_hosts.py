@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from adws.adw_modules import process_tree
 from adws.adw_modules.errors import QuotaExceeded
-from adws.adw_modules.runs import RunState
-from adws.adw_modules.workflow import PhaseSpec
+from adws.adw_modules.process import tree
+from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.workflow.model import PhaseSpec
 from tests.integration.two_hosts_lab import LEASE_SECONDS, PATIENCE, TwoHosts, make_two_hosts, until
 from tests.integration.work_lab import PLAN, QUICK, git, step
 
@@ -53,7 +53,7 @@ def moved_to_beta(two: TwoHosts, *more: PhaseSpec) -> str:
 
 
 def effects(document) -> dict[str, tuple[str, str | None]]:
-    return {found.key: (found.outcome, found.host) for found in document.resources}
+    return {item.key: (item.outcome, item.host) for item in document.resources}
 
 
 def first_claim_of_beta(two: TwoHosts, adw_id: str, seen: list[float]) -> None:
@@ -119,7 +119,7 @@ def test_when_a_machine_is_killed_another_goes_on_from_its_commits_within_a_seco
     assert len(two.alpha.trees()) == 1
     record = document.phases[1].attempts[0].process
     with two.alpha.open() as app:
-        left = process_tree.ProcessTree(app.processes, process_tree.recorded(record).identity, token=record["token"])
+        left = tree.ProcessTree(app.processes, tree.recorded(record).identity, token=record["token"])
         assert left.members()
         two.alpha.work()
         assert not left.members()
@@ -152,7 +152,7 @@ def test_a_stop_of_work_on_a_machine_that_was_lost_is_made_elsewhere_and_called_
     assert run.reason.endswith("(enough)")
     record = document.phases[1].attempts[0].process
     with two.alpha.open() as app:
-        left = process_tree.ProcessTree(app.processes, process_tree.recorded(record).identity, token=record["token"])
+        left = tree.ProcessTree(app.processes, tree.recorded(record).identity, token=record["token"])
         assert left.members()
         two.alpha.work()
         assert not left.members()
@@ -174,10 +174,10 @@ def test_a_machine_that_comes_back_ends_what_still_runs_there_before_it_goes_on(
     (two.place / "go").touch()
 
     with two.alpha.open() as app:
-        left = process_tree.ProcessTree(app.processes, process_tree.recorded(record).identity, token=record["token"])
+        left = tree.ProcessTree(app.processes, tree.recorded(record).identity, token=record["token"])
         assert left.members()
         run = app.runs.claim(app.processes.me("worker"), ttl_seconds=LEASE_SECONDS)
-        end = app.work.run_work.work(run)
+        end = app.run_executor.work(run)
         assert not left.members()
 
     assert end.run.state is RunState.COMPLETED

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import work_names
 from adws.adw_modules.document import AttemptRecord, RollbackRecord
 from adws.adw_modules.events import Event
-from adws.adw_modules.rollback_rules import Wishes
+from adws.adw_modules.git import git as git_module
+from adws.adw_modules.rollback.plan import Wishes
 from tests.integration.tidy_lab import ADW_ID, TidyHome, a_process, branch_of, git, in_database
 
 OTHER = "5e6f7a8b"
@@ -20,7 +20,7 @@ def lab(tmp_path) -> TidyHome:
 
 
 def found(app) -> list[tuple[int, str, str]]:
-    return [(broken.invariant, broken.where, broken.what) for broken in app.tidy.verifier.check()]
+    return [(broken.invariant, broken.where, broken.what) for broken in app.verifier.check()]
 
 
 def invariants(app) -> set[int]:
@@ -49,7 +49,7 @@ def test_what_changes_between_two_looks_breaks_nothing(lab):
     with lab.open() as app:
         lab.make(app)
         git(lab.path, "branch", branch_of(OTHER, 9))
-        verifier = app.tidy.verifier
+        verifier = app.verifier
         look = verifier._look
 
         def then_it_is_mended():
@@ -149,7 +149,7 @@ def test_a_worktree_and_a_branch_that_no_ledger_has_break_the_sixth(lab):
     with lab.open() as app:
         lab.make(app)
         branch = branch_of(OTHER, 9)
-        app.git.add_worktree(lab.tree(OTHER), branch=branch, start="main", reason=work_names.lock_reason(OTHER))
+        app.git.add_worktree(lab.tree(OTHER), branch=branch, start="main", reason=git_module.lock_reason(OTHER))
 
         assert [(number, where) for number, where, _ in found(app)] == [
             (6, f"branch {branch}"),
@@ -169,7 +169,7 @@ def test_a_port_that_no_ledger_has_breaks_the_sixth(lab):
 def test_what_is_left_of_a_rolled_back_workflow_breaks_the_seventh(lab):
     with lab.open() as app:
         issue = lab.make(app)
-        app.tidy.rollbacks.rollback(ADW_ID, Wishes(reason="x"))
+        app.rollbacks.rollback(ADW_ID, Wishes(reason="x"))
         assert found(app) == []
         git(lab.path, "branch", branch_of(ADW_ID, issue), "main")
 
@@ -181,7 +181,7 @@ def test_what_is_left_of_a_rolled_back_workflow_breaks_the_seventh(lab):
 def test_a_rollback_that_says_it_is_over_and_is_blocked_breaks_the_seventh(lab):
     with lab.open() as app:
         lab.make(app)
-        app.tidy.rollbacks.rollback(ADW_ID, Wishes(reason="x"))
+        app.rollbacks.rollback(ADW_ID, Wishes(reason="x"))
         change(app, rollback=RollbackRecord(blocked_by=["something"]))
 
         assert [number for number, _, _ in found(app)] == [7]

@@ -10,17 +10,16 @@ from typing import NamedTuple
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules import report_tallies
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.db import views
-from adws.adw_modules.demands import Offer
-from adws.adw_modules.interfaces_coordination import AgentSession, SessionStatus
-from adws.adw_modules.interfaces_reports import Window
-from adws.adw_modules.runs import NewRun, RunState
-from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
+from adws import app as app_module
+from adws.adw_modules.db import schema
+from adws.adw_modules.interfaces import AgentSession, SessionStatus
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.reports import model as reports_model
+from adws.adw_modules.reports.model import Window
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.adw_modules.workflow.model import Capabilities, PhaseSpec, RetrySpec, WorkflowSpec
+from adws.config import load as config_load
 from tests.contracts.worlds import make_owner
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sql.md").read_text()
@@ -106,7 +105,7 @@ def open_home(tmp_path, database_url):
 
     def open_it(*, earlier: bool = False):
         wrap = _EarlierClock if earlier else None
-        opened.append(wiring.open_app(config.load(env=env, cwd=home), role="worker", wrap_clock=wrap))
+        opened.append(app_module.open_home(config_load.load(env=env, cwd=home), role="worker", wrap_clock=wrap))
         return opened[-1]
 
     yield open_it
@@ -120,8 +119,10 @@ def step(name: str, shell: str, state: str, **fields) -> PhaseSpec:
 
 def carry_out(app, *phases: PhaseSpec) -> str:
     """Run a workflow as far as it goes now, and return its id."""
-    adw_id = app.work.launcher.start(Start(issue_number=None, spec=WorkflowSpec(name="asked", phases=phases))).adw_id
-    app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+    adw_id = app.workflow_creator.start(
+        NewWorkflow(issue_number=None, spec=WorkflowSpec(name="asked", phases=phases))
+    ).adw_id
+    app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
 
     return adw_id
 
@@ -152,7 +153,7 @@ def test_every_query_of_the_page_runs_on_its_database(open_home):
 
 def test_the_page_names_every_column_of_every_view(open_home):
     app = open_home()
-    for view in views.VIEWS:
+    for view in schema.VIEWS:
         section = PAGE.split(f"## {view.name}\n")[1].split("\n## ")[0]
         named = [
             name
@@ -176,7 +177,7 @@ def test_the_page_names_every_column_and_every_kind_of_sums(open_home):
         "needed",
         "duration",
         "failure",
-        *report_tallies.COST_KINDS,
+        *reports_model.COST_KINDS,
     }
 
 
@@ -184,11 +185,11 @@ def _columns(app, name: str) -> list[str]:
     with app.database.read() as session:
         if app.database.dialect == "sqlite":
             return [row[1] for row in session.all(f"PRAGMA table_info({name})")]
-        found = session.all(
+        rows = session.all(
             "SELECT column_name FROM information_schema.columns WHERE table_name = :name", {"name": name}
         )
 
-    return [row[0] for row in found]
+    return [row[0] for row in rows]
 
 
 # --- phases ----------------------------------------------------------------------------------------------------
@@ -240,17 +241,17 @@ def test_a_phase_that_hangs_in_its_first_attempt_is_stuck_after_an_hour(open_hom
     Its attempt has neither failed nor ended: only its start tells.
     """
     app, later = open_home(earlier=True), open_home()
-    found = {}
+    result = {}
 
     def look(context) -> None:
         adw_id = context.document.adw_id
-        found["stuck"] = ask(later, "", "time_since_last_attempt", adw_id)
+        result["stuck"] = ask(later, "", "time_since_last_attempt", adw_id)
 
     monkeypatch.setattr("tests.integration.test_views.hang", look, raising=False)
     hanging = PhaseSpec(name="hang", state="planning", runner="python", call="tests.integration.test_views:hang")
     carry_out(app, hanging, step("build", "true", "building"))
 
-    ((phase, state, attempts, began, since),) = found["stuck"]
+    ((phase, state, attempts, began, since),) = result["stuck"]
     assert (phase, state, attempts) == ("hang", "EXECUTING", 1)
     assert timedelta(hours=3) <= _span(since) < timedelta(hours=4)
     assert _moment(began) < datetime.now(UTC) - timedelta(hours=2)
@@ -338,10 +339,10 @@ def test_whatever_an_agent_said_the_view_can_show_it(open_home, reason, shown):
         owned.save(owned.document)
 
     with app.database.read() as session:
-        (found,) = session.one("SELECT last_failure_reason FROM phases")
+        (result,) = session.one("SELECT last_failure_reason FROM phases")
         session.all("SELECT * FROM tasks")
 
-    assert found == shown
+    assert result == shown
 
 
 def test_a_moment_that_is_none_does_not_make_the_view_useless(open_home):
@@ -503,7 +504,7 @@ def test_a_worker_that_is_silent_is_found_with_what_it_has(open_home):
     app, earlier = open_home(), open_home(earlier=True)
     carry_out(app, step("plan", "echo connection reset by peer >&2; exit 1", "planning"))
     for opened, name, adw_id in ((earlier, "old", "1a2b3c4d"), (app, "new", "5e6f7a8b")):
-        opened.runners.register(make_owner(name), Offer(host="testhost"), concurrency=1, version="1")
+        opened.workers.register(make_owner(name), Capabilities(host="testhost"), concurrency=1, version="1")
         opened.runs.enqueue(NewRun(adw_id=adw_id))
         opened.runs.claim(make_owner(name), ttl_seconds=30.0)
 

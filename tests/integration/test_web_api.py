@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from adws.adw_modules.db.run_queue import DatabaseRunQueue
+from adws.adw_modules.queue.store import RunStore
 from tests.integration.web_lab import TOKEN, WebLab
 
 ORDERS = ("pause", "resume", "retry", "stop", "abandon", "approve", "reject", "rollback")
@@ -88,11 +88,11 @@ def test_a_workflow_that_was_worked_on_is_shown_with_its_phases(lab):
     adw_id = lab.start(5)
     lab.work()
 
-    found = lab.get(f"/api/v1/workflows/{adw_id}")
+    result = lab.get(f"/api/v1/workflows/{adw_id}")
 
-    assert (found["state"], found["issue_number"], found["workflow"]) == ("completed", 5, "short")
-    assert [(phase["name"], phase["status"]) for phase in found["phases"]] == [("plan", "complete")]
-    assert found["phases"][0]["attempts"][0]["number"] == 1
+    assert (result["state"], result["issue_number"], result["workflow"]) == ("completed", 5, "short")
+    assert [(phase["name"], phase["status"]) for phase in result["phases"]] == [("plan", "complete")]
+    assert result["phases"][0]["attempts"][0]["number"] == 1
 
 
 def test_a_second_workflow_for_an_issue_is_refused_and_names_the_first(lab):
@@ -371,7 +371,7 @@ def test_a_bug_is_a_500_in_the_one_shape_and_a_line_in_the_log(lab, monkeypatch,
     def broken(*_args, **_options):
         raise ZeroDivisionError("a detail that nobody outside is told")
 
-    monkeypatch.setattr(DatabaseRunQueue, "page", broken)
+    monkeypatch.setattr(RunStore, "page", broken)
     with caplog.at_level(logging.ERROR, logger="adw.web"):
         answer = lab.ask("GET", "/api/v1/runs")
 

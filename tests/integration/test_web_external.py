@@ -10,7 +10,7 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.external_tasks import token_of
-from adws.app_forge import key_of
+from adws.app import key_of
 from adws.web.app import create_app
 from tests.integration.web_lab import TOKEN, WebLab
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules.demands import Offer
+from adws.adw_modules.workflow.model import Capabilities
 from tests.integration.page_lab import Browser
 from tests.integration.web_lab import WebLab, labelled
 
@@ -34,8 +34,8 @@ def start(lab, issue: int, title: str, workflow: str = "short") -> str:
 
 def listed(page) -> list[str]:
     """Return the workflows that a page leads to, in their order."""
-    found = [link.removeprefix("/workflows/") for link in page.links() if link.startswith("/workflows/")]
-    return list(dict.fromkeys(found))
+    result = [link.removeprefix("/workflows/") for link in page.links() if link.startswith("/workflows/")]
+    return list(dict.fromkeys(result))
 
 
 # --- workflows ---------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_what_was_searched_for_stands_in_the_form_escaped(browser):
     page = browser.see("/workflows?search=%22%3E%3Cb%3E&state=failed&issue_number=7&repository=a/b")
 
     assert page.all("input", name="search")[0]["value"] == '"><b>'
-    assert [found["value"] for found in page.all("option", selected="")] == ["failed"]
+    assert [item["value"] for item in page.all("option", selected="")] == ["failed"]
     assert page.all("input", name="issue_number")[0]["value"] == "7"
     assert "No workflow fits" in page.text
 
@@ -150,7 +150,7 @@ def test_the_queue_shows_runs_by_state(lab, browser):
     assert listed(browser.see("/runs")) == [waiting, adw_id]
     assert listed(browser.see("/runs?state=completed&state=failed")) == [adw_id]
     chosen = browser.see("/runs?state=pending")
-    assert [found["value"] for found in chosen.all("input", checked="")] == ["pending"]
+    assert [item["value"] for item in chosen.all("input", checked="")] == ["pending"]
     assert "No run is in these states" in browser.see("/runs?state=dead").text
     assert browser.see("/runs?cursor=x", status=422)
     [older] = browser.see("/runs?limit=1").all("a", rel="next")
@@ -161,7 +161,7 @@ def test_workers_and_locks_are_shown(lab, browser):
     adw_id = start(lab, 7, "A thing")
     with lab.open("worker") as app:
         me = app.processes.me("worker")
-        app.runners.register(me, Offer(host=me.host, tags=frozenset({"gpu"})), concurrency=3, version="1.2.3")
+        app.workers.register(me, Capabilities(host=me.host, tags=frozenset({"gpu"})), concurrency=3, version="1.2.3")
         workers = browser.see("/runners")
 
     locks = browser.see("/locks")
@@ -176,14 +176,14 @@ def test_workers_that_are_there_come_before_those_that_are_gone(lab, browser):
     with lab.open("worker") as app:
         for name, has_left in (("first", False), ("second", True), ("third", False)):
             me = replace(app.processes.me("worker"), token=name)
-            app.runners.register(me, Offer(host=me.host), concurrency=1, version="1")
+            app.workers.register(me, Capabilities(host=me.host), concurrency=1, version="1")
             if has_left:
-                app.runners.leave(me)
+                app.workers.leave(me)
 
         workers = browser.see("/runners").text
 
-    found = re.findall(r"(online|gone) \S+, process \d+ (\w+)", workers)
-    assert found == [("online", "third"), ("online", "first"), ("gone", "second")]
+    matches = re.findall(r"(online|gone) \S+, process \d+ (\w+)", workers)
+    assert matches == [("online", "third"), ("online", "first"), ("gone", "second")]
 
 
 def test_deliveries_are_shown_by_verdict(lab, browser):

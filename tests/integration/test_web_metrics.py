@@ -8,8 +8,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adws.adw_modules.coordination.measuring import Measuring
 from adws.adw_modules.errors import DatabaseUnavailable
+from adws.adw_modules.reports.metrics import MetricsCollector
 from tests.integration.web_lab import TOKEN, WebLab, labelled, signed
 
 METRICS_TOKEN = "token-of-prometheus-0123456789"
@@ -17,8 +17,8 @@ METRICS_TOKEN = "token-of-prometheus-0123456789"
 
 @pytest.fixture
 def lab(tmp_path):
-    with WebLab(tmp_path / "home") as found:
-        yield found
+    with WebLab(tmp_path / "home") as opened:
+        yield opened
 
 
 def samples(answer: httpx.Response):
@@ -114,8 +114,8 @@ def any_lab(request, tmp_path):
     env = {"ADW_STORE": "files" if request.param == "files" else "database"}
     if request.param == "postgresql":
         env["ADW_DATABASE_URL"] = request.getfixturevalue("pg_url")
-    with WebLab(tmp_path / "home", env) as found:
-        yield found
+    with WebLab(tmp_path / "home", env) as opened:
+        yield opened
 
 
 def test_it_says_what_happened_and_what_there_is(any_lab):
@@ -124,22 +124,22 @@ def test_it_says_what_happened_and_what_there_is(any_lab):
     before = samples(ask(lab, token=TOKEN))
     lab.work()
 
-    found = samples(ask(lab, token=TOKEN))
+    result = samples(ask(lab, token=TOKEN))
 
     assert (lab.state(done), lab.state(failed)) == ("completed", "failed")
     assert before["adw_workflows", "pending"] == 2.0
     assert before["adw_queue_runs", "start", "waiting"] == 2.0
-    assert (found["adw_workflows", "completed"], found["adw_workflows", "failed"]) == (1.0, 1.0)
-    assert found["adw_workflows", "pending"] == found["adw_queue_runs", "start", "waiting"] == 0.0
-    assert found["adw_attempts_total", "succeeded", "plan"] == 1.0
-    assert found["adw_attempts_total", "failed", "build"] == 1.0
-    assert found["adw_phase_duration_seconds_count", "completed", "plan"] == 1.0
-    assert found["adw_phase_duration_seconds_count", "failed", "build"] == 1.0
-    assert found["adw_attempt_duration_seconds_bucket", "+Inf", "succeeded", "plan"] == 1.0
-    assert found["adw_transitions_total", "completed"] == 1.0
-    assert found["adw_events_total", "workflow_created"] == 2.0
-    assert found["adw_quota_limit", "runs", "workflows"] == 15.0
-    assert found["adw_quota_limit", "disk", "bytes"] > 1e9
+    assert (result["adw_workflows", "completed"], result["adw_workflows", "failed"]) == (1.0, 1.0)
+    assert result["adw_workflows", "pending"] == result["adw_queue_runs", "start", "waiting"] == 0.0
+    assert result["adw_attempts_total", "succeeded", "plan"] == 1.0
+    assert result["adw_attempts_total", "failed", "build"] == 1.0
+    assert result["adw_phase_duration_seconds_count", "completed", "plan"] == 1.0
+    assert result["adw_phase_duration_seconds_count", "failed", "build"] == 1.0
+    assert result["adw_attempt_duration_seconds_bucket", "+Inf", "succeeded", "plan"] == 1.0
+    assert result["adw_transitions_total", "completed"] == 1.0
+    assert result["adw_events_total", "workflow_created"] == 2.0
+    assert result["adw_quota_limit", "runs", "workflows"] == 15.0
+    assert result["adw_quota_limit", "disk", "bytes"] > 1e9
     assert samples(ask(lab, token=TOKEN))["adw_events_total", "workflow_created"] == 2.0
 
 
@@ -151,10 +151,10 @@ def test_deliveries_count_by_what_was_made_of_them(any_lab):
     lab.deliver(signed(b"{}", guid="four", secret="not the secret"))
     lab.deliver(signed(b"no json", guid="five"))
 
-    found = samples(ask(lab, token=TOKEN))
+    result = samples(ask(lab, token=TOKEN))
 
     assert {
-        verdict: found["adw_deliveries_total", verdict] for verdict in ("run", "ignored", "repeated", "command")
+        verdict: result["adw_deliveries_total", verdict] for verdict in ("run", "ignored", "repeated", "command")
     } == {
         "run": 2.0,
         "ignored": 1.0,
@@ -162,8 +162,8 @@ def test_deliveries_count_by_what_was_made_of_them(any_lab):
         "command": 0.0,
     }
     assert (
-        found["adw_webhook_refused_total", "bad_signature"],
-        found["adw_webhook_refused_total", "bad_delivery"],
+        result["adw_webhook_refused_total", "bad_signature"],
+        result["adw_webhook_refused_total", "bad_delivery"],
     ) == (
         1.0,
         1.0,
@@ -180,7 +180,7 @@ def test_a_database_that_does_not_answer_is_503(lab, monkeypatch):
     def gone(self):
         raise DatabaseUnavailable("the database is gone")
 
-    monkeypatch.setattr(Measuring, "readings", gone)
+    monkeypatch.setattr(MetricsCollector, "readings", gone)
     answer = ask(lab, token=TOKEN)
 
     assert (answer.status_code, answer.json()["error"]["message"]) == (503, "the database is gone")

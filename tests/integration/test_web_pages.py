@@ -10,10 +10,11 @@ import pytest
 from fastapi import APIRouter, Request
 
 from adws.adw_modules.errors import UsageError
-from adws.app_forge import key_of
+from adws.app import key_of
 from adws.web.app import create_app
-from adws.web.pages import actions, assets, frame, logins
-from adws.web.pages.door import POLICY
+from adws.web.dashboard import actions, frame
+from adws.web.dashboard import sessions as dashboard_sessions
+from adws.web.dashboard.auth import POLICY
 from tests.integration.page_lab import ORIGIN, Browser
 from tests.integration.web_lab import TOKEN, WebLab
 
@@ -104,8 +105,10 @@ def test_who_guesses_waits_and_nobody_else(lab):
 
 def test_a_link_logs_in_once_and_the_token_is_not_needed(tmp_path):
     with WebLab(tmp_path / "home", {"ADW_WEB_TOKEN": ""}) as lab:
-        link = logins.new_link(key_of(lab.app.settings, clock=lab.app.clock), clock=lab.app.clock, name="root")
-        path = logins.address_of_link("", link)
+        link = dashboard_sessions.new_link(
+            key_of(lab.app.settings, clock=lab.app.clock), clock=lab.app.clock, name="root"
+        )
+        path = dashboard_sessions.address_of_link("", link)
         first, second = Browser(lab), Browser(lab)
 
         assert first.ask("GET", path).status_code == 303
@@ -308,10 +311,10 @@ def test_the_api_has_the_headers_it_always_had(lab):
 
 @pytest.mark.parametrize("name", ["adw.css", "adw.js", "adw.svg"])
 def test_static_files_are_open_and_kept_for_ever_under_a_name_of_their_content(lab, name):
-    answer = Browser(lab).ask("GET", assets.url(name))
+    answer = Browser(lab).ask("GET", frame.url(name))
 
     assert answer.status_code == 200
-    assert re.fullmatch(r"/static/adw\.[0-9a-f]{16}\.\w+", assets.url(name))
+    assert re.fullmatch(r"/static/adw\.[0-9a-f]{16}\.\w+", frame.url(name))
     assert "immutable" in answer.headers["cache-control"]
     assert answer.headers["x-content-type-options"] == "nosniff"
 
@@ -372,7 +375,7 @@ def test_everything_that_is_shown_is_escaped_and_redacted(lab, browser):
     page = browser.see("/try")
 
     assert page.all("img", src="x") == []
-    assert [found["value"] for found in page.all("input", name="a")] == [hostile]
+    assert [item["value"] for item in page.all("input", name="a")] == [hostile]
     assert TOKEN not in page.html
     assert page.text.count("[redacted]") == 2
 
@@ -381,11 +384,11 @@ def test_a_page_has_landmarks_a_way_past_them_and_says_where_one_is(lab, browser
     page = browser.see("/workflows/nothing", status=404)
 
     assert page.links()[0] == "#main"
-    assert [found["id"] for found in page.all("main")] == ["main"]
+    assert [item["id"] for item in page.all("main")] == ["main"]
     assert len(page.all("h1")) == len(page.all("header")) == len(page.all("footer")) == 1
     assert page.all("html", lang="en")
-    assert [found["aria-label"] for found in page.all("nav")] == ["Main"]
-    assert [found["href"] for found in page.all("a", aria_current="page")] == ["/workflows"]
+    assert [item["aria-label"] for item in page.all("nav")] == ["Main"]
+    assert [item["href"] for item in page.all("a", aria_current="page")] == ["/workflows"]
 
 
 def test_no_page_has_anything_inline(lab, browser):

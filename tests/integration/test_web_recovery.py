@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules.interfaces_coordination import AgentSession, SessionStatus
+from adws.adw_modules.interfaces import AgentSession, SessionStatus
 from tests.integration.web_lab import WebLab
 
 PATH = "/admin/recover-runs"
@@ -50,11 +50,11 @@ def test_what_is_recovered_is_answered_with_its_runs_and_told_to_the_log(lab, ca
     answer = lab.post(PATH, {"by": "ada"})
 
     assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert set(found) == KEYS
-    assert (found["mode"], found["reset_to_pending"], found["marked_failed"]) == ("stale", 1, 0)
-    assert found["run_ids"] == {"reset_to_pending": [run_id], "marked_failed": [], "marked_stopped": []}
-    assert [(step["action"], step["from"], step["to"]) for step in found["steps"]] == [
+    result = answer.json()
+    assert set(result) == KEYS
+    assert (result["mode"], result["reset_to_pending"], result["marked_failed"]) == ("stale", 1, 0)
+    assert result["run_ids"] == {"reset_to_pending": [run_id], "marked_failed": [], "marked_stopped": []}
+    assert [(step["action"], step["from"], step["to"]) for step in result["steps"]] == [
         ("requeue", "claimed", "pending")
     ]
     assert state(lab, run_id) == "pending"

@@ -72,15 +72,13 @@ def schema(lab):
 
 
 def test_every_operation_is_tried(schema):
-    assert sorted(OPERATIONS) == sorted(
-        found.ok().definition.raw["operationId"] for found in schema.get_all_operations()
-    )
+    assert sorted(OPERATIONS) == sorted(item.ok().definition.raw["operationId"] for item in schema.get_all_operations())
 
 
 def test_every_operation_is_on_the_page_about_the_api(schema):
     """By the last word of its path that is no parameter: the page has short forms for those that belong together."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text()
-    paths = {found.ok().path for found in schema.get_all_operations()}
+    paths = {item.ok().path for item in schema.get_all_operations()}
     last = {path: [word for word in path.split("/") if "{" not in word][-1] for path in paths}
 
     assert [path for path, word in sorted(last.items()) if f"/{word}" not in page] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.execution_views import ExecutionNotFound
+from adws.adw_modules.errors import ExecutionNotFound
 from tests.integration.web_lab import WORKFLOWS, WebLab
 
 STEPS = """
@@ -102,11 +102,11 @@ def test_iterations_come_in_pages_in_the_order_of_the_collection(lab, looping):
 
 
 def test_one_iteration_is_opened_with_its_calls(lab, looping):
-    found = lab.get(f"/api/v1/executions/{looping[1]}/iterations/1")
+    result = lab.get(f"/api/v1/executions/{looping[1]}/iterations/1")
 
-    assert (found["element"], found["iteration"]["state"]) == (2, "retry_wait")
-    assert [call["event_type"] for call in found["calls"]] == ["action_started", "action_failed"]
-    assert {call["iteration_index"] for call in found["calls"]} == {1}
+    assert (result["element"], result["iteration"]["state"]) == (2, "retry_wait")
+    assert [call["event_type"] for call in result["calls"]] == ["action_started", "action_failed"]
+    assert {call["iteration_index"] for call in result["calls"]} == {1}
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_calls_and_phases_that_wait_are_one_list_the_next_one_first(lab, looping
     patient = lab.start(issue=2, workflow="patient")
     lab.work()
 
-    found = lab.get("/api/v1/retries")["retries"]
+    value = lab.get("/api/v1/retries")["retries"]
 
-    assert [(one["kind"], one["retry_id"]) for one in found] == [("phase", patient), ("call", looping[1])]
-    assert (found[0]["phase"], found[0]["attempt_number"], found[0]["index"]) == ("build", 1, None)
-    assert "connection reset by peer" in found[0]["error"]
-    assert (found[1]["step"], found[1]["index"], found[1]["attempt_number"]) == ("fetch", 1, 1)
+    assert [(one["kind"], one["retry_id"]) for one in value] == [("phase", patient), ("call", looping[1])]
+    assert (value[0]["phase"], value[0]["attempt_number"], value[0]["index"]) == ("build", 1, None)
+    assert "connection reset by peer" in value[0]["error"]
+    assert (value[1]["step"], value[1]["index"], value[1]["attempt_number"]) == ("fetch", 1, 1)
     assert [one["retry_id"] for one in lab.get("/api/v1/retries", adw_id=patient)["retries"]] == [patient]
     assert [one["kind"] for one in lab.get("/api/v1/retries", limit=1)["retries"]] == ["phase"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db.execution_statements import KEEP_PAGE
-from adws.web import orders
+from adws.adw_modules.steps.store import KEEP_PAGE
+from adws.web import api_workflows
 from tests.integration import workflow_lab
 from tests.integration.page_lab import Browser
 from tests.integration.test_web_steps import STEPS
@@ -231,7 +231,7 @@ def test_what_is_merged_is_not_rolled_back_and_the_page_says_why(lab, browser):
 
 
 def test_a_rollback_waits_only_a_moment_for_whoever_works_on_it(lab, browser, monkeypatch):
-    monkeypatch.setattr(orders, "ROLLBACK_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(api_workflows, "ROLLBACK_WAIT_SECONDS", 0.0)
     adw_id = lab.start()
     with lab.open("worker") as worker:
         run = worker.runs.claim(worker.processes.me("worker"), ttl_seconds=60.0)
@@ -271,7 +271,7 @@ def test_a_loop_is_shown_with_its_counts_and_its_iterations(lab, browser, loopin
 
 
 def test_iterations_are_shown_one_page_at_a_time(lab, browser, looping, monkeypatch):
-    monkeypatch.setattr("adws.web.pages.executions.ITERATIONS_OF_A_PAGE", 3)
+    monkeypatch.setattr("adws.web.dashboard.lists.ITERATIONS_OF_A_PAGE", 3)
     adw_id, execution = looping
     first = browser.see(f"/workflows/{adw_id}/executions/{execution}")
     (following,) = [link for link in first.links() if "after=" in link]
@@ -302,14 +302,14 @@ def test_what_was_kept_of_a_page_is_opened(lab, browser, looping, monkeypatch):
     iteration = browser.see(f"/workflows/{adw_id}/executions/{execution}/iterations/0")
     (link,) = [link for link in iteration.links() if "/pages/" in link]
     assert '"rows": [ 1, 2 ]' in browser.see(link).text
-    monkeypatch.setattr("adws.web.pages.executions.MOST_CHARACTERS", 5)
+    monkeypatch.setattr("adws.web.dashboard.lists.MOST_CHARACTERS", 5)
     assert "The first 5 of 16 characters." in browser.see(link).text
 
 
 def test_a_scheduled_call_is_cancelled_by_a_button(lab, browser, looping):
     adw_id, execution = looping
     page = browser.see(f"/workflows/{adw_id}/executions/{execution}")
-    fields = [found["value"] for found in page.all("input", name="index")]
+    fields = [item["value"] for item in page.all("input", name="index")]
     assert fields == ["1"]
 
     told = browser.do(f"/workflows/{adw_id}/cancel", {"retry": execution, "index": "1"})

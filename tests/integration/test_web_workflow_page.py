@@ -47,10 +47,10 @@ def now_of(lab):
 
 def ways(page) -> set[str]:
     """Return the orders that a page has a form or a button for."""
-    found = [form["action"] for form in page.all("form") if form["action"] != "/logout"]
-    found += [button["formaction"] for button in page.all("button") if "formaction" in button]
-    found += [link for link in page.links() if link.endswith(("/abandon", "/rollback"))]
-    return {one.rpartition("/")[2] for one in found}
+    result = [form["action"] for form in page.all("form") if form["action"] != "/logout"]
+    result += [button["formaction"] for button in page.all("button") if "formaction" in button]
+    result += [link for link in page.links() if link.endswith(("/abandon", "/rollback"))]
+    return {one.rpartition("/")[2] for one in result}
 
 
 # --- what it shows ---------------------------------------------------------------------------------------------
@@ -85,13 +85,13 @@ def test_the_pictures_are_there_and_told_in_words(lab, browser):
 
     page = browser.see(f"/workflows/{adw_id}")
 
-    kinds = {found["class"] for found in page.all("g") if "bar" in found.get("class", "").split()}
+    kinds = {item["class"] for item in page.all("g") if "bar" in item.get("class", "").split()}
     assert {"bar failed", "bar parked", "bar suspended", "bar running open"} <= kinds
     assert len(page.all("g", class_="mark rework")) == 1
     assert len(page.all("g", class_="state testing current")) == 1
     assert "waits for a rate limit or a quota: 429, too many requests" in page.text
     assert "testing to building" in page.text
-    assert all(found.get("role") == "img" for found in page.all("svg") if "aria-hidden" not in found)
+    assert all(item.get("role") == "img" for item in page.all("svg") if "aria-hidden" not in item)
 
 
 def test_nothing_on_the_page_is_inline(lab, browser):
@@ -99,10 +99,8 @@ def test_nothing_on_the_page_is_inline(lab, browser):
 
     page = browser.see(f"/workflows/{adw_id}")
 
-    assert [
-        tag for tag, found in page.elements if "style" in found or any(name.startswith("on") for name in found)
-    ] == []
-    assert all("src" in found for found in page.all("script"))
+    assert [tag for tag, item in page.elements if "style" in item or any(name.startswith("on") for name in item)] == []
+    assert all("src" in item for item in page.all("script"))
     assert page.all("style") == []
 
 
@@ -110,9 +108,9 @@ def test_ids_are_given_once_and_labels_lead_to_their_fields(lab, browser):
     for adw_id in (lab.start(1, "gated"), lab.start(2, "broken"), lab.start(3, "patient")):
         lab.work()
         page = browser.see(f"/workflows/{adw_id}")
-        ids = [found["id"] for _, found in page.elements if "id" in found]
+        ids = [item["id"] for _, item in page.elements if "id" in item]
         assert sorted(ids) == sorted(set(ids))
-        assert {found["for"] for found in page.all("label")} <= set(ids)
+        assert {item["for"] for item in page.all("label")} <= set(ids)
 
 
 def test_a_pull_request_is_linked_beside_its_issue(lab, browser):
@@ -139,7 +137,7 @@ def test_what_the_branch_changes_is_counted(make, tmp_path):
     assert "discount.py +2 \u22120" in page.text
     made.repository.remove_worktree(tree.path, reason="adw:aaaa1111")
     made.repository.delete_branch(document.branch_name, expected=made.repository.commit_of(document.branch_name))
-    lab.app.git_room.diff_stats._known.clear()
+    lab.app.diff_stats._known.clear()
     assert "Its branch is not here any more." in Browser(lab).log_in().see(f"/workflows/{adw_id}").text
 
 
@@ -313,13 +311,13 @@ def test_no_other_file_can_be_opened(lab, browser, name):
 
 
 def test_events_are_shown_one_page_at_a_time(lab, browser, monkeypatch):
-    monkeypatch.setattr("adws.web.pages.workflow.EVENTS_OF_A_PAGE", 3)
+    monkeypatch.setattr("adws.web.dashboard.workflow.EVENTS_OF_A_PAGE", 3)
     adw_id = lab.start()
     lab.work()
     seen, path = [], f"/workflows/{adw_id}/events"
     while path:
         page = browser.see(path)
-        seen += [found["id"].removeprefix("event-") for found in page.all("tr") if "id" in found]
+        seen += [item["id"].removeprefix("event-") for item in page.all("tr") if "id" in item]
         path = next((link for link in page.links() if "before=" in link), "")
 
     stored = lab.get("/api/v1/events", adw_id=adw_id, limit=1000)["events"]
@@ -344,7 +342,7 @@ def test_what_strangers_wrote_does_nothing_on_any_page(lab, browser):
     ):
         page = browser.see(f"/workflows/{adw_id}{path}")
         assert HARM.search(page.html) is None, (path, HARM.search(page.html))
-        assert all("src" in found for found in page.all("script")), path
+        assert all("src" in item for item in page.all("script")), path
         assert page.all("b") == [], path
         assert not any(link.startswith("javascript") for link in page.links())
     tail = browser.ask("GET", f"/workflows/{adw_id}/log/tail").text

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from adws.adw_modules import trigger_requests
-from adws.adw_modules.trigger import NewDelivery
-from adws.adw_triggers.deliveries import Refused, read
-from adws.adw_triggers.delivery_rules import DeliveryRules
+from adws.adw_modules.deliveries import commands
+from adws.adw_modules.deliveries.commands import NewDelivery
+from adws.adw_triggers.delivery import Refused, read
+from adws.adw_triggers.github_events import DeliveryRules
 from tests.delivery_cases import RULES, bytes_of, signed
 
 VERSION = "7.6.1"
@@ -75,7 +75,7 @@ def test_the_samples_mean_what_they_should():
     for event, sample in samples("api.github.com"):
         body = bytes_of(sample)
         made = read(signed(event, body), body, rules_for(sample))
-        wish = trigger_requests.from_json(made.request) if made.request else None
+        wish = commands.from_json(made.request) if made.request else None
         meant[event, made.action, getattr(wish, "kind", made.verdict)] += 1
 
     assert {key: count for key, count in meant.items() if key[2] != "ignored"} == {
@@ -96,13 +96,13 @@ def test_the_samples_mean_what_they_should():
     ],
 )
 def test_real_comments_ask_for_what_their_words_say(event, action, words, meaning):
-    found = [sample for name, sample in samples("api.github.com") if name == event and sample["action"] == action]
-    assert found
-    for sample in found:
+    result = [sample for name, sample in samples("api.github.com") if name == event and sample["action"] == action]
+    assert result
+    for sample in result:
         sample["comment"]["body"] = words
         sample["issue"]["state"] = "open"
         body = bytes_of(sample)
         made = read(signed(event, body), body, rules_for(sample))
-        wish = trigger_requests.from_json(made.request) if made.request else None
+        wish = commands.from_json(made.request) if made.request else None
 
         assert getattr(wish, "kind", made.verdict) == meaning

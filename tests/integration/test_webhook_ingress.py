@@ -11,8 +11,8 @@ from functools import partial
 import httpx
 import pytest
 
-from adws.adw_triggers import trigger_webhook
-from adws.adw_triggers.trigger_webhook import PATHS, WebhookDoor
+from adws.adw_triggers import github_events
+from adws.adw_triggers.trigger_webhook import PATHS, WebhookReceiver
 from tests.integration.web_lab import SECRET, WebLab, labelled, signed
 
 
@@ -52,11 +52,11 @@ def test_a_delivery_is_answered_with_the_run_that_is_stored_and_the_workflow_it_
     [answer] = lab.deliver(labelled(), path=path)
 
     assert answer.status_code == 202
-    found = answer.json()
-    assert found["status"] == "accepted"
+    result = answer.json()
+    assert result["status"] == "accepted"
     with lab.open("cli") as other:
-        assert other.runs.get(found["run_id"]).kind == "delivery"
-        assert other.deliveries.get("guid-1").adw_id == found["adw_id"]
+        assert other.runs.get(result["run_id"]).kind == "delivery"
+        assert other.deliveries.get("guid-1").adw_id == result["adw_id"]
 
 
 def test_what_asks_for_nothing_is_kept_without_a_run(lab):
@@ -232,7 +232,7 @@ def test_a_database_that_hangs_does_not_keep_the_sender_waiting(lab):
     held = threading.Event()
 
     class Stuck:
-        rules = lab.app and trigger_webhook.rules_of(lab.app.settings)
+        rules = lab.app and github_events.rules_of(lab.app.settings)
 
         def read(self, _head, body):
             return body
@@ -241,7 +241,7 @@ def test_a_database_that_hangs_does_not_keep_the_sender_waiting(lab):
             held.wait(30)
             return arrived
 
-    door = WebhookDoor(Stuck(), body_seconds=5, answer_seconds=0.05)
+    door = WebhookReceiver(Stuck(), body_seconds=5, answer_seconds=0.05)
     body, headers = labelled()
 
     async def one() -> httpx.Response:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import effect_rules
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
+from adws.adw_modules import effects as effects_module
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import IssueLocked, LeaseLost
-from adws.adw_modules.rollback_rules import Wishes
-from adws.adw_modules.workflow import WorkflowSpec
+from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.adw_modules.workflow.model import WorkflowSpec
 from adws.testing import MemoryOrders
 from tests.integration.work_lab import BUILD, CLEAN, PLAN, SHIP, git, make_work_lab, step
 
@@ -49,8 +49,8 @@ def test_an_issue_becomes_a_draft_pull_request_and_nothing_else_is_left(lab):
     assert document.pr_number == pull.number
     assert len(lab.worktrees()) == 1
     assert lab.main_checkout() == before
-    assert {found.outcome for found in document.resources if found.kind in {"worktree", "port"}} == {"undone"}
-    assert not [found for found in effect_rules.effects(document) if found.outcome == "intended"]
+    assert {item.outcome for item in document.resources if item.kind in {"worktree", "port"}} == {"undone"}
+    assert not [item for item in effects_module.effects(document) if item.outcome == "intended"]
 
 
 def test_a_process_is_told_its_ports_and_has_the_ignored_files(tmp_path):
@@ -99,7 +99,7 @@ def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_its_branch(lab):
             frozen = owned.document.workflow.phases
             frozen[1] = {**frozen[1], "shell": fixed.shell}
             owned.save(owned.document.model_copy(), events=())
-        app.work.control.resume(adw_id, by="ada", grant=1)
+        app.control.resume(adw_id, by="ada", grant=1)
     lab.work()
 
     assert lab.document(adw_id).current_state == "completed"
@@ -121,8 +121,8 @@ def test_a_workflow_that_goes_on_needs_no_remote(lab):
     git(lab.home, "remote", "set-url", "origin", "file:///nowhere")
 
     with lab.open() as app:
-        app.work.control.resume(adw_id, by="ada", grant=1)
-        app.work.worker(WorkerOptions(once=True)).run()
+        app.control.resume(adw_id, by="ada", grant=1)
+        app.worker(WorkerOptions(once=True)).run()
 
     document = lab.document(adw_id)
     assert document.current_state == "completed"
@@ -138,14 +138,14 @@ def test_a_new_workflow_waits_for_the_remote_and_starts_from_what_is_there_then(
     git(lab.home, "remote", "set-url", "origin", "file:///nowhere")
 
     with lab.open() as app:
-        app.work.worker(WorkerOptions(max_runs=1)).run()
+        app.worker(WorkerOptions(max_runs=1)).run()
 
     document = lab.document(adw_id)
     [attempt] = document.phases[0].attempts
     assert (document.current_state, document.phases[0].status) == ("planning", "retry_wait")
     assert attempt.error["metadata"]["class"] == "network"
     assert "cannot be reached" in attempt.error["message"]
-    assert not [found for found in document.resources if found.kind in {"worktree", "branch"}]
+    assert not [item for item in document.resources if item.kind in {"worktree", "branch"}]
     git(lab.home, "remote", "set-url", "origin", str(lab.remote))
     move_base(lab, "print('newer')\n")
 
@@ -195,11 +195,11 @@ def move_base(lab, content: str) -> None:
 def test_work_is_rebased_onto_a_base_that_moved(lab):
     adw_id = lab.start(PLAN, replace(BUILD, shell="echo built > built.txt"), SHIP)
     with lab.open() as app:
-        app.work.control.pause(adw_id, by="ada")
+        app.control.pause(adw_id, by="ada")
     document = lab.document(adw_id)
     assert document.current_state == "paused"
     with lab.open() as app:
-        app.work.control.resume(adw_id, by="ada")
+        app.control.resume(adw_id, by="ada")
     move_base(lab, "print('theirs')\n")
 
     lab.work()
@@ -218,7 +218,7 @@ def test_a_conflict_goes_back_to_build_and_then_ships(lab):
 
     # The base moves while the first review runs.
     with lab.open() as app:
-        real = app.work.commands.run
+        real = app.commands.run
 
         def run(phase, context):
             report = real(phase, context)
@@ -227,8 +227,8 @@ def test_a_conflict_goes_back_to_build_and_then_ships(lab):
                 go.touch()
             return report
 
-        app.work.commands.run = run
-        app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+        app.commands.run = run
+        app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
 
     document = lab.document(adw_id)
     assert (document.current_state, document.reworks) == ("completed", 1)
@@ -266,7 +266,7 @@ def test_without_worktrees_work_is_done_in_place(tmp_path):
     lab.env["ADW_FORGE"] = "none"
     with lab.open() as app:
         spec = WorkflowSpec(name="tried", phases=(PLAN, replace(SHIP, needs=("plan",), on_rework="")))
-        adw_id = app.work.launcher.start(Start(issue_number=5, spec=spec)).adw_id
+        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=5, spec=spec)).adw_id
 
     lab.work()
 
@@ -284,12 +284,12 @@ def test_ten_workflows_at_once_have_ten_places_and_ten_pairs_of_ports(lab):
         for adw_id in ids:
             with app.ownership.own(adw_id) as owned:
                 session = _session(app, owned)
-                app.work.space.workspace._ports.take(session)
+                app.workspace._ports.take(session)
         rows = app.ports.all()
         assert len({row.port for row in rows}) == 20
         for adw_id in ids:
             with app.ownership.own(adw_id) as owned:
-                app.work.space.workspace.release(_session(app, owned))
+                app.workspace.release(_session(app, owned))
     lab.work()
 
     documents = [lab.document(adw_id) for adw_id in ids]
@@ -299,7 +299,7 @@ def test_ten_workflows_at_once_have_ten_places_and_ten_pairs_of_ports(lab):
 
 
 def _session(app, owned):
-    return WorkSession(app.work.engine, owned, MemoryOrders())
+    return WorkSession(app, owned, MemoryOrders())
 
 
 def test_a_rollback_finds_the_branch_that_a_killed_attempt_made(lab):
@@ -316,13 +316,13 @@ def test_a_rollback_finds_the_branch_that_a_killed_attempt_made(lab):
             raise LeaseLost("its process died")
 
     with lab.open() as app, app.ownership.own(adw_id) as owned:
-        engine = replace(app.work.engine, runners={"command": Killed()})
+        app.phase_runners = {"command": Killed()}
         with pytest.raises(LeaseLost):
-            WorkSession(engine, owned, MemoryOrders()).attempt()
+            _session(app, owned).attempt()
     assert f"spike-{adw_id}" in lab.branches()
 
     with lab.open() as app:
-        report = app.tidy.rollbacks.rollback(adw_id, Wishes(reason="not wanted"))
+        report = app.rollbacks.rollback(adw_id, Wishes(reason="not wanted"))
 
     assert (report.is_complete, lab.branches()) == (True, ["main"])
 
@@ -330,7 +330,7 @@ def test_a_rollback_finds_the_branch_that_a_killed_attempt_made(lab):
 def test_the_issue_stays_locked_while_it_is_worked_on(lab):
     lab.start(PLAN)
     with lab.open() as app, pytest.raises(IssueLocked):
-        app.work.launcher.start(Start(issue_number=1, spec=WorkflowSpec(name="tried", phases=(PLAN, CLEAN))))
+        app.workflow_creator.start(NewWorkflow(issue_number=1, spec=WorkflowSpec(name="tried", phases=(PLAN, CLEAN))))
 
 
 def test_a_home_inside_the_repository_works_in_that_directory_of_the_worktree(lab):
@@ -343,7 +343,7 @@ def test_a_home_inside_the_repository_works_in_that_directory_of_the_worktree(la
     small = replace(lab, home=inner, env={**lab.env, "ADW_FORGE": "none"})
     with small.open() as app:
         spec = WorkflowSpec(name="tried", phases=(PLAN,))
-        adw_id = app.work.launcher.start(Start(issue_number=5, spec=spec)).adw_id
+        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=5, spec=spec)).adw_id
 
     small.work()
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination import presence
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
+from adws import app as app_module
 from adws.adw_modules.errors import DatabaseError
-from adws.adw_modules.runs import RunState
+from adws.adw_modules.queue import workers
+from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.config import load as config_load
 from adws.testing import FakeClock, FakeProcesses
 from tests.integration.ownership_worker import OffsetClock
 from tests.integration.process_lab import is_alive
@@ -72,9 +72,9 @@ def home(home: Path) -> Path:
 
 
 @contextmanager
-def opened(home: Path, *, offset: float = 0.0) -> Iterator[wiring.App]:
-    settings = config.load(env={"ADW_HOME": str(home)}, cwd=home)
-    with wiring.open_app(settings, role="cli", wrap_clock=lambda _clock: OffsetClock(offset)) as app:
+def opened(home: Path, *, offset: float = 0.0) -> Iterator[app_module.App]:
+    settings = config_load.load(env={"ADW_HOME": str(home)}, cwd=home)
+    with app_module.open_home(settings, role="cli", wrap_clock=lambda _clock: OffsetClock(offset)) as app:
         yield app
 
 
@@ -84,8 +84,8 @@ def app(home):
         yield app
 
 
-def start(app: wiring.App, name: str, issue: int) -> str:
-    return app.work.launcher.start(Start(issue_number=issue, spec=app.workflows.get(name))).adw_id
+def start(app: app_module.App, name: str, issue: int) -> str:
+    return app.workflow_creator.start(NewWorkflow(issue_number=issue, spec=app.workflows.get(name))).adw_id
 
 
 @pytest.fixture
@@ -116,9 +116,9 @@ def until(what: Callable[[], object], why: str) -> object:
     """Return what *what* answers, as soon as that is something; a broken worker ends this with *why*."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        found = what()
-        if found:
-            return found
+        result = what()
+        if result:
+            return result
         time.sleep(0.01)
     raise AssertionError(why)
 
@@ -129,7 +129,7 @@ def pids_of(home: Path, adw_id: str) -> list[int]:
     return [int(pid) for pid in file.read_text().split()]
 
 
-def attempts(app: wiring.App, adw_id: str) -> list[str]:
+def attempts(app: app_module.App, adw_id: str) -> list[str]:
     record = app.store.load(adw_id).document.phases[0]
     return [attempt.status for attempt in record.attempts]
 
@@ -139,7 +139,7 @@ def about_work(steps: list[dict[str, str]]) -> list[str]:
     return [step["action"] for step in steps if step["action"] != "project"]
 
 
-def run_of(app: wiring.App, adw_id: str):
+def run_of(app: app_module.App, adw_id: str):
     return app.runs.of_workflow(adw_id)[0]
 
 
@@ -226,8 +226,8 @@ def test_a_worker_on_another_machine_is_given_its_lease_and_no_more(app, home, w
     with opened(home) as near, opened(home, offset=31.0) as later:
         monkeypatch.setattr(near.processes, "verdict", nobody_is_known)
         monkeypatch.setattr(later.processes, "verdict", nobody_is_known)
-        assert near.work.recovery.recover(every_document=True).steps == ()
-        steps = later.work.recovery.plan()
+        assert near.recovery.recover(every_document=True).steps == ()
+        steps = later.recovery.plan()
 
     assert about_work([step.to_json() for step in steps]) == ["interrupt", "requeue"]
 
@@ -239,7 +239,7 @@ def test_the_late_write_of_a_worker_that_lost_its_lease_is_refused(app, home, wo
     pids = pids_of(home, adw_id)
     os.kill(process.pid, signal.SIGSTOP)
     with opened(home, offset=31.0) as later:
-        later.work.control.pause(adw_id, by="kim", reason="lunch")
+        later.control.pause(adw_id, by="kim", reason="lunch")
     assert [pid for pid in pids if is_alive(pid)] == [], "what it ran is ended before the workflow is parked"
     parked = app.store.load(adw_id).document
 
@@ -284,7 +284,7 @@ def test_a_pause_that_its_owner_died_over_is_obeyed_by_the_next_worker(app, home
     process = worker()
     pids_of(home, adw_id)
     os.kill(process.pid, signal.SIGSTOP)
-    asked = app.work.control.pause(adw_id, by="kim", reason="lunch")
+    asked = app.control.pause(adw_id, by="kim", reason="lunch")
     process.kill()
     process.wait(timeout=PATIENCE)
 
@@ -354,11 +354,11 @@ def test_the_first_failure_ends_the_worker_with_exit_code_one(app, home, worker)
 def test_a_workflow_whose_creator_was_killed_before_its_first_write_is_taken_away(app, adw, home):
     script = (
         "import os, signal\n"
-        "from adws import app as wiring, config\n"
-        "from adws.adw_modules.coordination.launch import Start\n"
-        f"app = wiring.open_app(config.load(env={{'ADW_HOME': {str(home)!r}}}, cwd={str(home)!r}))\n"
+        "from adws import app as wiring; from adws.config import load as config\n"
+        "from adws.adw_modules.worker.create_workflow import NewWorkflow\n"
+        f"app = wiring.open_home(config.load(env={{'ADW_HOME': {str(home)!r}}}, cwd={str(home)!r}))\n"
         "app.store.create = lambda *_args, **_kw: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "app.work.launcher.start(Start(issue_number=9, spec=app.workflows.get('quick')))\n"
+        "app.workflow_creator.start(NewWorkflow(issue_number=9, spec=app.workflows.get('quick')))\n"
     )
     killed = subprocess.run([sys.executable, "-c", script], cwd=home, capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -396,12 +396,12 @@ def test_a_minute_without_work_costs_a_sign_of_life_every_ten_seconds_and_a_look
     """
     A sign of life is one small write. It wakes whoever watches the file, for three reads that find nothing.
     """
-    monkeypatch.setattr(presence, "LOOK_SECONDS", 3600.0)  # its thread lives by another clock: `look` below does it
-    settings = config.load(env={"ADW_HOME": str(home)}, cwd=home)
+    monkeypatch.setattr(workers, "LOOK_SECONDS", 3600.0)  # its thread lives by another clock: `look` below does it
+    settings = config_load.load(env={"ADW_HOME": str(home)}, cwd=home)
     clock = CountingClock()
     asked: list[str] = []
-    with wiring.open_app(settings, wrap_clock=lambda _clock: clock) as app:
-        made = app.work.worker(WorkerOptions(recover_seconds=600.0))
+    with app_module.open_home(settings, wrap_clock=lambda _clock: clock) as app:
+        made = app.worker(WorkerOptions(recover_seconds=600.0))
         clock.drain, clock.look = made.drain, made._presence.look
         for name in ("read", "transact"):
             plain = getattr(app.database, name)
@@ -425,4 +425,4 @@ def test_a_worker_whose_database_is_gone_for_good_says_so(app, home):
         file.rename(home / f"away-{file.name}")
 
     with pytest.raises(DatabaseError):
-        app.work.worker(WorkerOptions(patience_seconds=0.2, poll_seconds=0.01)).run()
+        app.worker(WorkerOptions(patience_seconds=0.2, poll_seconds=0.01)).run()

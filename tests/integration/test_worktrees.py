@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import SetupFailed
-from adws.adw_modules.interfaces_resources import PortPair
-from adws.adw_modules.resources.sizes import size_of
-from adws.adw_modules.resources.worktrees import Worktrees
+from adws.adw_modules.git.worktree import Worktrees
+from adws.adw_modules.resources.model import PortPair
+from adws.adw_modules.resources.quotas import size_of
 from tests.integration.git_lab import commit_on_remote, git, make_lab
 
 PORTS = PortPair(backend=9101, frontend=9201)
@@ -94,8 +94,8 @@ def test_ports_are_written_for_the_tools_that_read_them(lab):
 def test_set_up_commands_run_in_order_inside_the_worktree(lab):
     ran = []
 
-    def run(argv, *, cwd, number):
-        ran.append((number, tuple(argv), cwd, (cwd / ".ports.env").exists()))
+    def run(command, number):
+        ran.append((number, tuple(command), (tree / ".ports.env").exists()))
         return ""
 
     worktrees = make(lab, setup=(("npm", "ci"), ("uv", "sync")))
@@ -103,14 +103,14 @@ def test_set_up_commands_run_in_order_inside_the_worktree(lab):
 
     worktrees.fill(tree, ports=PORTS, run=run)
 
-    assert ran == [(1, ("npm", "ci"), tree, True), (2, ("uv", "sync"), tree, True)]
+    assert ran == [(1, ("npm", "ci"), True), (2, ("uv", "sync"), True)]
 
 
 def test_a_set_up_command_that_fails_is_named_and_the_rest_does_not_run(lab):
     worktrees = make(lab, setup=(("npm", "ci"), ("uv", "sync")))
     ran = []
 
-    def run(argv, *, cwd, number):
+    def run(_command, number):
         ran.append(number)
         return "exit 1, see attempt.log"
 

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from adws.adw_modules.db import write_turn
-from adws.adw_modules.db.write_turn import WriteTurn
+from adws.adw_modules.db import sqlite
+from adws.adw_modules.db.sqlite import WriterLock
 from adws.adw_modules.errors import DatabaseUnavailable
 
 #: Far more than any of this takes: it only ends a test that would hang.
@@ -34,7 +34,7 @@ def is_free(path) -> bool:
 
 def test_closing_between_turns_leaves_those_who_wait_in_the_queue(path):
     """Threads that wait on one lock while others take another would write at the same time."""
-    turn = WriteTurn(path, patience_seconds=LONG_SECONDS)
+    turn = WriterLock(path, patience_seconds=LONG_SECONDS)
     before = turn._threads
     with turn.held():
         pass
@@ -49,7 +49,7 @@ def test_closing_between_turns_leaves_those_who_wait_in_the_queue(path):
 
 
 def test_a_child_forked_inside_a_turn_leaves_the_block_without_trouble(path):
-    turn = WriteTurn(path, patience_seconds=LONG_SECONDS)
+    turn = WriterLock(path, patience_seconds=LONG_SECONDS)
 
     with turn.held():
         turn.forget()  # as the child does
@@ -59,7 +59,7 @@ def test_a_child_forked_inside_a_turn_leaves_the_block_without_trouble(path):
 
 
 def test_a_place_that_was_given_up_keeps_no_lock_for_a_child_that_shares_its_descriptor(path):
-    turn = WriteTurn(path, patience_seconds=0.01)
+    turn = WriterLock(path, patience_seconds=0.01)
     other = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(other, fcntl.LOCK_EX)
     shared = os.dup(turn._open())  # a forked child has the same open file
@@ -77,7 +77,7 @@ def test_a_place_that_was_given_up_keeps_no_lock_for_a_child_that_shares_its_des
 
 
 def test_no_thread_to_wait_with_is_told_and_leaves_nothing_open(path, monkeypatch):
-    turn = WriteTurn(path, patience_seconds=LONG_SECONDS)
+    turn = WriterLock(path, patience_seconds=LONG_SECONDS)
     other = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(other, fcntl.LOCK_EX)
     opened = turn._open()
@@ -86,7 +86,7 @@ def test_no_thread_to_wait_with_is_told_and_leaves_nothing_open(path, monkeypatc
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patched:
-        patched.setattr(write_turn.threading.Thread, "start", no_thread)
+        patched.setattr(sqlite.threading.Thread, "start", no_thread)
         with pytest.raises(DatabaseUnavailable, match=r"can't start new thread.*more threads"), turn.held():
             pass
 

@@ -11,16 +11,19 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from adws import app_forge, config
-from adws.adw_modules import forge_texts, timestamps, work_names, workflow
-from adws.adw_modules.document import PhaseRecord, Resource, WorkflowDocument, WorkflowRef
-from adws.adw_modules.document_draft import Draft
-from adws.adw_modules.forge import NewPullRequest
-from adws.adw_modules.forge_texts import Marker
-from adws.adw_modules.process_tree import TOKEN_VARIABLE
+from adws import app as app_module
+from adws.adw_modules import timestamps
+from adws.adw_modules.document import Draft, PhaseRecord, Resource, WorkflowDocument, WorkflowRef
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.forge.model import NewPullRequest
+from adws.adw_modules.forge.text import Marker
+from adws.adw_modules.git import git as git_module
+from adws.adw_modules.process.tree import TOKEN_VARIABLE
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
-from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
-from adws.app import App, open_app
+from adws.adw_modules.workflow import model as workflow_model
+from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
+from adws.app import Home, open_home
+from adws.config import load as config_load
 from tests import templates
 
 ADW_ID = "1a2b3c4d"
@@ -70,14 +73,14 @@ class TidyHome:
 
     # --- a workflow that made everything -------------------------------------------------------------------------
 
-    def make(self, app: App, adw_id: str = ADW_ID, *, state: str = "building") -> int:
+    def make(self, app: Home, adw_id: str = ADW_ID, *, state: str = "building") -> int:
         """Make a workflow with worktree, commit, push, pull request, sticky comment and ports; return its issue."""
         issue = app.forge.create_issue(f"Greet {adw_id}")
         branch = branch_of(adw_id, issue.number)
         host = app.processes.me("test").host
         with app.ownership.create(self._document(app, adw_id, issue.number)) as owned:
             start = app.git.fetch("main")
-            reason = work_names.lock_reason(adw_id)
+            reason = git_module.lock_reason(adw_id)
             app.git.add_worktree(self.tree(adw_id), branch=branch, start=start, reason=reason)
             (self.tree(adw_id) / "greet.py").write_text("def greet():\n    return 'hello'\n")
             head = app.workplace.commit_all(self.tree(adw_id), "Greet")
@@ -87,10 +90,10 @@ class TidyHome:
             app.quotas.admit(adw_id)
             pull = app.forge.create_pull_request(
                 NewPullRequest(
-                    title="Greet", body=marked(app, "Greet", adw_id, forge_texts.PULL_REQUEST), head=branch, base="main"
+                    title="Greet", body=marked(app, "Greet", adw_id, forge_text.PULL_REQUEST), head=branch, base="main"
                 )
             )
-            sticky = app.forge.create_comment(issue.number, marked(app, "it works", adw_id, forge_texts.STICKY))
+            sticky = app.forge.create_comment(issue.number, marked(app, "it works", adw_id, forge_text.STICKY))
 
             def effect(key: str, kind: str, **undo) -> Resource:
                 return Resource(key=key, kind=kind, outcome="made", host=host, undo=undo)
@@ -116,18 +119,18 @@ class TidyHome:
             self._move(app, owned, state)
         return issue.number
 
-    def _document(self, app: App, adw_id: str, number: int) -> WorkflowDocument:
+    def _document(self, app: Home, adw_id: str, number: int) -> WorkflowDocument:
         moment = timestamps.to_text(app.clock.now())
         return WorkflowDocument(
             adw_id=adw_id,
             issue_number=number,
-            workflow=WorkflowRef(**workflow.freeze(SPEC)),
+            workflow=WorkflowRef(**workflow_model.freeze(SPEC)),
             phases=[PhaseRecord(name=phase.name, state=phase.state) for phase in SPEC.phases],
             created_at=moment,
             updated_at=moment,
         )
 
-    def _move(self, app: App, owned, state: str) -> None:
+    def _move(self, app: Home, owned, state: str) -> None:
         ways = {"planning": ["planning"], "building": ["planning", "building"]}
         for name in ways.get(state, ["planning", state]):
             draft = Draft(owned.document, WorkflowStateMachine.of(owned.document, now=app.clock.now), now=app.clock.now)
@@ -135,8 +138,8 @@ class TidyHome:
             owned.save(draft.finished(), events=draft.events)
 
 
-def _opened(path: Path, env: dict[str, str]) -> App:
-    return open_app(config.load(env=env, cwd=path, overrides={"home": str(path)}))
+def _opened(path: Path, env: dict[str, str]) -> Home:
+    return open_home(config_load.load(env=env, cwd=path, overrides={"home": str(path)}))
 
 
 def _make_home(path: Path, store: str) -> None:
@@ -157,10 +160,10 @@ def branch_of(adw_id: str, number: int) -> str:
     return f"feature-issue-{number}-adw-{adw_id}-greet"
 
 
-def marked(app: App, text: str, adw_id: str, op: str) -> str:
-    key = app_forge.key_of(app.settings, clock=app.clock)
-    made = forge_texts.make_marker(Marker(adw_id=adw_id, op=op), key=key, repository=app.forge.repository)
-    return forge_texts.with_marker(text, made)
+def marked(app: Home, text: str, adw_id: str, op: str) -> str:
+    key = app_module.key_of(app.settings, clock=app.clock)
+    made = forge_text.make_marker(Marker(adw_id=adw_id, op=op), key=key, repository=app.forge.repository)
+    return forge_text.with_marker(text, made)
 
 
 def in_database(lab: TidyHome, text: str, *values: str) -> None:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.forge_effects import frozen_issue
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+from adws import app as app_module
+from adws.adw_modules.forge.effects import frozen_issue
+from adws.adw_modules.interfaces import OwnerRecord
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
+from adws.config import load as config_load
 from tests import warm
 from tests.integration.work_lab import git
 
@@ -42,9 +42,9 @@ class Host:
     def variables(self) -> dict[str, str]:
         return {"ADW_HOME": str(self.home), "ADW_WORKER_HOST": self.name, "ADW_GRACE_SECONDS": "0.2", **self.env}
 
-    def open(self, **env: str) -> wiring.App:
+    def open(self, **env: str) -> app_module.App:
         """Open the home as a worker does."""
-        return wiring.open_app(config.load(env={**self.variables, **env}, cwd=self.home), role="worker")
+        return app_module.open_home(config_load.load(env={**self.variables, **env}, cwd=self.home), role="worker")
 
     def start(self, *phases: PhaseSpec, title: str = "Add a fine thing") -> str:
         """Write an issue and accept a workflow for it; return its id."""
@@ -53,16 +53,16 @@ class Host:
             issue = frozen_issue(app.forge, number)
             spec = WorkflowSpec(name="tried", phases=phases)
 
-            return app.work.launcher.start(Start(issue_number=number, spec=spec, issue=issue)).adw_id
+            return app.workflow_creator.start(NewWorkflow(issue_number=number, spec=spec, issue=issue)).adw_id
 
     def resume(self, adw_id: str) -> None:
         with self.open() as app:
-            app.work.control.resume(adw_id, by="ada", grant=1)
+            app.control.resume(adw_id, by="ada", grant=1)
 
     def work(self) -> None:
         """Be a worker until nothing is due that this machine may do; it recovers first."""
         with self.open() as app:
-            app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+            app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
 
     def adw(self, *args: str) -> tuple[int, str]:
         """Run a command and return its exit code and all it said."""

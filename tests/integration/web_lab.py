@@ -11,9 +11,9 @@ from pathlib import Path
 
 import httpx
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.worker import WorkerOptions
+from adws import app as app_module
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.config import load as config_load
 from adws.web.app import create_app
 
 TOKEN = "token-of-the-tests-0123456789"
@@ -56,7 +56,7 @@ class WebLab:
         self.app = self.open()
         self.door = create_app(self.app)
 
-    def open(self, role: str = "web") -> wiring.App:
+    def open(self, role: str = "web") -> app_module.App:
         env = {
             "ADW_HOME": str(self.home),
             "ADW_FORGE": "none",
@@ -66,7 +66,7 @@ class WebLab:
             "ADW_WORKTREE_ENABLED": "false",
             **self.env,
         }
-        return wiring.open_app(config.load(env={k: v for k, v in env.items() if v}, cwd=self.home), role=role)
+        return app_module.open_home(config_load.load(env={k: v for k, v in env.items() if v}, cwd=self.home), role=role)
 
     def close(self) -> None:
         self.door.close()
@@ -128,7 +128,7 @@ class WebLab:
     def work(self) -> None:
         """Be a worker until nothing is due."""
         with self.open("worker") as app:
-            app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+            app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
 
     def state(self, adw_id: str) -> str:
         return self.get(f"/api/v1/workflows/{adw_id}")["state"]

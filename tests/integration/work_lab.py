@@ -8,12 +8,12 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adws import app as wiring
-from adws import config
-from adws.adw_modules.coordination.launch import Start
-from adws.adw_modules.coordination.worker import WorkerOptions
-from adws.adw_modules.forge_effects import frozen_issue
-from adws.adw_modules.workflow import PhaseSpec, RetrySpec, WorkflowSpec
+from adws import app as app_module
+from adws.adw_modules.forge.effects import frozen_issue
+from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.worker import WorkerOptions
+from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, WorkflowSpec
+from adws.config import load as config_load
 from tests import templates
 
 QUICK = RetrySpec(strategy="fixed", base_seconds=0.01, max_seconds=0.01)
@@ -54,11 +54,11 @@ class WorkLab:
     remote: Path
     env: dict[str, str] = field(default_factory=dict)
 
-    def open(self) -> wiring.App:
+    def open(self) -> app_module.App:
         """Open the home as a worker does."""
         env = {"ADW_HOME": str(self.home), "ADW_FORGE": "local", "ADW_GRACE_SECONDS": "0.2", **self.env}
 
-        return wiring.open_app(config.load(env=env, cwd=self.home), role="worker")
+        return app_module.open_home(config_load.load(env=env, cwd=self.home), role="worker")
 
     def start(self, *phases: PhaseSpec, title: str = "Add a fine thing", **fields) -> str:
         """Write an issue and accept a workflow for it; return its id."""
@@ -67,13 +67,13 @@ class WorkLab:
             spec = WorkflowSpec(name="tried", phases=phases or (PLAN, BUILD, SHIP, CLEAN))
             issue = frozen_issue(app.forge, number)
 
-            return app.work.launcher.start(Start(issue_number=number, spec=spec, issue=issue, **fields)).adw_id
+            return app.workflow_creator.start(NewWorkflow(issue_number=number, spec=spec, issue=issue, **fields)).adw_id
 
     def work(self) -> None:
         """Be a worker until everything due is done, retries included."""
         with self.open() as app:
             while True:
-                app.work.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
+                app.worker(WorkerOptions(once=True, recover_seconds=3600.0)).run()
                 due = app.runs.seconds_to_next()
                 if due is None or due > 5.0:
                     return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from adws import app as wiring
-from adws.adw_modules import timestamps, workflow
+from adws import app as app_module
+from adws.adw_modules import timestamps
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.document import (
     AttemptRecord,
@@ -17,7 +17,8 @@ from adws.adw_modules.document import (
     WorkflowDocument,
     WorkflowRef,
 )
-from adws.adw_modules.workflow import STATE_OF_PHASE, PhaseSpec, WorkflowSpec
+from adws.adw_modules.workflow import model as workflow_model
+from adws.adw_modules.workflow.model import STATE_OF_PHASE, PhaseSpec, WorkflowSpec
 
 PHASES = ("plan", "build", "lint", "test", "review", "ship")
 MODEL = "claude-sonnet-4-5"
@@ -97,7 +98,7 @@ class Story:
             "repository": "acme/shop",
             "current_state": self.history[-1].to_state if self.history else "pending",
             "state_history": self.history,
-            "workflow": WorkflowRef(**workflow.freeze(spec)),
+            "workflow": WorkflowRef(**workflow_model.freeze(spec)),
             "issue": issue,
             "phases": [self._phase(name) for name in PHASES],
             "cost": Cost(total_usd=sum(self.costs.values()), by_phase=self.costs),
@@ -119,11 +120,11 @@ class Story:
         )
 
 
-def put(app: wiring.App, document: WorkflowDocument, *, output: str = "it says hello\n") -> str:
+def put(app: app_module.App, document: WorkflowDocument, *, output: str = "it says hello\n") -> str:
     """Put *document* into the home of *app*, with what its attempts wrote, and return its id."""
     with app.ownership.create(document):
         pass
-    app.bring_up(document.adw_id)
+    app.catch_up(document.adw_id)
     for phase in document.phases:
         for attempt in phase.attempts:
             files = AttemptFiles(app.settings.state_dir / document.adw_id, phase.name, attempt.number)

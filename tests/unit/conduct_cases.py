@@ -1,33 +1,33 @@
 """
-What the tests of the conductors share: a home in memory, a keeper whose thread sleeps, and crashes.
+What the tests of workers and recovery share: a home, a lease renewer whose thread sleeps, and crashes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
-from adws.adw_modules.coordination.control import Control
-from adws.adw_modules.coordination.keeper import Keeper, KeeperTimes
-from adws.adw_modules.coordination.recovery import Recovery, RecoveryParts
-from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd, WorkParts
 from adws.adw_modules.document import PhaseRecord, WorkflowDocument
-from adws.adw_modules.engine.attempt import EngineParts, WorkSession
-from adws.adw_modules.engine.gates import check_gates
-from adws.adw_modules.engine.judgement import judge
+from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import LeaseLost
-from adws.adw_modules.interfaces import Owned
-from adws.adw_modules.interfaces_engine import PhaseContext, ProcessRecord
-from adws.adw_modules.outcome import RunReport, Suspended
-from adws.adw_modules.owner_record import OwnerRecord
-from adws.adw_modules.process_tree import Ending
-from adws.adw_modules.runs import NewRun, Run
-from adws.adw_modules.workflow import WorkflowSpec
-from adws.testing import FakeClock, MemoryOrders, MemoryParts, ScriptedRunner, memory_parts
-from tests.unit.engine_cases import ADW_ID, document_of, no_command, spec_of
+from adws.adw_modules.interfaces import OwnerRecord
+from adws.adw_modules.ownership.lease_renewer import LeaseRenewer, RenewalTimes
+from adws.adw_modules.ownership.ownership import OwnedWorkflow
+from adws.adw_modules.phase import PhaseContext, ProcessRecord, RunReport, Suspended
+from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.queue.model import NewRun, Run, RunFactory, RunResult
+from adws.adw_modules.recovery.recovery import Recovery
+from adws.adw_modules.worker.control import Control
+from adws.adw_modules.worker.create_workflow import WorkflowCreator
+from adws.adw_modules.worker.run_executor import RunExecutor
+from adws.adw_modules.worker.worker import Worker, WorkerOptions
+from adws.adw_modules.workflow.model import WorkflowSpec
+from adws.config import load as config_load
+from adws.testing import FakeClock, MemoryOrders, ScriptedRunner
+from tests.homes import ABANDONED, lab_home
+from tests.unit.engine_cases import ADW_ID, document_of, engine_home, home_with, spec_of
 
 OTHER = "5e6f7a8b"
 WELL = RunReport(ok=True, summary="done")
@@ -36,9 +36,14 @@ BROKEN = ConnectionError("connection reset by peer")
 #: What ends nothing and proves nothing: the process is on another machine.
 FAR_AWAY = Ending(evidence="it was started on far-away, which is not this machine: nothing was signalled")
 DOUBT = f"stop unconfirmed: what it had started could not be confirmed dead: {FAR_AWAY.evidence}"
-#: Longer than any test: the keeper's thread sleeps, and the test looks itself.
+#: Longer than any test: the renewer's thread sleeps, and the test looks itself.
 NEVER = 3600.0
 SPEC = spec_of("plan", "build")
+#: The settings of a home with documents in files, and of one with documents in the database. Nothing is opened there.
+IN_FILES, IN_DATABASE = (
+    config_load.load(env={"ADW_HOME": str(Path(__file__).parent), "ADW_STORE": store}, cwd=Path("/"))
+    for store in ("files", "database")
+)
 
 
 def obedient(context: PhaseContext) -> RunReport | Suspended:
@@ -48,74 +53,86 @@ def obedient(context: PhaseContext) -> RunReport | Suspended:
 
 
 class Home:
-    """Workflows in memory, and everybody who works on them."""
+    """Workflows, and everybody who works on them."""
 
     def __init__(self, scripts=None, *, clock: FakeClock | None = None) -> None:
-        self.parts: MemoryParts = memory_parts(clock=clock)
+        self.parts = lab_home(clock=clock)
         self.clock = self.parts.clock
         self.runs, self.requests, self.store = self.parts.runs, self.parts.requests, self.parts.store
         self.runner = ScriptedRunner(scripts)
         self.ended: list[object] = []  #: what `end_process` was given
         self.brought_up: list[str] = []  #: whose copy was brought up
-        self.keeper = Keeper(clock=self.clock, requests=self.requests, runs=self.runs, times=KeeperTimes(look=NEVER))
+        self.job_handlers: dict[str, object] = {}  #: kind of run -> what executes it
+        self.settings = IN_FILES
+        self.run_factory = RunFactory()
+        self.workspace = SimpleNamespace(admit=lambda _session: None)
+        self.executions = SimpleNamespace(wake=lambda _adw_id: 0)
+        self.counters = SimpleNamespace(add=lambda _name, _labels, _amount: None)
+        self.lease_renewer = LeaseRenewer(
+            clock=self.clock, requests=self.requests, runs=self.runs, times=RenewalTimes(look=NEVER)
+        )
         self.engine_changes: dict[str, object] = {}  #: parts of the engine that a test brings itself
-        self._dropped: list[AbstractContextManager[Owned]] = []
 
     @property
-    def engine(self) -> EngineParts:
-        made = EngineParts(
-            clock=self.clock,
-            runners={"scripted": self.runner},
-            judge=partial(judge, clock=self.clock),
-            gates=partial(check_gates, run=no_command),
-            folder_of=Path,
-            workplace_of=lambda _document: Path(),
-            end_process=self._end_process,
-        )
-        return replace(made, **self.engine_changes)
+    def engine(self) -> SimpleNamespace:
+        return home_with(engine_home(self.clock, self.runner, self._end_process), **self.engine_changes)
 
     def _end_process(self, process: object) -> Ending:
         self.ended.append(process)
         return Ending(evidence="its process was ended", is_certain=True)
 
+    # --- what `adws.app.Home` offers ---------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> object:
+        """Return a part of the real home, or of the engine that plays its script."""
+        if name in {"ownership", "catalogue", "locks", "leases", "processes", "local_lock", "workers"}:
+            return getattr(self.parts, name)
+        if name in {"status_comment", "service_guard", "agent_runner", "log_of"}:
+            return getattr(self.engine, name)
+        raise AttributeError(name)
+
+    def load(self, adw_id: str) -> WorkflowDocument:
+        return self.store.load(adw_id).document
+
+    def job_handler(self, kind: str) -> object | None:
+        return self.job_handlers.get(kind)
+
+    def end_process_in_time(self, process: object) -> Ending:
+        return self._end_process(process)
+
+    def catch_up(self, adw_id: str) -> None:
+        self.brought_up.append(adw_id)
+
+    def free_left_behind(self) -> None:
+        pass
+
+    def changed(self, **parts) -> Changed:
+        """Return the same home with other *parts*."""
+        return Changed(self, parts)
+
     @property
-    def work_parts(self) -> WorkParts:
-        return WorkParts(
-            clock=self.clock,
-            engine=self.engine,
-            ownership=self.parts.ownership,
-            runs=self.runs,
-            requests=self.requests,
-            keeper=self.keeper,
+    def run_executor(self) -> RunExecutor:
+        return RunExecutor(self)
+
+    def worker(
+        self, *, recover=lambda: None, dispatcher=None, on_end=lambda _end: None, parts=None, **options
+    ) -> Worker:
+        """Return a worker of this home with other *parts*; it calls *recover* when it is time to recover."""
+        listening = dispatcher or self.parts.dispatcher()
+        home = self.changed(
+            recovery=SimpleNamespace(recover=lambda **_how: recover()),
+            dispatcher=lambda _tick: listening,
+            **(parts or {}),
         )
+        return Worker(home, WorkerOptions(**options), on_end=on_end)
 
     @property
     def control(self) -> Control:
-        return Control(
-            ownership=self.parts.ownership,
-            engine=self.engine,
-            runs=self.runs,
-            requests=self.requests,
-            load=lambda adw_id: self.store.load(adw_id).document,
-        )
+        return Control(self)
 
-    def recovery(self, **changes) -> Recovery:
-        parts = RecoveryParts(
-            clock=self.clock,
-            store=self.store,
-            catalogue=self.parts.catalogue,
-            locks=self.parts.locks,
-            runs=self.runs,
-            processes=self.parts.processes,
-            ownership=self.parts.ownership,
-            left=self.parts.ownership,
-            engine=self.engine,
-            keeper=self.keeper,
-            requests=self.requests,
-            bring_up=self.brought_up.append,
-            end_process=self._end_process,
-        )
-        return Recovery(replace(parts, **changes))
+    def recovery(self, **parts) -> Recovery:
+        """Return what recovers this home, with other *parts*."""
+        return Recovery(self.changed(**parts))
 
     # --- working -----------------------------------------------------------------------------------------------
 
@@ -131,9 +148,9 @@ class Home:
         assert run is not None, "nothing is due"
         return run
 
-    def work(self, run: Run | None = None) -> WorkEnd:
+    def work(self, run: Run | None = None) -> RunResult:
         """Claim the next run and work on it, as a worker does."""
-        return RunWork(self.work_parts).work(run or self.claim())
+        return RunExecutor(self).work(run or self.claim())
 
     def crash(self, adw_id: str = ADW_ID, *, is_proven: bool = True) -> OwnerRecord:
         """Claim, begin an attempt and die in the middle of it; without *is_proven* nobody can look at the dead."""
@@ -143,10 +160,10 @@ class Home:
         assert claimed is not None
         self.runs.begin(claimed)
         owning = self.parts.ownership.own(adw_id)
-        self._dropped.append(owning)  # kept, because a block that is collected would be left in good order
+        ABANDONED.append(owning)  # kept, because a block that is collected would be left in good order
         owned = owning.__enter__()
         dying = ScriptedRunner({record.name: [LeaseLost("its process died")] for record in owned.document.phases})
-        session = WorkSession(replace(self.engine, runners={"scripted": dying}), owned, MemoryOrders())
+        session = WorkSession(home_with(self.engine, phase_runners={"scripted": dying}), owned, MemoryOrders())
         with suppress(LeaseLost):
             session.attempt()
         end = self.parts.processes.kill if is_proven else self.parts.processes.lose_sight_of
@@ -170,10 +187,10 @@ class Home:
         self.store.save(document.changed(phases=[phase, *document.phases[1:]]), fence=fence)
         self.parts.processes.kill(record.identity)
 
-    def hold(self, adw_id: str = ADW_ID) -> Owned:
+    def hold(self, adw_id: str = ADW_ID) -> OwnedWorkflow:
         """Own a workflow as another process would, for as long as the test runs."""
         owning = self.parts.ownership.own(adw_id)
-        self._dropped.append(owning)
+        ABANDONED.append(owning)
         return owning.__enter__()
 
     # --- looking -----------------------------------------------------------------------------------------------
@@ -191,12 +208,33 @@ class Home:
         return self.runs.of_workflow(adw_id)[0]
 
     def events(self, *kinds: str, adw_id: str = ADW_ID) -> list[str]:
-        found = [event.event_type for event in self.store.events_of(adw_id)]
-        return [kind for kind in found if not kinds or kind in kinds]
+        result = [event.event_type for event in self.parts.events.of_workflow(adw_id)]
+        return [kind for kind in result if not kinds or kind in kinds]
 
     def answers(self, adw_id: str = ADW_ID) -> list[str | None]:
         asked = (self.requests.get(number) for number in range(1, 100))
         return [request.outcome for request in asked if request is not None and request.adw_id == adw_id]
+
+
+def launcher_of(home: Home, check: Callable[[WorkflowSpec], None] = lambda _spec: None) -> WorkflowCreator:
+    """What creates workflows in *home*; *check* raises when a definition cannot be run."""
+    workflows = SimpleNamespace(check_ready=check)
+    return WorkflowCreator(ownership=home.parts.ownership, clock=home.clock, workflows=workflows, runs=RunFactory())
+
+
+class Changed:
+    """A home with some of its parts replaced."""
+
+    def __init__(self, home: Home, parts: dict[str, object]) -> None:
+        self._home = home
+        self.__dict__.update(parts)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._home, name)
+
+    @property
+    def run_executor(self) -> RunExecutor:
+        return RunExecutor(self)
 
 
 def always(error: Exception) -> Callable[..., object]:

@@ -1,26 +1,25 @@
-"""A home in memory to which deliveries come, for the tests of carrying them out."""
+"""A home to which deliveries come, for the tests of carrying them out."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from types import SimpleNamespace
 
-from adws.adw_modules import forge_texts, trigger_requests
-from adws.adw_modules.coordination.answers import Answers
-from adws.adw_modules.coordination.delivery_parts import DeliveryOptions, DeliveryParts
-from adws.adw_modules.coordination.delivery_work import DeliveryWork
-from adws.adw_modules.coordination.launch import Launcher
-from adws.adw_modules.coordination.merged import CleanUp, CleanUpParts
-from adws.adw_modules.coordination.rollback_runs import RollbackRuns
-from adws.adw_modules.coordination.workflow_work import RunWork, WorkEnd
+from adws.adw_modules.deliveries import commands
+from adws.adw_modules.deliveries.commands import Actor, Command, DeliveryRow, NewDelivery, RunRequest
+from adws.adw_modules.deliveries.handler import DeliveryHandler, PostMergeCleanup
 from adws.adw_modules.document import Resource
 from adws.adw_modules.errors import UnknownWorkflow
-from adws.adw_modules.forge import Comment, NewPullRequest
-from adws.adw_modules.runs import DELIVERY, Run
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.forge.effects import Answers
+from adws.adw_modules.forge.model import Comment, IssueText, NewPullRequest
+from adws.adw_modules.queue.model import DELIVERY, Run, RunResult
+from adws.adw_modules.rollback.run import RollbackRuns
 from adws.adw_modules.state_machine import WorkflowState
-from adws.adw_modules.trigger import Actor, Command, DeliveryRow, IssueText, NewDelivery, RunRequest
-from adws.testing import FakeClock, MemoryDeliveries
-from tests.unit.conduct_cases import SPEC, Home
+from adws.adw_modules.worker.run_executor import RunExecutor
+from adws.testing import FakeClock
+from tests.unit.conduct_cases import SPEC, Home, launcher_of
 from tests.unit.engine_cases import ADW_ID
+from tests.unit.setting_cases import settings_with
 
 KEY = b"k" * 32
 ADA = Actor(login="ada")
@@ -32,49 +31,49 @@ BRANCH = "feature-issue-1"
 class DeliveryLab:
     """Deliveries, and everybody who carries them out; issue 1 is there, and `ada` may write."""
 
-    def __init__(self, scripts=None, **options) -> None:
+    def __init__(self, scripts=None, **options: str) -> None:
+        """*options* are settings and their texts."""
         self.home = Home(scripts, clock=FakeClock())
         self.forge = self.home.parts.forge
         self.forge.people["ada"] = "write"
         self.issue = self.forge.create_issue("Add a button", "Blue.", author="mona").number
-        self.deliveries = MemoryDeliveries(self.home.clock, self.home.runs)
-        self.options = DeliveryOptions(has_followups=True, **options)
-        self.parts = self._parts()
+        self.deliveries = self.home.parts.deliveries
+        self.workflow_creator = launcher_of(self.home)
+        self.settings = settings_with(**{"webhook_followups": "true", **options})
         self._count = 0
 
-    def _parts(self) -> DeliveryParts:
+    @property
+    def delivery_home(self) -> SimpleNamespace:
+        """What deliveries are carried out in; with the forge that the lab has now."""
         home = self.home
-        return DeliveryParts(
+        place = SimpleNamespace(
             clock=home.clock,
+            settings=self.settings,
             deliveries=self.deliveries,
             runs=home.runs,
-            store=home.store,
+            load=home.document,
             catalogue=home.parts.catalogue,
             locks=home.parts.locks,
-            claims=home.parts.ownership,
-            launcher=Launcher(ownership=home.parts.ownership, clock=home.clock, check=lambda _spec: None),
+            ownership=home.parts.ownership,
+            workflow_creator=self.workflow_creator,
             control=home.control,
-            clean_up=CleanUp(
-                CleanUpParts(
-                    ownership=home.parts.ownership, engine=home.engine, keep=home.keeper.charge, host="testhost"
-                )
-            ),
-            roll_back=RollbackRuns(None, runs=home.runs, requests=home.requests, clock=home.clock).queue,
-            workflow=self.workflow,
-            forge=lambda: self.forge,
+            engine=home.engine,
+            lease_renewer=home.lease_renewer,
+            host="testhost",
+            has_worktrees=False,
+            rollback_runs=RollbackRuns(None, runs=home.runs, requests=home.requests, clock=home.clock),
+            workflows=SimpleNamespace(get=self.workflow),
+            forge=self.forge,
+            forge_key=KEY,
             answers=lambda: Answers(self.forge, key=KEY),
-            made_by_us=lambda pull: self.marker_of(pull.body),
-            options=self.options,
         )
+        place.post_merge_cleanup = PostMergeCleanup(place)
+        return place
 
     def workflow(self, name: str):
         if name != "sdlc":
             raise UnknownWorkflow(name, ("sdlc",))
         return SPEC
-
-    def marker_of(self, body: str) -> str:
-        found = forge_texts.read_marker(body, key=KEY, repository=self.forge.repository)
-        return found.adw_id if found else ""
 
     # --- deliveries --------------------------------------------------------------------------------------------
 
@@ -90,7 +89,7 @@ class DeliveryLab:
         """Accept a delivery, as the door does; return its guid."""
         self._count += 1
         guid = guid or f"guid-{self._count}"
-        data = trigger_requests.to_json(request)
+        data = commands.to_json(request)
         made = NewDelivery(
             guid=guid,
             event="issues",
@@ -109,15 +108,14 @@ class DeliveryLab:
         return guid
 
     @property
-    def errands(self) -> dict[str, DeliveryWork]:
-        return {DELIVERY: DeliveryWork(self.parts)}
+    def job_handlers(self) -> dict[str, DeliveryHandler]:
+        return {DELIVERY: DeliveryHandler(self.delivery_home)}
 
     def claim(self) -> Run:
         return self.home.claim()
 
-    def work(self, run: Run | None = None) -> WorkEnd:
-        parts = replace(self.home.work_parts, errands=self.errands)
-        return RunWork(parts).work(run or self.claim())
+    def work(self, run: Run | None = None) -> RunResult:
+        return RunExecutor(self.home.changed(job_handler=self.job_handlers.get)).work(run or self.claim())
 
     def carry_out(self, request: RunRequest | Command, **fields) -> DeliveryRow:
         """Deliver, carry out, and return what came of it."""
@@ -128,9 +126,9 @@ class DeliveryLab:
     # --- looking -----------------------------------------------------------------------------------------------
 
     def row(self, guid: str) -> DeliveryRow:
-        found = self.deliveries.get(guid)
-        assert found is not None
-        return found
+        result = self.deliveries.get(guid)
+        assert result is not None
+        return result
 
     def comments(self, number: int | None = None) -> tuple[Comment, ...]:
         return self.forge.comments(number or self.issue)
@@ -175,8 +173,8 @@ class DeliveryLab:
     def put_up(self, adw_id: str = ADW_ID) -> int:
         """Give a workflow a pull request, as shipping does; return its number."""
         sha = self.forge.push(BRANCH)
-        marker = forge_texts.make_marker(
-            forge_texts.Marker(adw_id=adw_id, op=forge_texts.PULL_REQUEST), key=KEY, repository=self.forge.repository
+        marker = forge_text.make_marker(
+            forge_text.Marker(adw_id=adw_id, op=forge_text.PULL_REQUEST), key=KEY, repository=self.forge.repository
         )
         new = NewPullRequest(title="t", body=f"Made by adw\n{marker}", head=BRANCH, base="main", is_draft=False)
         number = self.forge.create_pull_request(new).number

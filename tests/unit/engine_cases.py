@@ -1,28 +1,30 @@
 """
-What the tests of the engine and its rules share: definitions, documents, and a world in memory that can crash.
+What the tests of the engine and its rules share: definitions, documents, and a world that can crash.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
-from adws.adw_modules import resume_rules, timestamps, workflow
-from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument, WorkflowRef
-from adws.adw_modules.document_draft import Draft
-from adws.adw_modules.engine.attempt import EngineParts, WorkSession
-from adws.adw_modules.engine.gates import check_gates
-from adws.adw_modules.engine.judgement import judge
+from adws.adw_modules import timestamps
+from adws.adw_modules.document import AttemptRecord, Draft, PhaseRecord, WorkflowDocument, WorkflowRef
+from adws.adw_modules.engine import resume
+from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.engine.gates import Gates
 from adws.adw_modules.errors import LeaseLost
-from adws.adw_modules.interfaces import Owned
-from adws.adw_modules.outcome import Outcome, RunReport
-from adws.adw_modules.process_tree import Ending
+from adws.adw_modules.phase import Outcome, RunReport
+from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
-from adws.adw_modules.workflow import STATE_OF_PHASE, Gate, PhaseSpec, WorkflowSpec
-from adws.testing import START, FakeClock, MemoryOrders, MemoryParts, ScriptedRunner, memory_parts
+from adws.adw_modules.workflow import model as workflow_model
+from adws.adw_modules.workflow.model import STATE_OF_PHASE, Gate, PhaseSpec, WorkflowSpec
+from adws.app import Home
+from adws.testing import START, FakeClock, MemoryOrders, ScriptedRunner
+from tests.homes import ABANDONED, lab_home
 
 ADW_ID = "1a2b3c4d"
 S = WorkflowState
@@ -54,7 +56,7 @@ def document_of(spec: WorkflowSpec, **fields) -> WorkflowDocument:
         **{
             "adw_id": ADW_ID,
             "issue_number": 42,
-            "workflow": WorkflowRef(**workflow.freeze(spec)),
+            "workflow": WorkflowRef(**workflow_model.freeze(spec)),
             "phases": records_of(spec),
             "created_at": text,
             "updated_at": text,
@@ -76,26 +78,92 @@ def types(draft: Draft) -> list[str]:
     return [event.event_type for event in draft.events]
 
 
-class World:
-    """One workflow in memory, its store, and whoever works on it."""
+#: What tests replace of a home by the name on the left: a method, or a value, of one of its parts.
+HOOKS = {
+    "prepare": ("workspace", "prepare"),
+    "around": ("workspace", "around"),
+    "conclude": ("workspace", "conclude"),
+    "ledger": ("workspace", "ledger"),
+    "release": ("workspace", "release"),
+    "workplace_of": ("workspace", "workplace_of"),
+    "gates": ("gates", "check"),
+    "clean_up": ("commands", "clean_up"),
+    "phase_over": ("past_checkpoints", "forget"),
+    "report": ("status_comment", "update"),
+    "model_for": ("agent_runner", "model_for"),
+    "harvest": ("agent_runner", "harvest"),
+    "agent_begun": ("agent_session_recorder", "begin"),
+    "agent_ended": ("agent_session_recorder", "end"),
+    "may_begin": ("service_guard", "may_begin"),
+    "answered": ("service_guard", "answered"),
+    "mended": ("service_guard", "mended"),
+    "settle_parties": ("service_guard", "settle"),
+    "let_go": ("service_guard", "let_go"),
+    "max_cost_usd": ("settings", "quota_max_cost"),
+}
 
-    def __init__(self, spec: WorkflowSpec, scripts=None, *, parts: MemoryParts | None = None, **fields) -> None:
+
+def engine_home(clock: FakeClock, runner: ScriptedRunner, end_process: Callable[[object], Ending]) -> SimpleNamespace:
+    """What a session reads of a home, where a script plays the phases and nothing outside is touched."""
+    return SimpleNamespace(
+        clock=clock,
+        redactor=Redactor(),
+        settings=SimpleNamespace(quota_max_cost=None),
+        folder_of=Path,
+        log_of=nullcontext,
+        end_process=end_process,
+        say=nothing,
+        tell=nothing,
+        phase_runners={"scripted": runner},
+        advisor=None,
+        commands=SimpleNamespace(clean_up=nothing),
+        gates=Gates(SimpleNamespace(run_gate=no_command)),
+        past_checkpoints=SimpleNamespace(forget=nothing),
+        status_comment=SimpleNamespace(update=nothing),
+        agent_runner=SimpleNamespace(model_for=lambda *_: "", harvest=nothing),
+        agent_session_recorder=SimpleNamespace(begin=nothing, end=nothing),
+        service_guard=SimpleNamespace(
+            may_begin=nothing, answered=nothing, mended=nothing, settle=lambda *_: (), let_go=nothing
+        ),
+        workspace=SimpleNamespace(
+            prepare=nothing,
+            around=lambda _document: nullcontext({}),
+            conclude=lambda _session, _phase, _context, report: report,
+            ledger=nothing,
+            release=nothing,
+            workplace_of=lambda _document: Path(),
+        ),
+    )
+
+
+def home_with(home: SimpleNamespace, **changes) -> SimpleNamespace:
+    """Return a copy of *home* with other parts, or with one thing of a part replaced (`HOOKS`)."""
+    made = copy.copy(home)
+    for name, value in changes.items():
+        part, what = HOOKS.get(name, ("", name))
+        if part:
+            setattr(made, part, copy.copy(getattr(made, part)))
+        setattr(getattr(made, part) if part else made, what, value)
+
+    return made
+
+
+def nothing(*_args) -> None:
+    """Do nothing."""
+
+
+class World:
+    """One workflow in a home of its own, and everybody who works on it."""
+
+    def __init__(self, spec: WorkflowSpec, scripts=None, *, parts: Home | None = None, **fields) -> None:
         self.clock = parts.clock if parts else FakeClock()
-        self.parts = parts or memory_parts(clock=self.clock)
+        self.parts = parts or lab_home(clock=self.clock)
         self.spec = spec
         self.runner = ScriptedRunner(scripts)
         self.orders = MemoryOrders()
         self.ended: list[object] = []  #: what `end_process` was given
-        self.engine = EngineParts(
-            clock=self.clock,
-            runners={"scripted": self.runner},
-            judge=partial(judge, clock=self.clock),
-            gates=partial(check_gates, run=no_command),
-            folder_of=Path,
-            workplace_of=lambda _document: Path(),
-            end_process=self._end_process,
-        )
-        self._dropped: list[AbstractContextManager[Owned]] = []
+        self.engine = engine_home(self.clock, self.runner, self._end_process)
+
         with self.parts.ownership.create(document_of(spec, **fields)):
             pass
 
@@ -109,7 +177,7 @@ class World:
     def session(self, **changes) -> Iterator[WorkSession]:
         """Own the workflow inside the block."""
         with self.parts.ownership.own(ADW_ID) as owned:
-            yield WorkSession(replace(self.engine, **changes), owned, self.orders)
+            yield WorkSession(home_with(self.engine, **changes), owned, self.orders)
 
     def attempt(self, **changes) -> Outcome:
         """Make one attempt in a session of its own, as after a restart."""
@@ -123,11 +191,11 @@ class World:
     def die(self) -> bool:
         """Die while owning the workflow, in the middle of an attempt if one could be begun; say whether it could."""
         owning = self.parts.ownership.own(ADW_ID)
-        self._dropped.append(owning)  # kept, because a block that is collected would be left in good order
+        ABANDONED.append(owning)  # kept, because a block that is collected would be left in good order
         owned = owning.__enter__()
         # To the document, work that ends like this and a process that is gone are the same: nothing is written.
         dying = ScriptedRunner({item.name: [LeaseLost("its process died")] for item in self.spec.phases})
-        session = WorkSession(replace(self.engine, runners={"scripted": dying}), owned, self.orders)
+        session = WorkSession(home_with(self.engine, phase_runners={"scripted": dying}), owned, self.orders)
         try:
             session.attempt()
         except LeaseLost:
@@ -147,7 +215,7 @@ class World:
         with self.session() as session:
             session.settle()
             plan = session.plan_resume(**how)
-            session.change(lambda draft: resume_rules.apply_resume(draft, plan, by="someone"))
+            session.change(lambda draft: resume.apply_resume(draft, plan, by="someone"))
             return plan
 
     # --- looking -----------------------------------------------------------------------------------------------
@@ -165,7 +233,7 @@ class World:
         return next(record for record in self.document.phases if record.name == name)
 
     def events(self, *kinds: str):
-        return [event for event in self.parts.store.events_of(ADW_ID) if not kinds or event.event_type in kinds]
+        return [event for event in self.parts.events.of_workflow(ADW_ID) if not kinds or event.event_type in kinds]
 
 
 def no_command(*_args):

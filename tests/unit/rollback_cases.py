@@ -4,22 +4,23 @@ What the tests of rollbacks share: git, ports and a forge in memory, and a kille
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
-from adws.adw_modules import forge_texts, work_names
-from adws.adw_modules.document import Resource
-from adws.adw_modules.document_draft import Draft
+from adws.adw_modules.document import Draft, Resource, WorkflowDocument
 from adws.adw_modules.errors import ForgeNotFound, ForgeUnavailable, GitUnreachable, NotOurs
-from adws.adw_modules.forge import Comment, PullRequest
-from adws.adw_modules.forge_texts import Marker
-from adws.adw_modules.interfaces_resources import PortRow, Worktree
-from adws.adw_modules.process_tree import Ending
-from adws.adw_modules.rollback import RollbackParts, RollbackReport, Rollbacks
-from adws.adw_modules.rollback_hands import Hands
-from adws.adw_modules.rollback_rules import Wishes
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.forge.model import Comment, PullRequest
+from adws.adw_modules.forge.text import Marker
+from adws.adw_modules.git import git
+from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.resources.model import PortRow, Worktree
+from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.run import RollbackReport, Rollbacks
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
+from tests.homes import ABANDONED
 from tests.unit.conduct_cases import Home
 from tests.unit.engine_cases import ADW_ID, attempt, document_of, records_of, spec_of
 
@@ -55,13 +56,13 @@ class Watched:
         self._inner, self._killer, self._names = inner, killer, names
 
     def __getattr__(self, name):
-        found = getattr(self._inner, name)
+        result = getattr(self._inner, name)
         if name not in self._names:
-            return found
+            return result
 
         def call(*args, **keywords):
             self._killer.pass_by(f"before {name}")
-            answer = found(*args, **keywords)
+            answer = result(*args, **keywords)
             self._killer.pass_by(f"after {name}")
             return answer
 
@@ -75,7 +76,7 @@ class MemoryGit:
         self.root = root
         self.heads = {"main": START, BRANCH: HEAD}
         self.remote = {"main": START, BRANCH: HEAD}
-        self.trees = {str(root / "trees" / ADW_ID): (BRANCH, work_names.lock_reason(ADW_ID))}
+        self.trees = {str(root / "trees" / ADW_ID): (BRANCH, git.lock_reason(ADW_ID))}
         self.saved: dict[str, str] = {}
         self.is_reachable = True
         self.patch = b"diff --git a/x b/x\n"
@@ -161,7 +162,7 @@ class OneForge:
             7: PullRequest(
                 number=7,
                 title="x",
-                body=forge_texts.with_marker("x", marker(forge_texts.PULL_REQUEST)),
+                body=forge_text.with_marker("x", marker(forge_text.PULL_REQUEST)),
                 head=BRANCH,
                 head_sha=HEAD,
                 base="main",
@@ -170,7 +171,7 @@ class OneForge:
                 author=ME,
             )
         }
-        sticky = forge_texts.with_marker("it works", marker(forge_texts.STICKY))
+        sticky = forge_text.with_marker("it works", marker(forge_text.STICKY))
         self.said: dict[int, list[Comment]] = {42: [Comment(comment_id=1, body=sticky, author=ME)], 7: []}
         self.labels = {42: {"adw", "bug"}}
         self.is_reachable = True
@@ -191,7 +192,7 @@ class OneForge:
 
     def pull_requests_of(self, head: str, *, state: str = "all") -> tuple[PullRequest, ...]:
         self._ask()
-        return tuple(found for found in self.pulls.values() if found.head == head and state in {"all", found.state})
+        return tuple(item for item in self.pulls.values() if item.head == head and state in {"all", item.state})
 
     def close_pull_request(self, number: int) -> PullRequest:
         self._ask()
@@ -220,7 +221,7 @@ class OneForge:
 
 
 def marker(op: str) -> str:
-    return forge_texts.make_marker(Marker(adw_id=ADW_ID, op=op), key=KEY, repository=REPOSITORY)
+    return forge_text.make_marker(Marker(adw_id=ADW_ID, op=op), key=KEY, repository=REPOSITORY)
 
 
 def effect(key: str, kind: str, outcome: str = "made", host: str = HOST, **undo) -> Resource:
@@ -237,7 +238,7 @@ def ledger(root: Path) -> list[Resource]:
             "worktree",
             path=str(root / "trees" / ADW_ID),
             branch=BRANCH,
-            reason=work_names.lock_reason(ADW_ID),
+            reason=git.lock_reason(ADW_ID),
         ),
         effect(f"branch:{BRANCH}", "branch", branch=BRANCH, base="main", start=START, sha=HEAD),
         effect("comment:sticky", "comment", comment_id=1, number=42, op="sticky"),
@@ -257,7 +258,6 @@ class RollbackWorld:
         self.git, self.ports, self.forge = MemoryGit(tmp_path), MemoryPorts(), OneForge()
         self.ended: list[object] = []
         self.ending = Ending(evidence="it is gone", is_certain=True)
-        self.listeners: set[int] = set()
         self.released: list[str] = []
         (tmp_path / "trees" / ADW_ID).mkdir(parents=True)
         (tmp_path / f"adw_test_external_{ADW_ID}").mkdir()
@@ -289,45 +289,17 @@ class RollbackWorld:
                 draft.move(WorkflowState(name))
                 owned.save(draft.finished(), events=draft.events)
 
-    @property
-    def hands(self) -> Hands:
-        killer = self.killer
-        return Hands(
-            clock=self.home.clock,
-            host=HOST,
-            folder_of=lambda adw_id: self.root / "state" / adw_id,
-            end_process=self._end_process,
-            git=Watched(self.git, killer, "remove_worktree", "delete_branch", "save_ref", "delete_remote_branch"),
-            workplace=self.git,
-            ports=Watched(self.ports, killer, "free"),
-            forge=Watched(self.forge, killer, "close_pull_request", "create_comment", "edit_comment", "remove_label"),
-            forge_key=KEY,
-            release=self.released.append,
-            is_listened_on=self.listeners.__contains__,
-        )
+    def roll_back(self, wishes: Wishes = WISHES, **changes) -> RollbackReport:
+        """Roll back in a home that differs in *changes*."""
+        return Rollbacks(RollbackHome(self, **changes)).rollback(ADW_ID, wishes)
 
-    def _end_process(self, record) -> Ending:
+    def plan(self, wishes: Wishes = WISHES) -> RollbackReport:
+        return Rollbacks(RollbackHome(self)).plan(ADW_ID, wishes)
+
+    def end_process(self, record) -> Ending:
         self.killer.pass_by("before end_process")
         self.ended.append(record)
         return self.ending
-
-    @property
-    def parts(self) -> RollbackParts:
-        home = self.home
-        return RollbackParts(
-            ownership=_WatchedOwnership(home.parts.ownership, self.killer),
-            engine=home.engine,
-            runs=home.runs,
-            requests=home.requests,
-            hands=self.hands,
-            load=lambda adw_id: home.store.load(adw_id).document,
-        )
-
-    def roll_back(self, wishes: Wishes = WISHES, **changes) -> RollbackReport:
-        return Rollbacks(replace(self.parts, **changes)).rollback(ADW_ID, wishes)
-
-    def plan(self, wishes: Wishes = WISHES) -> RollbackReport:
-        return Rollbacks(self.parts).plan(ADW_ID, wishes)
 
     def die(self) -> None:
         """What the kernel does after a kill: the lock is free, and the owner is proven dead."""
@@ -359,6 +331,42 @@ class RollbackWorld:
         }
 
 
+class RollbackHome:
+    """The parts of a home that a rollback uses, with the killer standing at what changes the world."""
+
+    host = HOST
+    forge_key = KEY
+
+    def __init__(self, world: RollbackWorld, **changes) -> None:
+        killer, home = world.killer, world.home
+        self._world = world
+        self.ownership = _WatchedOwnership(home.parts.ownership, killer)
+        self.git_if_any = Watched(
+            world.git, killer, "remove_worktree", "delete_branch", "save_ref", "delete_remote_branch"
+        )
+        self.workplace = world.git
+        self.ports = Watched(world.ports, killer, "free")
+        self.forge_if_any = Watched(
+            world.forge, killer, "close_pull_request", "create_comment", "edit_comment", "remove_label"
+        )
+        self.settings = SimpleNamespace(is_shared=False)
+        self.redactor = SimpleNamespace(redact_text=str)
+        self.quotas = SimpleNamespace(release=world.released.append)
+        self.lease_renewer = SimpleNamespace(charge=lambda _owned, _run: nullcontext())
+        self.workspace = SimpleNamespace(observe=lambda _session: None)
+        self.end_process = world.end_process
+        vars(self).update(changes)
+
+    def __getattr__(self, name: str):
+        return getattr(self._world.home, name)
+
+    def folder_of(self, adw_id: str) -> Path:
+        return self._world.root / "state" / adw_id
+
+    def load(self, adw_id: str) -> WorkflowDocument:
+        return self._world.home.store.load(adw_id).document
+
+
 class _WatchedOwnership:
     """Owns workflows; the killer stands at every write, and a killed owner gives nothing back."""
 
@@ -378,9 +386,6 @@ class _WatchedBlock:
 
     def __exit__(self, kind, error, trace):
         if kind is Killed:
-            _KEPT.append(self._block)  # a block that is collected would be left in good order
+            ABANDONED.append(self._block)  # a block that is collected would be left in good order
             return False
         return self._block.__exit__(kind, error, trace)
-
-
-_KEPT: list[object] = []

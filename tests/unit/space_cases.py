@@ -4,16 +4,23 @@ What the tests of workspace, shipping and cleaning share: a repository in memory
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import shutil
+import socket
+import weakref
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import mkdtemp
+from types import SimpleNamespace
 
-from adws.adw_modules.coordination.workspace import Workspace, WorkspaceParts
 from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
-from adws.adw_modules.interfaces_resources import CommitText, PushResult, Worktree
-from adws.testing import MemoryPorts, MemoryQuotas
-from tests.unit.engine_cases import ADW_ID, WELL, World
+from adws.adw_modules.resources.model import CommitText, PushResult, Worktree
+from adws.adw_modules.resources.ports import Ports, PortStore
+from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
+from adws.adw_modules.workspace.workspace import Workspace
+from tests.homes import ABANDONED, free_range
+from tests.unit.engine_cases import ADW_ID, WELL, World, home_with, nothing
 
 BRANCH = f"feature-issue-42-adw-{ADW_ID}-add-fine-thing"
 TREE = Path("/repo/trees") / ADW_ID
@@ -72,8 +79,8 @@ class MemoryGit:
         return self.trees[path]
 
     def remove_worktree(self, path: Path, *, reason: str) -> bool:
-        found = self.trees.get(path)
-        if found is not None and found.lock_reason != reason:
+        result = self.trees.get(path)
+        if result is not None and result.lock_reason != reason:
             raise NotOurs(f"the worktree {path} is left alone")
         self.files.pop(path, None)
         return self.trees.pop(path, None) is not None
@@ -97,8 +104,8 @@ class MemoryGit:
         return self.heads[self.trees[path].branch]
 
     def status(self, path: Path):
-        committed, found = self.commits[self._head(path)], self.files[path]
-        return tuple(sorted(name for name in {*committed, *found} if committed.get(name) != found.get(name)))
+        committed, result = self.commits[self._head(path)], self.files[path]
+        return tuple(sorted(name for name in {*committed, *result} if committed.get(name) != result.get(name)))
 
     def commit_all(self, path: Path, message: str) -> str | None:
         return self.commit(path, message) if self.status(path) else None
@@ -160,50 +167,82 @@ class SpaceWorld(World):
     def __init__(self, spec, scripts=None, *, git: MemoryGit | None = None, runners=None, **fields) -> None:
         super().__init__(spec, scripts, **{"issue": ISSUE, **fields})
         self.git = git or MemoryGit()
-        self.ports, self.quotas = MemoryPorts(), MemoryQuotas()
-        self.filled: list[Path] = []
-        self.kept: list[str] = []
-        self.space = self.new_space()
-        self.engine = replace(self.engine, **hooks(self.space), runners={**self.engine.runners, **(runners or {})})
-
-    def new_space(self) -> Workspace:
-        """The workspace of a new process."""
-        return Workspace(
-            WorkspaceParts(
-                host="testhost",
-                git=self.git,
-                workplace=self.git,
-                ports=self.ports,
-                quotas=self.quotas,
-                trees_dir=Path("/repo/trees"),
-                keep_patch=self._keep,
-                fill=lambda _session, path: self.filled.append(path),
-            )
+        self.port_range = free_range(4)
+        book = PortStore(self.parts.database, clock=self.clock)
+        self.ports = self.parts.ports = Ports(book, me=self.parts.me, ports=self.port_range)
+        self.quotas = Quotas(
+            QuotaStore(self.parts.database, clock=self.clock),
+            trees=self.parts.settings.trees_dir,
+            host="testhost",
+            limits=Limits(min_free_disk=1, min_free_memory=1),
         )
+        self._strangers = ExitStack()
+        self.filled: list[Path] = []
+        self._state = Path(mkdtemp(prefix="adw-space-"))
+        weakref.finalize(self, shutil.rmtree, self._state, ignore_errors=True)
+        self.engine.phase_runners |= runners or {}
+        self.enter()
+
+    def enter(self, **changes) -> None:
+        """Work in the workspace of a new process; *changes* are other parts of its home."""
+        self.engine = home_with(
+            self.engine,
+            **{
+                "settings": SimpleNamespace(
+                    quota_max_cost=None,
+                    home=Path("/repo"),
+                    trees_dir=Path("/repo/trees"),
+                    git_remote="origin",
+                    is_shared=False,
+                ),
+                "folder_of": lambda adw_id: self._state / adw_id,
+                "host": "testhost",
+                "has_worktrees": True,
+                "git": self.git,
+                "workplace": self.git,
+                "ports": self.ports,
+                "quotas": self.quotas,
+                "publisher": None,
+                "left_behind": None,
+                "worktrees": SimpleNamespace(fill=self._fill, write_ports=nothing),
+                **changes,
+            },
+        )
+        self.space = self.engine.workspace = Workspace(self.engine)
+
+    def occupy(self, *ports: int) -> None:
+        """Let another program listen on *ports*, until `vacate` or the end of the test."""
+        for port in ports:
+            self._strangers.enter_context(socket.create_server(("127.0.0.1", port)))
+        ABANDONED.append(self._strangers)
+
+    def vacate(self) -> None:
+        self._strangers.close()
+
+    def places(self) -> list[str]:
+        """The workflows that have a place."""
+        return [place.adw_id for place in QuotaStore(self.parts.database, clock=self.clock).places()]
 
     def _keep(self, context, patch: bytes) -> str:
         self.kept.append(patch.decode())
         return f"attempt-{context.attempt_number}.patch"
 
+    def _fill(self, path: Path, **_keywords):
+        self.filled.append(path)
+        return (), ()
+
+    @property
+    def kept(self) -> list[str]:
+        """The patches of what was put back."""
+        return [path.read_text() for path in sorted(self._state.rglob("*.patch"))]
+
     def effect(self, key: str):
-        return next((found for found in self.document.resources if found.key == key), None)
+        return next((item for item in self.document.resources if item.key == key), None)
 
     @contextmanager
     def ledger(self):
         with self.session() as session:
             yield self.space.ledger(session)
-
-
-def hooks(space: Workspace) -> dict[str, object]:
-    """The parts of the engine that a workspace is."""
-    return {
-        "prepare": space.prepare,
-        "around": space.around,
-        "conclude": space.conclude,
-        "effects_of": space.ledger,
-        "release": space.release,
-        "workplace_of": lambda document: Path(document.worktree_path or "/repo"),
-    }
 
 
 def writing(world, **files: str):

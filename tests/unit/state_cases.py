@@ -10,8 +10,7 @@ import pytest
 
 from adws.adw_modules import document
 from adws.adw_modules.errors import IllegalTransition
-from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
-from adws.adw_modules.state_table import PHASE_STATES, PIPELINE, StateTransition
+from adws.adw_modules.state_machine import PHASE_STATES, PIPELINE, StateTransition, WorkflowState, WorkflowStateMachine
 from adws.testing.clock import START, FakeClock
 
 __all__ = ["START"]

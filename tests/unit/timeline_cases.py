@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.document import AttemptRecord, HistoryEntry, PhaseRecord, WorkflowDocument
-from adws.adw_modules.timeline import Bar
+from adws.adw_modules.reports.timeline import Bar
 from adws.testing import START
 
 

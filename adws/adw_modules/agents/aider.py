@@ -14,9 +14,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
-from adws.adw_modules.agents import verdict
-from adws.adw_modules.agents.json_lines import MAX_LINE, shown, storable
-from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.agents.base import MAX_LINE, shown, storable
+from adws.adw_modules.errors import FailedRun
 
 _QUIET = (
     "--yes-always",
@@ -110,10 +110,10 @@ class Parser:
         return shown(text) if _DONE.match(text) else ""
 
     def _take_tokens(self, text: str) -> bool:
-        found = _TOKENS.match(text)
-        if found is None:
+        match = _TOKENS.match(text)
+        if match is None:
             return False
-        sent, written, read, received = (_count(part) for part in found.groups()[:4])
+        sent, written, read, received = (_count(part) for part in match.groups()[:4])
         self._reading = replace(
             self._reading,
             is_error=False,
@@ -122,17 +122,17 @@ class Parser:
             tokens=TokenUsage(
                 input=max(sent - read - written, 0), output=received, cache_read=read, cache_write=written
             ),
-            cost_usd=_number(found[5]) if found[5] else self._reading.cost_usd,
+            cost_usd=_number(match[5]) if match[5] else self._reading.cost_usd,
             turns=self._reading.turns + 1,
         )
 
         return True
 
     def _take_error(self, text: str) -> bool:
-        found = _ERROR.match(text)
-        if found is None:
+        match = _ERROR.match(text)
+        if match is None:
             return False
-        name = "billing" if _NO_CREDIT.search(text) else _ERRORS.get(found[1], "")
+        name = "billing" if _NO_CREDIT.search(text) else _ERRORS.get(match[1], "")
         self._reading = replace(self._reading, is_error=True, subtype=name, text=storable(text))
 
         return True
@@ -174,10 +174,10 @@ def _number(text: str) -> float:
 def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
     """Return why it failed, None when nothing speaks against its success."""
     if not reading.turns:
-        return verdict.failure(reading, end, tool="aider")
+        return agents_base.failure(reading, end, tool="aider")
 
     # What it writes after the model answered is mostly the answer, which says nothing about a failure.
-    return verdict.failure(replace(reading, has_result=True), replace(end, tail=""), tool="aider")
+    return agents_base.failure(replace(reading, has_result=True), replace(end, tail=""), tool="aider")
 
 
 PROFILE = AgentProfile(

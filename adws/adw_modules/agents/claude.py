@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
-from adws.adw_modules.agents import verdict
-from adws.adw_modules.agents.json_lines import (
+from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.agents.base import (
     Event,
     JsonLines,
     added,
@@ -27,10 +27,10 @@ from adws.adw_modules.agents.json_lines import (
     text_at,
     value_at,
 )
-from adws.adw_modules.error_patterns import class_of_text
-from adws.adw_modules.failed_run import FailedRun
-from adws.adw_modules.json_value import JsonObject, JsonValue
-from adws.adw_modules.log_values import to_plain
+from adws.adw_modules.error_tables import class_of_text
+from adws.adw_modules.errors import FailedRun
+from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.structured_logger import to_plain
 
 #: What each degree of permission is called; the tools are named, so that nothing has to be asked.
 _READ_TOOLS = "Read,Glob,Grep,LS,NotebookRead,TodoWrite,Task,WebFetch,WebSearch"
@@ -49,7 +49,7 @@ _PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-#: Ends of a turn that say more than the result's subtype does; `error_codes.SUBTYPES` knows them.
+#: Ends of a turn that say more than the result's subtype does; `error_tables.SUBTYPES` knows them.
 _TELLING_REASONS = frozenset(
     {
         "aborted_streaming",
@@ -71,7 +71,7 @@ def argv(task: AgentTask) -> tuple[str, ...]:
     arguments = ["-p", "--output-format=stream-json", "--verbose"]
     if task.session_id:
         option = "--resume" if task.is_resumed else "--session-id"
-        arguments.append(f"{option}={verdict.checked_session(task.session_id)}")
+        arguments.append(f"{option}={agents_base.checked_session(task.session_id)}")
     if task.model:
         arguments.append(f"--model={task.model}")
     if task.max_turns is not None:
@@ -194,7 +194,7 @@ class Parser(JsonLines):
         reason = text_at(event, "terminal_reason")
         if reason in _TELLING_REASONS:
             return reason
-        if not count_at(event, "num_turns") and verdict.is_unknown_session(_words(event)):
+        if not count_at(event, "num_turns") and agents_base.is_unknown_session(_words(event)):
             return "unknown_session"
         # A limit that was reported before is what ended it, unless the answer had another reason.
         if self.reading.subtype in {"quota_window", "credits_required"}:
@@ -239,9 +239,9 @@ def _totals(result: Event) -> TokenUsage | None:
         )
         for part in object_at(result, "modelUsage").values()
     ]
-    found = added(parts) if parts else _tokens(object_at(result, "usage"))
+    value = added(parts) if parts else _tokens(object_at(result, "usage"))
 
-    return found if found.total else None
+    return value if value.total else None
 
 
 def _words(result: Event) -> str:
@@ -269,7 +269,7 @@ _ABOUT = ("file_path", "command", "pattern", "path", "url", "query", "descriptio
 
 def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
     """Return why it failed, None when nothing speaks against its success."""
-    return verdict.failure(reading, end, tool="claude")
+    return agents_base.failure(reading, end, tool="claude")
 
 
 PROFILE = AgentProfile(

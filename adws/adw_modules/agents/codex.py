@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
-from adws.adw_modules.agents import verdict
-from adws.adw_modules.agents.json_lines import Event, JsonLines, count_at, list_at, object_at, session_at, text_at
-from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.agents.base import Event, JsonLines, count_at, list_at, object_at, session_at, text_at
+from adws.adw_modules.errors import FailedRun
 
 _SANDBOXES: Mapping[str, str] = MappingProxyType({"read": "read-only", "edit": "workspace-write"})
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
@@ -43,7 +43,7 @@ def argv(task: AgentTask) -> tuple[str, ...]:
             access,
             *task.arguments,
             "--",
-            verdict.checked_session(task.session_id),
+            agents_base.checked_session(task.session_id),
             "-",
         )
 
@@ -126,16 +126,16 @@ class Parser(JsonLines):
 
 def _status_of(text: str) -> int | None:
     """Return the HTTP status that a failure in words speaks of, None when it speaks of none."""
-    found = _STATUS.search(text)
-    if found:
-        return int(found[1])
+    match = _STATUS.search(text)
+    if match:
+        return int(match[1])
 
     return _BAD_REQUEST if _REFUSED_BODY.match(text) else None
 
 
 def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
     """Return why it failed, None when nothing speaks against its success."""
-    return verdict.failure(reading, end, tool="codex")
+    return agents_base.failure(reading, end, tool="codex")
 
 
 PROFILE = AgentProfile(

@@ -13,18 +13,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
-from adws.adw_modules.agents import verdict
-from adws.adw_modules.agents.json_lines import (
-    Event,
-    JsonLines,
-    count_at,
-    object_at,
-    session_at,
-    storable,
-    text_at,
-    value_at,
-)
-from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.agents.base import Event, JsonLines, count_at, object_at, session_at, storable, text_at, value_at
+from adws.adw_modules.errors import FailedRun
 
 _MODES: Mapping[str, str] = MappingProxyType({"read": "plan", "edit": "auto_edit", "all": "yolo"})
 _CODE = re.compile(r'"code"\s?:\s?(\d{3})\b')
@@ -37,7 +28,7 @@ def argv(task: AgentTask) -> tuple[str, ...]:
     arguments = ["--output-format=stream-json", f"--approval-mode={_MODES[task.permissions]}", "--skip-trust"]
     if task.session_id:
         option = "--resume" if task.is_resumed else "--session-id"
-        arguments.append(f"{option}={verdict.checked_session(task.session_id)}")
+        arguments.append(f"{option}={agents_base.checked_session(task.session_id)}")
     if task.model:
         arguments.append(f"--model={task.model}")
 
@@ -103,7 +94,7 @@ class Parser(JsonLines):
     def _result(self, event: Event) -> str:
         has_failed = text_at(event, "status") != "success"
         kind, said = text_at(event, "error", "type"), text_at(event, "error", "message")
-        found = _CODE.search(said)
+        match = _CODE.search(said)
         # Some failures are told in the event before.
         why = said or (self.reading.text if self.reading.is_error else "")
         self.note(
@@ -111,7 +102,7 @@ class Parser(JsonLines):
             is_error=has_failed,
             subtype=kind if has_failed and kind != "unknown" else "",
             text=why if has_failed else self.reading.text,
-            http_status=int(found[1]) if found else None,
+            http_status=int(match[1]) if match else None,
             tokens=_tokens(object_at(event, "stats")),
         )
 
@@ -134,7 +125,7 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
     code = end.exit_code or 0
     has_status = reading.is_error and reading.http_status is None and code in _STATUS_CODES
 
-    return verdict.failure(replace(reading, http_status=code + 256) if has_status else reading, end, tool="gemini")
+    return agents_base.failure(replace(reading, http_status=code + 256) if has_status else reading, end, tool="gemini")
 
 
 PROFILE = AgentProfile(

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from adws.adw_modules import server_wait
+from adws.adw_modules import error_tables
 from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
-from adws.adw_modules.agents import verdict
-from adws.adw_modules.agents.json_lines import (
+from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.agents.base import (
     Event,
     JsonLines,
     added,
@@ -28,7 +28,7 @@ from adws.adw_modules.agents.json_lines import (
     text_at,
     value_at,
 )
-from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.errors import FailedRun
 
 _PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"read": ("--agent=plan",), "edit": (), "all": ("--auto",)}
@@ -45,7 +45,7 @@ def argv(task: AgentTask) -> tuple[str, ...]:
     """Return the arguments for *task*; values stand behind `=`, so that none of them can be an option."""
     arguments = ["run", "--format=json"]
     if task.is_resumed:
-        arguments.append(f"--session={verdict.checked_session(task.session_id)}")
+        arguments.append(f"--session={agents_base.checked_session(task.session_id)}")
     if task.model:
         arguments.append(f"--model={task.model}")
 
@@ -115,7 +115,7 @@ class Parser(JsonLines):
         body = parse(text_at(data, "responseBody")) or {}
         kinds = [kind for kind in (text_at(body, "error", "type"), text_at(body, "type")) if kind not in {"", "error"}]
         said = text_at(data, "message") or text_at(error, "name")
-        wait = server_wait.in_seconds(value_at(data, "responseHeaders", "retry-after"))
+        wait = error_tables.in_seconds(value_at(data, "responseHeaders", "retry-after"))
         self.note(
             is_error=True,
             subtype=text_at(error, "name"),
@@ -141,7 +141,7 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
     is_open = reading.subtype == _UNFINISHED
     seen = replace(reading, has_result=reading.turns > 0 and not is_open, subtype="" if is_open else reading.subtype)
 
-    return verdict.failure(seen, end, tool="opencode")
+    return agents_base.failure(seen, end, tool="opencode")
 
 
 PROFILE = AgentProfile(

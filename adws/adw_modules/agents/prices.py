@@ -8,13 +8,21 @@ user's own prices come first.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from adws.adw_modules.agent import TokenUsage
-from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.spelling import hint
+from adws.adw_modules.errors import ConfigError, FailedRun
+from adws.adw_modules.identifiers import hint
+from adws.adw_modules.workflow.model import CLEAN, COMMAND, PYTHON, SHIP
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+    from adws.adw_modules.workflow.model import PhaseSpec
+    from adws.config.load import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,9 +116,9 @@ MAX_NAME = 200
 
 def cost_of(model: str, tokens: TokenUsage, prices: Mapping[str, Price] = MappingProxyType({})) -> float | None:
     """Return what *tokens* of *model* cost in US dollars, by *prices* first; None when its price is not known."""
-    found = price_of(model, prices)
+    price = price_of(model, prices)
 
-    return None if found is None else found.of(tokens)
+    return None if price is None else price.of(tokens)
 
 
 def price_of(model: str, prices: Mapping[str, Price] = MappingProxyType({})) -> Price | None:
@@ -153,3 +161,140 @@ def _found(name: str, prices: Mapping[str, Price]) -> Price | None:
     families = [family for family in prices if family.endswith("*") and name.startswith(family[:-1])]
 
     return prices[max(families, key=len)] if families else None
+
+
+# When a used-up quota is open again, where an agent says it as people do: "resets 3:45pm", "try again at Aug 9th,
+# 2026".
+#
+# Agents write such times in the zone of the machine, or name UTC. Who knows what time it is there passes it in.
+
+
+_CLOCK = r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d))? ?(?P<half>[ap])\.?m\b\.?"
+_DAY = r"(?P<day>mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6},? "
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTH = rf"(?P<month>{'|'.join(_MONTHS)})[a-z]{{0,6}}"
+_DATE = rf"{_MONTH} (?P<date>\d{{1,2}})(?:st|nd|rd|th)?(?:, (?P<year>\d{{4}}))?(?:,| at)? "
+_RESET = re.compile(
+    rf"\b(?:resets?|try again) (?:at |on )?(?:{_DAY}|{_DATE})?(?:at )?{_CLOCK}(?P<utc> ?\(?UTC\)?)?", re.IGNORECASE
+)
+_DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+
+def with_reset(failed: FailedRun, *, now: datetime) -> FailedRun:
+    """Return *failed* with the moment that its text names, when it has none yet; *now* is in the machine's zone."""
+    if failed.resets_at is not None:
+        return failed
+    moment = reset_in(failed.text, now=now)
+
+    return failed if moment is None else replace(failed, resets_at=moment.timestamp())
+
+
+def reset_in(text: str, *, now: datetime) -> datetime | None:
+    """Return the moment after *now* at which *text* says that a quota is open again, None when it says none."""
+    match = _RESET.search(text)
+    if match is None or int(match["hour"]) > 12 or int(match["minute"] or 0) > 59:
+        return None
+    there = now.astimezone(UTC) if match["utc"] else now
+    hour = int(match["hour"]) % 12 + (12 if match["half"].lower() == "p" else 0)
+    today = there.replace(hour=hour, minute=int(match["minute"] or 0), second=0, microsecond=0)
+    if match["month"]:
+        return _on_date(match, today, now)
+    days = (_DAYS.index(match["day"].lower()) - today.weekday()) % 7 if match["day"] else 0
+    moment = today + timedelta(days=days)
+
+    return moment if moment > now else moment + timedelta(days=7 if match["day"] else 1)
+
+
+def _on_date(found: re.Match[str], today: datetime, now: datetime) -> datetime | None:
+    month, year = _MONTHS.index(found["month"].lower()) + 1, int(found["year"] or today.year)
+    # Without a year, a date that is over is one of the next year; with one, it says nothing.
+    years = [year] if found["year"] else [year, year + 1]
+    try:
+        moments = [today.replace(year=one, month=month, day=int(found["date"])) for one in years]
+    except ValueError:  # such as Feb 30
+        return None
+
+    return next((moment for moment in moments if moment > now), None)
+
+
+# Which model an attempt is made with.
+#
+# Pure. Chosen when the attempt is begun and written down with it: whoever comes after a crash reads it there.
+
+
+#: Runners that ask no model.
+_NO_MODEL = frozenset({COMMAND, PYTHON, SHIP, CLEAN})
+#: The sets that older tools write into documents. They name no model, unless the settings say which.
+KNOWN_SETS = frozenset({"base", "heavy", "lightweight"})
+
+
+#: The models of Claude Code for the sets that adw knows.
+_CLAUDE_SETS: Mapping[str, str] = {"base": "sonnet", "heavy": "opus", "lightweight": "haiku"}
+
+
+def model_sets(settings: Settings) -> dict[str, str]:
+    """Return the model of each set of models: as the settings say, else as the usual agent has one for it."""
+    usual = _CLAUDE_SETS if settings.agent_name == "claude" else {}
+    said = {name: getattr(settings, f"agent_model_{name}") for name in _CLAUDE_SETS}
+
+    return {**usual, **{name: model for name, model in said.items() if model}}
+
+
+def has_model(phase: PhaseSpec) -> bool:
+    """Say whether an agent, and so a model, works on *phase*."""
+    return phase.runner not in _NO_MODEL
+
+
+def model_for(
+    document: WorkflowDocument,
+    phase: PhaseSpec,
+    record: PhaseRecord,
+    *,
+    usual: str = "",
+    sets: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """
+    Return the model of the next attempt of *phase*, "" for the agent's own choice.
+
+    First what the doctor ordered, then what the phase's options say (`models` by attempt of the round, the last one
+    stays; `model`), then the model set of the workflow (a name in *sets*, or a model itself), then the *usual* one.
+    """
+    if not has_model(phase):
+        return ""
+    ladder = ladder_of(phase)
+    if record.model and record.model not in ladder:
+        return record.model
+    if ladder:
+        # What the doctor ordered out of the same list is a step up: later attempts never fall back behind it.
+        least = ladder.index(record.model) if record.model else 0
+        return ladder[min(max(record.attempts_used, least), len(ladder) - 1)]
+    wanted = phase.options.get("model")
+    if isinstance(wanted, str) and wanted:
+        return wanted
+
+    return _of_set(document.model_set, sets) or usual
+
+
+def _of_set(name: str | None, sets: Mapping[str, str]) -> str:
+    if not name:
+        return ""
+
+    return sets.get(name, "" if name in KNOWN_SETS else name)
+
+
+def ladder_of(phase: PhaseSpec) -> tuple[str, ...]:
+    """Return the models of *phase*, from its first attempt up."""
+    models = phase.options.get("models")
+    if not isinstance(models, Sequence) or isinstance(models, str):
+        return ()
+
+    return tuple(model for model in models if isinstance(model, str) and model)
+
+
+def another_model(phase: PhaseSpec, record: PhaseRecord, spare: Sequence[str] = ()) -> str:
+    """Return a model that no attempt of this round was made with, of the phase's own or the *spare* ones; "": none."""
+    if not has_model(phase):
+        return ""
+    tried = {attempt.model for attempt in record.attempts if attempt.round == record.round}
+
+    return next((model for model in (*ladder_of(phase), *spare) if model not in tried), "")

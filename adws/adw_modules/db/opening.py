@@ -8,15 +8,84 @@ import than most commands take to run.
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from adws.adw_modules.db import home_facts, schema_version
-from adws.adw_modules.db.session import PATIENCE_SECONDS, Database
+from adws.adw_modules.db import connection
+from adws.adw_modules.db.connection import PATIENCE_SECONDS, Database, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
-from adws.adw_modules.errors import DatabaseUnavailable, SchemaMismatch, UsageError
+from adws.adw_modules.errors import DatabaseMoved, DatabaseUnavailable, SchemaMismatch, UsageError
 from adws.adw_modules.interfaces import Clock
+
+# What is said of a database that has moved; apart from what moves it, because everybody who opens one may say it.
+
+
+def moved(name: str, target: str) -> DatabaseMoved:
+    """Return the error that says where the database *name* went."""
+    return DatabaseMoved(
+        f"the database {name} has moved to {target}: set database.url (ADW_DATABASE_URL) to that one and state.store "
+        "(ADW_STORE) to database"
+    )
+
+
+# What is known about the database itself: a few texts by name, in the table home_facts.
+#
+# A SQLite database that has moved says so to everybody who opens it. Those who have it open already meet a trigger on
+# each table: what they would still write would be lost.
+
+
+#: Names of facts. Both are JSON: where to or from, when, and the sums of all tables.
+MOVED_TO, MOVED_FROM = "moved_to", "moved_from"
+#: Tells one home from another.
+HOME_ID = "home_id"
+#: The first schema that has facts.
+SINCE = "0009"
+
+FACT_READ = "SELECT value FROM home_facts WHERE name = :name"
+FACT_SET = """
+INSERT INTO home_facts (name, value, changed_at) VALUES (:name, :value, :moment)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, changed_at = excluded.changed_at
+"""
+
+
+def read(session: Session, name: str) -> str:
+    """Return the fact *name*, "" when it is not known."""
+    row = session.one(FACT_READ, {"name": name})
+
+    return "" if row is None else str(row[0])
+
+
+def read_object(session: Session, name: str) -> dict[str, Any]:
+    """Return the fact *name*, which is a JSON object; empty when it is not known."""
+    result: dict[str, Any] = json.loads(read(session, name) or "{}")
+
+    return result
+
+
+def write(session: Session, name: str, value: str, *, moment: str) -> None:
+    """Write the fact *name* down, over what it was."""
+    session.run(FACT_SET, {"name": name, "value": value, "moment": moment})
+
+
+def moved_to(database: Database) -> str:
+    """Return where *database* has moved to, "" when it is in use."""
+    with database.read() as session:
+        result = read_object(session, MOVED_TO)
+
+    return str(result.get("target") or "")
+
+
+def refuse_moved(database: Database) -> None:
+    """Raise DatabaseMoved when what *database* held is somewhere else now; only SQLite databases move."""
+    if database.dialect != "sqlite":
+        return
+    target = moved_to(database)
+    if target:
+        raise moved(database.name, target)
+
 
 logger = logging.getLogger("adw.db")
 
@@ -30,13 +99,20 @@ class Upgrade:
     backup: str | None = None  #: where the database as it was before is, when there was something to lose
 
 
-def open_database(url: str, *, clock: Clock, boot_id: str = "", patience_seconds: float = PATIENCE_SECONDS) -> Database:
+def open_database(
+    url: str,
+    *,
+    clock: Clock,
+    boot_id: str = "",
+    patience_seconds: float = PATIENCE_SECONDS,
+    is_synced: bool = True,
+) -> Database:
     """
-    Return the database at *url*, made or upgraded when it has to be.
+    Return the database at *url*, made or upgraded when it has to be; only tests turn *is_synced* off.
 
     Raises SchemaMismatch for a newer one, and DatabaseMoved for one that is not in use any more.
     """
-    database = connect(url, clock=clock, boot_id=boot_id, patience_seconds=patience_seconds)
+    database = connect(url, clock=clock, boot_id=boot_id, patience_seconds=patience_seconds, is_synced=is_synced)
     try:
         upgrade(database)
     except BaseException:
@@ -46,12 +122,25 @@ def open_database(url: str, *, clock: Clock, boot_id: str = "", patience_seconds
     return database
 
 
-def connect(url: str, *, clock: Clock, boot_id: str = "", patience_seconds: float = PATIENCE_SECONDS) -> Database:
+def connect(
+    url: str,
+    *,
+    clock: Clock,
+    boot_id: str = "",
+    patience_seconds: float = PATIENCE_SECONDS,
+    is_synced: bool = True,
+) -> Database:
     """Return the database at *url* as it is, whatever its schema."""
-    scheme, found, rest = url.partition("://")
-    if found and scheme == "sqlite":
-        return SqliteDatabase(_sqlite_path(url, rest), clock=clock, boot_id=boot_id, patience_seconds=patience_seconds)
-    if found and scheme in {"postgresql", "postgresql+psycopg", "postgres"}:
+    scheme, result, rest = url.partition("://")
+    if result and scheme == "sqlite":
+        return SqliteDatabase(
+            _sqlite_path(url, rest),
+            clock=clock,
+            boot_id=boot_id,
+            patience_seconds=patience_seconds,
+            is_synced=is_synced,
+        )
+    if result and scheme in {"postgresql", "postgresql+psycopg", "postgres"}:
         return _postgres(url, clock)
 
     raise UsageError(
@@ -66,14 +155,14 @@ def upgrade(database: Database) -> Upgrade:
     Raises SchemaMismatch when it is not one that adw knows, and DatabaseMoved when nothing in it is to be changed any
     more.
     """
-    found = database.schema_version()
-    refuse_unknown(database.name, found)
-    if found is not None and found >= home_facts.SINCE:
-        home_facts.refuse_moved(database)
-    if found == schema_version.HEAD:
-        return Upgrade(found=found, now=found)
+    result = database.schema_version()
+    refuse_unknown(database.name, result)
+    if result is not None and result >= SINCE:
+        refuse_moved(database)
+    if result == connection.HEAD:
+        return Upgrade(found=result, now=result)
     # Late: only a schema that differs needs SQLAlchemy and Alembic.
-    upgrader = importlib.import_module("adws.adw_modules.db.upgrade")
+    upgrader = importlib.import_module("adws.adw_modules.db.migrate")
     done: Upgrade = upgrader.upgrade(database)
     if done.backup is not None:
         said = {"action": "database_upgraded", "from": done.found, "to": done.now, "backup": done.backup}
@@ -84,11 +173,11 @@ def upgrade(database: Database) -> Upgrade:
 
 def refuse_unknown(name: str, found: str | None) -> None:
     """Raise SchemaMismatch when *found* is no revision that this adw can start from."""
-    if found is None or found in schema_version.KNOWN:
+    if found is None or found in connection.KNOWN:
         return
 
     raise SchemaMismatch(
-        f"the database {name} has schema {found}, this adw knows up to {schema_version.HEAD}: "
+        f"the database {name} has schema {found}, this adw knows up to {connection.HEAD}: "
         "upgrade adw, or bring back a backup that this version made"
     )
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from adws.adw_modules.db import schema_version
-from adws.adw_modules.db.session import _NOTHING, PATIENCE_SECONDS, Database, Params, Row, Session
+from adws.adw_modules.db import connection
+from adws.adw_modules.db.connection import _NOTHING, PATIENCE_SECONDS, Database, Params, Row, Session
 from adws.adw_modules.errors import (
     CommitUnknown,
     DatabaseError,
@@ -120,7 +120,7 @@ class PostgresDatabase(Database):
 
     def server_time(self) -> float | None:
         with self.read() as session:
-            return float(session.all(self.spell("SELECT {now}"))[0][0])
+            return float(session.all(self.render("SELECT {now}"))[0][0])
 
     def read(self) -> AbstractContextManager[Session]:
         return self._transaction(_BEGIN_READ, end=self._roll_back)  # nothing is changed, so there is nothing to commit
@@ -154,7 +154,7 @@ class PostgresDatabase(Database):
         with self.read() as session:
             if session.one("SELECT to_regclass('alembic_version')") == (None,):
                 return None
-            row = session.one(schema_version.READ_VERSION)
+            row = session.one(connection.READ_VERSION)
 
         return None if row is None else str(row[0])
 

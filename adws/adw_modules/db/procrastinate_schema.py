@@ -27,7 +27,7 @@ _MARK = "made by adw, up to "
 _FIND = "SELECT to_regclass('procrastinate_jobs'), obj_description(to_regclass('procrastinate_jobs'), 'pg_class')"
 
 
-def bring_up(connection: psycopg.Connection[Any], name: str, files: Path | None = None) -> None:
+def catch_up(connection: psycopg.Connection[Any], name: str, files: Path | None = None) -> None:
     """
     Make the tables, or run the steps that are missing, in the transaction of *connection*, one process at a time.
 
@@ -36,15 +36,15 @@ def bring_up(connection: psycopg.Connection[Any], name: str, files: Path | None 
     files = files or sql_files()
     steps = sorted(path.stem for path in (files / "migrations").glob("*.sql"))
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [ADVISORY_LOCK])
-    found = found_step(connection, name)
-    if found == steps[-1]:
+    result = found_step(connection, name)
+    if result == steps[-1]:
         return
-    if found is None:
+    if result is None:
         _run(connection, files / "schema.sql")
     else:
-        refuse_newer(name, found, steps)
+        refuse_newer(name, result, steps)
         for step in steps:
-            if step > found:
+            if step > result:
                 _run(connection, files / "migrations" / f"{step}.sql")
     mark(connection, steps[-1])
 
@@ -52,7 +52,7 @@ def bring_up(connection: psycopg.Connection[Any], name: str, files: Path | None 
 def ensure(database: PostgresDatabase) -> None:
     """Do that on a connection of its own: Procrastinate may be upgraded without adw."""
     with closing(database.connect(autocommit=False)) as connection, connection.transaction():
-        bring_up(connection, database.name)
+        catch_up(connection, database.name)
 
 
 def found_step(connection: psycopg.Connection[Any], name: str) -> str | None:
@@ -85,11 +85,11 @@ def mark(connection: psycopg.Connection[Any], step: str) -> None:
 
 def sql_files() -> Path:
     """Return where the SQL files of the installed Procrastinate are; it is not imported for that."""
-    found = importlib.util.find_spec("procrastinate")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("procrastinate")
+    if spec is None or spec.origin is None:
         raise DatabaseUnavailable("PostgreSQL needs Procrastinate, which is missing: pip install 'adw[postgres]'")
 
-    return Path(found.origin).parent / "sql"
+    return Path(spec.origin).parent / "sql"
 
 
 def _run(connection: psycopg.Connection[Any], file: Path) -> None:

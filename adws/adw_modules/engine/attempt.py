@@ -8,53 +8,315 @@ is to be done, and whoever called does it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from adws.adw_modules import attempt_rules, stopping_rules, treatment, waiting_rules
-from adws.adw_modules.doctor_rules import Case, Consultation, may_ask, no_answer
-from adws.adw_modules.document_draft import Draft
+from adws.adw_modules.document import Draft
+from adws.adw_modules.effects import secured_head
+from adws.adw_modules.engine import advisor, transitions
+from adws.adw_modules.engine.advisor import Advice, Case, may_ask, no_answer
 from adws.adw_modules.engine.gates import GateVerdict
-from adws.adw_modules.engine.parts import Parts
-from adws.adw_modules.engine.running import PhaseRuns, gate_error, is_well
-from adws.adw_modules.engine.telling import tell_log
-from adws.adw_modules.errors import AdwError, StateUnserialisable, WorkflowBusy
-from adws.adw_modules.external_tasks import Overdue
-from adws.adw_modules.interfaces import Owned
-from adws.adw_modules.interfaces_engine import Harvest, Orders, PhaseContext
-from adws.adw_modules.outcome import Done, Failed, Forked, Next, Outcome, Paused, RunReport, Suspended
-from adws.adw_modules.phase_choice import AllPassed, Chosen, choose, running_attempt, waiting_attempt
-from adws.adw_modules.resume_rules import ResumePlan, definition_of, plan_resume
-from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
-from adws.adw_modules.state_table import TERMINAL_STATES
+from adws.adw_modules.engine.phase_selection import AllPassed, Chosen, choose, limit, running_attempt, waiting_attempt
+from adws.adw_modules.engine.resume import ResumePlan, definition_of, hints_for, plan_resume
+from adws.adw_modules.engine.transitions import Failure
+from adws.adw_modules.error_handler import describe
+from adws.adw_modules.errors import (
+    AdwError,
+    DurabilityUnknown,
+    Fenced,
+    GateFailed,
+    LeaseLost,
+    Overdue,
+    RunLost,
+    StateConflict,
+    StateUnserialisable,
+    UsageError,
+    WorkflowBusy,
+)
+from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.phase import (
+    Done,
+    Failed,
+    Harvest,
+    Next,
+    Orders,
+    Outcome,
+    Paused,
+    PhaseContext,
+    ProcessRecord,
+    Runner,
+    RunReport,
+    Suspended,
+    WaitingForChildren,
+)
+from adws.adw_modules.retry_handler import AskPerson, Retry, RetryDecision, decide, policies_of
+from adws.adw_modules.state_machine import PHASE_STATES, TERMINAL_STATES, WorkflowState, WorkflowStateMachine
+from adws.adw_modules.structured_logger import StructuredLogger
+from adws.adw_modules.workflow.model import PhaseSpec
 
 if TYPE_CHECKING:
-    from adws.adw_modules.attempt_rules import Trouble
-    from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.engine.parties import BreakerNews
-    from adws.adw_modules.json_value import JsonObject
-    from adws.adw_modules.workflow import PhaseSpec, WorkflowSpec
+    from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
+    from adws.adw_modules.engine.service_guard import BreakerEvent
+    from adws.adw_modules.error_handler import ErrorFacts
+    from adws.adw_modules.events import Event
+    from adws.adw_modules.ownership.ownership import OwnedWorkflow
+    from adws.adw_modules.redaction.redactor import Redactor
+    from adws.adw_modules.workflow.model import WorkflowSpec
+    from adws.app import Home
+
+
+# Running an attempt that is recorded: its place, its runner, what secures its work, its gates.
+#
+# Whatever any of these raises is a failed attempt, but for what says that the workflow is not ours any more. A person's
+# interrupt closes the attempt and goes on to end the program.
+
+
+#: Not ours to handle: somebody else owns the workflow, or nobody knows what is on disk.
+NOT_OURS = (Fenced, LeaseLost, RunLost, StateConflict, DurabilityUnknown)
+
+_Answer = TypeVar("_Answer")
+
+
+class PhaseExecutor:
+    """Runs the attempts of one session; the attempts are recorded and closed by the session."""
+
+    def __init__(self, home: Home, session: WorkSession, orders: Orders) -> None:
+        self._home = home
+        self._session = session
+        self._orders = orders
+        self._chosen: Chosen | None = None  #: whose attempt was run last
+        self._context_made: tuple[Chosen, PhaseContext] | None = None  #: of the attempt that runs
+
+    def run(self, chosen: Chosen) -> RunReport | Suspended | WaitingForChildren:
+        """Run the attempt once, and secure what it did."""
+        order = self._orders.current()
+        if order is not None:
+            return Suspended(reason=order.reason)
+        report = self.guard(chosen, lambda: self._work(chosen), lambda exc: RunReport(ok=False, error=exc))
+        if isinstance(report, Suspended | WaitingForChildren) or (
+            isinstance(report, RunReport) and not is_well(report)
+        ):
+            return report
+        if isinstance(report, RunReport):
+            return self._conclude(chosen, report)
+        runner = chosen.spec.runner
+        wrong = (
+            f"the runner {runner!r} answered with {type(report).__name__}, not with a RunReport, Suspended or Forked"
+        )
+
+        return RunReport(ok=False, error=TypeError(wrong))
+
+    def verdict(self, chosen: Chosen, report: RunReport | Suspended) -> GateVerdict | None:
+        """Return what the gates say, None when there is nothing to ask them about."""
+        if isinstance(report, Suspended) or not is_well(report) or report.wants_rework:
+            return None
+
+        def ask() -> GateVerdict:
+            with self._home.workspace.around(self._session.document):
+                return self._home.gates.check(chosen.spec, self.context(chosen), report)
+
+        return self.guard(
+            chosen, ask, lambda exc: GateVerdict(passed=False, reason=f"the gate could not be decided: {exc}")
+        )
+
+    def running(self) -> tuple[PhaseSpec, PhaseContext]:
+        """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
+        if self._chosen is None:
+            raise UsageError(f"workflow {self._session.document.adw_id} has no attempt that runs")
+
+        return self._chosen.spec, self._new_context(self._chosen)
+
+    def guard(
+        self, chosen: Chosen, action: Callable[[], _Answer], failed: Callable[[BaseException], _Answer]
+    ) -> _Answer:
+        """Return what *action* answers, or what *failed* makes of what it raises."""
+        try:
+            return action()
+        except NOT_OURS:
+            raise
+        except KeyboardInterrupt as stop:
+            self._session.close_stopped(chosen, stop)
+            raise
+        except BaseException as exc:  # noqa: BLE001 - whatever a runner or a gate raises is a failed attempt
+            return failed(exc)
+
+    def context(self, chosen: Chosen) -> PhaseContext:
+        """Return what runner, gates and advisor may know: one context for the whole attempt."""
+        made = self._context_made
+        if made is None or made[0] is not chosen:
+            made = self._context_made = (chosen, self._new_context(chosen))
+
+        return made[1]
+
+    # --- one after the other -----------------------------------------------------------------------------------
+
+    def _work(self, chosen: Chosen) -> object:
+        phase, self._chosen = chosen.spec, chosen
+        self._home.workspace.prepare(self._session)
+        with self._home.workspace.around(self._session.document) as env:
+            context = self._new_context(chosen, env)
+            self._context_made = (chosen, context)
+            if _needs_cleanup(chosen.record):
+                self._home.commands.clean_up(phase, context)
+
+            return self._runner(phase).run(phase, context)
+
+    def _conclude(self, chosen: Chosen, report: RunReport) -> RunReport:
+        return self.guard(
+            chosen,
+            lambda: self._home.workspace.conclude(self._session, chosen.spec, self.context(chosen), report),
+            lambda exc: replace(report, ok=False, error=exc, was_done=True),  # work not secured is no success
+        )
+
+    def _runner(self, phase: PhaseSpec) -> Runner:
+        runner = self._home.phase_runners.get(phase.runner)
+        if runner is None:
+            known = ", ".join(sorted(self._home.phase_runners))
+            raise UsageError(f"phase {phase.name} has the runner {phase.runner!r}; there are: {known}")
+
+        return runner
+
+    def _new_context(self, chosen: Chosen, env: Mapping[str, str] = MappingProxyType({})) -> PhaseContext:
+        home, document = self._home, self._session.document
+        record = document.phases[chosen.index]
+        attempt = record.attempts[-1]
+
+        return PhaseContext(
+            document=document,
+            phase=record.name,
+            attempt_number=attempt.number,
+            round=record.round,
+            cwd=home.workspace.workplace_of(document),
+            folder=home.folder_of(document.adw_id),
+            orders=self._orders,
+            record_process=lambda process: self._record_process(chosen.index, process),
+            say=lambda line: home.say(document.adw_id, line),
+            results={phase.name: phase.result for phase in document.phases if phase.result is not None},
+            hints=hints_for(document, record.name),
+            env=env,
+            effects=home.workspace.ledger(self._session),
+            model=attempt.model or "",
+            record_agent=lambda facts: self._record_agent(chosen.index, facts),
+            answered=lambda: home.service_guard.answered(document, chosen.spec),
+            base=secured_head(document),
+            queue=self._session.queue,
+        )
+
+    def _record_process(self, index: int, process: ProcessRecord) -> None:
+        self._session.change(lambda draft: draft.mark_attempt(index, process=process.to_json()))
+
+    def _record_agent(self, index: int, facts: JsonObject) -> None:
+        def merge(draft: Draft) -> None:
+            known = draft.phase(index).attempts[-1].agent or {}
+            draft.mark_attempt(index, agent={**known, **facts})
+
+        self._session.change(merge)
+        document = self._session.document
+        record = document.phases[index]
+        self._home.agent_session_recorder.begin(document, record.name, record.attempts[-1])
+
+
+def is_well(report: RunReport) -> bool:
+    """Say whether the runner reports success, and nothing that speaks against it."""
+    return report.ok and report.error is None
+
+
+def gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None) -> BaseException | None:
+    """Return why a phase that reports success has failed all the same, None when it has not."""
+    if report.wants_rework:
+        return GateFailed(phase.name, "it asks for rework, but its definition does not say where to go back to")
+    if verdict is None or verdict.passed or verdict.needs_human:
+        return None
+
+    return GateFailed(phase.name, verdict.reason)
+
+
+def _needs_cleanup(record: PhaseRecord) -> bool:
+    """Say whether the attempt before the one that begins failed for want of something that can be freed."""
+    before = record.attempts[-2] if len(record.attempts) > 1 else None
+    metadata = (before.error or {}).get("metadata") if before is not None else None
+
+    return isinstance(metadata, dict) and metadata.get("requires_cleanup") is True
+
+
+class Advisor(Protocol):
+    """Looks at a failed attempt and says how to go on (`engine.advisor`)."""
+
+    @property
+    def name(self) -> str:
+        """Who it is, for the record."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether asking touches nothing: then the question need not be durable before the answer."""
+
+    def ask(self, case: Case) -> Advice:
+        """Return what to do; never raises but for orders and lost ownership."""
+
+
+# What the log of a workflow is told about what is stored.
+#
+# Told after the write and never before: the log may lack a line that a crash cut off, and has none that is not true.
+
+
+#: States whose entry is said by the line before or after already; that work was parked or is over is not.
+_UNLOGGED_STATES = frozenset(state.value for state in PHASE_STATES)
+_LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase_failed": "ERROR"}
+
+
+def log_events(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor) -> None:
+    """Tell the log of what is now stored, with the counters that the document has."""
+    for event in events:
+        if _is_said_already(event):
+            continue
+        record = next((phase for phase in document.phases if phase.name == event.node_name), None)
+        used, allowed = (record.attempts_used, limit(record)) if record else (None, None)
+        StructuredLogger(document.adw_id, event.node_name or "workflow", redactor=redactor).log(
+            _LEVELS.get(event.event_type, "INFO"),
+            _sentence(event, used, allowed),
+            event_type=event.event_type,
+            status=event.status,
+            attempt=event.attempt_number,
+            attempts_used=used,
+            max_attempts=allowed,
+            revision=document.revision,
+            details=event.data,
+        )
+
+
+def _is_said_already(event: Event) -> bool:
+    is_entry = event.event_type == "state_changed" and event.status in _UNLOGGED_STATES
+    return is_entry or event.event_type == "phase_completed"
+
+
+def _sentence(event: Event, used: int | None, allowed: int | None) -> str:
+    words = event.event_type.replace("_", " ")
+    if event.event_type == "attempt_started":
+        return f"Attempt {used}/{allowed}"
+
+    return words[0].upper() + words[1:]
+
 
 _Result = TypeVar("_Result")
-
-
-class EngineParts(Parts["WorkSession"]):
-    """What the engine works with."""
 
 
 class WorkSession:
     """The work on one workflow while it is owned."""
 
-    def __init__(self, parts: EngineParts, owned: Owned, orders: Orders) -> None:
-        self._parts = parts
+    def __init__(self, home: Home, owned: OwnedWorkflow, orders: Orders, *, has_log: bool = True) -> None:
+        """*has_log* says whether what is stored is written to the log of the workflow, which is open then."""
+        self._home = home
+        self._has_log = has_log
         self._owned = owned
         self._orders = orders
         self._thawed: WorkflowSpec | None = None
         self._machine: WorkflowStateMachine | None = None
         self._ready: Chosen | None = None  #: begun by our last write and not run yet
-        self._runs = PhaseRuns(parts, self, orders, on_stop=self._suspend)
+        self._runs = PhaseExecutor(home, self, orders)
 
     @property
     def document(self) -> WorkflowDocument:
@@ -75,10 +337,10 @@ class WorkSession:
         """Run the next phase once and return what came of it; *may_go_on* is asked before the finishing write."""
         chosen, self._ready = self._ready, None
         if chosen is None:
-            found = self._open()
-            if not isinstance(found, Chosen):
-                return found
-            chosen = found
+            result = self._open()
+            if not isinstance(result, Chosen):
+                return result
+            chosen = result
 
         return self._close(chosen, self._runs.run(chosen), may_go_on)
 
@@ -101,7 +363,7 @@ class WorkSession:
             from_phase=from_phase,
             grant=grant,
             budget=budget,
-            max_cost_usd=self._parts.max_cost_usd,
+            max_cost_usd=self._home.settings.quota_max_cost,
         )
 
     def forget_table(self) -> None:
@@ -115,9 +377,9 @@ class WorkSession:
         return self._ready is not None
 
     def rest(self) -> None:
-        """Give back what only work at hand may hold, and tell the outside; may be repeated."""
-        self._parts.release(self)
-        self._parts.report(self)
+        """Give back what only work at hand may hold, and update the status comment; may be repeated."""
+        self._home.workspace.release(self)
+        self._home.status_comment.update(self)
 
     def change(self, rule: Callable[[Draft], _Result]) -> _Result:
         """Store what *rule* does to the document, between two attempts, and return what it answers."""
@@ -134,12 +396,12 @@ class WorkSession:
             return None
         attempt = running_attempt(self.document.phases[index])
         process = attempt.process if attempt else None
-        ended = self._parts.end_process(process) if process else None
+        ended = self._home.end_process(process) if process else None
         why = "the process that worked on it ended without a word" + (f"; {ended.describe()}" if ended else "")
-        harvest = self._parts.harvest(self.document, self.spec.phases[index], attempt) if attempt else None
+        harvest = self._home.agent_runner.harvest(self.document, self.spec.phases[index], attempt) if attempt else None
         draft = self._draft()
         doubt = ended.describe() if ended and not ended.is_certain else ""
-        outcome = stopping_rules.interrupt(draft, self.spec, index, why, harvest, doubt=doubt)
+        outcome = transitions.interrupt(draft, self.spec, index, why, harvest, doubt=doubt)
         self._save(draft)
         if attempt is not None:
             self.tell_agent_ended(index, attempt.number)
@@ -149,17 +411,17 @@ class WorkSession:
     @property
     def doubt(self) -> str:
         """Why nobody knows whether what worked on it last has ended, "" when that is known."""
-        return stopping_rules.doubt_of(self.document.phases)
+        return transitions.doubt_of(self.document.phases)
 
     def end_left(self) -> None:
         """End what attempts left here that were closed on another machine; raise WorkflowBusy when that cannot be."""
-        for index, attempt in stopping_rules.in_doubt(self.document.phases):
-            ending = self._parts.end_process(attempt.process or {})
+        for index, attempt in transitions.in_doubt(self.document.phases):
+            ending = self._home.end_process(attempt.process or {})
             if ending.left:
                 what = f"processes of an earlier attempt that cannot be ended ({', '.join(ending.left)})"
                 raise WorkflowBusy(self.document.adw_id, what)
             if ending.is_certain:
-                clear = partial(stopping_rules.clear_doubt, index=index, number=attempt.number, found=ending.describe())
+                clear = partial(transitions.clear_doubt, index=index, number=attempt.number, found=ending.describe())
                 self.change(clear)
 
     def tell_agent_ended(self, index: int, number: int) -> None:
@@ -167,7 +429,7 @@ class WorkSession:
         record = self.document.phases[index]
         attempt = next((one for one in reversed(record.attempts) if one.number == number), None)
         if attempt is not None and attempt.agent and attempt.ended_at is not None:
-            self._parts.agent_ended(self.document, record.name, attempt)
+            self._home.agent_session_recorder.end(self.document, record.name, attempt)
 
     def _open_attempt(self) -> int | None:
         phases = self.document.phases
@@ -180,11 +442,11 @@ class WorkSession:
             return over
         self.end_left()
         draft = self._draft()
-        found = self._begin(draft)
+        result = self._begin(draft)
         if draft.events:
             self._save(draft)
 
-        return self._as_stored(found) if isinstance(found, Chosen) else found
+        return self._as_stored(result) if isinstance(result, Chosen) else result
 
     def _resting(self) -> Outcome | None:
         """Return the outcome of a workflow that nobody may work on as it stands."""
@@ -195,8 +457,8 @@ class WorkSession:
         if state is WorkflowState.PAUSED:
             return Paused(reason=document.pause_reason or "paused")
         if state is WorkflowState.FAILED:
-            found = choose(self.spec, document.phases)
-            failed = None if isinstance(found, AllPassed) else document.phases[found.index]
+            result = choose(self.spec, document.phases)
+            failed = None if isinstance(result, AllPassed) else document.phases[result.index]
             message = failed.last_failure_reason if failed else None
             return Failed(
                 phase=failed.name if failed else "", reason=document.terminal_reason or "FAILED", message=message or ""
@@ -205,20 +467,20 @@ class WorkSession:
         return None
 
     def _begin(self, draft: Draft) -> Chosen | Outcome:
-        found = attempt_rules.before_attempt(draft, self.spec)
-        if not isinstance(found, Chosen):
-            return found
-        wait = self._parts.may_begin(draft.document, found.spec)
+        result = transitions.before_attempt(draft, self.spec)
+        if not isinstance(result, Chosen):
+            return result
+        wait = self._home.service_guard.may_begin(draft.document, result.spec)
         if wait is not None:
-            return waiting_rules.wait_for(draft, found, wait)
+            return transitions.wait_for(draft, result, wait)
         lease = self._owned.lease
-        if waiting_attempt(found.record) is not None:
-            waiting_rules.go_on(draft, found, owner=lease.owner.describe(), fence=lease.fence)
-            return found
-        model = self._parts.model_for(draft.document, found.spec, found.record)
-        attempt_rules.begin(draft, found, owner=lease.owner.describe(), fence=lease.fence, model=model)
+        if waiting_attempt(result.record) is not None:
+            transitions.go_on(draft, result, owner=lease.owner.describe(), fence=lease.fence)
+            return result
+        model = self._home.agent_runner.model_for(draft.document, result.spec, result.record)
+        transitions.begin(draft, result, owner=lease.owner.describe(), fence=lease.fence, model=model)
 
-        return found
+        return result
 
     def running(self) -> tuple[PhaseSpec, PhaseContext]:
         """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
@@ -226,8 +488,10 @@ class WorkSession:
 
     # --- the end of an attempt ---------------------------------------------------------------------------------
 
-    def _close(self, chosen: Chosen, report: RunReport | Suspended | Forked, may_go_on: Callable[[], bool]) -> Outcome:
-        if isinstance(report, Forked):
+    def _close(
+        self, chosen: Chosen, report: RunReport | Suspended | WaitingForChildren, may_go_on: Callable[[], bool]
+    ) -> Outcome:
+        if isinstance(report, WaitingForChildren):
             return self._wait(chosen, report)
         if isinstance(report, RunReport) and isinstance(report.error, Overdue):
             return self._cut_off(chosen, report.error)
@@ -240,19 +504,19 @@ class WorkSession:
             # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
             return self._finish(chosen, RunReport(ok=False, error=exc, was_done=True), None, may_go_on)
 
-    def _wait(self, chosen: Chosen, report: Forked) -> Outcome:
-        self._parts.let_go(self.document)
+    def _wait(self, chosen: Chosen, report: WaitingForChildren) -> Outcome:
+        self._home.service_guard.let_go(self.document)
 
-        return self.change(lambda draft: waiting_rules.fork(draft, chosen, report))
+        return self.change(lambda draft: transitions.fork(draft, chosen, report))
 
     def _cut_off(self, chosen: Chosen, why: Overdue) -> Outcome:
         """Close an attempt that nobody reported on in time: it counts, as one that a crash cut off."""
-        self._parts.let_go(self.document)
-        outcome = self.change(lambda draft: stopping_rules.interrupt(draft, self.spec, chosen.index, str(why)))
+        self._home.service_guard.let_go(self.document)
+        outcome = self.change(lambda draft: transitions.interrupt(draft, self.spec, chosen.index, str(why)))
 
         return outcome or Next(phase=chosen.spec.name)
 
-    def _suspend(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
+    def close_stopped(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
         """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
         try:
             self._finish(chosen, Suspended(reason="interrupted from the keyboard"), None, lambda: False)
@@ -277,23 +541,23 @@ class WorkSession:
         else:
             outcome = self._done(draft, chosen, report, verdict)
         for item in news:
-            draft.tell(item.event_type, chosen.index, data=item.data)
+            draft.add_event(item.event_type, chosen.index, data=item.data)
         begun: Chosen | None = None
         if isinstance(outcome, Next) and self._orders.current() is None and may_go_on():
-            found = self._begin(draft)
-            if isinstance(found, Chosen):
-                begun, outcome = found, Next(phase=found.spec.name, is_begun=True)
+            result = self._begin(draft)
+            if isinstance(result, Chosen):
+                begun, outcome = result, Next(phase=result.spec.name, is_begun=True)
             else:
-                outcome = found
+                outcome = result
         self._save(draft)
         self._ready = self._as_stored(begun) if begun else None
         self.tell_agent_ended(chosen.index, chosen.record.attempts[-1].number)
         if isinstance(report, RunReport) and trouble is None:
-            self._parts.phase_over(self.document, chosen.spec, chosen.record.round)
+            self._home.past_checkpoints.forget(self.document, chosen.spec, chosen.record.round)
 
         return outcome
 
-    def _trouble(self, chosen: Chosen, report: RunReport, verdict: GateVerdict | None) -> Trouble | None:
+    def _trouble(self, chosen: Chosen, report: RunReport, verdict: GateVerdict | None) -> Failure | None:
         """Return what went wrong and what was judged about it, None when nothing did."""
         if is_well(report) and report.wants_rework and chosen.spec.on_rework:
             return None
@@ -302,15 +566,21 @@ class WorkSession:
             return None
         record = self.document.phases[chosen.index]
 
-        return self._parts.judge(error or RuntimeError("it failed without a reason"), chosen.spec, record)
+        return judge(
+            error or RuntimeError("it failed without a reason"),
+            chosen.spec,
+            record,
+            clock=self._home.clock,
+            redact=self._home.redactor.redact,
+        )
 
-    def _consult(self, chosen: Chosen, trouble: Trouble) -> Consultation | None:
-        """Ask the doctor about a failed attempt, when there is one to ask; the call is durable before it is made."""
-        doctor, record = self._parts.doctor, self.document.phases[chosen.index]
-        if doctor is None or trouble.facts is None or not may_ask(self.document, record, trouble):
+    def _consult(self, chosen: Chosen, trouble: Failure) -> Advice | None:
+        """Ask the advisor about a failed attempt, when there is one to ask; the call is durable before it is made."""
+        asked, record = self._home.advisor, self.document.phases[chosen.index]
+        if asked is None or trouble.facts is None or not may_ask(self.document, record, trouble):
             return None
-        if not doctor.is_free:
-            self.change(lambda draft: treatment.note_call(draft, chosen.index, doctor.name))
+        if not asked.is_free:
+            self.change(lambda draft: advisor.note_call(draft, chosen.index, asked.name))
         case = Case(
             facts=trouble.facts,
             phase=chosen.spec,
@@ -318,18 +588,18 @@ class WorkSession:
             document=self.document,
             context=self._runs.context(chosen),
         )
-        found = self._runs.guard(chosen, lambda: doctor.ask(case), lambda exc: no_answer(doctor.name, exc))
+        advice = self._runs.guard(chosen, lambda: asked.ask(case), lambda exc: no_answer(asked.name, exc))
 
-        return found if found.is_news else None
+        return advice if advice.is_news else None
 
     def _settle_parties(
-        self, chosen: Chosen, report: RunReport | Suspended, trouble: Trouble | None
-    ) -> Sequence[BreakerNews]:
+        self, chosen: Chosen, report: RunReport | Suspended, trouble: Failure | None
+    ) -> Sequence[BreakerEvent]:
         if isinstance(report, Suspended):
-            self._parts.let_go(self.document)
+            self._home.service_guard.let_go(self.document)
             return ()
 
-        return self._parts.settle_parties(self.document, chosen.spec, trouble.facts if trouble else None)
+        return self._home.service_guard.settle(self.document, chosen.spec, trouble.facts if trouble else None)
 
     def _stopped(self, draft: Draft, chosen: Chosen, report: Suspended) -> Outcome:
         order = self._orders.current()
@@ -339,28 +609,28 @@ class WorkSession:
         if report.usage is not None:
             harvest = Harvest(report=RunReport(ok=False, usage=report.usage))
         else:
-            harvest = self._parts.harvest(self.document, chosen.spec, attempt)
+            harvest = self._home.agent_runner.harvest(self.document, chosen.spec, attempt)
 
-        return stopping_rules.suspend(draft, chosen, kind=kind, reason=reason, harvest=harvest)
+        return transitions.suspend(draft, chosen, kind=kind, reason=reason, harvest=harvest)
 
     def _failed(
-        self, draft: Draft, chosen: Chosen, trouble: Trouble, advice: Consultation | None, report: RunReport
+        self, draft: Draft, chosen: Chosen, trouble: Failure, advice: Advice | None, report: RunReport
     ) -> Outcome:
         report = replace(report, was_done=report.was_done or is_well(report))
         if trouble.is_parked and trouble.retry_at is not None:
-            return waiting_rules.park(draft, chosen, trouble, trouble.retry_at, report)
+            return transitions.park(draft, chosen, trouble, trouble.retry_at, report)
         if advice is not None:
-            return treatment.treat(draft, self.spec, chosen, trouble, report=report, found=advice)
+            return advisor.apply_decision(draft, self.spec, chosen, trouble, report=report, found=advice)
 
-        return attempt_rules.fail(draft, self.spec, chosen, trouble, report)
+        return transitions.fail(draft, self.spec, chosen, trouble, report)
 
     def _done(self, draft: Draft, chosen: Chosen, report: RunReport, verdict: GateVerdict | None) -> Outcome:
         if report.wants_rework:
-            return attempt_rules.rework(draft, self.spec, chosen, report)
+            return transitions.rework(draft, self.spec, chosen, report)
         if verdict is not None and verdict.needs_human:
-            return attempt_rules.await_approval(draft, chosen, report, verdict.reason)
+            return transitions.await_approval(draft, chosen, report, verdict.reason)
 
-        return attempt_rules.succeed(draft, self.spec, chosen, report)
+        return transitions.succeed(draft, self.spec, chosen, report)
 
     # --- the document ------------------------------------------------------------------------------------------
 
@@ -368,22 +638,92 @@ class WorkSession:
         # The draft may move the machine: it comes back with the write that stores the move, and never without it.
         machine, self._machine = self._machine, None
         if machine is None:
-            machine = WorkflowStateMachine.of(self.document, now=self._parts.clock.now)
+            machine = WorkflowStateMachine.of(self.document, now=self._home.clock.now)
 
         return Draft(
             self.document,
             machine,
-            now=self._parts.clock.now,
-            max_cost_usd=self._parts.max_cost_usd,
+            now=self._home.clock.now,
+            max_cost_usd=self._home.settings.quota_max_cost,
             queue=self.queue,
         )
 
     def _save(self, draft: Draft) -> None:
         self._owned.save(draft.finished(), events=draft.events)
         self._machine = draft.machine
-        if self._parts.has_log:
-            tell_log(self.document, draft.events, self._parts.redactor)
-        self._parts.tell(self.document, draft.events)
+        if self._has_log:
+            log_events(self.document, draft.events, self._home.redactor)
+        self._home.tell(self.document, draft.events)
 
     def _as_stored(self, chosen: Chosen) -> Chosen:
         return Chosen(spec=chosen.spec, record=self.document.phases[chosen.index], index=chosen.index)
+
+
+# What a failed attempt means: classified by `error_handler`, decided by `retry_handler`, put as the rules of attempts.
+#
+# The one place where phases meet those two; nothing is decided here.
+
+
+#: Characters of a traceback that are kept with an attempt; its end says the most.
+MAX_TRACEBACK = 8000
+
+
+def judge(
+    error: BaseException,
+    phase: PhaseSpec,
+    record: PhaseRecord,
+    *,
+    clock: Clock,
+    redact: Callable[[JsonObject], JsonValue] = lambda kept: kept,
+) -> Failure:
+    """
+    Return why the newest attempt of *record* failed, and when the phase is tried again.
+
+    *redact* takes secrets out of what is told and kept about it: what a function raises may hold anything.
+    """
+    facts = describe(error, phase.name)
+    decision = _decide(facts, phase, record, clock=clock)
+    kept = _kept(facts, redact)
+    if isinstance(decision, Retry):
+        return Failure(
+            error=kept,
+            retry_at=decision.at,
+            needs_cleanup=decision.needs_cleanup,
+            is_parked=decision.is_parked,
+            facts=facts,
+        )
+
+    kept["not_retried"] = decision.reason
+    if isinstance(decision, AskPerson):
+        kept["advice"] = decision.advice
+
+    return Failure(error=kept, retry_at=None, terminal_reason=decision.terminal_reason, facts=facts)
+
+
+def _decide(facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: Clock) -> RetryDecision:
+    same = sum(1 for attempt in record.attempts if _is_same(attempt, record.round, facts.klass))
+
+    return decide(
+        facts,
+        attempts_used=record.attempts_used,
+        max_attempts=limit(record),
+        policy=policies_of(phase.retry),
+        now=clock.now(),
+        random=clock.random(),
+        # What a person granted is on top of what a class of errors is worth, too.
+        class_failures=max(1, same + 1 - record.granted),
+        parks=record.parks,
+    )
+
+
+def _kept(facts: ErrorFacts, redact: Callable[[JsonObject], JsonValue]) -> JsonObject:
+    """Return what is kept of an error; the whole is redacted before it is cut, so that no part of a secret is left."""
+    clean = redact({**facts.to_json(), "traceback": facts.traceback})
+    kept: JsonObject = clean if isinstance(clean, dict) else {}
+    kept["traceback"] = str(kept.get("traceback") or "")[-MAX_TRACEBACK:]
+
+    return kept
+
+
+def _is_same(attempt: AttemptRecord, round_number: int, klass: str) -> bool:
+    return attempt.round == round_number and (attempt.error or {}).get("klass") == klass

@@ -8,18 +8,18 @@ a machine can check holds.
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import AdwError, OwnershipError, StateError
-from adws.adw_modules.interfaces_engine import PhaseContext
-from adws.adw_modules.outcome import RunReport
-from adws.adw_modules.process_run import ProcessEnd
-from adws.adw_modules.workflow import Gate, PhaseSpec
+from adws.adw_modules.phase import PhaseContext, RunReport
+from adws.adw_modules.process.run import ProcessEnd
+from adws.adw_modules.workflow.model import Gate, PhaseSpec
 
-#: Runs the command of a gate, whose number counts from 1.
-RunGate = Callable[[PhaseSpec, Gate, PhaseContext, int], ProcessEnd]
+if TYPE_CHECKING:
+    from adws.adw_modules.engine.runner_command import CommandRunner
 
 #: Keys of a result that say whether the phase reached what it was for.
 VERDICT_KEYS = ("success", "passed")
@@ -38,33 +38,56 @@ class GateVerdict:
 PASSED = GateVerdict(passed=True)
 
 
-def check_gates(phase: PhaseSpec, context: PhaseContext, report: RunReport, *, run: RunGate) -> GateVerdict:
-    """Return the verdict of the first gate of *phase* that does not hold; *run* runs the commands of gates."""
-    if not report.ok:
-        return _failed(f"phase {phase.name} itself failed")
-    machine = [(number, gate) for number, gate in enumerate(phase.gates, 1) if gate.kind != "human"]
-    for number, gate in machine:
-        verdict = _check(phase, gate, number, context, report=report, run=run)
-        if verdict is not PASSED:
-            return verdict
-    if len(machine) < len(phase.gates):
-        asked = f"phase {phase.name} waits for a person: adw approve {context.document.adw_id}, or adw reject"
-        return GateVerdict(passed=False, needs_human=True, reason=asked)
+class Gates:
+    """Checks the gates of phases."""
 
-    return PASSED
+    def __init__(self, commands: CommandRunner) -> None:
+        """*commands* runs the commands of gates."""
+        self._commands = commands
 
+    def check(self, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> GateVerdict:
+        """Return the verdict of the first gate of *phase* that does not hold."""
+        if not report.ok:
+            return _failed(f"phase {phase.name} itself failed")
+        machine = [(number, gate) for number, gate in enumerate(phase.gates, 1) if gate.kind != "human"]
+        for number, gate in machine:
+            verdict = self._check_one(phase, gate, number, context, report)
+            if verdict is not PASSED:
+                return verdict
+        if len(machine) < len(phase.gates):
+            asked = f"phase {phase.name} waits for a person: adw approve {context.document.adw_id}, or adw reject"
+            return GateVerdict(passed=False, needs_human=True, reason=asked)
 
-def _check(
-    phase: PhaseSpec, gate: Gate, number: int, context: PhaseContext, *, report: RunReport, run: RunGate
-) -> GateVerdict:
-    if gate.kind == "command":
-        return _check_command(phase, gate, number, context, run)
-    if gate.kind == "artifact":
-        return _check_artifact(gate.artifact, context.cwd)
-    if gate.kind == "result":
-        return _check_result(report)
+        return PASSED
 
-    return _failed(f"there is no gate of the kind {gate.kind!r}")
+    def _check_one(
+        self, phase: PhaseSpec, gate: Gate, number: int, context: PhaseContext, report: RunReport
+    ) -> GateVerdict:
+        if gate.kind == "command":
+            return self._check_command(phase, gate, number, context)
+        if gate.kind == "artifact":
+            return _check_artifact(gate.artifact, context.cwd)
+        if gate.kind == "result":
+            return _check_result(report)
+
+        return _failed(f"there is no gate of the kind {gate.kind!r}")
+
+    def _check_command(self, phase: PhaseSpec, gate: Gate, number: int, context: PhaseContext) -> GateVerdict:
+        shown = gate.shell or " ".join(gate.command)
+        if not shown.strip():
+            return _failed("a gate of the kind command has no command")
+        try:
+            end = self._commands.run_gate(phase, gate, context, number)
+        except (OwnershipError, StateError):  # not about the gate: the workflow is not ours any more, or not writable
+            raise
+        except (AdwError, OSError) as exc:
+            return _failed(f"the gate `{shown}` could not be run: {exc}")
+        if end.ordered:
+            return GateVerdict(passed=False, is_suspended=True, reason=end.ordered.kind)
+        if end.exit_code == 0 and end.timed_out is None and not end.survivors:
+            return PASSED
+
+        return _failed(f"the gate `{shown}` {_how(end)}{_last_line(end.tail)}")
 
 
 def _failed(reason: str) -> GateVerdict:
@@ -72,24 +95,6 @@ def _failed(reason: str) -> GateVerdict:
 
 
 # --- kinds -----------------------------------------------------------------------------------------------------
-
-
-def _check_command(phase: PhaseSpec, gate: Gate, number: int, context: PhaseContext, run: RunGate) -> GateVerdict:
-    shown = gate.shell or " ".join(gate.command)
-    if not shown.strip():
-        return _failed("a gate of the kind command has no command")
-    try:
-        end = run(phase, gate, context, number)
-    except (OwnershipError, StateError):  # not about the gate: the workflow is not ours any more, or cannot be written
-        raise
-    except (AdwError, OSError) as exc:
-        return _failed(f"the gate `{shown}` could not be run: {exc}")
-    if end.ordered:
-        return GateVerdict(passed=False, is_suspended=True, reason=end.ordered.kind)
-    if end.exit_code == 0 and end.timed_out is None and not end.survivors:
-        return PASSED
-
-    return _failed(f"the gate `{shown}` {_how(end)}{_last_line(end.tail)}")
 
 
 def _how(end: ProcessEnd) -> str:
@@ -114,13 +119,13 @@ def _check_artifact(pattern: str, cwd: Path) -> GateVerdict:
     if not pattern.strip() or "\0" in pattern or pure.is_absolute() or ".." in pure.parts:
         return _failed(f"the artifact {pattern!r} is no path below the working directory")
     try:
-        found = list(_reasons_against(pattern, cwd))
+        result = list(_reasons_against(pattern, cwd))
     except (OSError, ValueError, RuntimeError) as exc:
         return _failed(f"whether there is an artifact {pattern} cannot be told: {exc}")
-    if "" in found:
+    if "" in result:
         return PASSED
 
-    return _failed(f"the artifact {pattern} {found[0] if found else 'is not there'}")
+    return _failed(f"the artifact {pattern} {result[0] if result else 'is not there'}")
 
 
 def _reasons_against(pattern: str, cwd: Path) -> Iterator[str]:
@@ -136,15 +141,15 @@ def _reasons_against(pattern: str, cwd: Path) -> Iterator[str]:
 def _why_no_artifact(path: Path, root: Path) -> str:
     try:
         real = path.resolve(strict=True)
-        found = real.stat()
+        info = real.stat()
     except (OSError, RuntimeError):  # the latter for links in a circle
         return "cannot be looked at, or is a symbolic link to nothing"
     if not real.is_relative_to(root):
         return "is a symbolic link that leaves the working directory"
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(info.st_mode):
         return "is not a regular file"
 
-    return "" if found.st_size else "is empty"
+    return "" if info.st_size else "is empty"
 
 
 def _check_result(report: RunReport) -> GateVerdict:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from adws.adw_modules import effect_rules
-from adws.adw_modules.document_draft import Draft
+from adws.adw_modules import effects as effects_module
+from adws.adw_modules.document import Draft
+from adws.adw_modules.effects import Effect
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import AdwError, ForgeUnavailable, GitUnreachable, OwnershipError
-from adws.adw_modules.interfaces_resources import Effect
-from adws.adw_modules.json_value import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue
 
 
 class Ledger:
@@ -27,9 +27,9 @@ class Ledger:
 
     def facts(self, key: str) -> JsonObject | None:
         """Return what is known about an effect that is there, None when it is not."""
-        found = effect_rules.effect(self._session.document, key)
+        result = effects_module.effect(self._session.document, key)
 
-        return dict(found.undo) if found is not None and found.outcome in effect_rules.MADE else None
+        return dict(result.undo) if result is not None and result.outcome in effects_module.MADE else None
 
     def make(
         self,
@@ -55,10 +55,10 @@ class Ledger:
         meant = [Effect(key=key, kind=kind, host=self._host, undo=undo)]
         meant += [replace(other, host=self._host) for other in also if self.facts(other.key) is None]
         keys = [effect.key for effect in meant]
-        self._session.change(lambda draft: effect_rules.intend(draft, *meant))
-        found = find()
-        if found is not None:
-            return self._settled(keys, "adopted", {**undo, **found}, fields)
+        self._session.change(lambda draft: effects_module.intend(draft, *meant))
+        result = find()
+        if result is not None:
+            return self._settled(keys, "adopted", {**undo, **result}, fields)
         try:
             made = act()
         except (ForgeUnavailable, GitUnreachable, OwnershipError):
@@ -77,7 +77,7 @@ class Ledger:
 
         What it was stays known until the change is over: after a crash it is one or the other, and both are ours.
         """
-        self._session.change(lambda draft: effect_rules.note(draft, key, {"intended": intended}))
+        self._session.change(lambda draft: effects_module.note(draft, key, {"intended": intended}))
         facts = find()
         if facts is None:
             facts = act()
@@ -88,7 +88,7 @@ class Ledger:
 
     def note(self, key: str, facts: JsonObject) -> None:
         """Add to what is known about an effect."""
-        self._session.change(lambda draft: effect_rules.note(draft, key, facts))
+        self._session.change(lambda draft: effects_module.note(draft, key, facts))
 
     def mark_merged(self) -> None:
         """Write down that the pull request is merged: from here on nothing is rolled back."""
@@ -114,12 +114,12 @@ class Ledger:
 
     def undone(self, key: str, outcome: str = "undone", facts: JsonObject | None = None) -> None:
         """Write down that an effect is not there any more, or is kept on request."""
-        self._session.change(lambda draft: effect_rules.settle(draft, key, outcome, facts))
+        self._session.change(lambda draft: effects_module.settle(draft, key, outcome, facts))
 
     def _failed(self, keys: Sequence[str], why: str) -> None:
         def rule(draft: Draft) -> None:
             for key in keys:
-                effect_rules.settle(draft, key, "failed", {"error": why})
+                effects_module.settle(draft, key, "failed", {"error": why})
 
         self._session.change(rule)
 
@@ -127,9 +127,9 @@ class Ledger:
         self, keys: Sequence[str], outcome: str, facts: JsonObject, fields: Callable[[JsonObject], JsonObject]
     ) -> JsonObject:
         def rule(draft: Draft) -> None:
-            effect_rules.settle(draft, keys[0], outcome, facts)
+            effects_module.settle(draft, keys[0], outcome, facts)
             for key in keys[1:]:
-                effect_rules.settle(draft, key, outcome)
+                effects_module.settle(draft, key, outcome)
             for name, value in fields(facts).items():
                 setattr(draft.document, name, value)
 

@@ -14,12 +14,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
+from adws.adw_modules import timestamps
+from adws.adw_modules.db.connection import Database, Session
 from adws.adw_modules.errors import PortsExhausted
-from adws.adw_modules.ids import check_adw_id
-from adws.adw_modules.interfaces_resources import PortPair, PortRow
-from adws.adw_modules.owner_record import OwnerRecord, Verdict
+from adws.adw_modules.identifiers import check_adw_id
+from adws.adw_modules.interfaces import Clock, OwnerRecord, Verdict
+from adws.adw_modules.resources.model import PortPair, PortRow
 
 #: Purpose of each port of a pair, in the order of PortPair.
 BACKEND, FRONTEND = "backend", "frontend"
@@ -69,32 +70,10 @@ def index_of(adw_id: str, count: int) -> int:
     return int(digits, 36) % count
 
 
-class PortBook(Protocol):
-    """Where reservations are."""
-
-    def reserve(self, adw_id: str, ports: Sequence[tuple[int, str]], owner: OwnerRecord) -> bool:
-        """Reserve all of *ports* (number and purpose) on the owner's host, or none of them."""
-
-    def keep(self, adw_id: str, owner: OwnerRecord) -> None:
-        """Say that *owner* holds the workflow's ports on its host now."""
-
-    def give_up(self, adw_id: str, owner: OwnerRecord) -> None:
-        """Free what *owner* reserved for the workflow."""
-
-    def free(self, adw_id: str) -> tuple[int, ...]:
-        """Free what the workflow has, on every host, and return the numbers."""
-
-    def free_left(self, row: PortRow, owner: str) -> bool:
-        """Free one port that *owner* still has; False when it changed hands meanwhile."""
-
-    def all(self) -> tuple[tuple[PortRow, str], ...]:
-        """Return every reservation and who holds it, in the order of hosts and numbers."""
-
-
-class MachinePorts:
+class Ports:
     """`Ports` of this process: rows in a book, sockets in its hands."""
 
-    def __init__(self, book: PortBook, *, me: OwnerRecord, ports: PortRange | None = None) -> None:
+    def __init__(self, book: PortStore, *, me: OwnerRecord, ports: PortRange | None = None) -> None:
         """Reserve in *book* as *me*, from *ports*."""
         self._book = book
         self._me = me
@@ -169,11 +148,11 @@ class MachinePorts:
 
     def _present(self, adw_id: str) -> PortPair | None:
         """Return the pair the workflow has on this host."""
-        found = {row.purpose: row.port for row in self.all() if (row.adw_id, row.host) == (adw_id, self._me.host)}
-        if set(found) != {BACKEND, FRONTEND}:
+        result = {row.purpose: row.port for row in self.all() if (row.adw_id, row.host) == (adw_id, self._me.host)}
+        if set(result) != {BACKEND, FRONTEND}:
             return None
 
-        return PortPair(backend=found[BACKEND], frontend=found[FRONTEND])
+        return PortPair(backend=result[BACKEND], frontend=result[FRONTEND])
 
     def _hold_again(self, adw_id: str, pair: PortPair) -> bool:
         """Hold a pair that is reserved already; a stranger on one of its ports makes it give the pair up."""
@@ -291,3 +270,151 @@ def _numbers(pair: PortPair) -> tuple[int, int]:
 def _close(sockets: Sequence[socket.socket]) -> None:
     for one in sockets:
         one.close()
+
+
+# The queries about ports and quotas, by name.
+#
+# Spelled like those of `statements`: `:name` is a parameter, `{now}` the lease clock. `{cost}` and `{phases}` are how a
+# dialect reads a part of a document, `{cap}` is what a person allowed the workflow to cost.
+
+
+# --- ports -----------------------------------------------------------------------------------------------------
+
+#: 0 rows: somebody has the port, or the workflow has one for this purpose.
+PORT_RESERVE = """
+INSERT INTO ports (host, port, adw_id, purpose, owner, reserved_at)
+VALUES (:host, :port, :adw_id, :purpose, :owner, :reserved_at)
+ON CONFLICT DO NOTHING
+"""
+#: Says who holds a workflow's ports now.
+PORTS_KEEP = "UPDATE ports SET owner = :owner WHERE host = :host AND adw_id = :adw_id"
+PORTS_FREE = "DELETE FROM ports WHERE adw_id = :adw_id RETURNING port"
+PORTS_FREE_HERE = "DELETE FROM ports WHERE host = :host AND adw_id = :adw_id AND owner = :owner"
+PORT_FREE_LEFT = "DELETE FROM ports WHERE host = :host AND port = :port AND adw_id = :adw_id AND owner = :owner"
+PORTS_ALL = "SELECT host, port, adw_id, purpose, owner, reserved_at FROM ports ORDER BY host, port"
+
+# --- quotas ----------------------------------------------------------------------------------------------------
+
+#: Two who ask at once decide one after the other. SQLite has one writer anyway.
+QUOTA_LOCK = "SELECT pg_advisory_xact_lock(hashtext('adw.quota_reservations'))"
+#: Places of workflows that are parked or over and that nobody works on: whoever had them died before giving them back.
+QUOTA_FREE_LEFT = """
+DELETE FROM quota_reservations WHERE EXISTS (
+  SELECT 1 FROM workflow_states AS known
+  WHERE known.adw_id = quota_reservations.adw_id
+    AND known.state IN ('paused', 'failed', 'completed', 'abandoned', 'rolled_back')
+    AND (known.owner = '' OR known.lease_boot <> :boot OR known.lease_until <= {now})
+)
+OR (reserved_at < :long_ago AND NOT EXISTS (
+  SELECT 1 FROM workflow_states AS known WHERE known.adw_id = quota_reservations.adw_id
+))
+"""
+QUOTA_RESERVE = """
+INSERT INTO quota_reservations (adw_id, host, estimated_cost, reserved_at)
+VALUES (:adw_id, :host, :estimated_cost, :reserved_at)
+ON CONFLICT (adw_id) DO UPDATE SET host = excluded.host, estimated_cost = excluded.estimated_cost
+"""
+QUOTA_RELEASE = "DELETE FROM quota_reservations WHERE adw_id = :adw_id"
+QUOTA_ALL = "SELECT adw_id, host, estimated_cost, reserved_at FROM quota_reservations ORDER BY reserved_at, adw_id"
+
+WORKFLOW_OF = "SELECT workflow FROM workflow_states WHERE adw_id = :adw_id"
+#: What a workflow has cost so far, and its own cap.
+COST_OF = "SELECT {cost}, {cap} FROM workflow_states WHERE adw_id = :adw_id AND revision > 0"
+#: What the last workflows of a name cost that came to their end.
+COSTS_OF_COMPLETED = """
+SELECT {cost} FROM workflow_states
+WHERE workflow = :workflow AND state = 'completed' AND revision > 0 ORDER BY created_at DESC, adw_id DESC LIMIT :limit
+"""
+#: The phases of everything that changed since a moment and cost something: their attempts say what was spent when.
+PHASES_SINCE = """
+SELECT adw_id, workflow, {phases} FROM workflow_states
+WHERE updated_at >= :since AND revision > 0 AND {is_costing}
+"""
+#: The same, a part of them at a time, with what agents did whose cost nobody knows. Whole documents: to have the
+#: database cut the phases out takes longer than to read the rest.
+COSTS_SINCE = """
+SELECT adw_id, workflow, body FROM workflow_states
+WHERE adw_id > :after AND updated_at >= :since AND revision > 0 AND (body LIKE :costing OR body LIKE :of_agents)
+ORDER BY adw_id LIMIT :limit
+"""
+
+#: dialect -> how it reads the parts of a document
+DOCUMENT_PARTS = {
+    "sqlite": {
+        "{cost}": "CAST(json_extract(body, '$.cost.total_usd') AS REAL)",
+        "{cap}": "CAST(json_extract(body, '$.max_cost_usd') AS REAL)",
+        "{phases}": "json_extract(body, '$.phases')",
+        "{is_costing}": "body LIKE '%\"cost_usd\"%'",  # as in ix_workflow_states_costing, which it is read along
+    },
+    "postgresql": {
+        "{cost}": "CAST(body::json -> 'cost' ->> 'total_usd' AS float8)",
+        "{cap}": "CAST(body::json ->> 'max_cost_usd' AS float8)",
+        "{phases}": "CAST(body::json -> 'phases' AS text)",
+        "{is_costing}": "strpos(body, '\"cost_usd\"') > 0",
+    },
+}
+
+
+# Reservations of ports: the primary key (host, port) lets one workflow in.
+#
+# A row says who holds the port, as an owner record; so what a dead worker left can be told from what a live one has.
+
+
+class PortStore:
+    """A `resources.ports.PortBook` in the table ports."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def reserve(self, adw_id: str, ports: Sequence[tuple[int, str]], owner: OwnerRecord) -> bool:
+        """Reserve all of *ports* (number and purpose) on the owner's host, or none of them."""
+        moment = timestamps.to_text(self._clock.now())
+        base = {"host": owner.host, "adw_id": adw_id, "owner": owner.to_text(), "reserved_at": moment}
+
+        def work(session: Session) -> bool:
+            for port, purpose in ports:
+                if session.run(PORT_RESERVE, {**base, "port": port, "purpose": purpose}) == 0:
+                    raise _TakenError
+            return True
+
+        try:
+            return self._database.transact(work)
+        except _TakenError:
+            return False
+
+    def keep(self, adw_id: str, owner: OwnerRecord) -> None:
+        """Say that *owner* holds the workflow's ports on its host now."""
+        params = {"host": owner.host, "adw_id": adw_id, "owner": owner.to_text()}
+        self._database.transact(lambda session: session.run(PORTS_KEEP, params))
+
+    def give_up(self, adw_id: str, owner: OwnerRecord) -> None:
+        """Free what *owner* reserved for the workflow."""
+        params = {"host": owner.host, "adw_id": adw_id, "owner": owner.to_text()}
+        self._database.transact(lambda session: session.run(PORTS_FREE_HERE, params))
+
+    def free(self, adw_id: str) -> tuple[int, ...]:
+        """Free what the workflow has, on every host, and return the numbers."""
+        result = self._database.transact(lambda session: session.all(PORTS_FREE, {"adw_id": adw_id}))
+
+        return tuple(sorted(row[0] for row in result))
+
+    def free_left(self, row: PortRow, owner: str) -> bool:
+        """Free one port that *owner* still has; False when it changed hands meanwhile."""
+        params = {"host": row.host, "port": row.port, "adw_id": row.adw_id, "owner": owner}
+
+        return self._database.transact(lambda session: session.run(PORT_FREE_LEFT, params)) == 1
+
+    def all(self) -> tuple[tuple[PortRow, str], ...]:
+        """Return every reservation and who holds it, in the order of hosts and numbers."""
+        with self._database.read() as session:
+            rows = session.all(PORTS_ALL)
+
+        return tuple(
+            (PortRow(port=port, adw_id=adw_id, purpose=purpose, host=host, reserved_at=reserved_at), owner)
+            for host, port, adw_id, purpose, owner, reserved_at in rows
+        )
+
+
+class _TakenError(Exception):
+    """Somebody has one of the ports; what was reserved before it in this transaction is undone with it."""

@@ -7,20 +7,227 @@ place; the rest is measured right before. A limit that cannot be told says so: i
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import shutil
+import stat
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-import psutil  # type: ignore[import-untyped]  # it has no types of its own
-
+from adws.adw_modules import costs, timestamps
+from adws.adw_modules.costs import CostEntry, entries_of, money
+from adws.adw_modules.db.connection import Database, Session
 from adws.adw_modules.errors import QuotaExceeded, UsageError
-from adws.adw_modules.ids import check_adw_id
-from adws.adw_modules.interfaces_resources import QuotaStatus, Reservation, Spending
-from adws.adw_modules.machine_facts import nearest
-from adws.adw_modules.resources.sizes import size_of
+from adws.adw_modules.identifiers import check_adw_id
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.resources import ports
+from adws.adw_modules.resources.model import QuotaStatus, Reservation, Spending
+
+# What attempts cost, from the documents' rows.
+#
+# Most rows are passed over by a look at their text: only a report with a cost names one, only the record of an agent
+# names a provider. They are read a few hundred at a time, so that ten thousand of them are never in memory at once.
+
+
+#: What stands in the text of a document in which something cost money, and of one that an agent worked on.
+COSTING, OF_AGENTS = '%"cost_usd"%', '%"provider"%'
+#: Rows that are read at once.
+CHUNK = 500
+
+
+class CostStore:
+    """Looks at what was spent."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._costs = database.render(ports.COSTS_SINCE)
+
+    def entries(self, since: str = "") -> Iterator[CostEntry]:
+        """Yield what each attempt cost that ended at or after *since*, workflow by workflow."""
+        params: dict[str, object] = {"since": since, "costing": COSTING, "of_agents": OF_AGENTS, "limit": CHUNK}
+        after = ""
+        with self._database.read() as session:
+            while rows := session.all(self._costs, {**params, "after": after}):
+                for adw_id, workflow, body in rows:
+                    phases = json.loads(body).get("phases")
+                    yield from (one for one in entries_of(adw_id, workflow, phases) if one.ended_at >= since)
+                after = rows[-1][0]
+
+
+def render(database: Database, text: str) -> str:
+    """Return *text* in the words of the dialect, the parts of a document included."""
+    for word, spelled in ports.DOCUMENT_PARTS[database.dialect].items():
+        text = text.replace(word, spelled)
+
+    return database.render(text)
+
+
+# Places of workflows, and what workflows have cost.
+#
+# Whoever asks for a place decides inside the transaction that takes it, one after the other: so of two who race for the
+# last place one gets it. What was spent is read from the documents' rows, attempt by attempt; nothing counts twice, and
+# what is paid by the month counts nothing.
+
+
+#: A place whose workflow never came to be is given up after this long.
+ABANDONED_AFTER = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Texts:
+    """The queries in the words of one dialect."""
+
+    free_left: str
+    cost_of: str
+    costs: str
+    phases: str
+
+
+class QuotaStore:
+    """A `resources.quotas.QuotaBook` in the table quota_reservations."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._texts = _texts(database)
+
+    def reserve(self, wanted: Reservation, decide: Callable[[Spending], None]) -> None:
+        """Take a place unless *decide*, which sees all others, raises; asking again changes the estimate only."""
+
+        def work(session: Session) -> None:
+            if self._database.dialect == "postgresql":
+                session.one(ports.QUOTA_LOCK)
+            session.run(self._texts.free_left, self._left_params())
+            decide(self._spending(session, wanted.adw_id))
+            session.run(
+                ports.QUOTA_RESERVE,
+                {
+                    "adw_id": wanted.adw_id,
+                    "host": wanted.host,
+                    "estimated_cost": wanted.estimated_cost,
+                    "reserved_at": timestamps.to_text(self._clock.now()),
+                },
+            )
+
+        self._database.transact(work)
+
+    def release(self, adw_id: str) -> bool:
+        """Give a place back; False when there was none."""
+        return self._database.transact(lambda session: session.run(ports.QUOTA_RELEASE, {"adw_id": adw_id})) == 1
+
+    def free_left_behind(self) -> int:
+        """Free the places of workflows that are parked or over and that nobody works on, and return how many."""
+        return self._database.transact(lambda session: session.run(self._texts.free_left, self._left_params()))
+
+    def spending(self, adw_id: str = "") -> Spending:
+        """Return the places that are taken and what was spent; of *adw_id* what it has cost itself."""
+        with self._database.read() as session:
+            return self._spending(session, adw_id)
+
+    def places(self) -> tuple[Reservation, ...]:
+        """Return the places that are taken."""
+        with self._database.read() as session:
+            return self._places(session)
+
+    def completed_costs(self, workflow: str, *, limit: int) -> tuple[float, ...]:
+        """Return what the last *limit* workflows of this name cost that came to their end."""
+        with self._database.read() as session:
+            rows = session.all(self._texts.costs, {"workflow": workflow, "limit": limit})
+
+        return tuple(money(row[0]) or 0.0 for row in rows)
+
+    def workflow_of(self, adw_id: str) -> str:
+        """Return the name of the workflow that *adw_id* runs, "" when it is not known."""
+        with self._database.read() as session:
+            row = session.one(ports.WORKFLOW_OF, {"adw_id": adw_id})
+
+        return "" if row is None else str(row[0])
+
+    def _spending(self, session: Session, adw_id: str) -> Spending:
+        midnight = timestamps.to_text(self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
+        texts = session.all(self._texts.phases, {"since": midnight})
+        entries = (entry for text in texts for entry in costs.entries_in(*text) if entry.ended_at >= midnight)
+        today = _by_provider(entry for entry in entries if entry.cost_usd is not None)
+        spent, cap = self._cost_of(session, adw_id) if adw_id else (0.0, None)
+
+        return Spending(
+            places=self._places(session),
+            spent_today=math.fsum(today.values()),
+            spent_today_by_provider=today,
+            spent_by_asker=spent,
+            cap_of_asker=cap,
+        )
+
+    def _places(self, session: Session) -> tuple[Reservation, ...]:
+        return tuple(
+            Reservation(adw_id=row[0], host=row[1], estimated_cost=row[2], spent=self._cost_of(session, row[0])[0])
+            for row in session.all(ports.QUOTA_ALL)
+        )
+
+    def _cost_of(self, session: Session, adw_id: str) -> tuple[float, float | None]:
+        """Return what a workflow has cost, and the cap that a person gave it."""
+        row = session.one(self._texts.cost_of, {"adw_id": adw_id})
+
+        return (0.0, None) if row is None else (money(row[0]) or 0.0, money(row[1]))
+
+    def _left_params(self) -> dict[str, object]:
+        long_ago = timestamps.to_text(self._clock.now() - ABANDONED_AFTER)
+
+        return {**self._database.lease_clock(), "long_ago": long_ago}
+
+
+def _by_provider(spent: Iterable[CostEntry]) -> dict[str, float]:
+    lines, _ = costs.grouped(spent, "provider")
+
+    return {line.key: line.cost_usd for line in lines}
+
+
+def _texts(database: Database) -> _Texts:
+    return _Texts(
+        free_left=render(database, ports.QUOTA_FREE_LEFT),
+        cost_of=render(database, ports.COST_OF),
+        costs=render(database, ports.COSTS_OF_COMPLETED),
+        phases=render(database, ports.PHASES_SINCE),
+    )
+
+
+# How much of a disk a directory takes.
+
+
+#: The unit of st_blocks, whatever the file system's own is.
+_BLOCK_BYTES = 512
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes that a directory takes on its disk; what vanishes or cannot be read meanwhile is left out."""
+    total, seen = 0, set()
+    for folder, names, files in os.walk(path, followlinks=False):
+        for name in (*names, *files):
+            try:
+                result = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - there may be a hundred thousand of them
+            except OSError:
+                continue
+            if result.st_nlink > 1 and not stat.S_ISDIR(result.st_mode):
+                if (result.st_dev, result.st_ino) in seen:
+                    continue
+                seen.add((result.st_dev, result.st_ino))
+            total += result.st_blocks * _BLOCK_BYTES
+
+    return total
+
+
+def nearest(path: Path) -> Path:
+    """Return *path*, or the closest directory above it that is there."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+
+    return path
+
 
 #: Bytes in what people call a GB of disk or memory here.
 GB = 2**30
@@ -103,17 +310,7 @@ class EmptyBook:
         return ""
 
 
-class Meters(Protocol):
-    """What this machine has."""
-
-    def free_disk(self, path: Path) -> int:
-        """Return the bytes that may still be written where *path* is."""
-
-    def free_memory(self) -> int:
-        """Return the bytes of memory that programs can still get."""
-
-
-class MachineMeters:
+class Meters:
     """The meters of this machine."""
 
     def free_disk(self, path: Path) -> int:
@@ -122,10 +319,12 @@ class MachineMeters:
 
     def free_memory(self) -> int:
         """Return the bytes of memory that programs can still get without anything being swapped out."""
+        import psutil  # type: ignore[import-untyped]  # noqa: PLC0415 - no types of its own; views of costs need none of it
+
         return int(psutil.virtual_memory().available)
 
 
-class MachineQuotas:
+class Quotas:
     """`Quotas` of this machine and of everybody who shares its database."""
 
     def __init__(
@@ -136,7 +335,7 @@ class MachineQuotas:
         self._trees = trees
         self._host = host
         self.limits = limits or Limits()
-        self._meters = meters or MachineMeters()
+        self._meters = meters or Meters()
 
     def estimate(self, workflow: str) -> float | None:
         """Return what a workflow of this name will cost, from those that came to their end; None when none did."""
@@ -179,6 +378,10 @@ class MachineQuotas:
     def release(self, adw_id: str) -> None:
         """Give the place back."""
         self._book.release(check_adw_id(adw_id))
+
+    def workflows(self) -> tuple[str, ...]:
+        """Return the workflows that have a place."""
+        return tuple(place.adw_id for place in self._book.places())
 
     def free_left_behind(self) -> int:
         """Free the places of workflows that are parked or over and that nobody works on, and return how many."""

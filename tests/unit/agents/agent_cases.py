@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from adws.adw_modules import agents
 from adws.adw_modules.agent import AgentEnd, AgentReading
+from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.error_handler import ErrorFacts, describe
 from adws.adw_modules.errors import RunFailed
 
@@ -48,7 +48,7 @@ def recorded(stream: str) -> list[str]:
 
 
 def read(agent: str, lines: Iterable[str]) -> AgentReading:
-    parser = agents.profile(agent).parser()
+    parser = agents_base.profile(agent).parser()
     for line in lines:
         parser.line(line)
 
@@ -56,22 +56,22 @@ def read(agent: str, lines: Iterable[str]) -> AgentReading:
 
 
 def shown(agent: str, lines: Iterable[str]) -> list[str]:
-    parser = agents.profile(agent).parser()
+    parser = agents_base.profile(agent).parser()
 
     return [text for line in lines if (text := parser.line(line))]
 
 
 def facts(agent: str, lines: Iterable[str], end: AgentEnd = GOOD_END) -> ErrorFacts | None:
     """Return the classified failure, None when nothing speaks against a success."""
-    failed = agents.profile(agent).failure(read(agent, lines), end)
+    failed = agents_base.profile(agent).failure(read(agent, lines), end)
 
     return None if failed is None else describe(RunFailed(failed, failed.text), "build")
 
 
 def klass(agent: str, lines: Iterable[str], end: AgentEnd = GOOD_END) -> str | None:
-    found = facts(agent, lines, end)
+    result = facts(agent, lines, end)
 
-    return None if found is None else found.klass
+    return None if result is None else result.klass
 
 
 def event(**fields: object) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import agents
 from adws.adw_modules.agent import AgentTask
+from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.errors import UsageError
 
 TASK = AgentTask(prompt_file=Path("/run/prompt.md"), cwd=Path("/repo"), folder=Path("/run/agent"))
@@ -40,7 +40,7 @@ AIDER_QUIET = (
 
 
 def argv(agent: str, task: AgentTask) -> tuple[str, ...]:
-    return agents.profile(agent).argv(task)
+    return agents_base.profile(agent).argv(task)
 
 
 @pytest.mark.parametrize(
@@ -137,15 +137,15 @@ def test_agents_are_called_by_their_contract(agent, task, expected):
     assert argv(agent, task) == expected
 
 
-@pytest.mark.parametrize("agent", agents.names())
+@pytest.mark.parametrize("agent", agents_base.names())
 @pytest.mark.parametrize("permissions", ["read", "edit", "all"])
 @pytest.mark.parametrize("is_resumed", [False, True])
 def test_a_model_that_looks_like_an_option_is_none(agent, permissions, is_resumed):
     task = replace(TASK, permissions=permissions, session_id="s-1", is_resumed=is_resumed)
     evil = "--dangerously-skip-permissions"
-    plain, found = argv(agent, task), argv(agent, replace(task, model=evil))
+    plain, result = argv(agent, task), argv(agent, replace(task, model=evil))
 
-    assert [one for one in found if one not in plain] == [f"--model={evil}"]
+    assert [one for one in result if one not in plain] == [f"--model={evil}"]
 
 
 @pytest.mark.parametrize("session", ["--yolo", "-c", "a b", "a\nb", "", "a/../b", "x" * 300, "ä"])
@@ -159,17 +159,17 @@ def test_a_conversation_whose_id_could_be_anything_else_is_refused(agent, sessio
         argv(agent, replace(TASK, session_id=session, is_resumed=True))
 
 
-@pytest.mark.parametrize("agent", agents.names())
+@pytest.mark.parametrize("agent", agents_base.names())
 def test_the_prompt_is_in_no_argument(agent):
-    found = argv(agent, FULL)
+    result = argv(agent, FULL)
 
-    assert [one for one in found if "prompt.md" in one] == (
+    assert [one for one in result if "prompt.md" in one] == (
         ["--message-file=/run/prompt.md"] if agent == "aider" else []
     )
-    assert agents.profile(agent).capabilities.reads_stdin is (agent != "aider")
+    assert agents_base.profile(agent).capabilities.reads_stdin is (agent != "aider")
 
 
-@pytest.mark.parametrize("agent", agents.names())
+@pytest.mark.parametrize("agent", agents_base.names())
 def test_what_an_agent_may_not_do_without_asking_is_not_allowed_to_it(agent):
     risky = {
         "--dangerously-skip-permissions",

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import agents
 from adws.adw_modules.agent import AgentEnd
-from adws.adw_modules.error_classes import CLASSES
+from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.error_handler import describe
-from adws.adw_modules.errors import RunFailed
-from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.error_tables import CLASSES
+from adws.adw_modules.errors import FailedRun, RunFailed
 from tests.unit.agents.agent_cases import (
     claude_error,
     claude_result,
@@ -257,7 +256,7 @@ TABLE: list[tuple[str, str, list[str], int, str]] = [
     ("bad_output", "aider", ["Aider v0.86.2"], 0, ""),
     ("bad_output", "aider", [TOKENS, "Only 3 reflections allowed, stopping."], 0, ""),
     ("bad_output", "claude", [claude_result(is_error=True, subtype="error_max_structured_output_retries")], 1, ""),
-    *[("failed", agent, [], 1, "something nobody has seen before") for agent in agents.names()],
+    *[("failed", agent, [], 1, "something nobody has seen before") for agent in agents_base.names()],
 ]
 
 
@@ -270,21 +269,21 @@ def test_every_sign_of_a_failure_leads_to_its_class(expected, agent, lines, code
     assert klass(agent, lines, AgentEnd(exit_code=code, tail=tail)) == expected
 
 
-@pytest.mark.parametrize("agent", agents.names())
+@pytest.mark.parametrize("agent", agents_base.names())
 @pytest.mark.parametrize("clock", ["wall", "idle"])
 def test_an_agent_that_one_of_our_clocks_ended_is_timed_out(agent, clock):
     assert klass(agent, [], AgentEnd(exit_code=None, signal=15, timed_out=clock)) == "timeout"
 
 
-@pytest.mark.parametrize("agent", agents.names())
+@pytest.mark.parametrize("agent", agents_base.names())
 def test_an_agent_that_a_signal_ended_was_killed(agent):
     assert klass(agent, [], AgentEnd(exit_code=None, signal=9)) == "killed"
 
 
 def test_success_without_an_effect_is_a_class_of_its_own():
-    found = describe(RunFailed(FailedRun(subtype="no_effect", exit_code=0), "nothing changed"), "build")
+    result = describe(RunFailed(FailedRun(subtype="no_effect", exit_code=0), "nothing changed"), "build")
 
-    assert found.klass == "no_effect"
+    assert result.klass == "no_effect"
 
 
 @pytest.mark.parametrize("name", ["quota_window", "rate_limited", "overloaded", "auth", "context", "network", "server"])
@@ -292,7 +291,7 @@ def test_every_agent_has_a_sign_of_the_failures_that_all_of_them_know(name):
     known = {agent for expected, agent, *_ in TABLE if expected == name}
 
     # aider asks for a model by its key: no windows of use.
-    assert known >= set(agents.names()) - ({"aider"} if name in {"quota_window", "context"} else set()) - (
+    assert known >= set(agents_base.names()) - ({"aider"} if name in {"quota_window", "context"} else set()) - (
         {"gemini"} if name == "context" else set()
     )
 
@@ -312,18 +311,18 @@ def test_the_table_names_no_class_that_does_not_exist():
     ],
 )
 def test_a_used_up_quota_says_when_it_is_open_again(agent, lines, moment):
-    found = facts(agent, lines, AgentEnd(exit_code=1))
+    result = facts(agent, lines, AgentEnd(exit_code=1))
 
-    assert found is not None
-    assert (found.klass, found.metadata["retry_at"]) == ("quota_window", moment)
+    assert result is not None
+    assert (result.klass, result.metadata["retry_at"]) == ("quota_window", moment)
 
 
 def test_a_reset_that_is_no_moment_is_not_said():
     event_of = event(type="rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 10**14})
-    found = facts("claude", [event_of, claude_error("Limit", api_error_status=429)], AgentEnd(exit_code=1))
+    result = facts("claude", [event_of, claude_error("Limit", api_error_status=429)], AgentEnd(exit_code=1))
 
-    assert found is not None
-    assert (found.klass, found.metadata.get("retry_at")) == ("quota_window", None)
+    assert result is not None
+    assert (result.klass, result.metadata.get("retry_at")) == ("quota_window", None)
 
 
 @pytest.mark.parametrize(
@@ -335,10 +334,10 @@ def test_a_reset_that_is_no_moment_is_not_said():
     ],
 )
 def test_a_wait_that_the_server_asked_for_is_kept(agent, line, seconds):
-    found = facts(agent, [line], AgentEnd(exit_code=1))
+    result = facts(agent, [line], AgentEnd(exit_code=1))
 
-    assert found is not None
-    assert (found.klass, found.retry_delay) == ("rate_limited", seconds)
+    assert result is not None
+    assert (result.klass, result.retry_delay) == ("rate_limited", seconds)
 
 
 # --- conversations that are gone -------------------------------------------------------------------------------
@@ -366,15 +365,15 @@ def test_a_wait_that_the_server_asked_for_is_kept(agent, line, seconds):
     ],
 )
 def test_a_conversation_that_the_agent_does_not_have_is_named_so(agent, lines, tail):
-    found = facts(agent, lines, AgentEnd(exit_code=1, tail=tail))
+    result = facts(agent, lines, AgentEnd(exit_code=1, tail=tail))
 
-    assert found is not None
-    assert (found.metadata["subtype"], found.klass) == ("unknown_session", "failed")
+    assert result is not None
+    assert (result.metadata["subtype"], result.klass) == ("unknown_session", "failed")
 
 
 def test_an_agent_that_has_worked_did_not_lose_its_conversation():
     end = AgentEnd(exit_code=1, tail="pytest: Session not found in the database; unknown option")
-    found = facts("codex", [event(type="turn.started")], end)
+    result = facts("codex", [event(type="turn.started")], end)
 
-    assert found is not None
-    assert "subtype" not in found.metadata
+    assert result is not None
+    assert "subtype" not in result.metadata

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import agents
 from adws.adw_modules.agent import AgentEnd, TokenUsage
+from adws.adw_modules.agents import base as agents_base
 from tests.unit.agents.agent_cases import (
     GOOD_END,
     claude_error,
@@ -192,7 +192,9 @@ def test_an_answer_in_the_form_that_was_asked_for_is_kept():
 
 def test_tools_that_claude_was_refused_are_named_once():
     denials = [{"tool_name": "Write"}, {"tool_name": "Write"}, {"tool_name": "Bash"}, {}]
-    failed = agents.profile("claude").failure(read("claude", [claude_result(permission_denials=denials)]), GOOD_END)
+    failed = agents_base.profile("claude").failure(
+        read("claude", [claude_result(permission_denials=denials)]), GOOD_END
+    )
 
     assert failed is not None
     assert (failed.subtype, failed.text) == ("denied", "it was not allowed to use: Write, Bash, a tool without a name")
@@ -342,14 +344,16 @@ def test_a_tool_that_gemini_was_refused_is_named():
 
 @pytest.mark.parametrize("code", [1, 17, 41])
 def test_an_exit_code_of_gemini_that_is_no_status_is_none(code):
-    failed = agents.profile("gemini").failure(read("gemini", [gemini_failed("x")]), AgentEnd(exit_code=code))
+    failed = agents_base.profile("gemini").failure(read("gemini", [gemini_failed("x")]), AgentEnd(exit_code=code))
 
     assert failed is not None
     assert failed.http_status is None
 
 
 def test_an_exit_code_of_gemini_says_nothing_against_a_status_in_the_answer():
-    failed = agents.profile("gemini").failure(read("gemini", [gemini_failed('{"code":429}')]), AgentEnd(exit_code=145))
+    failed = agents_base.profile("gemini").failure(
+        read("gemini", [gemini_failed('{"code":429}')]), AgentEnd(exit_code=145)
+    )
 
     assert failed is not None
     assert failed.http_status == 429

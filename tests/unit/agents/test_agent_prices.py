@@ -74,9 +74,9 @@ def test_a_long_name_is_looked_at_in_no_time(unit):
 
 
 def test_prices_of_a_user_are_read():
-    found = read_prices({"my-model": {"input": 1, "output": 2.5, "cache_read": 0.1, "cache_write": 0}})
+    prices = read_prices({"my-model": {"input": 1, "output": 2.5, "cache_read": 0.1, "cache_write": 0}})
 
-    assert found == {"my-model": Price(input=1.0, output=2.5, cache_read=0.1, cache_write=0.0)}
+    assert prices == {"my-model": Price(input=1.0, output=2.5, cache_read=0.1, cache_write=0.0)}
 
 
 @pytest.mark.parametrize(

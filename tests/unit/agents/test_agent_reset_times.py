@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules.agents.reset_times import reset_in, with_reset
-from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.agents.prices import reset_in, with_reset
+from adws.adw_modules.errors import FailedRun
 
 #: A Monday.
 NOW = datetime(2026, 8, 3, 14, 0, tzinfo=timezone(timedelta(hours=2)))
@@ -45,9 +45,9 @@ NOW = datetime(2026, 8, 3, 14, 0, tzinfo=timezone(timedelta(hours=2)))
     ],
 )
 def test_times_of_day_become_moments(text, moment):
-    found = reset_in(text, now=NOW)
+    result = reset_in(text, now=NOW)
 
-    assert found == (None if moment is None else datetime.fromisoformat(moment))
+    assert result == (None if moment is None else datetime.fromisoformat(moment))
 
 
 def test_a_failure_gets_the_moment_that_its_text_names():
@@ -78,6 +78,6 @@ def test_a_moment_that_is_known_is_not_guessed():
 )
 def test_a_moment_is_never_over(*, day, hour, minute, zone, days, minutes):
     now = datetime(2020, 1, 1, tzinfo=UTC) + timedelta(days=days, minutes=minutes)
-    found = reset_in(f"resets {day}{hour}:{minute:02}pm{zone}", now=now)
+    result = reset_in(f"resets {day}{hour}:{minute:02}pm{zone}", now=now)
 
-    assert found is None or found > now
+    assert result is None or result > now

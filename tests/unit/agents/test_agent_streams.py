@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adws.adw_modules import agents
 from adws.adw_modules.agent import AgentEnd, TokenUsage
-from adws.adw_modules.agents.json_lines import MAX_LINE, MAX_SHOWN
-from adws.adw_modules.failed_run import FailedRun
+from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.agents.base import MAX_LINE, MAX_SHOWN
+from adws.adw_modules.errors import FailedRun
 from tests.unit.agents.agent_cases import (
     GOOD_END,
     RECORDED,
@@ -59,7 +59,7 @@ def test_every_recorded_stream_has_its_line_in_the_table():
 
 @pytest.mark.parametrize("stream", sorted(RECORDED))
 def test_a_model_has_answered_where_its_words_or_tokens_are_in_the_stream(stream):
-    parser = agents.profile(agent_of(stream)).parser()
+    parser = agents_base.profile(agent_of(stream)).parser()
     answered = []
     for line in recorded(stream):
         parser.line(line)
@@ -100,10 +100,10 @@ def test_a_good_result_needs_a_good_end_unless_only_the_end_was_missing(stream, 
 
 
 def test_the_used_up_quota_says_when_it_is_open_again():
-    found = facts("claude", recorded("claude_usage_limit.jsonl"), AgentEnd(exit_code=1))
+    result = facts("claude", recorded("claude_usage_limit.jsonl"), AgentEnd(exit_code=1))
 
-    assert found is not None
-    assert found.metadata["retry_at"] == "2026-11-16T02:02:17.000000Z"
+    assert result is not None
+    assert result.metadata["retry_at"] == "2026-11-16T02:02:17.000000Z"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_only_an_agent_that_says_that_it_is_done_has_a_result(stream):
     """
     agent = agent_of(stream)
 
-    assert read(agent, recorded(stream)).has_result is agents.profile(agent).capabilities.tells_result
+    assert read(agent, recorded(stream)).has_result is agents_base.profile(agent).capabilities.tells_result
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_stream_cut_at_any_byte_is_read_without_an_error(stream, rng):
         whole = lines[:-1] if payload[position - 1 : position] != b"\n" else lines
         # The last line may be whole although its line break is missing.
         may_succeed = RECORDED[stream][1] is None and has_evidence(agent, lines)
-        failed = agents.profile(agent).failure(read(agent, lines), GOOD_END)
+        failed = agents_base.profile(agent).failure(read(agent, lines), GOOD_END)
         assert failed is not None or may_succeed, position
         assert klass(agent, lines, AgentEnd(exit_code=143)) is not None, position
         assert read(agent, whole).bad_lines == 0 or agent == "aider"
@@ -187,7 +187,7 @@ def test_a_half_line_at_the_end_does_not_take_back_what_was_said(stream):
     reading = read(agent, [*lines, lines[0][:50]])
 
     assert reading.bad_lines == 1
-    assert agents.profile(agent).failure(reading, GOOD_END) is None
+    assert agents_base.profile(agent).failure(reading, GOOD_END) is None
 
 
 @pytest.mark.parametrize("stream", SUCCESSES)
@@ -285,7 +285,7 @@ def paths_of(value: object, path: tuple[object, ...] = ()) -> list[tuple[object,
     """Return the paths of everything inside *value*."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
 
-    return [path] * bool(path) + [found for key, item in inside for found in paths_of(item, (*path, key))]
+    return [path] * bool(path) + [result for key, item in inside for result in paths_of(item, (*path, key))]
 
 
 def changed(value: object, path: tuple[object, ...], new: object) -> object:
@@ -308,7 +308,7 @@ def test_a_field_of_any_other_type_raises_nothing(stream, data):
     path = data.draw(st.sampled_from(paths_of(parsed)))
     lines[number] = json.dumps(changed(parsed, path, data.draw(JSON)))
     reading = read(agent, lines)
-    failed = agents.profile(agent).failure(reading, GOOD_END)
+    failed = agents_base.profile(agent).failure(reading, GOOD_END)
 
     assert failed is None or isinstance(failed, FailedRun)
     assert reading.tokens.total >= 0
@@ -323,7 +323,7 @@ def test_every_field_of_every_event_may_have_any_type(stream, value):
     Exhaustive over the fields, where the test above is over values.
     """
     agent, lines = agent_of(stream), recorded(stream)
-    profile = agents.profile(agent)
+    profile = agents_base.profile(agent)
     for number, line in enumerate(lines):
         parsed = json.loads(line)
         for path in paths_of(parsed)[:60]:
@@ -345,13 +345,15 @@ def test_only_the_word_success_is_one(value):
 
 
 @settings(max_examples=200, deadline=None)
-@given(agent=st.sampled_from(agents.names()), lines=st.lists(st.text(max_size=200), max_size=5))
+@given(agent=st.sampled_from(agents_base.names()), lines=st.lists(st.text(max_size=200), max_size=5))
 def test_any_text_is_read_without_an_error_and_is_no_success(agent, lines):
     assert klass(agent, lines) is not None
 
 
 @settings(max_examples=200, deadline=None)
-@given(agent=st.sampled_from(agents.names()), value=JSON, kind=st.sampled_from(sorted({*EVIDENCE, "result", "error"})))
+@given(
+    agent=st.sampled_from(agents_base.names()), value=JSON, kind=st.sampled_from(sorted({*EVIDENCE, "result", "error"}))
+)
 def test_any_json_is_read_without_an_error(agent, value, kind):
     read(agent, [json.dumps(value), json.dumps({"type": kind, "error": value, "part": value, "message": value})])
 

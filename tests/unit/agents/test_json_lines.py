@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules.agents import json_lines
-from adws.adw_modules.agents.json_lines import amount_at, count_at, list_at, money_at, object_at, status_at, text_at
+from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.agents.base import amount_at, count_at, list_at, money_at, object_at, status_at, text_at
 
 EVENT = {"text": "a", "number": 5, "object": {"text": "b", "none": None}, "list": [1], "yes": True}
 
@@ -45,21 +45,21 @@ def test_a_status_is_one_of_http(value, status):
 
 @given(text=st.text(max_size=400))
 def test_what_is_shown_is_one_short_line(text):
-    found = json_lines.shown(text)
+    result = agents_base.shown(text)
 
-    assert len(found) <= json_lines.MAX_SHOWN
-    assert len(found.splitlines()) <= 1
-    assert "\x1b" not in found
+    assert len(result) <= agents_base.MAX_SHOWN
+    assert len(result.splitlines()) <= 1
+    assert "\x1b" not in result
 
 
 @given(text=st.text(alphabet=st.characters(), max_size=100))
 def test_what_is_kept_can_be_stored(text):
-    found = text_at({"x": text + "\ud800\x00"}, "x")
+    result = text_at({"x": text + "\ud800\x00"}, "x")
 
-    assert "\x00" not in found
-    found.encode()
+    assert "\x00" not in result
+    result.encode()
 
 
 def test_a_text_of_any_length_is_cut():
-    assert len(text_at({"x": "y" * 1_000_000}, "x")) == json_lines.MAX_TEXT
-    assert json_lines.shown("y" * 1_000) == "y" * (json_lines.MAX_SHOWN - 3) + "..."
+    assert len(text_at({"x": "y" * 1_000_000}, "x")) == agents_base.MAX_TEXT
+    assert agents_base.shown("y" * 1_000) == "y" * (agents_base.MAX_SHOWN - 3) + "..."

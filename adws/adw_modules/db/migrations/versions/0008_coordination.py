@@ -77,7 +77,7 @@ def _make_runs_anew() -> None:
         sa.PrimaryKeyConstraint("run_id", name="pk_runs"),
     )
     op.execute(
-        f"INSERT INTO runs ({_OLD}, demands, labels, losses, slot) SELECT {_OLD}, '', '', 0, '' FROM runs_before"  # noqa: S608 - names of this file
+        f"INSERT INTO runs ({_OLD}, demands, labels, losses, slot) SELECT {_OLD}, '', '', 0, '' FROM runs_before"
     )
     op.drop_table("runs_before")
     _partial_index("ix_runs_waiting", "runs", ["rank", "run_id", "not_before"], "state = 'pending'")

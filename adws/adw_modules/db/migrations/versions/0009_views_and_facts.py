@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - all that is put into these texts are other texts of this module
 """Views for people and their tools, and what is known about the home itself."""
 
 from __future__ import annotations

@@ -1,0 +1,308 @@
+"""
+Read what an agent writes when every line is one JSON object.
+
+Nothing here raises, whatever the line: what cannot be read is counted, an event nobody knows is passed over, and a
+field of the wrong type was not said. Texts come out as something that can be stored and shown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.agent import AgentEnd, AgentReading, TokenUsage
+from adws.adw_modules.errors import ConfigError, FailedRun, UsageError
+from adws.adw_modules.identifiers import JsonValue, hint
+
+if TYPE_CHECKING:
+    from adws.adw_modules.agent import AgentProfile
+
+
+# The agents that adw can run: one module each, loaded when its agent is asked for.
+#
+# A profile is pure: how the agent is called, what its output means, how it failed. No profile knows another one.
+
+
+_NAMES = ("claude", "codex", "gemini", "opencode", "aider")
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all agents, the best supported first."""
+    return _NAMES
+
+
+def profile(name: str) -> AgentProfile:
+    """Return the agent called *name*; raise ConfigError for one that does not exist."""
+    if name not in _NAMES:
+        raise ConfigError(f"there is no agent {name!r}{hint(name, _NAMES)}")
+    value: AgentProfile = import_module(f"adws.adw_modules.agents.{name}").PROFILE
+
+    return value
+
+
+#: A longer line is not read, in characters: what ends an agent's work says it in far fewer.
+MAX_LINE = 1_000_000
+#: Characters kept of what an agent says at its end, and shown of one event.
+MAX_TEXT, MAX_SHOWN = 64_000, 200
+#: Tools that are named of those an agent did not get.
+MAX_DENIALS = 50
+#: More tokens, or more dollars, than any work uses: a number beyond is no count.
+MAX_COUNT, MAX_AMOUNT = 10**15, 1e9
+
+#: What can be a conversation's id. One that starts with a dash would be read as an option.
+_SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
+_NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
+_NOT_SHOWABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+Event = Mapping[str, JsonValue]
+
+
+class JsonLines:
+    """The reading of a stream of JSON lines; *events* has what to do with each type."""
+
+    def __init__(self, events: Mapping[str, Callable[[Event], str]]) -> None:
+        self._events = events
+        self._reading = AgentReading()
+
+    @property
+    def reading(self) -> AgentReading:
+        """What the lines so far say."""
+        return self._reading
+
+    def line(self, text: str) -> str:
+        """Take in a line; return what to show of it."""
+        if not text.strip():
+            return ""
+        event = parse(text)
+        if event is None:
+            self.note(bad_lines=self._reading.bad_lines + 1)
+            return ""
+        known = self._events.get(text_at(event, "type"))
+
+        return "" if known is None else shown(known(event))
+
+    def note(self, **changes: object) -> None:
+        """Change what was read so far."""
+        self._reading = replace(self._reading, **changes)  # type: ignore[arg-type]  # the caller names fields of AgentReading
+
+    def refuse(self, tool: str) -> str:
+        """Note that *tool* was not allowed; return what to show of it."""
+        name = tool or "a tool without a name"
+        self.note(denials=(*self._reading.denials, name)[:MAX_DENIALS])
+
+        return f"not allowed: {name}"
+
+
+def parse(text: str) -> Event | None:
+    """Return the JSON object in *text*, None when there is none or it is too long to be read."""
+    if len(text) > MAX_LINE:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+    return value if isinstance(value, dict) else None
+
+
+def value_at(event: JsonValue | Event, *path: str) -> JsonValue:
+    """Return what stands at *path*, None when there is nothing."""
+    result: object = event
+    for key in path:
+        result = result.get(key) if isinstance(result, Mapping) else None
+
+    return result  # type: ignore[return-value]  # what is inside a JsonValue is one
+
+
+def text_at(event: JsonValue | Event, *path: str) -> str:
+    """Return the text at *path*, "" when there is none."""
+    result = value_at(event, *path)
+
+    return storable(result) if isinstance(result, str) else ""
+
+
+def object_at(event: JsonValue | Event, *path: str) -> Event:
+    """Return the object at *path*, an empty one when there is none."""
+    result = value_at(event, *path)
+
+    return result if isinstance(result, dict) else {}
+
+
+def list_at(event: JsonValue | Event, *path: str) -> Sequence[JsonValue]:
+    """Return the list at *path*, an empty one when there is none."""
+    result = value_at(event, *path)
+
+    return result if isinstance(result, list) else ()
+
+
+def count_at(event: JsonValue | Event, *path: str) -> int:
+    """Return the count at *path*, 0 when there is none."""
+    result = amount_at(event, *path)
+
+    return 0 if result is None or result > MAX_COUNT else int(result)
+
+
+def amount_at(event: JsonValue | Event, *path: str) -> float | None:
+    """Return the number from 0 up at *path*, None when there is none."""
+    result = value_at(event, *path)
+    if isinstance(result, bool) or not isinstance(result, int | float):
+        return None
+    # An int of any length compares with a float, but does not always become one.
+    if not 0 <= result <= MAX_COUNT or not math.isfinite(result):
+        return None
+
+    return float(result)
+
+
+def money_at(event: JsonValue | Event, *path: str) -> float | None:
+    """Return the dollars at *path*, None when there are none."""
+    result = amount_at(event, *path)
+
+    return None if result is None or result > MAX_AMOUNT else result
+
+
+def status_at(event: JsonValue | Event, *path: str) -> int | None:
+    """Return the HTTP status at *path*, None when there is none."""
+    result = count_at(event, *path)
+
+    return result if 100 <= result <= 599 else None
+
+
+def session_at(event: JsonValue | Event, *path: str) -> str:
+    """Return the conversation's id at *path*, "" when there is none that can be used."""
+    result = text_at(event, *path)
+
+    return result if is_session(result) else ""
+
+
+def is_session(text: str) -> bool:
+    """Say whether *text* can be the id of a conversation: nothing that an argument could be mistaken for."""
+    return _SESSION_ID.fullmatch(text) is not None
+
+
+def added(parts: Sequence[TokenUsage]) -> TokenUsage:
+    """Return the sum of *parts*."""
+    return TokenUsage(
+        input=sum(part.input for part in parts),
+        output=sum(part.output for part in parts),
+        cache_read=sum(part.cache_read for part in parts),
+        cache_write=sum(part.cache_write for part in parts),
+    )
+
+
+def storable(text: str) -> str:
+    """Return *text* so that a file and a database take it, cut to what is kept."""
+    return _NOT_STORABLE.sub("\ufffd", text[:MAX_TEXT])
+
+
+def shown(text: str, limit: int = MAX_SHOWN) -> str:
+    """Return *text* as one short line that moves no cursor."""
+    line = _NOT_SHOWABLE.sub(" ", storable(text)).strip()
+
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+# Say from an agent's words and its end whether anything speaks against its success.
+#
+# No single sign is trusted: an agent that failed may exit with 0, and one that says "success" may have an error beside
+# it. What the agent says about the failure comes before its exit code, and its text last.
+
+
+#: What agents say that do nothing because of how they were called.
+_BAD_CALL = re.compile(
+    r"\b(?:unknown (?:option|argument|flag)s?|unrecognized arguments?|unexpected argument|invalid value"
+    r"|not inside a trusted directory)\b",
+    re.IGNORECASE,
+)
+#: Characters kept of an agent's own name for its failure.
+MAX_SUBTYPE = 100
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+#: What agents say about a conversation that they were to go on with and do not have.
+_UNKNOWN_SESSION = re.compile(
+    r"\b(?:no (?:conversation|rollout) found|error resuming session|invalid session identifier|session not found)\b",
+    re.IGNORECASE,
+)
+
+
+def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | None:
+    """
+    Return why the agent failed, None when nothing speaks against its success.
+
+    A refused tool is reported as `denied`; whether the work was done all the same is for the caller to see. An agent
+    that said its result and then did not end is none that failed.
+    """
+    if reading.is_error or reading.subtype:
+        return _failed(reading, end, tool, subtype=reading.subtype, text=reading.text)
+    if not reading.has_result:
+        return _without_result(reading, end, tool)
+    if end.timed_out != "after_result" and not _is_good(end):
+        return _failed(reading, end, tool)
+    if reading.denials:
+        names = ", ".join(dict.fromkeys(reading.denials))
+        return _failed(reading, end, tool, subtype="denied", text=f"it was not allowed to use: {names}")
+
+    return None
+
+
+def said_last(end: AgentEnd) -> str:
+    """Return the lines of the tail that are no events: those are full of words that describe no failure."""
+    lines = [line.strip() for line in _COLOURS.sub("", end.tail).splitlines()]
+    # The tail may begin in the middle of an event.
+    first = [line for line in lines[:1] if line.count("}") <= line.count("{")]
+
+    return "\n".join(line for line in (*first, *lines[1:]) if line and not line.startswith("{"))
+
+
+def is_unknown_session(text: str) -> bool:
+    """Say whether *text* is that of an agent that does not have the conversation it was to go on with."""
+    return _UNKNOWN_SESSION.search(text) is not None
+
+
+def checked_session(session_id: str) -> str:
+    """Return *session_id*; raise UsageError when it could be read as an option or as several arguments."""
+    if not is_session(session_id):
+        raise UsageError(f"{session_id!r} cannot be the id of an agent's conversation; use letters, digits, - and _")
+
+    return session_id
+
+
+def _is_good(end: AgentEnd) -> bool:
+    return end.exit_code == 0 and end.signal is None and end.timed_out is None
+
+
+def _without_result(reading: AgentReading, end: AgentEnd, tool: str) -> FailedRun:
+    if _is_good(end):
+        return _failed(reading, end, tool, subtype="bad_output")
+
+    return _failed(reading, end, tool, subtype="" if reading.turns else _refusal(said_last(end)))
+
+
+def _refusal(text: str) -> str:
+    """Return the name of a failure before any work: the agent was called in a way that it does not take."""
+    if is_unknown_session(text):
+        return "unknown_session"
+
+    return "invalid" if _BAD_CALL.search(text) is not None else ""
+
+
+def _failed(reading: AgentReading, end: AgentEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:
+    # An answer of the agent is no text of a failure: it may speak of rate limits because it works on some.
+    said = "it did not say that it was done" if not reading.has_result else "it did not end well after it was done"
+
+    return FailedRun(
+        exit_code=end.exit_code,
+        signal=end.signal,
+        timed_out=end.timed_out,
+        text=text or said_last(end) or said,
+        subtype=subtype[:MAX_SUBTYPE],
+        http_status=reading.http_status,
+        retry_after_seconds=reading.retry_after_seconds,
+        resets_at=reading.resets_at,
+        tool=tool,
+    )

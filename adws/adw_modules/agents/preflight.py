@@ -1,0 +1,172 @@
+"""
+Is an agent there, which version is it, and is it logged in? Asked before work is given to it.
+
+Looking for the program starts nothing. Version and log-in are asked of the program itself, once per process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.agent import AgentProfile
+from adws.adw_modules.errors import RunFailed
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.phase import NoOrders
+from adws.adw_modules.process.run import CommandLine, ProcessEnd, find_program, run_process
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.workflow.model import Timeouts
+
+if TYPE_CHECKING:
+    from adws.adw_modules.process.identity import SystemProcesses
+
+#: Seconds an agent has to say its version, or whether it is logged in.
+ASK_SECONDS = 20.0
+#: Variables that every agent gets when they are set, besides those of all processes: where the user's settings are.
+AGENT_VARIABLES = (
+    "NODE_EXTRA_CA_CERTS",
+    "NO_PROXY",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "no_proxy",
+)
+#: The same for those that may carry a password: with one, they have to be named in `agent.env`.
+PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentState:
+    """What is known about an agent on this machine."""
+
+    name: str
+    program: str  #: as the settings name it
+    path: str = ""  #: "": it is not installed
+    version: str = ""  #: "": it did not say
+    is_logged_in: bool | None = None  #: None: it cannot be asked, or did not answer
+    problem: str = ""  #: what is wrong and what to do
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs."""
+        return {
+            "name": self.name,
+            "program": self.program,
+            "path": self.path,
+            "version": self.version,
+            "logged_in": self.is_logged_in,
+            "problem": self.problem,
+        }
+
+
+class AgentPreflight:
+    """Looks for agents."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        processes: SystemProcesses,
+        redactor: Redactor,
+        env: Mapping[str, str],
+        programs: Mapping[str, str],
+    ) -> None:
+        """*env* is what agents may have of our environment, PATH among it; *programs* are names or paths, by agent."""
+        self._clock = clock
+        self._processes = processes
+        self._redactor = redactor
+        self._env = env
+        self._programs = programs
+        self._known: dict[str, AgentState] = {}
+
+    def program(self, profile: AgentProfile) -> str:
+        """Return the program of an agent, as the settings name it."""
+        return self._programs.get(profile.name) or profile.program
+
+    def missing(self, profile: AgentProfile) -> str:
+        """Return why the agent cannot be started, "" when its program is there."""
+        return self._find(profile)[1]
+
+    def look(self, profile: AgentProfile, env: Mapping[str, str]) -> AgentState:
+        """Return what is known about the agent, *env* being what it is run with; asked once."""
+        if profile.name not in self._known:
+            self._known[profile.name] = self._ask(profile, env)
+
+        return self._known[profile.name]
+
+    def _find(self, profile: AgentProfile) -> tuple[str, str]:
+        program = self.program(profile)
+        try:
+            path = find_program(CommandLine(argv=(program,), cwd=Path("/"), env=self._env))
+        except RunFailed as exc:
+            setting = f"say where it is with agent.{profile.name}_path"
+            if "/" in program:
+                return "", f"{exc}; {setting}"
+            return "", f"there is no program {program!r} in PATH: install it, or {setting}"
+
+        return path, ""
+
+    def _ask(self, profile: AgentProfile, env: Mapping[str, str]) -> AgentState:
+        path, problem = self._find(profile)
+        state = AgentState(name=profile.name, program=self.program(profile), path=path, problem=problem)
+        if problem:
+            return state
+        version = self._run((path, *profile.version_argv), env)
+        if version.exit_code != 0:
+            return AgentState(
+                name=state.name,
+                program=state.program,
+                path=path,
+                problem=f"{path} does not say its version ({_how(version)}): install it again",
+            )
+        said = next((line.strip() for line in version.tail.splitlines() if line.strip()), "")
+        is_logged_in = self._run((path, *profile.login_argv), env).exit_code == 0 if profile.login_argv else None
+        problem = "" if is_logged_in is not False else f"{profile.name} is not logged in: start {path} once, and log in"
+
+        return AgentState(
+            name=state.name,
+            program=state.program,
+            path=path,
+            version=said[:100],
+            is_logged_in=is_logged_in,
+            problem=problem,
+        )
+
+    def _run(self, argv: tuple[str, ...], env: Mapping[str, str]) -> ProcessEnd:
+        # Not where we are: an agent may take the files of its directory for its settings.
+        with tempfile.TemporaryDirectory(prefix="adw-agent-") as place:
+            return run_process(
+                CommandLine(
+                    argv=argv,
+                    cwd=Path(place),
+                    env=env,
+                    timeouts=Timeouts(wall=ASK_SECONDS, idle=None, after_result=None),
+                    grace_seconds=1.0,
+                ),
+                clock=self._clock,
+                processes=self._processes,
+                orders=NoOrders(),
+                record=lambda _record: None,
+                redactor=self._redactor,
+            )
+
+
+def variables_of(profile: AgentProfile, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the variables of *env* that the agent gets besides those of every process."""
+    open_proxies = (name for name in PROXY_VARIABLES if "@" not in env.get(name, ""))
+
+    return (*AGENT_VARIABLES, *open_proxies, *profile.variables)
+
+
+def _how(end: ProcessEnd) -> str:
+    if end.timed_out:
+        return f"it took longer than {ASK_SECONDS:g} seconds"
+
+    return f"exit code {end.exit_code}" if end.exit_code is not None else f"signal {end.signal}"

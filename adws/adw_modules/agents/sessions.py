@@ -1,0 +1,253 @@
+"""
+Conversations with agents: with which one an attempt goes on, and when a new one is begun.
+
+Pure. The document is where conversations are kept: each attempt's record says under which id it spoke to which agent.
+One goes on while its round lasts and nothing says that it is spoilt; a round begins with a fresh one.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.db import connection
+from adws.adw_modules.db.connection import Database, Row
+from adws.adw_modules.errors import AdwError, FailedRun, UsageError
+from adws.adw_modules.identifiers import check_adw_id
+from adws.adw_modules.interfaces import LIVE_SESSIONS, AgentSession, Clock, SessionStatus
+from adws.adw_modules.queue import store as queue_store
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
+    from adws.app import Home
+
+
+#: The name of the failure of a conversation that the agent does not know (any more).
+UNKNOWN_SESSION = "unknown_session"
+#: Classes of failure after which a conversation is not gone on with: it is full, refused, or its history is broken.
+SPOILING = frozenset({"context", "refused", "invalid", "crashed"})
+
+#: What agents say about a conversation that they do not know.
+_UNKNOWN = re.compile(
+    r"no (?:conversation|session|rollout|thread)s?(?: was)? found"
+    r"|(?:session|conversation|thread)(?: [\w-]+)? (?:was )?not found"
+    r"|(?:could not|cannot|failed to) (?:find|load|resume) (?:the )?(?:session|conversation|thread)"
+    r"|(?:invalid|unknown) session (?:id|identifier)"
+    r"|session [\w-]+ does not exist",
+    re.IGNORECASE,
+)
+_HEX = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conversation:
+    """One that can be gone on with."""
+
+    session_id: str
+    attempt: int  #: the newest attempt that spoke in it
+
+
+def new_session_id(token: str) -> str:
+    """Return a UUID made of *token*, 32 random hex digits, as agents want one."""
+    if not _HEX.fullmatch(token):
+        raise ValueError(f"a session id is made of 32 hex digits, not of {token!r}")
+    variant = "89ab"[int(token[16], 16) % 4]
+
+    return f"{token[:8]}-{token[8:12]}-4{token[13:16]}-{variant}{token[17:20]}-{token[20:]}"
+
+
+def session_for(record: PhaseRecord, *, agent: str) -> Conversation | None:
+    """Return the conversation that the newest attempt of *record*, which begins now, goes on with; None: a new one."""
+    before = newest_before(record)
+    # One that succeeded is followed by another in its round only when a person rejected it, or planned again.
+    if before is None or before.round != record.round or before.status == "running":
+        return None
+    facts = before.agent or {}
+    session_id = facts.get("session_id")
+    if facts.get("name") != agent or not isinstance(session_id, str) or not session_id:
+        return None
+    error = before.error or {}
+    if _class_of(error) in SPOILING or _subtype_of(error) == UNKNOWN_SESSION:
+        return None
+
+    return Conversation(session_id=session_id, attempt=before.number)
+
+
+def newest_before(record: PhaseRecord) -> AttemptRecord | None:
+    """Return the attempt before the one that begins now, None for the first."""
+    return record.attempts[-2] if len(record.attempts) > 1 else None
+
+
+def had_session(record: PhaseRecord) -> bool:
+    """Say whether the attempt before, in the same round, spoke with an agent: a new one has to be handed over to."""
+    before = newest_before(record)
+
+    return before is not None and before.round == record.round and bool((before.agent or {}).get("session_id"))
+
+
+def base_of(record: PhaseRecord, *, default: str) -> str:
+    """
+    Return the commit that the work of this round is compared with: that of its first attempt.
+
+    What an attempt committed before it was cut off counts for the one that goes on.
+    """
+    return next(_bases(record), default)
+
+
+def _bases(record: PhaseRecord) -> Iterator[str]:
+    for attempt in record.attempts:
+        base = (attempt.agent or {}).get("base")
+        if attempt.round == record.round and isinstance(base, str) and base:
+            yield base
+
+
+def is_unknown_session(failure: FailedRun) -> bool:
+    """Say whether an agent failed because it does not know the conversation it was to go on with."""
+    return failure.subtype == UNKNOWN_SESSION or _UNKNOWN.search(failure.text) is not None
+
+
+def _class_of(error: object) -> str:
+    return str(error.get("klass") or "") if isinstance(error, dict) else ""
+
+
+def _subtype_of(error: object) -> str:
+    metadata = error.get("metadata") if isinstance(error, dict) else None
+
+    return str(metadata.get("subtype") or "") if isinstance(metadata, dict) else ""
+
+
+# Writing down whose agents are at work: a session is opened with the facts about an agent, and ended with its attempt.
+#
+# What goes wrong here is logged and never keeps anybody from working: the run ends its sessions in any case.
+
+
+logger = logging.getLogger("adw.sessions")
+
+#: How a session ends with its attempt; every other end is a failure.
+_ENDS = {"succeeded": SessionStatus.FINISHED, "suspended": SessionStatus.STOPPED}
+
+
+class AgentSessionRecorder:
+    """Opens and ends the sessions of agents."""
+
+    def __init__(self, home: Home) -> None:
+        """The store is opened when the first agent begins: most homes that only run commands never have one."""
+        self._home = home
+
+    def begin(self, document: WorkflowDocument, phase: str, attempt: AttemptRecord) -> None:
+        """Open the session of an attempt, or write down what the agent calls it by now."""
+        facts = attempt.agent or {}
+        session = AgentSession(
+            session_id=session_id(document.adw_id, phase, attempt.number),
+            adw_id=document.adw_id,
+            run_id=None,  # the one that the workflow has
+            phase=phase,
+            attempt_number=attempt.number,
+            agent=str(facts.get("name") or ""),
+            host=self._home.host,
+            status=SessionStatus.RUNNING,
+            executor_session_id=str(facts.get("session_id") or ""),
+        )
+        try:
+            self._home.sessions.open(session)
+        except AdwError as exc:
+            self._complain(session.session_id, exc)
+
+    def end(self, document: WorkflowDocument, phase: str, attempt: AttemptRecord) -> None:
+        """End the session of an attempt that is over."""
+        name = session_id(document.adw_id, phase, attempt.number)
+        why = (attempt.error or {}).get("message")
+        status = _ENDS.get(attempt.status, SessionStatus.FAILED)
+        try:
+            self._home.sessions.close(name, status, reason=why if isinstance(why, str) else "")
+        except AdwError as exc:
+            self._complain(name, exc)
+
+    def _complain(self, name: str, cause: AdwError) -> None:
+        said = {"action": "session_not_written", "session": name}
+        logger.warning("The session of an agent could not be written down", extra=said, exc_info=cause)
+
+
+def session_id(adw_id: str, phase: str, attempt: int) -> str:
+    """Return the id of the session of an attempt."""
+    return f"{adw_id}.{phase}.{attempt}"
+
+
+# The sessions of agents in the database: one row for each attempt that an agent works on.
+#
+# A session is opened when the agent is recorded and ended with its attempt. What ends, takes back or stops the run ends
+# or marks its sessions in the same transaction (`store.follow`).
+
+
+class AgentSessions:
+    """`AgentSessions` in the table sessions."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def open(self, session: AgentSession) -> None:
+        """Store a session that begins; again for the same id changes nothing but what the agent calls it."""
+        params = {
+            "session_id": connection.plain(session.session_id),
+            "adw_id": check_adw_id(session.adw_id),
+            "run_id": session.run_id,
+            "phase": connection.plain(session.phase),
+            "attempt_number": session.attempt_number,
+            "agent": connection.plain(session.agent),
+            "host": connection.plain(session.host),
+            "status": SessionStatus.RUNNING.value,
+            "executor_session_id": connection.plain(session.executor_session_id),
+            "reason": connection.plain(session.reason),
+            "started_at": session.started_at or self._moment(),
+        }
+        self._database.transact(lambda work: work.run(queue_store.SESSION_OPEN, params))
+
+    def close(self, session_id: str, status: SessionStatus, *, reason: str = "") -> bool:
+        """End it; False when it had ended already. Raises UsageError for a status that is no end."""
+        if status in LIVE_SESSIONS:
+            raise UsageError(f"a session does not end as {status.value}")
+        params = {
+            "session_id": connection.plain(session_id),
+            "status": status.value,
+            "reason": connection.plain(reason),
+            "moment": self._moment(),
+        }
+
+        return self._database.transact(lambda work: work.run(queue_store.SESSION_CLOSE, params)) == 1
+
+    def of_workflow(self, adw_id: str) -> tuple[AgentSession, ...]:
+        """Return those of a workflow, the oldest first."""
+        return self._all(queue_store.SESSIONS_OF_WORKFLOW, adw_id=check_adw_id(adw_id))
+
+    def live(self) -> tuple[AgentSession, ...]:
+        """Return every one that has not ended, the oldest first."""
+        return self._all(queue_store.SESSIONS_LIVE)
+
+    def _all(self, sql: str, **params: object) -> tuple[AgentSession, ...]:
+        with self._database.read() as work:
+            return tuple(map(_to_session, work.all(sql, params)))
+
+    def _moment(self) -> str:
+        return timestamps.to_text(self._clock.now())
+
+
+def _to_session(row: Row) -> AgentSession:
+    return AgentSession(
+        session_id=row[0],
+        adw_id=row[1],
+        run_id=row[2],
+        phase=row[3],
+        attempt_number=row[4],
+        agent=row[5],
+        host=row[6],
+        status=SessionStatus(row[7]),
+        executor_session_id=row[8],
+        reason=row[9],
+        started_at=row[10],
+        ended_at=row[11],
+    )

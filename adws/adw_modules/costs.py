@@ -1,0 +1,482 @@
+"""
+What an attempt used, what it may use, and when that is too much.
+
+Pure. What an agent says is taken when it can be true, else it is reckoned from tokens; what nobody knows is unknown,
+not 0. Some agents tell the sums of a whole conversation: what the earlier attempts of that conversation used comes off.
+Their own reports are what is taken off, so nothing is kept twice; an attempt that a crash took the report from is in
+the sum of the next one, and an agent that begins to count anew after all is believed whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from adws.adw_modules.agent import AgentProfile, AgentReading, TokenUsage, Usage
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.plain_document import objects
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import AttemptRecord, WorkflowDocument
+
+
+# What attempts cost, read from documents as plain JSON, and the sums people ask for.
+#
+# Pure, and without the document's own model: whoever only looks starts fast. An attempt that ended is one entry. A
+# figure that nobody knows is unknown, never 0; one that was reckoned says so; what is paid by the month counts nothing.
+
+
+#: The most that one attempt can have cost, in US dollars: more is a mistake of whoever says it.
+MOST_USD = 1_000_000.0
+#: Stands for who was paid when nobody said it.
+NO_PROVIDER = "unnamed"
+_NO_TOKENS = TokenUsage()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostEntry:
+    """What one attempt cost."""
+
+    adw_id: str
+    workflow: str  #: name of its definition
+    phase: str
+    attempt: int
+    status: str
+    ended_at: str
+    provider: str  #: "": nobody was named
+    model: str
+    cost_usd: float | None  #: what counts as money; None: nothing does, or nobody knows
+    tokens: TokenUsage
+    is_estimated: bool = False
+    is_subscription: bool = False
+    is_unknown: bool = False  #: it cost something, and nobody knows what
+
+    @property
+    def day(self) -> str:
+        """The day it ended, UTC."""
+        return self.ended_at[:10]
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs."""
+        return {
+            "adw_id": self.adw_id,
+            "workflow": self.workflow,
+            "phase": self.phase,
+            "attempt": self.attempt,
+            "status": self.status,
+            "ended_at": self.ended_at,
+            "provider": self.provider,
+            "model": self.model,
+            "cost_usd": self.cost_usd,
+            "tokens": self.tokens.to_json(),
+            "is_estimated": self.is_estimated,
+            "is_subscription": self.is_subscription,
+            "is_unknown": self.is_unknown,
+        }
+
+
+def money(value: object) -> float | None:
+    """Return *value* as an amount of US dollars; None for what is none: NaN, below 0, beyond all reason, a text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+
+    return float(value) if 0 <= value <= MOST_USD else None
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def entries_of(adw_id: str, workflow: str, phases: object) -> Iterator[CostEntry]:
+    """
+    Yield what each ended attempt in *phases* cost; those that nothing says to have cost anything are left out.
+
+    A document of another tool may hold anything: what has not the right form is passed over.
+    """
+    for phase in objects(phases):
+        for attempt in objects(phase.get("attempts")):
+            result = _entry(adw_id, workflow, str(phase.get("name") or ""), attempt)
+            if result is not None:
+                yield result
+
+
+def entries_in(adw_id: str, workflow: str, phases: str | None) -> Iterator[CostEntry]:
+    """Yield the same of the text of a document's phases."""
+    yield from entries_of(adw_id, workflow, json.loads(phases or "[]"))
+
+
+def _entry(adw_id: str, workflow: str, phase: str, attempt: Mapping[str, object]) -> CostEntry | None:
+    ended, report, agent = attempt.get("ended_at"), _object(attempt.get("report")), _object(attempt.get("agent"))
+    usage = _object(report.get("usage"))
+    cost = money(report.get("cost_usd"))
+    if not isinstance(ended, str) or (cost is None and not usage and not agent):
+        return None
+    number = attempt.get("number")
+    is_subscription = usage.get("is_subscription") is True
+
+    return CostEntry(
+        adw_id=adw_id,
+        workflow=workflow,
+        phase=phase,
+        attempt=number if isinstance(number, int) else 0,
+        status=str(attempt.get("status") or ""),
+        ended_at=ended,
+        provider=str(usage.get("provider") or agent.get("provider") or ""),
+        model=str(usage.get("model") or attempt.get("model") or ""),
+        cost_usd=cost,
+        tokens=_tokens(usage.get("tokens")),
+        is_estimated=usage.get("is_estimated") is True and cost is not None,
+        is_subscription=is_subscription,
+        is_unknown=cost is None and not is_subscription,
+    )
+
+
+def _tokens(value: object) -> TokenUsage:
+    """Return `TokenUsage.from_json` of an object, at a fifth of the cost: there are tens of thousands of attempts."""
+    if not isinstance(value, dict) or not value:
+        return _NO_TOKENS
+
+    return TokenUsage(
+        input=_count(value.get("input")),
+        output=_count(value.get("output")),
+        cache_read=_count(value.get("cache_read")),
+        cache_write=_count(value.get("cache_write")),
+    )
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def _object(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+# --- adding up -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostLine:
+    """What several attempts cost together."""
+
+    key: str
+    cost_usd: float  #: of those whose cost is known
+    tokens: TokenUsage
+    attempts: int
+    unknown: int = 0  #: attempts of which nobody knows what they cost
+    subscription: int = 0  #: attempts that are paid by the month
+    is_estimated: bool = False  #: some of it was reckoned from a price table
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs, unrounded."""
+        return {
+            "key": self.key,
+            "cost_usd": self.cost_usd,
+            "tokens": self.tokens.to_json(),
+            "attempts": self.attempts,
+            "unknown_attempts": self.unknown,
+            "subscription_attempts": self.subscription,
+            "is_estimated": self.is_estimated,
+        }
+
+
+@dataclass(slots=True)
+class _Sum:
+    """A line in the making; the amounts are added at the end, so that their order changes nothing."""
+
+    amounts: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    attempts: int = 0
+    unknown: int = 0
+    subscription: int = 0
+    is_estimated: bool = False
+
+    def add(self, entry: CostEntry) -> None:
+        used, sums = entry.tokens, self.tokens
+        if entry.cost_usd is not None:
+            self.amounts.append(entry.cost_usd)
+        sums[0] += used.input
+        sums[1] += used.output
+        sums[2] += used.cache_read
+        sums[3] += used.cache_write
+        self.attempts += 1
+        self.unknown += entry.is_unknown
+        self.subscription += entry.is_subscription
+        self.is_estimated = self.is_estimated or entry.is_estimated
+
+    def line(self, key: str) -> CostLine:
+        given, made, read, written = self.tokens
+
+        return CostLine(
+            key=key,
+            cost_usd=math.fsum(self.amounts),
+            tokens=TokenUsage(input=given, output=made, cache_read=read, cache_write=written),
+            attempts=self.attempts,
+            unknown=self.unknown,
+            subscription=self.subscription,
+            is_estimated=self.is_estimated,
+        )
+
+
+#: What lines can be made by -> the key of an entry's line. By attempt each entry is its own line.
+KEYS: Mapping[str, Callable[[CostEntry], str]] = {
+    "phase": lambda entry: entry.phase,
+    "day": lambda entry: entry.day,
+    "provider": lambda entry: entry.provider or NO_PROVIDER,
+    "workflow": lambda entry: entry.adw_id,
+}
+
+
+def grouped(entries: Iterable[CostEntry], by: str) -> tuple[tuple[CostLine, ...], CostLine]:
+    """Return a line for each key of *by*, in the order in which they first came, and the line of all together."""
+    key_of, sums, total = KEYS[by], dict[str, _Sum](), _Sum()
+    for entry in entries:
+        sums.setdefault(key_of(entry), _Sum()).add(entry)
+        total.add(entry)
+
+    return tuple(made.line(key) for key, made in sums.items()), total.line("total")
+
+
+#: US dollars of so many tokens of a model; None: its price is not known (`agents.prices.cost_of`).
+CostOf: TypeAlias = Callable[[str, TokenUsage], float | None]
+
+#: The part of a cap at which people are warned.
+WARN_AT = 0.8
+#: How an agent's work is paid, as the setting `agent.billing` says it; auto: as the agent itself says.
+BILLING = ("auto", "api", "subscription")
+#: Digits of an amount that people are shown, and below which a rest is none.
+DIGITS = 4
+
+
+# --- what was used ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionTotals:
+    """What a conversation had used before an attempt went on with it."""
+
+    cost_usd: float = 0.0
+    tokens: TokenUsage = field(default_factory=TokenUsage)
+
+
+NOTHING = SessionTotals()
+
+
+def totals_before(document: WorkflowDocument, session_id: str) -> SessionTotals:
+    """Return what the attempts used that worked in the conversation *session_id*, of whichever phase; "" had none."""
+    if not session_id:
+        return NOTHING
+    attempts = (attempt for phase in document.phases for attempt in phase.attempts)
+
+    return _sum(attempt for attempt in attempts if (attempt.agent or {}).get("session_id") == session_id)
+
+
+def _sum(attempts: Iterable[AttemptRecord]) -> SessionTotals:
+    cost, tokens = 0.0, TokenUsage()
+    for attempt in attempts:
+        usage = (attempt.report or {}).get("usage")
+        if isinstance(usage, dict):
+            cost += money(usage.get("cost_usd")) or 0.0
+            said = usage.get("tokens")
+            tokens = _plus(tokens, TokenUsage.from_json(said) if isinstance(said, dict) else TokenUsage())
+
+    return SessionTotals(cost_usd=cost, tokens=tokens)
+
+
+def usage_of(
+    reading: AgentReading,
+    profile: AgentProfile,
+    before: SessionTotals = NOTHING,
+    *,
+    cost_of: CostOf,
+    model: str = "",
+    billing: str = "auto",
+) -> Usage:
+    """
+    Return what the attempt used whose output says *reading*, *before* taken off.
+
+    *model* is the one that was asked for, in case the agent names none. Sums of a whole conversation come with an
+    agent's result only: what its single messages said until then is of this attempt alone.
+    """
+    is_of_session = profile.capabilities.totals_are_of_session and reading.has_result
+    taken_off = before if is_of_session else NOTHING
+    tokens = _tokens_since(reading.tokens, taken_off.tokens)
+    said = money(reading.cost_usd)
+    name = reading.model or model
+    usage = Usage(provider=profile.provider, model=name, tokens=tokens, is_subscription=_by_month(reading, billing))
+    if said is not None:
+        return replace(usage, cost_usd=_cost_since(said, taken_off.cost_usd))
+    reckoned = money(cost_of(name, tokens)) if tokens.total else None
+
+    return replace(usage, cost_usd=reckoned, is_estimated=reckoned is not None)
+
+
+def counted(usage: Usage | None) -> float | None:
+    """Return what of *usage* counts as money; None when nobody knows, or when it is paid by the month."""
+    return None if usage is None or usage.is_subscription else money(usage.cost_usd)
+
+
+def _by_month(reading: AgentReading, billing: str) -> bool:
+    return billing == "subscription" or (billing == "auto" and reading.is_subscription is True)
+
+
+def _cost_since(total: float, before: float) -> float:
+    # A sum that is below what was there before is no sum of the conversation: the agent counted anew.
+    return total - before if total >= before else total
+
+
+def _tokens_since(total: TokenUsage, before: TokenUsage) -> TokenUsage:
+    has_grown = all(getattr(total, part.name) >= getattr(before, part.name) for part in fields(total))
+
+    return total.minus(before) if has_grown else total
+
+
+def _plus(one: TokenUsage, other: TokenUsage) -> TokenUsage:
+    return TokenUsage(**{part.name: getattr(one, part.name) + getattr(other, part.name) for part in fields(one)})
+
+
+# --- what may be used ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Allowance:
+    """What one attempt may cost."""
+
+    usd: float  #: never below 0
+    reason: str  #: what it comes from and what can be done, for when it is used up
+
+
+def cap_of(document: WorkflowDocument, max_cost_usd: float | None) -> float | None:
+    """Return what the workflow may cost: its own cap when a person gave it one, else that of the settings."""
+    return document.max_cost_usd if document.max_cost_usd is not None else max_cost_usd
+
+
+def allowance(
+    document: WorkflowDocument,
+    *,
+    max_cost_usd: float | None = None,
+    attempt_usd: float | None = None,
+    rest_of_day_usd: float | None = None,
+) -> Allowance | None:
+    """
+    Return what the next attempt may cost, None when nothing limits it.
+
+    The least of three: what is left of the workflow's cap (*max_cost_usd* is that of the settings), what the phase
+    allows an attempt (`budget_usd`), and what all workflows together may still spend today.
+    """
+    result = []
+    cap = cap_of(document, max_cost_usd)
+    if cap is not None:
+        why = (
+            f"the workflow may cost {shown(cap)} USD: raise that with adw resume {document.adw_id} --budget USD,"
+            " or quota.max_cost for all"
+        )
+        result.append(Allowance(usd=_left(cap - document.cost.total_usd), reason=why))
+    if attempt_usd is not None:
+        why = (
+            f"budget_usd of its phase allows an attempt {shown(attempt_usd)} USD: adw resume {document.adw_id} goes on"
+        )
+        result.append(Allowance(usd=_left(attempt_usd), reason=why))
+    if rest_of_day_usd is not None:
+        left = shown(_left(rest_of_day_usd))
+        why = f"{left} USD were left for today: wait until midnight UTC, or raise quota.max_cost_per_day"
+        result.append(Allowance(usd=_left(rest_of_day_usd), reason=why))
+
+    return min(result, key=lambda one: one.usd, default=None)
+
+
+def budget_for_agent(allowed: Allowance | None, billing: str) -> float | None:
+    """
+    Return what an agent is told to stop at by itself, None for nothing.
+
+    Only where it is sure that money is spent: an agent on a subscription would stop for a cost that nobody pays.
+    """
+    return allowed.usd if allowed is not None and allowed.usd > 0 and billing == "api" else None
+
+
+def shown(usd: float) -> str:
+    """Return an amount as people are shown it."""
+    return f"{usd:.{DIGITS}f}"
+
+
+def _left(usd: float) -> float:
+    """Return a rest; one that only comes from adding up floating-point numbers is none."""
+    return max(0.0, usd) if round(usd, DIGITS) > 0 else 0.0
+
+
+def warning_for(document: WorkflowDocument, cap: float | None) -> str | None:
+    """Return the warning that most of *cap* is spent, None when it is not or when that was said of this cap before."""
+    spent = document.cost.total_usd
+    if not cap or document.cost.warned_at == cap or round(spent, DIGITS) < round(cap * WARN_AT, DIGITS):
+        return None
+
+    return f"{shown(spent)} of {shown(cap)} USD are spent: adw resume {document.adw_id} --budget USD allows more"
+
+
+# --- while it runs ---------------------------------------------------------------------------------------------
+
+
+class BudgetWatch:
+    """Says, while an agent works, when it has used up what it may."""
+
+    def __init__(
+        self,
+        allowed: Allowance | None,
+        profile: AgentProfile,
+        before: SessionTotals = NOTHING,
+        *,
+        cost_of: CostOf,
+        model: str = "",
+        billing: str = "auto",
+    ) -> None:
+        """Watch one attempt; *before* is what its conversation had used already."""
+        self._allowed = allowed
+        self._read: Callable[[AgentReading], Usage] = lambda reading: usage_of(
+            reading, profile, before, cost_of=cost_of, model=model, billing=billing
+        )
+        self._reading = AgentReading()
+        self._usage: Usage | None = None
+
+    def take(self, reading: AgentReading) -> None:
+        """Take in what the agent's output says by now."""
+        if reading is not self._reading:
+            self._reading, self._usage = reading, None
+
+    @property
+    def usage(self) -> Usage:
+        """What was used by now."""
+        if self._usage is None:
+            self._usage = self._read(self._reading)
+
+        return self._usage
+
+    @property
+    def passed(self) -> str:
+        """
+        Why the agent has to stop, "" while it may go on.
+
+        It is not stopped after its result: the money is spent, and the work would be lost.
+        """
+        allowed = self._allowed
+        if allowed is None or self.usage.is_subscription or self._reading.has_result:
+            return ""
+        spent = counted(self.usage) or 0.0
+        if spent < allowed.usd:
+            return ""
+        if not spent:
+            return f"nothing is left of the budget: {allowed.reason}"
+        about = "about " if self.usage.is_estimated else ""
+
+        return f"the budget is used up: the attempt has cost {about}{shown(spent)} USD, and {allowed.reason}"
+
+    @property
+    def blind(self) -> str:
+        """Why the budget cannot be watched though there is one, "" when it can, or need not."""
+        usage = self.usage
+        if self._allowed is None or usage.is_subscription or usage.cost_usd is not None or not usage.tokens.total:
+            return ""
+        name = usage.model or "the agent's model"
+
+        return f"the budget cannot be watched: no price is known for {name}; add it to [prices] of adw.toml"

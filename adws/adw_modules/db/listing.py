@@ -1,0 +1,390 @@
+"""
+Finding workflows without reading their documents.
+
+A page starts where the page before ended (its cursor is the last row's place), so a page is read along an index and
+costs the same however many workflows there are and however far back it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from adws.adw_modules.db import connection
+from adws.adw_modules.db.connection import TITLE_LENGTH, Database, Row, Session
+from adws.adw_modules.db.sqlite import CommitWatcher, SqliteDatabase
+from adws.adw_modules.errors import DatabaseUnavailable, UsageError
+from adws.adw_modules.events import Event
+from adws.adw_modules.identifiers import check_adw_id, in_home
+from adws.adw_modules.interfaces import Page, PageQuery, WorkflowSummary
+
+# Finding workflows by words: what somebody types, and what it fits.
+#
+# Pure. Every word has to be found: inside the title or the repository, at the start of the id, or as the number of the
+# issue. Upper and lower case are the same.
+
+
+#: Words of a search that are looked for, and characters of each.
+MOST_WORDS, LONGEST_WORD = 8, 60
+#: The largest number of an issue that is looked for.
+_MOST_DIGITS = 15
+
+
+def words_in(text: str) -> tuple[str, ...]:
+    """Return the words to look for, each once; what is beyond the limits is left out."""
+    return tuple(dict.fromkeys(word[:LONGEST_WORD] for word in text.split()))[:MOST_WORDS]
+
+
+def issue_in(word: str) -> int | None:
+    """Return the number of an issue that *word* is, with or without #; None when it is none."""
+    digits = word.removeprefix("#")
+
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
+
+
+def spellings(word: str) -> tuple[str, ...]:
+    """Return *word* as it may be written: a database that only knows ASCII takes other capital letters for others."""
+    if word.isascii():
+        return (word,)
+
+    return tuple(dict.fromkeys((word, word.lower(), word.upper(), word.capitalize())))
+
+
+def fits(words: tuple[str, ...], row: WorkflowSummary) -> bool:
+    """Say whether every one of *words* is found in a line of a list."""
+    return all(_has(row, word.casefold(), issue_in(word)) for word in words)
+
+
+def _has(row: WorkflowSummary, word: str, issue: int | None) -> bool:
+    if issue is not None and row.issue_number == issue:
+        return True
+
+    return (
+        word in row.title[:TITLE_LENGTH].casefold()
+        or word in row.repository.casefold()
+        or row.adw_id.casefold().startswith(word)
+    )
+
+
+#: Rows a page may have.
+MAX_LIMIT = 1000
+
+
+class Catalogue:
+    """A `Catalogue` in the database."""
+
+    def __init__(self, database: Database, *, repository: str = "") -> None:
+        """Look into *database*; *repository* is the one that "" stands for in this home."""
+        self._database = database
+        self._repository = repository
+        self._summary = database.render(connection.SUMMARY)
+
+    def page(self, query: PageQuery) -> Page:
+        """Return one page; its cost does not grow with the number of workflows."""
+        if not 1 <= query.limit <= MAX_LIMIT:
+            raise UsageError(f"a page has 1 to {MAX_LIMIT} rows, not {query.limit}")
+        sql, params = self.query_of(query)
+        with self._database.read() as session:
+            rows = session.all(sql, params)
+        shown = tuple(connection.to_summary(row) for row in rows[: query.limit])
+
+        return Page(rows=shown, next_cursor=to_cursor(shown[-1]) if len(rows) > query.limit else None)
+
+    def find_by_issue(self, issue_number: int, repository: str | None = None) -> tuple[WorkflowSummary, ...]:
+        """Return the workflows of an issue, newest first."""
+        sql, params = self._select(PageQuery(issue_number=issue_number, repository=repository))
+        with self._database.read() as session:
+            rows: list[Row] = session.all(f"{sql} {connection.NEWEST_FIRST}", params)
+
+        return tuple(connection.to_summary(row) for row in rows)
+
+    def query_of(self, query: PageQuery) -> tuple[str, dict[str, object]]:
+        """Return the SQL of a page and its parameters; one row more than asked for tells whether there is another."""
+        sql, params = self._select(query)
+
+        return f"{sql} {connection.NEWEST_FIRST} LIMIT :limit", {**params, "limit": query.limit + 1}
+
+    def _select(self, query: PageQuery) -> tuple[str, dict[str, object]]:
+        params: dict[str, object] = dict(self._database.lease_clock())
+        conditions = []
+        words = words_in(query.search)
+        # With words, an index of these would lead away from the one that finds words: so they are hidden from it.
+        hidden = " || ''" if words else ""
+        if query.repository is not None:
+            conditions.append(f"repository{hidden} {self._of_repository(query.repository, params)}")
+        for name in ("state", "workflow"):
+            wanted = getattr(query, name)
+            if wanted is not None:
+                conditions.append(f"{name}{hidden} = :{name}")
+                params[name] = connection.plain(wanted)
+        if query.issue_number is not None:
+            conditions.append("issue_number = :issue_number")
+            params["issue_number"] = query.issue_number
+        conditions += [self._has_word(word, number, params) for number, word in enumerate(words)]
+        if query.cursor is not None:
+            conditions.append(connection.AFTER_CURSOR)
+            params["cursor_created_at"], params["cursor_adw_id"] = from_cursor(query.cursor)
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+
+        return f"{self._summary} {where}", params
+
+    def _has_word(self, word: str, number: int, params: dict[str, object]) -> str:
+        """Return the condition that *word* is found."""
+        result = []
+        for place, spelling in enumerate(spellings(connection.plain(word))):
+            name = f"word_{number}_{place}"
+            params[name] = f"%{_escaped(spelling)}%"
+            result.append(connection.HAS_TEXT.replace("{name}", name))
+        params[f"id_{number}"] = f"{_escaped(connection.plain(word))}%"
+        result.append(connection.HAS_ID.replace("{name}", f"id_{number}"))
+        issue = issue_in(word)
+        if issue is not None:
+            params[f"issue_{number}"] = issue
+            result.append(connection.HAS_ISSUE.replace("{name}", f"issue_{number}"))
+
+        return self._database.render(f"({' OR '.join(result)})")
+
+    def _of_repository(self, repository: str, params: dict[str, object]) -> str:
+        """Return what a repository has to be; rows that name none are of the home's own."""
+        key = in_home(repository, self._repository)
+        params["repository"] = connection.plain(key)
+        is_own = key == in_home("", self._repository)
+
+        return "IN (:repository, '')" if is_own and key else "= :repository"
+
+
+def _escaped(text: str) -> str:
+    """Return *text* as a pattern that means nothing but itself."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+
+
+def to_cursor(row: WorkflowSummary) -> str:
+    """Return the place after *row*, as text without a meaning to anybody else."""
+    return base64.urlsafe_b64encode(json.dumps([row.created_at, row.adw_id]).encode()).decode().rstrip("=")
+
+
+def from_cursor(cursor: str) -> tuple[str, str]:
+    """Return the place in *cursor*; raise UsageError when it is not one of ours."""
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        created_at, adw_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        created_at = adw_id = None
+    if not isinstance(created_at, str) or not isinstance(adw_id, str) or "\x00" in created_at + adw_id:
+        raise UsageError(f"{cursor[:60]!r} is not a cursor: use the next_cursor of the page before, unchanged")
+
+    return created_at, adw_id
+
+
+# Seeing whether anything changed, for pages that stay open: one look for everybody who watches.
+#
+# A look is cheap while nothing is written: SQLite counts commits (`PRAGMA data_version`), PostgreSQL numbers its
+# writers (`pg_current_snapshot`). Only after a write the topics are looked at that somebody watches, each along an
+# index. A mark of a topic is a text that is another one when something of it changed.
+
+
+#: The topic of everything that the home has.
+HOME = "home"
+#: What the topic of a workflow begins with; its id follows.
+WORKFLOW = "workflow:"
+
+_WRITERS = "SELECT CAST(pg_current_snapshot() AS text)"
+# Each part is a walk to the end of an index, or over rows of which there are as many as workers.
+_HOME_MARK = """
+SELECT (SELECT MAX(seq) FROM events),
+       (SELECT MAX(run_id) FROM runs),
+       (SELECT COUNT(*) FROM runs WHERE state NOT IN ('pending', 'completed')
+                                    AND state IN ('claimed', 'running', 'stopping')),
+       (SELECT MAX(updated_at) FROM runs WHERE state NOT IN ('pending', 'completed')
+                                           AND state IN ('claimed', 'running', 'stopping')),
+       (SELECT COUNT(*) FROM runners),
+       (SELECT MAX(heartbeat_at) FROM runners),
+       (SELECT COUNT(*) FROM adw_locks),
+       (SELECT MAX(changed_at) FROM breakers),
+       (SELECT MAX(seq) FROM deliveries)
+"""
+_WORKFLOW_MARK = """
+SELECT (SELECT revision FROM workflow_states WHERE adw_id = :adw_id),
+       (SELECT MAX(seq) FROM events WHERE adw_id = :adw_id),
+       (SELECT MAX(run_id) FROM runs WHERE adw_id = :adw_id),
+       (SELECT MAX(updated_at) FROM runs WHERE adw_id = :adw_id),
+       (SELECT COUNT(*) FROM requests WHERE adw_id = :adw_id AND handled_at IS NULL),
+       (SELECT owner FROM workflow_states WHERE adw_id = :adw_id)
+"""
+
+
+class ChangeFeed:
+    """Marks of topics, read from the database. One thread uses it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._watch = CommitWatcher(database) if isinstance(database, SqliteDatabase) else None
+        self._writers = ""
+
+    def has_changed(self) -> bool:
+        """Say whether anything may have been written since the last look; the first look says yes."""
+        if self._watch is not None:
+            return self._watch.has_changed()
+        with self._database.read() as session:
+            row = session.one(_WRITERS)
+        before, self._writers = self._writers, str(row[0]) if row else ""
+
+        return self._writers != before
+
+    def marks(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Return the mark of each of *topics*."""
+        with self._database.read() as session:
+            return {topic: _mark(session, topic) for topic in topics}
+
+    def close(self) -> None:
+        """Close what the looks keep open."""
+        if self._watch is not None:
+            self._watch.close()
+
+
+def _mark(session: Session, topic: str) -> str:
+    if topic == HOME:
+        row: Row | None = session.one(_HOME_MARK)
+    else:
+        row = session.one(_WORKFLOW_MARK, {"adw_id": topic.removeprefix(WORKFLOW)})
+
+    return hashlib.sha256(repr(row).encode()).hexdigest()[:16]
+
+
+# Reading what happened to a workflow.
+#
+# Events of one workflow are numbered under its row lock, so their numbers grow in the order they happened.
+
+
+#: Above the number of every event.
+_BEHIND_ALL = 2**62
+
+
+class EventLog:
+    """An `EventLog` in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of_workflow(self, adw_id: str, *, after: str | None = None, limit: int = 1000) -> tuple[Event, ...]:
+        """Return the events of a workflow in the order they happened, those after event *after*."""
+        with self._database.read() as session:
+            place = _place_events(session, adw_id, after, limit=limit, otherwise=0)
+            rows = session.all(connection.EVENTS_OF_WORKFLOW, {"adw_id": adw_id, "after": place, "limit": limit})
+
+        return tuple(connection.to_event(row) for row in rows)
+
+    def newest(self, adw_id: str, *, before: str | None = None, limit: int = 50) -> tuple[Event, ...]:
+        """Return the events of a workflow, the newest first, those before event *before*."""
+        with self._database.read() as session:
+            place = _place_events(session, adw_id, before, limit=limit, otherwise=_BEHIND_ALL)
+            rows = session.all(connection.EVENTS_NEWEST, {"adw_id": adw_id, "before": place, "limit": limit})
+
+        return tuple(connection.to_event(row) for row in rows)
+
+
+def _place_events(session: Session, adw_id: str, event_id: str | None, *, limit: int, otherwise: int) -> int:
+    """Return the number of an event of a workflow; raise UsageError when it has none of that id."""
+    check_adw_id(adw_id)
+    if limit < 1:
+        raise UsageError(f"a limit of {limit} events shows nothing: use at least 1")
+    if event_id is None:
+        return otherwise
+    row = session.one(connection.EVENT_PLACE, {"event_id": connection.plain(event_id), "adw_id": adw_id})
+    if row is None:
+        raise UsageError(f"workflow {adw_id} has no event {event_id}")
+
+    return int(row[0])
+
+
+# Looking through events in their order, each once.
+#
+# PostgreSQL gives numbers before the commit, so a lower one may appear after a higher one was seen: who remembers how
+# far it looked must not pass one that is still to come. How far is kept in the database, by the name of who looks, and
+# moves in the same transaction as whatever came of the events. It is a number and the id of the event that has it:
+# after events were made again from documents the numbers are others, and the id tells.
+
+
+CURSOR_BEGIN = """
+INSERT INTO notification_cursor (name, seq, event_id) VALUES (:name, -1, '') ON CONFLICT (name) DO NOTHING
+"""
+CURSOR_READ = "SELECT seq, event_id FROM notification_cursor WHERE name = :name"
+CURSOR_TAKE = f"{CURSOR_READ} {{row_lock}}"
+CURSOR_MOVE = "UPDATE notification_cursor SET seq = :seq, event_id = :event_id WHERE name = :name"
+
+
+EVENTS_LAST = "SELECT coalesce(max(seq), 0) FROM events"
+EVENT_AT = "SELECT event_id FROM events WHERE seq = :seq"
+#: Who holds this lock has waited for all who were writing events; it gives up soon, because those who come later wait
+#: behind it.
+EVENTS_SETTLED = "LOCK TABLE events IN SHARE MODE"
+EVENTS_PATIENCE = "SET LOCAL lock_timeout = '2s'"
+
+
+class Place(NamedTuple):
+    """The last event that somebody has looked at."""
+
+    seq: int
+    event_id: str
+
+
+def last(database: Database) -> int | None:
+    """Return the number of the last event when every one before it is in or will never be, None: ask later."""
+
+    def work(session: Session) -> int:
+        if database.dialect == "postgresql":
+            session.run(EVENTS_PATIENCE)
+            session.run(EVENTS_SETTLED)
+
+        return last_in(session)
+
+    try:
+        return database.transact(work)
+    except DatabaseUnavailable:
+        # Somebody has been writing events for long. Whoever looks later finds them; and if the database is gone
+        # altogether, whatever is asked of it next says so.
+        return None
+
+
+def last_in(session: Session) -> int:
+    """Return the number of the last event, 0 when there is none."""
+    row = session.one(EVENTS_LAST)
+
+    return int(row[0]) if row else 0
+
+
+def event_at(session: Session, seq: int) -> str:
+    """Return the id of the event with that number, "" when there is none."""
+    row = session.one(EVENT_AT, {"seq": seq})
+
+    return str(row[0]) if row else ""
+
+
+# --- how far was looked ----------------------------------------------------------------------------------------
+
+
+def place_of(session: Session, name: str) -> Place | None:
+    """Return how far *name* has looked, None when it never did."""
+    return _place(session, CURSOR_READ, name)
+
+
+def take_place(database: Database, session: Session, name: str) -> Place | None:
+    """Return the same; nobody else looks under this name until the end of the transaction."""
+    session.run(CURSOR_BEGIN, {"name": name})
+
+    return _place(session, database.render(CURSOR_TAKE), name)
+
+
+def move(session: Session, name: str, seq: int) -> None:
+    """Write down that *name* has looked at everything up to number *seq*."""
+    session.run(CURSOR_MOVE, {"name": name, "seq": seq, "event_id": event_at(session, seq)})
+
+
+def _place(session: Session, text: str, name: str) -> Place | None:
+    row = session.one(text, {"name": name})
+
+    return Place(int(row[0]), str(row[1])) if row and row[0] >= 0 else None

@@ -1,0 +1,1 @@
+"""Webhook deliveries: stored with their run, authorised, carried out."""

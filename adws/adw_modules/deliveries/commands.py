@@ -1,0 +1,482 @@
+"""
+What deliveries may ask of workflows: who may, what a command means where a workflow stands, and what is answered.
+
+Pure. A command that means nothing in a state is answered with one sentence that says why and what would. Answers never
+contain what starts a workflow, and call nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from adws.adw_modules.errors import DatabaseError
+from adws.adw_modules.forge.model import IssueText
+from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+
+
+#: What somebody may do on a forge, less first.
+PERMISSIONS = ("none", "read", "triage", "write", "maintain", "admin")
+#: What is told by the forge itself, and looked at there again, instead of being asked for by a person.
+FACTS = frozenset({"pull_request", "checks"})
+
+
+# --- who -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Access:
+    """Who may ask for something."""
+
+    permission: str = "write"  #: one of PERMISSIONS: the least that a person needs
+    allow: tuple[str, ...] = ()  #: logins; when there are any, nobody else may
+    deny: tuple[str, ...] = ()  #: logins that may not, whatever else says
+    bots: tuple[str, ...] = ()  #: logins of programs that may; a forge gives them no permission to look at
+
+
+def why_not_listed(actor: Actor, access: Access) -> str:
+    """Return why *actor* may not ask for anything, as far as the lists say; "" when they do not forbid it."""
+    login = actor.login.lower()
+    if not login:
+        return "nobody knows who asked for it"
+    if login in _lowered(access.deny):
+        return f"{actor.login} is on the list of those who may not"
+    if actor.is_bot and login not in _lowered(access.bots):
+        return f"{actor.login} is a program, and not on the list of those that may"
+    if access.allow and not actor.is_bot and login not in _lowered(access.allow):
+        return f"{actor.login} is not on the list of those who may"
+
+    return ""
+
+
+def needs_permission(actor: Actor) -> bool:
+    """Say whether the forge has to be asked: programs have no permission there, their list alone counts."""
+    return not actor.is_bot
+
+
+def why_not_permitted(actor: Actor, permission: str, access: Access) -> str:
+    """Return why the *permission* that the forge gives *actor* is not enough, "" when it is."""
+    has = PERMISSIONS.index(permission) if permission in PERMISSIONS else 0
+    if has >= PERMISSIONS.index(access.permission):
+        return ""
+
+    return f"that needs the permission {access.permission} or more, which {actor.login} does not have here"
+
+
+def _lowered(names: Sequence[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
+
+
+# --- what it means ---------------------------------------------------------------------------------------------
+
+
+class Standing(Enum):
+    """Where a workflow stands, as far as commands are concerned."""
+
+    ACTIVE = "at work"
+    WAITING = "waiting for approval"
+    PAUSED = "paused"
+    FAILED = "failed"
+    COMPLETED = "completed"
+    ABANDONED = "abandoned"
+    ROLLED_BACK = "rolled back"
+    ROLLING_BACK = "being rolled back"
+
+
+class Action(Enum):
+    """What is done to a workflow."""
+
+    TELL = "tell"
+    PAUSE = "pause"
+    STOP = "stop"
+    HINT = "hint"
+    RESUME = "resume"
+    APPROVE = "approve"
+    REJECT = "reject"
+    ABANDON = "abandon"
+    ROLL_BACK = "roll_back"
+    CLEAN_UP = "clean_up"
+    REWORK = "rework"  #: it goes back to building
+    FOLLOW_UP = "follow_up"  #: a new workflow goes on with its branch: what is completed has no way back
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class No:
+    """Nothing is done."""
+
+    why: str  #: in one sentence
+    is_done: bool = False  #: because it is so already
+
+
+_S, _A = Standing, Action
+_OPEN = (_S.ACTIVE, _S.WAITING, _S.PAUSED, _S.FAILED)
+
+#: command -> where the workflow stands -> what is done; where nothing stands, nothing is.
+MEANINGS: Mapping[str, Mapping[Standing, Action]] = MappingProxyType(
+    {
+        "status": dict.fromkeys(_S, _A.TELL),
+        "pause": {_S.ACTIVE: _A.PAUSE},
+        "stop": {_S.ACTIVE: _A.STOP},
+        "resume": {_S.ACTIVE: _A.HINT, _S.PAUSED: _A.RESUME, _S.FAILED: _A.RESUME},
+        "retry": {_S.FAILED: _A.RESUME},
+        "approve": {_S.WAITING: _A.APPROVE},
+        "reject": {_S.WAITING: _A.REJECT},
+        "abandon": dict.fromkeys(_OPEN, _A.ABANDON),
+        "rollback": dict.fromkeys((*_OPEN, _S.COMPLETED, _S.ABANDONED, _S.ROLLING_BACK), _A.ROLL_BACK),
+        "clean_up": dict.fromkeys((_S.WAITING, _S.PAUSED, _S.FAILED, _S.COMPLETED, _S.ABANDONED), _A.CLEAN_UP),
+        "rework": {
+            _S.ACTIVE: _A.HINT,
+            _S.WAITING: _A.REWORK,
+            _S.PAUSED: _A.REWORK,
+            _S.FAILED: _A.REWORK,
+            _S.COMPLETED: _A.FOLLOW_UP,
+        },
+    }
+)
+#: Actions that go on with a workflow: it must have its issue.
+CONTINUING = frozenset({_A.HINT, _A.RESUME, _A.APPROVE, _A.REJECT, _A.REWORK})
+#: (command, where it stands) -> it is so already.
+_ALREADY = frozenset(
+    {
+        ("pause", _S.PAUSED),
+        ("pause", _S.WAITING),
+        ("stop", _S.PAUSED),
+        ("stop", _S.WAITING),
+        ("resume", _S.ACTIVE),
+        ("retry", _S.ACTIVE),
+        ("abandon", _S.ABANDONED),
+        ("rollback", _S.ROLLED_BACK),
+        ("clean_up", _S.ROLLED_BACK),
+    }
+)
+_INSTEAD: Mapping[tuple[str, Standing], str] = MappingProxyType(
+    {
+        ("resume", _S.WAITING): "approve or reject decides",
+        ("retry", _S.WAITING): "approve or reject decides",
+        ("retry", _S.PAUSED): "resume makes it go on",
+        ("pause", _S.FAILED): "nothing runs",
+        ("stop", _S.FAILED): "nothing runs",
+        ("clean_up", _S.ACTIVE): "it finds the merge itself when it is done",
+    }
+)
+_OVER = frozenset({_S.COMPLETED, _S.ABANDONED, _S.ROLLED_BACK})
+
+
+def standing_of(document: WorkflowDocument) -> Standing:
+    """Return where a workflow stands."""
+    state = WorkflowState(document.current_state)
+    if document.rollback is not None and state is not WorkflowState.ROLLED_BACK:
+        return _S.ROLLING_BACK
+    if state in ACTIVE_STATES:
+        return _S.ACTIVE
+    if state is WorkflowState.PAUSED and any(record.status == "waiting" for record in document.phases):
+        return _S.WAITING
+
+    return _S[state.name]
+
+
+def why_no_second(holder: str, document: WorkflowDocument | None) -> str:
+    """Return why an issue of workflow *holder* gets no other; *document* is its own, None before it has one."""
+    standing = _S.ACTIVE if document is None else standing_of(document)
+    if standing in {_S.WAITING, _S.PAUSED, _S.FAILED}:
+        return f"`{holder}` has this issue already and is {standing.value}: let it go on, or abandon it first"
+
+    return f"`{holder}` is at work on this issue already, and one workflow at a time has an issue"
+
+
+def meaning(kind: str, standing: Standing, *, adw_id: str, text: str = "") -> Action | No:
+    """Return what the command *kind* means for workflow *adw_id*, or why it means nothing there."""
+    action = MEANINGS[kind].get(standing)
+    if action is _A.HINT and not text:
+        action = None  # there is nothing to say to whoever is at work
+    if action is not None:
+        return action
+    stands = f"workflow {adw_id} is {standing.value}"
+    if (kind, standing) in _ALREADY:
+        return No(why=f"{stands} already", is_done=True)
+    if kind in {"approve", "reject"}:
+        return No(why=f"workflow {adw_id} does not wait for approval: it is {standing.value}")
+    instead = _INSTEAD.get((kind, standing), "")
+    if not instead and standing in _OVER:
+        instead = f"there is nothing to {_WORDS.get(kind, kind)} any more"
+
+    return No(why=f"{stands}: {instead or 'that has to be over first'}")
+
+
+_WORDS: Mapping[str, str] = MappingProxyType({"clean_up": "clean up", "rework": "work on", "rollback": "roll back"})
+
+
+def why_no_follow_up(document: WorkflowDocument, *, most: int) -> str:
+    """Return why the work is not sent on once more, "" when it may be."""
+    if document.followups >= most:
+        return f"the work was sent on {document.followups} of {most} times already: a person has to look at it"
+
+    return ""
+
+
+def first_to_rework(document: WorkflowDocument) -> str:
+    """Return the phase that work which is sent back begins with: the first that builds, else the first of all."""
+    building = [record for record in document.phases if record.state == WorkflowState.BUILDING.value]
+
+    return next((record.name for record in building or document.phases), "")
+
+
+def rework_from(document: WorkflowDocument) -> str:
+    """Return where a workflow that waits is sent back to, "" when it never came that far: it goes on where it is."""
+    first = first_to_rework(document)
+    is_begun = any(
+        record.name == first and (record.attempts or record.status != "queued") for record in document.phases
+    )
+
+    return first if is_begun else ""
+
+
+def recorded_head(document: WorkflowDocument) -> str:
+    """Return the commit that adw pushed last for this workflow, "" when there is none."""
+    key = f"remote_branch:{document.branch_name}"
+    first = next((entry for entry in document.resources if entry.key == key), None)
+
+    return str(first.undo.get("sha") or "") if first is not None else ""
+
+
+# What comes in from outside and asks for work: a delivery, and what was made of it.
+#
+# Nouns only. `adw_triggers.deliveries` reads bytes and says which of these they are; `Deliveries` keeps them; the work
+# itself is done by a worker, which asks the forge whether whoever wants it may have it.
+
+
+#: What a comment or a page can ask of a workflow that is there.
+COMMANDS = (
+    "resume",
+    "stop",
+    "pause",
+    "rollback",
+    "retry",
+    "status",
+    "approve",
+    "reject",
+    "abandon",
+    "clean_up",
+    "rework",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Actor:
+    """Who wants something."""
+
+    login: str
+    is_bot: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    """A workflow is to be started for an issue, or an older one to be continued."""
+
+    repository: str
+    issue: IssueText
+    actor: Actor  #: who labelled, commented or opened: his rights count
+    workflow: str = ""  #: name or alias, "": the default one
+    adw_id: str = ""  #: of the workflow to continue, "": a new one
+    model_set: str = ""
+    hint: str = ""  #: the change that is asked for, in words
+    cause: str = ""  #: label | comment | opened | assigned | poll
+    intent: str = ""  #: the same for two deliveries that ask for the same: (repository, issue, comment or label event)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """Something is to be done to the workflow of an issue or pull request."""
+
+    kind: str  #: one of COMMANDS
+    repository: str
+    number: int  #: of the issue or pull request
+    actor: Actor
+    adw_id: str = ""  #: "": the one that works on it
+    text: str = ""  #: a hint, a reason
+    head_sha: str = ""  #: of what CI or a reviewer looked at
+    cause: str = ""  #: comment | pull_request | review | checks | closed
+    intent: str = ""
+    answers: bool = True  #: a comment says what came of it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ignored:
+    """Nothing is to be done."""
+
+    reason: str  #: in one sentence
+
+
+Verdict: TypeAlias = RunRequest | Command | Ignored
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewDelivery:
+    """A delivery that passed its checks and is about to be kept."""
+
+    guid: str
+    event: str
+    action: str
+    hook: str  #: which hook sent it, "" when it does not say
+    body: bytes
+    body_hash: str  #: SHA-256, hexadecimal
+    sender: str
+    repository: str
+    number: int | None
+    verdict: str  #: run | command | ignored
+    reason: str  #: why it is ignored; else what is wanted, in words
+    request: JsonObject = field(default_factory=dict)  #: the RunRequest or Command, as JSON
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeliveryRow:
+    """A delivery that is kept."""
+
+    guid: str
+    event: str
+    action: str
+    sender: str
+    repository: str
+    number: int | None
+    verdict: str
+    reason: str
+    status: str  #: received | done | refused | failed
+    outcome: str  #: what came of it, in one sentence
+    run_id: int | None
+    adw_id: str  #: of the workflow it started or meant, "" for none
+    received_at: str
+    finished_at: str | None = None
+    deliveries: int = 1  #: how often it came
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PendingDelivery:
+    """A delivery that is to be kept, and the ids that were chosen for it."""
+
+    delivery: NewDelivery
+    run_id_of: str  #: of its run, if it asks for work
+    adw_id: str  #: of the workflow which it would start
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accepted:
+    """The answer to a delivery; the same for each time that it comes."""
+
+    row: DeliveryRow
+    is_new: bool  #: False: it was here before, and nothing was started
+
+
+class AskedBefore(NamedTuple):
+    """How much work was asked for lately."""
+
+    by_sender: int
+    about_issue: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptDelivery:
+    """All that is kept of a delivery, for making a database again."""
+
+    row: DeliveryRow
+    hook: str
+    intent: str
+    body_hash: str
+    request: JsonObject
+    body: bytes | None  #: None: not kept
+
+
+# What a delivery asks for, as the JSON that is stored with it, and back.
+#
+# A worker reads it hours later, perhaps of another version: what does not fit is named, never guessed.
+
+
+#: What a delivery can ask for.
+Request: TypeAlias = RunRequest | Command
+
+_TYPES = {RunRequest: "run", Command: "command"}
+_RUN_TEXTS = ("repository", "workflow", "adw_id", "model_set", "hint", "cause", "intent")
+_COMMAND_TEXTS = ("kind", "repository", "adw_id", "text", "head_sha", "cause", "intent")
+
+
+def to_json(request: Request) -> JsonObject:
+    """Return *request* as plain data."""
+    # Not asdict: that copies every text, and costs more than all the rest of reading a delivery.
+    data: JsonObject = {"type": _TYPES[type(request)], **_plain(request), "actor": _plain(request.actor)}
+    if isinstance(request, RunRequest):
+        data["issue"] = {**_plain(request.issue), "labels": list(request.issue.labels)}
+
+    return data
+
+
+def _plain(noun: Request | Actor | IssueText) -> dict[str, Any]:
+    return {name: getattr(noun, name) for name in noun.__slots__}
+
+
+def from_json(data: JsonObject) -> Request:
+    """Return what `to_json` made plain; raise DatabaseError when *data* is something else."""
+    wanted = data.get("type")
+    if wanted == "run":
+        return RunRequest(issue=_issue(data), actor=_actor(data), **_texts(data, _RUN_TEXTS))
+    if wanted != "command":
+        raise DatabaseError(f"what a delivery asks for is neither a run nor a command, but {wanted!r}")
+    texts = _texts(data, _COMMAND_TEXTS)
+    if texts["kind"] not in COMMANDS:
+        raise DatabaseError(f"a delivery asks for {texts['kind']!r}, which is no command of this version of adw")
+
+    return Command(number=_number(data), actor=_actor(data), answers=data.get("answers") is True, **texts)
+
+
+def _issue(data: JsonObject) -> IssueText:
+    issue = _object(data, "issue")
+    labels = issue.get("labels")
+
+    return IssueText(
+        number=_number(issue),
+        labels=tuple(map(str, labels)) if isinstance(labels, list) else (),
+        is_pull_request=issue.get("is_pull_request") is True,
+        **_texts(issue, ("title", "body", "author", "url")),
+    )
+
+
+def _actor(data: JsonObject) -> Actor:
+    actor = _object(data, "actor")
+
+    return Actor(is_bot=actor.get("is_bot") is True, **_texts(actor, ("login",)))
+
+
+def _object(data: JsonObject, name: str) -> JsonObject:
+    value = data.get(name)
+    if not isinstance(value, dict):
+        raise _unfit(name, value)
+
+    return value
+
+
+def _number(data: JsonObject) -> int:
+    value = data.get("number")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _unfit("number", value)
+
+    return value
+
+
+def _texts(data: JsonObject, names: tuple[str, ...]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for name in names:
+        value = data.get(name, "")
+        if not isinstance(value, str):
+            raise _unfit(name, value)
+        result[name] = value
+
+    return result
+
+
+def _unfit(name: str, value: JsonValue) -> DatabaseError:
+    return DatabaseError(f"what a delivery asks for cannot be read: its {name} is {value!r:.80}")

@@ -1,0 +1,344 @@
+"""
+How a workflow that stopped goes on: resume, retry, approval, and what a person may change on the way.
+
+Pure. A plan first (`plan_resume`), which says in words what will happen or why it cannot; then the same plan applied to
+a draft. Resume, retry and recovery are this one path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.costs import cap_of, money, shown
+from adws.adw_modules.engine.phase_selection import AllPassed, choose, is_exhausted, limit, over_budget
+from adws.adw_modules.engine.transitions import REJECTED, TerminalFailure, after_phase, fail_waiting, new_round
+from adws.adw_modules.errors import StateInvalid, UsageError
+from adws.adw_modules.state_machine import (
+    ACTIVE_STATES,
+    TERMINAL_STATES,
+    WorkflowState,
+    WorkflowStateMachine,
+    rank,
+    return_phase,
+)
+from adws.adw_modules.workflow.model import phase_to_json, thaw
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import Draft, WorkflowDocument
+    from adws.adw_modules.identifiers import JsonObject
+    from adws.adw_modules.phase import Outcome
+    from adws.adw_modules.workflow.model import WorkflowSpec
+
+
+def definition_of(document: WorkflowDocument) -> WorkflowSpec:
+    """Return the definition frozen in *document*; raise StateInvalid, saying what to do, when it has none."""
+    if document.workflow is None or not document.workflow.phases:
+        raise StateInvalid(
+            f"workflow {document.adw_id} comes from an older version and has no definition:"
+            f" adw resume {document.adw_id} --workflow NAME gives it one"
+        )
+
+    return thaw(document.workflow)
+
+
+def adopt(draft: Draft, spec: WorkflowSpec) -> None:
+    """
+    Give a document that has no definition the one of *spec*.
+
+    Phases before the place where it stands are taken as complete: that is what its state says. Raises UsageError when
+    *spec* has no phase for that place.
+    """
+    from adws.adw_modules.document import PhaseRecord, WorkflowRef  # noqa: PLC0415 - only this rule makes new parts
+
+    document, machine = draft.document, draft.machine
+    _refuse_what_is_over(document, machine)
+    states = [WorkflowState(phase.state) for phase in spec.phases]
+    stands = _back(machine) or machine.current_state
+    if stands is not WorkflowState.PENDING and stands not in states:
+        raise UsageError(f"workflow {document.adw_id} stands at {stands.value}, which {spec.name} has no phase for")
+    done = rank(stands)
+    document.workflow = WorkflowRef(
+        name=spec.name,
+        version=spec.version,
+        phases=[phase_to_json(phase) for phase in spec.phases],
+        demands=spec.demands.to_json(),
+        workload=dict(spec.workload),
+    )
+    document.phases = [
+        PhaseRecord(
+            name=phase.name,
+            state=phase.state,
+            max_attempts=phase.max_attempts,
+            status="complete" if rank(state) < done else "queued",
+        )
+        for phase, state in zip(spec.phases, states, strict=True)
+    ]
+    try:
+        draft.machine = WorkflowStateMachine.of(document, now=draft.now)
+    except StateInvalid as exc:
+        raise UsageError(f"{spec.name} does not fit workflow {document.adw_id}: {exc}; take another workflow") from exc
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumePlan:
+    """What going on means for a workflow."""
+
+    adw_id: str
+    target: WorkflowState | None  #: where it moves; None: it stays where it is
+    phase: str  #: the first phase that will be worked on
+    starts_round: bool = False  #: that phase and those after it start afresh
+    grant: int = 0  #: further attempts for it
+    grants_retry: bool = False  #: a further way out of FAILED comes with it
+    budget: float | None = None  #: what it may cost from now on, in US dollars; None: that stays as it is
+
+    def describe(self) -> str:
+        """Return the plan in a sentence."""
+        where = f"goes on with {self.phase}" if self.phase else "is finished"
+        afresh = ", from its beginning" if self.starts_round else ""
+        more = f", with {self.grant} more attempt{'s' if self.grant > 1 else ''}" if self.grant else ""
+
+        budget = f", and may cost {shown(self.budget)} USD in all" if self.budget is not None else ""
+
+        return f"workflow {self.adw_id} {where}{afresh}{more}{budget}"
+
+
+def plan_resume(
+    document: WorkflowDocument,
+    spec: WorkflowSpec,
+    machine: WorkflowStateMachine,
+    *,
+    from_phase: str = "",
+    grant: int = 0,
+    budget: float | None = None,
+    max_cost_usd: float | None = None,
+) -> ResumePlan:
+    """
+    Return how the workflow goes on; raise UsageError, saying what to do instead, when it cannot.
+
+    *budget* is what it may cost from now on; without one its own cap holds, or *max_cost_usd*, that of the settings.
+    """
+    _refuse_what_is_over(document, machine)
+    _refuse_what_is_used_up(document, machine, grant)
+    _refuse_what_is_spent(document, budget, max_cost_usd)
+    plan = _plan_without_budget(document, spec, machine, from_phase, grant)
+
+    return plan if budget is None else replace(plan, budget=float(budget))
+
+
+def _plan_without_budget(
+    document: WorkflowDocument, spec: WorkflowSpec, machine: WorkflowStateMachine, from_phase: str, grant: int
+) -> ResumePlan:
+    if from_phase:
+        return _plan_from(document, spec, machine, from_phase, grant)
+    result = choose(spec, document.phases)
+    if isinstance(result, AllPassed):
+        return _plan(document, machine, phase="", grant=grant)
+    record = document.phases[result.index]
+    if machine.current_state is WorkflowState.PAUSED and record.status == "waiting":
+        raise UsageError(
+            f"workflow {document.adw_id} waits for approval of {record.name}:"
+            f" adw approve {document.adw_id}, or adw reject {document.adw_id} -m TEXT"
+        )
+    if machine.current_state is WorkflowState.FAILED and is_exhausted(record) and not grant:
+        raise UsageError(
+            f"{record.name} used {record.attempts_used} of {limit(record)} attempts: allow more with"
+            f" adw retry {document.adw_id} --grant N, or start it afresh with"
+            f" adw resume {document.adw_id} --from {record.name}"
+        )
+
+    return _plan(document, machine, phase=record.name, grant=grant)
+
+
+def _plan(document: WorkflowDocument, machine: WorkflowStateMachine, *, phase: str, grant: int) -> ResumePlan:
+    needs_retry = machine.current_state is WorkflowState.FAILED and machine.retries_left == 0
+
+    return ResumePlan(
+        adw_id=document.adw_id,
+        target=_back(machine),
+        phase=phase,
+        grant=grant,
+        grants_retry=grant > 0 and needs_retry,
+    )
+
+
+def _refuse_what_is_used_up(document: WorkflowDocument, machine: WorkflowStateMachine, grant: int) -> None:
+    adw_id, state = document.adw_id, machine.current_state
+    if grant < 0:
+        raise UsageError(f"{grant} attempts cannot be granted: give a number from 1 up")
+    if grant and state is not WorkflowState.FAILED:
+        raise UsageError(f"only a failed workflow can be granted attempts, and {adw_id} is {state.value}")
+    spent = over_budget(document)
+    if spent:
+        raise UsageError(
+            f"the health budget of workflow {adw_id} is gone ({spent}): raise it with"
+            f" adw state set {adw_id} max_total_attempts=N, or max_minutes=N"
+        )
+    if state is WorkflowState.FAILED and machine.retries_left == 0 and not grant:
+        raise UsageError(
+            f"workflow {adw_id} used {machine.retry_count} of {machine.max_retries} retries: allow more with"
+            f" adw retry {adw_id} --grant N"
+        )
+
+
+def _refuse_what_is_spent(document: WorkflowDocument, budget: float | None, max_cost_usd: float | None) -> None:
+    spent = document.cost.total_usd
+    if budget is not None and not money(budget):
+        raise UsageError(f"a workflow cannot have a budget of {budget} USD: give an amount above 0, such as 20")
+    if budget is not None and budget <= spent:
+        raise UsageError(
+            f"workflow {document.adw_id} has cost {shown(spent)} USD already, and --budget counts that too:"
+            " give a larger amount"
+        )
+    cap = cap_of(document, max_cost_usd) if budget is None else None
+    if cap and spent >= cap:
+        raise UsageError(
+            f"workflow {document.adw_id} has cost {shown(spent)} of {shown(cap)} USD: allow it more with"
+            f" adw resume {document.adw_id} --budget USD"
+        )
+
+
+def _refuse_what_is_over(document: WorkflowDocument, machine: WorkflowStateMachine) -> None:
+    if machine.rollback_pending:
+        raise UsageError(f"a rollback of {document.adw_id} was begun: finish it with adw rollback {document.adw_id}")
+    if machine.current_state in TERMINAL_STATES:
+        again = f": adw run {document.issue_number} starts anew" if document.issue_number is not None else ""
+        raise UsageError(f"workflow {document.adw_id} is {machine.current_state.value} and cannot go on{again}")
+
+
+def _plan_from(
+    document: WorkflowDocument, spec: WorkflowSpec, machine: WorkflowStateMachine, from_phase: str, grant: int
+) -> ResumePlan:
+    names = [record.name for record in document.phases]
+    if from_phase not in names:
+        raise UsageError(f"workflow {document.adw_id} has no phase {from_phase!r}; it has: {', '.join(names)}")
+    if machine.current_state in ACTIVE_STATES:
+        raise UsageError(
+            f"workflow {document.adw_id} is {machine.current_state.value}: pause it first (adw pause {document.adw_id})"
+        )
+    result = choose(spec, document.phases)
+    current = len(names) if isinstance(result, AllPassed) else result.index
+    if names.index(from_phase) > current:
+        raise UsageError(f"{from_phase} comes after {names[current]}, where it stopped: no phase may be skipped")
+    plan = _plan(document, machine, phase=from_phase, grant=grant)
+    state = WorkflowState(document.phases[names.index(from_phase)].state)
+    # A phase that was not begun yet comes after the state where it stopped: from there it is a step forward.
+    target = state if plan.target is None or rank(state) < rank(plan.target) else plan.target
+
+    return replace(plan, target=target, starts_round=True)
+
+
+def _back(machine: WorkflowStateMachine) -> WorkflowState | None:
+    """Return where a parked workflow goes back to, None for one that is not parked."""
+    if machine.current_state is WorkflowState.PAUSED:
+        return machine.resume_state or WorkflowState.PENDING
+    if machine.current_state is WorkflowState.FAILED:
+        return return_phase(machine.position, machine.table)
+
+    return None
+
+
+def apply_resume(draft: Draft, plan: ResumePlan, *, hint: str = "", by: str = "") -> None:
+    """Make the workflow ready to go on as *plan* says."""
+    if hint:
+        add_hint(draft, plan.phase, hint, by)
+    if plan.starts_round:
+        new_round(draft, plan.phase)
+    if plan.grant:
+        _grant(draft, plan, by)
+    if plan.budget is not None:
+        _set_budget(draft, plan.budget, by)
+    _ready(draft, plan.phase)
+    if plan.target is not None:
+        if plan.target is not _back(draft.machine):
+            draft.machine.resume_from(plan.target)
+        draft.move(plan.target, {"reason": "resumed", "by": by})
+    draft.document.pause_reason = None
+    draft.document.terminal_reason = None
+    draft.add_event("resumed", _index(draft, plan.phase), data={"phase": plan.phase, "by": by})
+
+
+def _ready(draft: Draft, phase: str) -> None:
+    index = _index(draft, phase)
+    if index is None:
+        return
+    record = draft.phase(index)
+    if record.status in ("failed", "retry_wait", "suspended", "interrupted"):
+        draft.change_phase(index, status="queued", retry_at=None, wait_reason=None, terminal_reason=None)
+
+
+def _grant(draft: Draft, plan: ResumePlan, by: str) -> None:
+    index = _index(draft, plan.phase)
+    if index is not None:
+        draft.change_phase(index, granted=draft.phase(index).granted + plan.grant)
+    if plan.grants_retry:
+        draft.machine.grant_retries(1)
+    draft.add_event("grant_given", index, data={"attempts": plan.grant, "retries": int(plan.grants_retry), "by": by})
+
+
+def _set_budget(draft: Draft, budget: float, by: str) -> None:
+    before = cap_of(draft.document, draft.max_cost_usd)
+    draft.document.max_cost_usd = budget
+    draft.add_event("budget_set", data={"usd": budget, "before": before, "by": by})
+
+
+def add_hint(draft: Draft, phase: str, text: str, by: str) -> None:
+    """Write down what a person wants done differently in the next attempts of *phase*."""
+    hint: JsonObject = {"text": text, "by": by, "at": draft.text, "phase": phase}
+    draft.document.hints = [*draft.document.hints, hint]
+    draft.add_event("hint_given", _index(draft, phase), data={"text": text, "by": by})
+
+
+def hints_for(document: WorkflowDocument, phase: str) -> tuple[str, ...]:
+    """Return what people said about *phase*, or about the workflow as a whole, oldest first."""
+    return tuple(str(hint.get("text", "")) for hint in document.hints if hint.get("phase") in (phase, "", None))
+
+
+# --- approval --------------------------------------------------------------------------------------------------
+
+
+def waiting_phase(document: WorkflowDocument) -> int:
+    """Return the index of the phase that waits for a person; raise UsageError when none does."""
+    if document.current_state == WorkflowState.PAUSED.value:
+        for index, record in enumerate(document.phases):
+            if record.status == "waiting":
+                return index
+
+    raise UsageError(f"workflow {document.adw_id} does not wait for approval: it is {document.current_state}")
+
+
+def approve(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") -> Outcome:
+    """Complete the phase that waits, and go on behind it."""
+    index = waiting_phase(draft.document)
+    record = draft.change_phase(index, status="complete")
+    draft.document.pause_reason = None
+    draft.add_event("approval_given", index, data={"by": by, "text": text})
+    draft.move(WorkflowState(record.state), {"reason": "approved", "by": by})
+    draft.add_event("phase_completed", index)
+
+    return after_phase(draft, spec)
+
+
+def reject(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") -> Outcome | None:
+    """
+    Send the phase that waits back to work, with *text* as a hint; None when it is tried again.
+
+    A rejected attempt is a failed one: without attempts left the workflow has failed.
+    """
+    index = waiting_phase(draft.document)
+    said = f"rejected by {by or 'a person'}" + (f": {text}" if text else "")
+    record = draft.change_phase(index, last_failure_reason=said)
+    draft.document.pause_reason = None
+    draft.add_event("approval_refused", index, data={"by": by, "text": text})
+    draft.move(WorkflowState(record.state), {"reason": "rejected", "by": by})
+    if text:
+        add_hint(draft, record.name, text, by)
+    if is_exhausted(record):
+        return fail_waiting(draft, spec, index, TerminalFailure(reason=REJECTED, message=said))
+    draft.change_phase(index, status="queued", result=None)
+
+    return None
+
+
+def _index(draft: Draft, phase: str) -> int | None:
+    return next((index for index, record in enumerate(draft.document.phases) if record.name == phase), None)

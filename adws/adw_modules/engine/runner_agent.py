@@ -1,0 +1,814 @@
+"""
+Run a phase as a conversation with a coding agent: the one driver of every agent there is.
+
+What an agent says about itself is not enough: success needs its terminal event, no error, and what the phase is for,
+seen from outside. The conversation's id is durable before the agent starts, wherever it can be chosen, so that a crash
+loses nothing; one that the agent does not know any more is replaced by a fresh one, once, within the same attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import costs, durable_file
+from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Usage
+from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.agents import prices, prompts
+from adws.adw_modules.agents import sessions as agents_sessions
+from adws.adw_modules.agents.preflight import variables_of
+from adws.adw_modules.agents.prompts import Prompt, PromptFacts, Situation
+from adws.adw_modules.agents.sessions import Conversation
+from adws.adw_modules.attempt_files import AttemptFiles, list_files, read_tail
+from adws.adw_modules.costs import Allowance, BudgetWatch
+from adws.adw_modules.durable_file import TooLarge
+from adws.adw_modules.engine.advisor import NOT_THE_WORK
+from adws.adw_modules.engine.gates import VERDICT_KEYS
+from adws.adw_modules.engine.results import (
+    MAX_RESULT_BYTES,
+    bad_result,
+    clean_result,
+    environment,
+    parse_result,
+    read_result,
+    report_of,
+    told,
+)
+from adws.adw_modules.engine.service_guard import PERSON_CLASSES
+from adws.adw_modules.errors import FailedRun, RepositoryTampered, RunFailed, StateError, UnsafePath, UsageError
+from adws.adw_modules.git import change_policy
+from adws.adw_modules.git.change_policy import BEFORE, CHANGED, Marks
+from adws.adw_modules.identifiers import OWN_SECRETS, JsonObject
+from adws.adw_modules.phase import (
+    Harvest,
+    Order,
+    Orders,
+    PhaseContext,
+    Runner,
+    RunReport,
+    Suspended,
+    WaitingForChildren,
+)
+from adws.adw_modules.process.output import CappedFile
+from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
+from adws.adw_modules.workflow import model as workflow_model
+from adws.adw_modules.workflow.model import AGENT, AGENTS, AgentOptions, PhaseSpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
+    from adws.adw_modules.git.git import SharedGit
+    from adws.app import Home
+
+
+# What an agent gives back: a file in a place of its own, or an object at the end of its last answer.
+#
+# It fails closed: a result that was asked for and does not say whether the phase reached what it is for counts as none.
+
+
+#: Longest line of a summary.
+MAX_LINE = 200
+
+_BLOCK = re.compile(r"^```json[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentFolder:
+    """A directory that the agent may write to, apart from the files of adw: a sandbox can be opened for it alone."""
+
+    path: Path
+
+    @classmethod
+    def make(cls, files: AttemptFiles) -> AgentFolder:
+        """Return the folder of an attempt, without a result in it."""
+        folder = cls(path=files.path("agent"))
+        durable_file.make_directory(str(folder.path))
+        if folder.path.is_symlink() or not folder.path.is_dir():
+            raise UnsafePath(f"{folder.path} is not a directory of its own: move it away, adw makes it again")
+        with contextlib.suppress(FileNotFoundError):
+            folder.result.unlink()
+
+        return folder
+
+    @property
+    def result(self) -> Path:
+        """Where the agent writes its result."""
+        return self.path / "result.json"
+
+    def keep(self, files: AttemptFiles) -> None:
+        """Take the result over into the files of the attempt, if there is one; raise RunFailed."""
+        try:
+            payload = durable_file.read_file(str(self.result), max_bytes=MAX_RESULT_BYTES)[0]
+        except FileNotFoundError:
+            return
+        except (TooLarge, UnsafePath, OSError) as exc:
+            raise bad_result(str(exc)) from exc
+        finally:
+            with contextlib.suppress(OSError):  # nobody reads it any more, and secrets may stand in it
+                self.result.unlink()
+
+        files.write("result.json", payload)
+
+
+def answered_result(reading: AgentReading) -> JsonObject:
+    """Return the object that the agent's last answer ends with, {} when it has none; raise RunFailed."""
+    if reading.structured is not None:
+        return reading.structured
+    blocks = _BLOCK.findall(reading.text)
+
+    return parse_result(blocks[-1].encode()) if blocks else {}
+
+
+def verdict_problem(result: JsonObject) -> FailedRun | None:
+    """Return what is wrong with a result that has to say whether the phase succeeded, None when it says so."""
+    if result.get("rework") is True:
+        return None
+    said = [result[key] for key in VERDICT_KEYS if key in result]
+    if not result:
+        return FailedRun(subtype="no_effect", text="it gave back no result, though the phase asks for one")
+    if len(said) != 1 or not isinstance(said[0], bool):
+        keys = " or ".join(VERDICT_KEYS)
+        return FailedRun(subtype="bad_output", text=f"its result does not say {keys} with true or false")
+    if said[0]:
+        return None
+    summary = result.get("summary")
+
+    return FailedRun(subtype="gate", text=f"it says itself that it did not succeed: {summary or 'it does not say why'}")
+
+
+def first_line(text: str) -> str:
+    """Return the first line of *text* that says something, short enough for a summary."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+    return first if len(first) <= MAX_LINE else f"{first[: MAX_LINE - 3]}..."
+
+
+# One attempt of an agent: what it is about, what is heard while it runs, and what its end means.
+#
+# What can be told without starting anything; `agent` starts it.
+
+
+#: Most bytes of a rules file that are read for its hash.
+MAX_RULES_BYTES = 1 << 20
+#: How attempts end that had no end of their own.
+_CUT_OFF = frozenset({"interrupted", "suspended", "parked"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One attempt."""
+
+    profile: AgentProfile
+    options: AgentOptions
+    phase: PhaseSpec
+    context: PhaseContext
+    record: PhaseRecord
+    files: AttemptFiles
+    folder: AgentFolder
+    prompt: Prompt
+    base: str  #: what the work is compared with, "" without a repository
+
+    @property
+    def evidence(self) -> str:
+        """What has to be seen after the agent said that it worked."""
+        return workflow_model.evidence_of(self.phase)
+
+    @property
+    def plan_file(self) -> str:
+        """Where the plan is, or shall be written, below the working directory."""
+        document = self.context.document
+        number = f"issue-{document.issue_number}-" if document.issue_number is not None else ""
+
+        return document.plan_file or f"specs/{number}adw-{document.adw_id}-plan.md"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spoken:
+    """What came of one start of the agent."""
+
+    end: ProcessEnd
+    reading: AgentReading
+    usage: Usage
+    failure: FailedRun | None
+
+
+class Listener:
+    """Hears what the agent says while it works: for people, for the record, for the budget, for who waits for it."""
+
+    def __init__(self, job: Job, watch: BudgetWatch, transcript: CappedFile, *, session_id: str) -> None:
+        """*transcript* gets what people are shown."""
+        self._job = job
+        self._watch = watch
+        self._transcript = transcript
+        self._parser = job.profile.parser()
+        self._session_id = session_id
+        self._version = ""
+        self._is_answered = False
+
+    @property
+    def reading(self) -> AgentReading:
+        """What was said so far."""
+        return self._parser.reading
+
+    def line(self, stream: str, line: str) -> None:
+        """Take in a line of one of its outputs."""
+        shown = self._parser.line(line) if stream == "stdout" else line
+        for part in shown.splitlines():
+            self._job.context.say(part)
+            self._transcript.add(f"{part}\n")
+        reading = self.reading
+        self._watch.take(reading)
+        if reading.is_answered and not self._is_answered:
+            self._is_answered = True
+            self._job.context.answered()
+        if (reading.session_id, reading.version) != (self._session_id, self._version) and reading.session_id:
+            self._session_id, self._version = reading.session_id, reading.version
+            self._job.context.record_agent({"session_id": reading.session_id, "version": reading.version})
+
+
+def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *, now: datetime) -> FailedRun | None:
+    """
+    Return why the agent failed, as far as its own words and its end tell; None when nothing speaks against it.
+
+    *now* is in the zone of the machine: agents say in its time when a used-up quota is open again.
+    """
+    if end.ordered:
+        return None
+    if end.survivors:
+        what = f"what it started could not be ended: {', '.join(end.survivors)}"
+        return FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=profile.name)
+    seen = AgentEnd(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, tail=end.tail)
+    failure = profile.failure(reading, seen)
+    if failure is None and profile.capabilities.tells_result and not reading.has_result:
+        return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
+
+    return failure and prices.with_reset(failure, now=now)
+
+
+def is_lost(spoken: Spoken) -> bool:
+    """Say whether the agent did nothing because it does not know the conversation."""
+    failure = spoken.failure
+
+    return failure is not None and agents_sessions.is_unknown_session(failure) and not spoken.reading.tokens.total
+
+
+def refusal_of(spoken: Spoken) -> FailedRun | None:
+    """Return the refusal that may be why nothing was done."""
+    return spoken.failure if spoken.failure is not None and spoken.failure.subtype == "denied" else None
+
+
+def situation_of(job: Job, known: Conversation | None, folder: Path) -> Situation:
+    """Return what the agent is told about what went before; *folder* is the directory of the workflow."""
+    before = agents_sessions.newest_before(job.record)
+    error, report = (before.error or {}, before.report or {}) if before else ({}, {})
+
+    return Situation(
+        is_resumed=known is not None,
+        is_handed_over=known is None and agents_sessions.had_session(job.record),
+        attempt=job.context.attempt_number,
+        ended=before.status if before else "",
+        trouble=str(error.get("message") or "") if before is not None and _is_about_work(before) else "",
+        last_words=str(report.get("summary") or ""),
+        gate_output=_gate_output(job.phase.name, before, folder) if error.get("klass") == "gate" and before else "",
+    )
+
+
+def _gate_output(phase: str, before: AttemptRecord, folder: Path) -> str:
+    """Return the ends of what the gates of an attempt said."""
+    files = [file for file in list_files(folder) if (file.phase, file.attempt) == (phase, before.number)]
+
+    return "".join(read_tail(folder, file.name) for file in files if file.kind.startswith("gate-"))
+
+
+def _is_about_work(before: AttemptRecord) -> bool:
+    """Say whether what ended an attempt is something that the agent could do otherwise."""
+    klass = str((before.error or {}).get("klass") or "")
+
+    return before.status not in _CUT_OFF and klass not in {*NOT_THE_WORK, *PERSON_CLASSES, "budget"}
+
+
+def rules_of(profile: AgentProfile, cwd: Path) -> JsonObject:
+    """Return the hashes of the files of the repository that tell the agent how to work."""
+    result: JsonObject = {}
+    for name in profile.rules_files:
+        try:
+            result[name] = digest(durable_file.read_file(str(cwd / name), max_bytes=MAX_RULES_BYTES)[0])
+        except FileNotFoundError:
+            continue
+        except (StateError, OSError, durable_file.TooLarge) as exc:
+            result[name] = f"cannot be read: {first_line(str(exc))}"
+
+    return result
+
+
+def digest(payload: bytes) -> str:
+    """Return the SHA-256 of *payload*."""
+    return hashlib.sha256(payload).hexdigest()
+
+
+# Agents under guard: what all worktrees share is looked at before an agent starts and after it ended.
+#
+# Whatever was changed there fails the attempt and needs a person, before any git command of ours reads it: a planted
+# filter or hook would run with adw's rights. What it looked like is durable before the agent starts, so that a crash
+# hides nothing.
+
+
+class Guard:
+    """Remembers what was shared before the agents that run now."""
+
+    def __init__(self, shared: SharedGit | None) -> None:
+        """*shared* is None where work is not done in worktrees."""
+        self._shared = shared
+        self._before: dict[Path, Marks] = {}
+
+    def begin(self, context: PhaseContext) -> None:
+        """Write the marks down; raise RepositoryTampered for what an attempt left that was cut off."""
+        if self._shared is None:
+            return
+        now = self._shared.marks()
+        cut_off = change_policy.unsettled(context.document)
+        changed = change_policy.still(cut_off.before, now) if cut_off and _was_cut_off(context, cut_off.attempt) else {}
+        if changed:
+            context.record_agent({BEFORE: dict(now), CHANGED: dict(changed)})
+            raise RepositoryTampered(context.phase, change_policy.described(changed, now))
+        context.record_agent({BEFORE: dict(now)})
+        self._before[context.cwd] = now
+
+    def is_touched(self, cwd: Path) -> bool:
+        """Say whether anything shared was changed since the agent in *cwd* began."""
+        shared, before = self._shared, self._before.get(cwd)
+
+        return shared is not None and before is not None and bool(change_policy.differences(before, shared.marks()))
+
+    def end(self, context: PhaseContext) -> RepositoryTampered | None:
+        """Return what was changed since `begin` as an error, and keep it with the attempt; None when nothing was."""
+        shared, before = self._shared, self._before.pop(context.cwd, None)
+        if shared is None or before is None:
+            return None
+        after = shared.marks()
+        changed = change_policy.differences(
+            before, after, is_forward=lambda old, new: _is_work(shared, context, old, new)
+        )
+        if not changed:
+            return None
+        context.record_agent({CHANGED: dict(changed)})
+
+        return RepositoryTampered(context.phase, change_policy.described(changed, after))
+
+
+class GuardedRunner:
+    """A runner of agents, under guard; implements `Runner`."""
+
+    def __init__(self, runner: Runner, guard: Guard) -> None:
+        self._runner = runner
+        self._guard = guard
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return what is wrong with *phase* for this runner, "" when nothing is; starts nothing."""
+        return self._runner.check(phase)
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended | WaitingForChildren:
+        """Run *phase* once; an attempt that changed what is shared has failed, whatever it says."""
+        self._guard.begin(context)
+        try:
+            report = self._runner.run(phase, context)
+        except BaseException as exc:
+            tampered = self._guard.end(context)
+            if tampered is not None and isinstance(exc, Exception):
+                raise tampered from exc
+            raise
+        error = self._guard.end(context)
+        if error is None or isinstance(report, Suspended):
+            return report
+        if isinstance(report, WaitingForChildren):
+            raise error
+
+        return replace(report, ok=False, error=error, wants_rework=False, summary=str(error))
+
+
+def _was_cut_off(context: PhaseContext, number: int) -> bool:
+    """Say whether nobody has looked at the attempt *number*: a person who starts another one has."""
+    attempts = [one for record in context.document.phases if record.name == context.phase for one in record.attempts]
+    ends = {one.number: one.status for one in attempts}
+
+    return ends.get(number) in {"interrupted", "suspended"}
+
+
+def _is_work(shared: SharedGit, context: PhaseContext, old: str, new: str) -> bool:
+    """Say whether a branch went on as people move it: forward, and not to what this very attempt made."""
+    if not shared.is_ancestor(old, new):
+        return False
+    branch = f"refs/heads/{context.document.branch_name}"
+
+    return not shared.is_ancestor(new, branch) or shared.is_ancestor(new, context.base)
+
+
+# An agent that has used up its budget is ended like one that was ordered to.
+#
+# What people order comes first. Looking is cheap: the sum is made again only when the agent has said something new.
+
+
+#: The kind of the order; a runner makes a failure of it, not a suspension.
+BUDGET = "budget"
+
+
+class BudgetOrders:
+    """The `Orders` of an attempt, and one more once its budget is used up."""
+
+    def __init__(self, orders: Orders, watch: BudgetWatch) -> None:
+        self._orders = orders
+        self._watch = watch
+
+    def current(self) -> Order | None:
+        """Return the order to obey, None while the work may go on."""
+        return self._orders.current() or self._budget()
+
+    def wait(self, seconds: float) -> Order | None:
+        """Wait for an order, at most that long; a budget that is used up is not waited for."""
+        return self.current() or self._orders.wait(seconds) or self._budget()
+
+    def _budget(self) -> Order | None:
+        passed = self._watch.passed
+
+        return Order(kind=BUDGET, reason=passed) if passed else None
+
+
+#: What git is told in the environment of every agent: it asks nobody for a password, uses no stored one, and what it
+#: writes is safe when it says so.
+GIT_VARIABLES: Mapping[str, str] = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.fsync",
+    "GIT_CONFIG_VALUE_0": "all",
+    "GIT_CONFIG_KEY_1": "credential.helper",
+    "GIT_CONFIG_VALUE_1": "",
+}
+
+_NO_GOAL = (
+    "nobody said what the goal is: the issue has no text here. Set up a forge to read it from, or say what to do with"
+    " adw resume"
+)
+
+
+class AgentRunner:
+    """Runs phases with agents; implements `Runner`, for every agent under its own name."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._cost_of = home.cost_of  # now: prices that cannot be read are refused before anything runs
+
+    # --- before ------------------------------------------------------------------------------------------------
+
+    def profile(self, runner: str) -> AgentProfile:
+        """Return the agent that the runner called *runner* means; raise ConfigError."""
+        return agents_base.profile(self._home.settings.agent_name if runner == AGENT else runner)
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return what is wrong with *phase* for this runner, "" when nothing is; starts nothing."""
+        kept = sorted(OWN_SECRETS.intersection(phase.env))
+        if kept:
+            return f"phase {phase.name} asks for {', '.join(kept)}, which adw keeps to itself: take it out of env"
+        wrong = "; ".join(workflow_model.problems_of(phase))
+        if wrong:
+            return f"phase {phase.name}: {wrong}"
+        profile = self.profile(phase.runner)
+        if "max_turns" in phase.options and not profile.capabilities.limits_turns:
+            return f"phase {phase.name}: {profile.name} cannot limit its turns: take max_turns out"
+
+        return self._home.prompts.problem(phase.prompt)
+
+    def why_idle(self, phase: PhaseSpec) -> str:
+        """Return why *phase* cannot be started on this machine, "" when it can, or when no agent works on it."""
+        if phase.runner not in (AGENT, *AGENTS):
+            return ""
+
+        return self._home.agent_preflight.missing(self.profile(phase.runner)) or self.check(phase)
+
+    def model_for(self, document: WorkflowDocument, phase: PhaseSpec, record: PhaseRecord) -> str:
+        """Return the model of the attempt that is about to begin, "" for the agent's own choice or without an agent."""
+        settings = self._home.settings
+
+        return prices.model_for(
+            document, phase, record, usual=settings.agent_model or "", sets=prices.model_sets(settings)
+        )
+
+    def allowance(self, document: WorkflowDocument, attempt_usd: float | None) -> Allowance | None:
+        """Return what an attempt may cost, given what its phase allows one; None: no limit."""
+        return costs.allowance(
+            document,
+            max_cost_usd=self._home.settings.quota_max_cost,
+            attempt_usd=attempt_usd,
+            rest_of_day_usd=self._home.quotas.rest_of_day(),
+        )
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+        """Let the agent work on *phase* once; what can be seen afterwards says whether it worked."""
+        problem = self.check(phase)
+        if problem:
+            raise RunFailed(FailedRun(subtype="config", text=problem), problem)
+        job = self._job(phase, context)
+        known = self._known(job)
+        spoken = self._speak(job, known)
+        if known is not None and is_lost(spoken):
+            context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
+            context.record_agent({"lost_session": known.session_id})
+            spoken = self._speak(job, None)
+
+        try:
+            return self._report(job, spoken)
+        finally:
+            self._clean_up(job)
+
+    def _job(self, phase: PhaseSpec, context: PhaseContext) -> Job:
+        files = AttemptFiles(context.folder, phase.name, context.attempt_number)
+        files.make_folder()
+        files.discard("result.json")
+        record = next(one for one in context.document.phases if one.name == context.phase)
+
+        return Job(
+            profile=self.profile(phase.runner),
+            options=workflow_model.read_options(phase),
+            phase=phase,
+            context=context,
+            record=record,
+            files=files,
+            folder=AgentFolder.make(files),
+            prompt=self._home.prompts.read(phase.prompt),
+            base=agents_sessions.base_of(record, default=context.base),
+        )
+
+    def _known(self, job: Job) -> Conversation | None:
+        if not job.profile.capabilities.resumes or job.options.session == "fresh":
+            return None
+
+        return agents_sessions.session_for(job.record, agent=job.profile.name)
+
+    # --- one start ---------------------------------------------------------------------------------------------
+
+    def _speak(self, job: Job, known: Conversation | None) -> Spoken:
+        """Start the agent, in the conversation *known* or in a new one, and return what came of it."""
+        prompt_file = self._write_prompt(job, known)
+        before = costs.totals_before(job.context.document, known.session_id if known else "")
+        allowed = self.allowance(job.context.document, job.options.budget_usd)
+        task = self._task(job, known, prompt_file, allowed, spent=before.cost_usd)
+        watch = BudgetWatch(
+            allowed,
+            job.profile,
+            before,
+            cost_of=self._cost_of,
+            model=task.model,
+            billing=self._home.settings.agent_billing,
+        )
+        job.context.record_agent(self._facts(job, task, prompt_file))
+        transcript = CappedFile(job.files.path("transcript.log"), max_bytes=self._home.settings.max_output_bytes)
+        with contextlib.closing(transcript):
+            listener = Listener(job, watch, transcript, session_id=task.session_id)
+            end = self._start(job, task, listener, watch)
+        reading = listener.reading
+        if watch.blind:
+            job.context.say(watch.blind)
+
+        failure = failure_of(job.profile, reading, end, now=self._home.clock.now().astimezone())
+
+        return Spoken(end=end, reading=reading, usage=watch.usage, failure=failure)
+
+    def _task(
+        self, job: Job, known: Conversation | None, prompt_file: Path, allowed: Allowance | None, *, spent: float
+    ) -> AgentTask:
+        able = job.profile.capabilities
+        fresh = agents_sessions.new_session_id(self._home.clock.token()) if able.chooses_session else ""
+        budget = costs.budget_for_agent(allowed, self._home.settings.agent_billing) if able.limits_budget else None
+        if budget is not None and known is not None and able.totals_are_of_session:
+            budget += spent  # it counts from where the conversation began
+        turns = job.options.max_turns or (self._home.settings.agent_max_turns if able.limits_turns else None)
+
+        return AgentTask(
+            prompt_file=prompt_file,
+            cwd=job.context.cwd,
+            folder=job.folder.path,
+            model=job.context.model,
+            session_id=known.session_id if known else fresh,
+            is_resumed=known is not None,
+            max_turns=turns,
+            budget_usd=budget,
+            permissions=job.options.permissions or self._home.settings.agent_permissions,
+            arguments=job.options.arguments,
+        )
+
+    def _start(self, job: Job, task: AgentTask, listener: Listener, watch: BudgetWatch) -> ProcessEnd:
+        home, able = self._home, job.profile.capabilities
+
+        return run_process(
+            CommandLine(
+                argv=(home.agent_preflight.program(job.profile), *job.profile.argv(task)),
+                cwd=task.cwd,
+                env=self._environment(job),
+                timeouts=job.phase.timeouts,
+                stdout_path=job.files.stdout,
+                stderr_path=job.files.stderr,
+                max_output_bytes=home.settings.max_output_bytes,
+                grace_seconds=home.settings.grace_seconds,
+                stdin_path=task.prompt_file if able.reads_stdin else None,
+            ),
+            clock=home.clock,
+            processes=home.processes,
+            orders=BudgetOrders(job.context.orders, watch),
+            record=job.context.record_process,
+            redactor=home.redactor,
+            on_line=listener.line,
+            saw_result=lambda: listener.reading.has_result,
+        )
+
+    def _environment(self, job: Job) -> dict[str, str]:
+        home, context = self._home, job.context
+        names = (*variables_of(job.profile, home.env), *(home.settings.agent_env or ()), *job.phase.env)
+
+        return {
+            **environment(home.env, names, context, own_secrets=OWN_SECRETS),
+            **job.profile.settings,
+            **GIT_VARIABLES,
+            **told(context, job.files, redactor=home.redactor),
+            "ADW_RESULT_FILE": str(job.folder.result),
+        }
+
+    # --- the prompt --------------------------------------------------------------------------------------------
+
+    def _write_prompt(self, job: Job, known: Conversation | None) -> Path:
+        document, issue = job.context.document, job.context.document.issue
+        facts = PromptFacts(
+            mark=self._home.clock.token(),
+            adw_id=document.adw_id,
+            phase=job.phase.name,
+            title=issue.title if issue else "",
+            body=issue.body if issue else "",
+            author=(issue.author or "") if issue else "",
+            issue_number=document.issue_number,
+            repository=document.repository,
+            branch=document.branch_name or "",
+            base=job.base,
+            plan_file=job.plan_file,
+            result_file=str(job.folder.result),
+            wants_result=job.evidence == "result",
+            results=job.context.results,
+            hints=job.context.hints,
+            situation=situation_of(job, known, self._home.folder_of(document.adw_id)),
+        )
+        if prompts.lacks_goal(job.prompt.text, facts):
+            raise RunFailed(FailedRun(subtype="config", text=_NO_GOAL), f"{_NO_GOAL} {document.adw_id} -m TEXT")
+        text = prompts.build(job.prompt.text, facts)
+
+        return job.files.write("prompt.md", self._home.redactor.redact_text(text).encode("utf-8", "replace"))
+
+    def _facts(self, job: Job, task: AgentTask, prompt_file: Path) -> JsonObject:
+        """Return what is kept with the attempt before the agent starts."""
+        return {
+            "name": job.profile.name,
+            "provider": job.profile.provider,
+            "session_id": task.session_id,
+            "is_resumed": task.is_resumed,
+            "model": task.model,
+            "permissions": task.permissions,
+            "base": job.base,
+            "prompt": {
+                "name": job.prompt.name,
+                "source": job.prompt.source,
+                "template_sha256": digest(job.prompt.text.encode()),
+                "sha256": digest(prompt_file.read_bytes()),
+                "file": job.files.relative(prompt_file),
+            },
+            "rules": rules_of(job.profile, task.cwd),
+        }
+
+    # --- after -------------------------------------------------------------------------------------------------
+
+    def _report(self, job: Job, spoken: Spoken) -> RunReport | Suspended:
+        order = spoken.end.ordered
+        if order is not None and order.kind != BUDGET:
+            return Suspended(reason=order.kind, usage=spoken.usage)
+        try:
+            report = self._verdict(job, spoken)
+        except RunFailed as exc:
+            report = RunReport(ok=False, error=exc)
+
+        return replace(
+            report,
+            summary=report.summary or first_line(str(report.error)),
+            exit_code=spoken.end.exit_code,
+            usage=spoken.usage,
+            cost_usd=costs.counted(spoken.usage),
+            output_files=job.files.existing(),
+        )
+
+    def _verdict(self, job: Job, spoken: Spoken) -> RunReport:
+        """Return the report of a success; raise RunFailed for what is none."""
+        order = spoken.end.ordered
+        if order is not None:
+            raise RunFailed(FailedRun(subtype=BUDGET, text=order.reason), order.reason)
+        is_denied = spoken.failure is not None and spoken.failure.subtype == "denied"
+        if spoken.failure is not None and not is_denied:
+            raise RunFailed(spoken.failure)
+        result = self._result(job, spoken.reading)
+        self._look_for_evidence(job, spoken, result)
+        self._note_plan(job)
+        report = report_of(result, summary=first_line(spoken.reading.text) or f"{job.profile.name} ended well")
+        left = ", ".join(spoken.end.leftovers)
+
+        return replace(report, summary=f"{report.summary} (ended what it left running: {left})") if left else report
+
+    def _result(self, job: Job, reading: AgentReading) -> JsonObject:
+        """Return what the agent gave back, {} for nothing; raise RunFailed when it cannot be read."""
+        job.folder.keep(job.files)
+        result = read_result(job.files, redactor=self._home.redactor)
+
+        return result or (answered_result(reading) if job.evidence == "result" else reading.structured or {})
+
+    def _clean_up(self, job: Job) -> None:
+        """Leave no result as the agent wrote it: also of one that failed, or was ended."""
+        with contextlib.suppress(RunFailed):
+            job.folder.keep(job.files)
+        clean_result(job.files, redactor=self._home.redactor)
+
+    def _look_for_evidence(self, job: Job, spoken: Spoken, result: JsonObject) -> None:
+        """Raise RunFailed when what the phase is for cannot be seen."""
+        wrong = verdict_problem(result) if job.evidence == "result" else None
+        if wrong is not None:
+            raise RunFailed(refusal_of(spoken) or wrong)
+        if job.evidence != "change":
+            return
+        if not job.base:
+            job.context.say("there is no repository: what the agent changed cannot be seen")
+        elif not self.has_changed(job.context.cwd, job.base):
+            said = first_line(spoken.reading.text) or "nothing"
+            text = f"{job.profile.name} said that it worked, but nothing changed since {job.base[:12]}; it said: {said}"
+            raise RunFailed(
+                refusal_of(spoken) or FailedRun(subtype="no_effect", text=text, tool=job.profile.name), text
+            )
+
+    def has_changed(self, cwd: Path, base: str) -> bool:
+        """Say whether *cwd* differs from the commit *base*, by commits or by changes that are not committed."""
+        home = self._home
+        if not home.has_worktrees or home.agent_guard.is_touched(cwd):
+            return True  # with what an agent planted no git is run here: the guard fails the attempt
+
+        return bool(home.workplace.status(cwd) or home.workplace.changed_files(cwd, base))
+
+    def _note_plan(self, job: Job) -> None:
+        """Write down where the plan is, for the phases that follow."""
+        effects, document = job.context.effects, job.context.document
+        if job.phase.state != "planning" or effects is None or document.plan_file == job.plan_file:
+            return
+        if (job.context.cwd / job.plan_file).is_file():
+            effects.set_fields(plan_file=job.plan_file)
+
+    # --- after a crash -----------------------------------------------------------------------------------------
+
+    def harvest(self, document: WorkflowDocument, phase: PhaseSpec, attempt: AttemptRecord) -> Harvest | None:
+        """Return what an attempt achieved that never reported, read from its output; None when that is nothing."""
+        facts = attempt.agent or {}
+        try:
+            profile = agents_base.profile(str(facts.get("name") or ""))
+            files = AttemptFiles(self._home.folder_of(document.adw_id), phase.name, attempt.number)
+            said = files.read("stdout.log", max_bytes=self._home.settings.max_output_bytes * 2)
+        except (UsageError, ValueError, StateError, OSError, durable_file.TooLarge):
+            return None
+        if not said:
+            return None
+        parser = profile.parser()
+        for line in said.decode("utf-8", "replace").splitlines():
+            parser.line(line)
+
+        return self._harvested(document, attempt, profile, parser.reading, files)
+
+    def _harvested(
+        self,
+        document: WorkflowDocument,
+        attempt: AttemptRecord,
+        profile: AgentProfile,
+        reading: AgentReading,
+        files: AttemptFiles,
+    ) -> Harvest:
+        session_id = reading.session_id or str((attempt.agent or {}).get("session_id") or "")
+        usage = costs.usage_of(
+            reading,
+            profile,
+            costs.totals_before(document, session_id),
+            cost_of=self._cost_of,
+            model=attempt.model or "",
+            billing=self._home.settings.agent_billing,
+        )
+        cut = RunFailed(FailedRun(subtype="killed", text="it was cut off", tool=profile.name))
+        report = RunReport(
+            ok=False,
+            error=cut,
+            summary=first_line(reading.text),
+            usage=usage,
+            cost_usd=costs.counted(usage),
+            output_files=files.existing(),
+        )
+
+        return Harvest(report=report, agent={"session_id": session_id} if session_id else {})

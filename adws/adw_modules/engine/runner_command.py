@@ -1,0 +1,234 @@
+"""
+Run a phase, or a gate, as a command of the user.
+
+The command gets few variables: those every program needs, those the phase names, and what adw tells it. adw's own
+tokens are never among them, whoever names them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import checkpoint
+from adws.adw_modules import effects as effects_module
+from adws.adw_modules.attempt_files import AttemptFiles
+from adws.adw_modules.checkpoint import KIND, CheckpointFile
+from adws.adw_modules.engine.results import clean_result, cost_of, environment, read_result, report_of, told
+from adws.adw_modules.errors import FailedRun, RunFailed, UsageError
+from adws.adw_modules.identifiers import OWN_SECRETS
+from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
+from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
+from adws.adw_modules.workflow.model import Gate, PhaseSpec, Timeouts
+
+if TYPE_CHECKING:
+    from adws.adw_modules.git.repository import Repository
+    from adws.app import Home
+
+#: Characters of a line of shell that a message names it by.
+MAX_NAME = 60
+
+
+class CommandRunner:
+    """Runs `command` or `shell` of a phase; implements `Runner`."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return what is wrong with *phase* for this runner, "" when nothing is."""
+        if bool(phase.command) == bool(phase.shell.strip()):
+            return f"phase {phase.name} needs either command (a list) or shell (one line)"
+        kept = sorted(OWN_SECRETS.intersection(phase.env))
+        if kept:
+            return f"phase {phase.name} asks for {', '.join(kept)}, which adw keeps to itself: take it out of env"
+
+        return ""
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+        """Run the phase's command once; its exit code and its result file say whether it worked."""
+        problem = self.check(phase)
+        if problem:
+            raise RunFailed(FailedRun(subtype="config", text=problem), problem)
+
+        files = AttemptFiles(context.folder, phase.name, context.attempt_number)
+        files.make_folder()
+        files.discard("result.json")
+        kept = CheckpointFile(context, self._home.checkpoint_manager, self._home.redactor.scrub_bytes)
+        command = self._command(phase.command, phase.shell, phase, context, files)
+        command = replace(
+            command,
+            env={**command.env, checkpoint.VARIABLE: str(kept.lay_out())},
+            timeouts=phase.timeouts,
+            stdout_path=files.stdout,
+            stderr_path=files.stderr,
+        )
+        try:
+            end = self._run(command, context)
+        finally:
+            kept.save()
+        if end.ordered:
+            clean_result(files, redactor=self._home.redactor)
+            return Suspended(reason=end.ordered.kind)
+
+        return self._report(phase, end, files)
+
+    def run_gate(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, number: int) -> ProcessEnd:
+        """Run the command of *gate*, the phase's gate *number* counted from 1, with the variables of the phase."""
+        return self.run_beside(phase, gate, context, f"gate-{number}")
+
+    def run_beside(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, name: str) -> ProcessEnd:
+        """Run another command beside the phase's own, like a gate; its output is `attempt-<n>.<name>.*.log`."""
+        files = AttemptFiles(context.folder, phase.name, context.attempt_number)
+        files.make_folder()
+        command = replace(
+            self._command(gate.command, gate.shell, phase, context, files),
+            timeouts=Timeouts(wall=gate.timeout_seconds, idle=None, after_result=None),
+            stdout_path=files.path(f"{name}.stdout.log"),
+            stderr_path=files.path(f"{name}.stderr.log"),
+        )
+
+        return self._run(command, context)
+
+    def clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
+        """Run the home's clean-up command, if it has one, before a phase is retried that a resource was short for."""
+        command = self._home.settings.cleanup_command
+        if command:
+            end = self.run_beside(phase, Gate(kind="command", shell=command), context, "cleanup")
+            context.say(f"clean-up ended with exit code {end.exit_code}")
+
+    def _command(
+        self, argv: tuple[str, ...], shell: str, phase: PhaseSpec, context: PhaseContext, files: AttemptFiles
+    ) -> CommandLine:
+        home = self._home
+
+        return CommandLine(
+            argv=argv or ("/bin/sh", "-c", shell),
+            cwd=context.cwd,
+            env={
+                **environment(home.env, phase.env, context, own_secrets=OWN_SECRETS),
+                **told(context, files, redactor=home.redactor),
+            },
+            max_output_bytes=home.settings.max_output_bytes,
+            grace_seconds=home.settings.grace_seconds,
+        )
+
+    def _run(self, command: CommandLine, context: PhaseContext) -> ProcessEnd:
+        return run_process(
+            command,
+            clock=self._home.clock,
+            processes=self._home.processes,
+            orders=context.orders,
+            record=context.record_process,
+            redactor=self._home.redactor,
+            on_line=lambda _stream, line: context.say(line),
+        )
+
+    def _report(self, phase: PhaseSpec, end: ProcessEnd, files: AttemptFiles) -> RunReport:
+        name = _name_of(phase)
+        failure = failure_of(end, tool=_tool_of(phase), name=name)
+        report = RunReport(ok=False, error=failure)
+        try:
+            result = read_result(files, redactor=self._home.redactor)
+            report = replace(report, result=result)
+            report = replace(report, cost_usd=cost_of(result))
+            if failure is None:
+                report = report_of(result, summary=_summary(name, end))
+        except RunFailed as exc:
+            report = replace(report, error=failure or exc)
+
+        return replace(
+            report,
+            summary=report.summary or str(report.error),
+            exit_code=end.exit_code,
+            output_files=tuple(name for name in files.existing() if not name.endswith(KIND)),
+        )
+
+
+def failure_of(end: ProcessEnd, *, tool: str, name: str) -> RunFailed | None:
+    """Return why a process that ended like this failed, None when it worked; people know it by *name*."""
+    if end.survivors:
+        what = f"{name} has ended, but what it started could not be ended: {', '.join(end.survivors)}"
+        return RunFailed(FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=tool), what)
+    if end.exit_code == 0 and end.timed_out is None:
+        return None
+
+    return RunFailed(
+        FailedRun(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, text=end.tail, tool=tool),
+        name=name,
+    )
+
+
+def _tool_of(phase: PhaseSpec) -> str:
+    """Return the program whose exit codes these are, as far as the definition tells."""
+    return phase.command[0].rpartition("/")[2] if phase.command else phase.shell.split()[0]
+
+
+def _name_of(phase: PhaseSpec) -> str:
+    """Return what people know the command by; a line of shell is itself: its first word says nothing (cd, if, test)."""
+    line = " ".join(phase.shell.split())
+    if not line:
+        return _tool_of(phase)
+
+    return f"`{line}`" if len(line) <= MAX_NAME else f"`{line[:MAX_NAME].rstrip()}...`"
+
+
+def _summary(name: str, end: ProcessEnd) -> str:
+    last = next((line.strip() for line in reversed(end.tail.splitlines()) if line.strip()), "")
+    left = f" (ended what it left running: {', '.join(end.leftovers)})" if end.leftovers else ""
+
+    return f"{last[:200] or f'{name} ended well'}{left}"
+
+
+# Cleaning up after work: the worktree goes, branch and pull request stay.
+#
+# Through the ledger, so that it can be cut off anywhere and run again: what is gone is done.
+
+
+_WORKTREE = "worktree"
+
+
+class CleanRunner:
+    """Removes the worktree of a workflow; implements `Runner`."""
+
+    def __init__(self, git: Repository | None, *, host: str = "") -> None:
+        """
+        Without *git* work is done in place, and nothing is removed.
+
+        *host* is this machine where others share the work: a worktree on another is left to the workers there.
+        """
+        self._git = git
+        self._host = host
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return "": every phase can be a clean-up."""
+        del phase
+
+        return ""
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+        """Remove the worktree; raise NotOurs when it is somebody else's now."""
+        if context.effects is None:
+            raise UsageError(f"phase {phase.name} cleans up, and needs the ledger of effects to know what")
+        facts = context.effects.facts(_WORKTREE)
+        if self._git is None or facts is None:
+            return RunReport(ok=True, summary="there is no worktree to remove", result={"success": True, "removed": []})
+        where = self._elsewhere(context)
+        if where:
+            said = f"the worktree is on {where}: a worker there removes it"
+            return RunReport(ok=True, summary=said, result={"success": True, "removed": []})
+        path = str(facts["path"])
+        was_there = self._git.remove_worktree(Path(path), reason=str(facts["reason"]))
+        context.effects.undone(_WORKTREE, "undone" if was_there else "gone")
+        context.effects.set_fields(worktree_path=None)
+        said = f"removed the worktree {path}" if was_there else f"the worktree {path} was gone already"
+
+        return RunReport(ok=True, summary=said, result={"success": True, "removed": [path] if was_there else []})
+
+    def _elsewhere(self, context: PhaseContext) -> str:
+        """Return the other machine that the worktree is on, "" when it is on this one."""
+        result = effects_module.effect(context.document, _WORKTREE)
+        where = result.host if result is not None else ""
+
+        return where if self._host and where != self._host else ""

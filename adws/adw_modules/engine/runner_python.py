@@ -1,0 +1,187 @@
+"""
+Run a phase as a call of a Python function: `package.module:function`, or of an executor: `package.module:Class`.
+
+The function gets the context and nothing else, and runs in adw's own process: no clock ends it, so a function that
+takes long looks at `context.orders` and returns a `Suspended` when something is ordered. An executor is made by its
+class, which gets nothing, or by a function that returns it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from adws.adw_modules.checkpoint import CheckpointManager, PhaseCheckpoints
+from adws.adw_modules.engine.results import check_result, report_of
+from adws.adw_modules.errors import ConfigError, FailedRun, RunFailed
+from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
+from adws.adw_modules.workflow.model import PhaseSpec
+
+# An object of the user that executes a phase, and may go on from a checkpoint.
+#
+# It has `execute(context)`, and if it wants `supports_checkpoint()`, `get_checkpoint()` and
+# `resume_from_checkpoint(checkpoint)`. One without `resume_from_checkpoint` starts again from the beginning.
+
+
+#: The methods of executors that adw calls.
+METHODS = ("execute", "supports_checkpoint", "get_checkpoint", "resume_from_checkpoint")
+
+
+def has_execute(made: object) -> bool:
+    """Say whether *made* is an executor, or the class of one."""
+    return callable(getattr(made, "execute", None))
+
+
+def find_problem(made: object, name: str) -> str:
+    """Return what keeps *made*, an executor, its class or a function, from being called, "" when nothing does."""
+    parts = [made, *(getattr(made, method, None) for method in METHODS)]
+    if any(map(inspect.iscoroutinefunction, parts)):
+        return f"{name} is async, and adw calls it as a plain function: call asyncio.run inside of it"
+    if not isinstance(made, type):
+        return ""
+    if not has_execute(made):
+        return f"{name} is a class without a method execute: give it one that takes the context"
+    try:
+        inspect.signature(made).bind()
+    except TypeError as exc:
+        return f"{name} is a class that cannot be made without arguments ({exc}): what it needs is in the context"
+    except ValueError:  # a class that is not written in Python tells nothing about itself
+        return ""
+
+    return ""
+
+
+class Executor:
+    """Runs an executor once, from its last checkpoint if it can."""
+
+    def __init__(self, made: object, name: str) -> None:
+        """Take *made*, which is *name* in messages; raise ConfigError when it cannot be used."""
+        problem = find_problem(made, name)
+        if problem:
+            raise ConfigError(problem)
+        self._made = made
+        self._name = name
+
+    def run(self, context: PhaseContext) -> object:
+        """Return what it returns; when that is no success, or it raises, what it has got so far is kept first."""
+        supports = self._supports_checkpoint()
+        if supports and context.checkpoint is not None:
+            self._call("resume_from_checkpoint", context.checkpoint)
+        try:
+            result = self._call("execute", context)
+        except BaseException as exc:
+            if supports:
+                self._keep(context, exc)
+            raise
+        if supports and (isinstance(result, Suspended) or (isinstance(result, RunReport) and not result.ok)):
+            self._keep(context)
+
+        return result
+
+    def _supports_checkpoint(self) -> bool:
+        can_resume = self._has("resume_from_checkpoint")
+        if not self._has("supports_checkpoint"):
+            return can_resume
+        supports = bool(self._call("supports_checkpoint"))
+        if supports and not can_resume:
+            raise ConfigError(f"{self._name} supports checkpoints and has no method resume_from_checkpoint: add it")
+
+        return supports
+
+    def _keep(self, context: PhaseContext, failure: BaseException | None = None) -> None:
+        """Save what it has got so far; what goes wrong with that is told and never hides the *failure*."""
+        if not self._has("get_checkpoint"):
+            return
+        try:
+            data = self._call("get_checkpoint")
+            if data is not None:
+                context.save_checkpoint(data)
+        except Exception as exc:  # noqa: BLE001 - a method of the user may raise anything; the real error must survive it
+            said = f"no checkpoint was saved: {type(exc).__name__}: {exc}"
+            context.say(said)
+            if failure is not None:
+                failure.add_note(said)
+
+    def _has(self, method: str) -> bool:
+        return callable(getattr(self._made, method, None))
+
+    def _call(self, method: str, *arguments: object) -> object:
+        result: object = getattr(self._made, method)(*arguments)
+
+        return result
+
+
+class PythonRunner:
+    """Calls `call` of a phase; implements `Runner`."""
+
+    def __init__(self, *, search: Sequence[Path] = (), checkpoints: CheckpointManager | None = None) -> None:
+        """Look for modules in *search* too, after everything that is installed; keep *checkpoints* there."""
+        self._search = tuple(str(path) for path in search)
+        self._checkpoints = checkpoints
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return what is wrong with *phase* for this runner, "" when nothing is; imports the module."""
+        try:
+            self._function(phase)
+        except ConfigError as exc:
+            return str(exc)
+
+        return ""
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+        """Call the function once. What it raises is passed on, with its traceback."""
+        function = self._function(phase)
+        if self._checkpoints is None:
+            return self._call(phase, function, context)
+
+        return self._call(phase, function, PhaseCheckpoints(self._checkpoints, context).told())
+
+    def _call(self, phase: PhaseSpec, function: Callable[..., object], context: PhaseContext) -> RunReport | Suspended:
+        try:
+            result = function() if isinstance(function, type) else function(context)
+            if has_execute(result):
+                result = Executor(result, phase.call).run(context)
+        except SystemExit as exc:  # it means to end its program, not ours
+            code = exc.code if isinstance(exc.code, int) else 1
+            text = f"{phase.call} called sys.exit({exc.code!r})"
+            raise RunFailed(FailedRun(exit_code=code, text=text, tool=phase.call), text) from exc
+        if isinstance(result, RunReport | Suspended):
+            return _checked(result)
+
+        return report_of({} if result is None else check_result(result), summary=f"{phase.call} returned")
+
+    def _function(self, phase: PhaseSpec) -> Callable[..., object]:
+        """Return the function or class of *phase*; raise ConfigError that says why there is none."""
+        module_name, _, name = phase.call.partition(":")
+        if not module_name or not name.isidentifier():
+            raise ConfigError(f"phase {phase.name} has the call {phase.call!r}: write it as package.module:function")
+        sys.path.extend(path for path in self._search if path not in sys.path)
+        try:
+            module = importlib.import_module(module_name)
+        except (Exception, SystemExit) as exc:  # a stranger's module may raise anything
+            raise ConfigError(
+                f"phase {phase.name} cannot import {module_name}: {type(exc).__name__}: {exc}; install it, or correct "
+                "the call"
+            ) from exc
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise ConfigError(f"phase {phase.name} calls {phase.call}, but {module_name} has no function {name}")
+        problem = find_problem(function, phase.call)
+        if problem:
+            raise ConfigError(f"phase {phase.name} cannot be run: {problem}")
+
+        return function  # type: ignore[no-any-return]  # what it returns is looked at when it did
+
+
+def _checked(found: RunReport | Suspended) -> RunReport | Suspended:
+    """Return *found* as it is, once its result is known to be JSON."""
+    if isinstance(found, RunReport):
+        check_result(found.result)
+        if found.ok != (found.error is None):
+            text = "a RunReport has an error exactly when it is not ok: correct the function"
+            raise RunFailed(FailedRun(subtype="bad_output", text=text), text)
+
+    return found

@@ -1,0 +1,444 @@
+"""
+Shipping work: checked, brought up to the base, pushed with lease, put up as a pull request.
+
+Fails closed: every required phase before it is explicitly complete, and the diff passes its gate, before anything
+leaves this machine. The main checkout is never touched; merging is opt-in and only through the forge; what is merged
+already is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import effects as effects_module
+from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.engine.ledger import Ledger
+from adws.adw_modules.engine.phase_selection import last_attempt
+from adws.adw_modules.engine.resume import definition_of
+from adws.adw_modules.errors import (
+    AdwError,
+    DatabaseError,
+    ForgeNotFound,
+    GitUnreachable,
+    LeaseLost,
+    NotOurs,
+    OwnershipError,
+    ShippingRefused,
+    StateError,
+)
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.forge.effects import ForgeEffects
+from adws.adw_modules.forge.model import Forge, NewPullRequest, PullRequest
+from adws.adw_modules.git import change_policy, git
+from adws.adw_modules.git.change_policy import DiffRules
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
+from adws.adw_modules.workflow.model import PhaseSpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+    from adws.adw_modules.git.repository import Repository
+    from adws.adw_modules.git.worktree import GitWorkplace
+    from adws.app import Home
+    from adws.config.load import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cargo:
+    """What is shipped."""
+
+    path: Path
+    branch: str
+    base: str  #: the branch it goes to
+    tip: str  #: the commit that branch is at
+    head: str
+
+
+class ShipRunner:
+    """Ships the branch of a workflow; implements `Runner`."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._remote = home.settings.git_remote
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return "": every phase can ship."""
+        del phase
+
+        return ""
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
+        """Ship once; raise ShippingRefused when it may not be, NotOurs when somebody else is on the branch."""
+        effects, document = context.effects, context.document
+        if effects is None:
+            raise ShippingRefused(f"phase {phase.name} ships, and needs the ledger of effects")
+        _refuse_unmet(phase, document)
+        pull_requests = self._pull_requests()
+        if pull_requests is not None and pull_requests.is_merged(document):
+            effects.mark_merged()
+            return _well("the pull request is merged already", pr_number=document.pr_number, merged=True)
+        if not self._home.has_worktrees or not document.branch_name or not document.worktree_path:
+            return _warned(effects, "nothing was pushed: this home works in place, without a worktree")
+        git, workplace = self._home.git, self._home.workplace
+        cargo = self._loaded(git, workplace, document, effects)
+        if isinstance(cargo, RunReport):
+            return cargo
+        problems = self._problems(workplace, cargo)
+        if problems:
+            raise ShippingRefused(f"what is on {cargo.branch} may not leave this machine: {'; '.join(problems)}")
+
+        return self._send(git, cargo, context, effects)
+
+    def _pull_requests(self) -> PullRequestPublisher | None:
+        """Return what opens pull requests; None: there is no forge. The forge is opened when something is shipped."""
+        home, settings = self._home, self._home.settings
+        if not home.has_forge:
+            return None
+        options = PullRequestOptions(
+            is_draft=settings.ship_draft, labels=settings.ship_labels or (), merge=settings.ship_merge
+        )
+
+        return PullRequestPublisher(home.forge, clock=home.clock, key=home.forge_key, options=options)
+
+    # --- before anything leaves --------------------------------------------------------------------------------
+
+    def _loaded(
+        self, git: Repository, workplace: GitWorkplace, document: WorkflowDocument, effects: Ledger
+    ) -> Cargo | RunReport:
+        """Return the branch on top of its base, as that is now; a conflict sends the work back."""
+        path, branch = Path(document.worktree_path or ""), document.branch_name or ""
+        key = f"branch:{branch}"
+        facts = effects.facts(key) or {}
+        base = str(facts.get("base") or git.default_branch())
+        tip = git.fetch(base)
+        if tip != facts.get("start"):
+            conflicts = workplace.rebase(path, tip)
+            if conflicts:
+                return _conflict(base, tip, conflicts)
+        head = git.commit_of(f"refs/heads/{branch}")
+        if head is None:
+            raise ShippingRefused(f"branch {branch} is gone: there is nothing to ship")
+        if (facts.get("start"), facts.get("sha")) != (tip, head):
+            effects.note(key, {"start": tip, "sha": head})
+        if head == tip:
+            return _warned(effects, f"nothing was shipped: {branch} has no change over {base}")
+
+        return Cargo(path=path, branch=branch, base=base, tip=tip, head=head)
+
+    def _problems(self, workplace: GitWorkplace, cargo: Cargo) -> tuple[str, ...]:
+        rules, has_secret = diff_rules(self._home.settings), self._home.redactor.has_secret
+        problems = change_policy.check_diff(
+            workplace.diff(cargo.path, cargo.tip),
+            workplace.changed_files(cargo.path, cargo.tip),
+            rules,
+            has_secret=has_secret,
+        )
+
+        return problems or change_policy.check_commits(
+            workplace.commit_texts(cargo.path, cargo.tip), rules, has_secret=has_secret
+        )
+
+    # --- sending -----------------------------------------------------------------------------------------------
+
+    def _send(self, git: Repository, cargo: Cargo, context: PhaseContext, effects: Ledger) -> RunReport:
+        pull_requests = self._pull_requests()
+        if git.remote_commit(cargo.base) is None:
+            if pull_requests is not None:
+                raise ShippingRefused(f"there is no remote {self._remote} with {cargo.base} to push to: add it")
+            said = f"nothing was pushed: there is no remote {self._remote}; the work is on the branch"
+            return _warned(effects, f"{said} {cargo.branch}", branch=cargo.branch, head=cargo.head)
+        self._push(git, cargo, context.document, effects)
+        if pull_requests is None:
+            said = f"pushed {cargo.branch}; there is no forge to open a pull request at"
+            return _well(said, branch=cargo.branch, head=cargo.head, pushed=True)
+        number, is_merged = pull_requests.put_up(
+            context, effects, head=cargo.head, branch=cargo.branch, base=cargo.base
+        )
+        said = f"{'merged' if is_merged else 'put up'} pull request #{number}"
+
+        return _well(said, branch=cargo.branch, head=cargo.head, pushed=True, pr_number=number, merged=is_merged)
+
+    def _push(self, git: Repository, cargo: Cargo, document: WorkflowDocument, effects: Ledger) -> None:
+        key = f"remote_branch:{cargo.branch}"
+        there = git.remote_commit(cargo.branch)
+        if there is not None and there not in {cargo.head, *_pushed(document, key)}:
+            raise NotOurs(f"branch {cargo.branch} of {self._remote} has commits of somebody else ({there[:12]})")
+
+        def find() -> JsonObject | None:
+            return {"sha": cargo.head, "intended": None} if there == cargo.head else None
+
+        def act() -> JsonObject:
+            self._lease(git, cargo, there)
+            return {"sha": cargo.head, "intended": None}
+
+        if effects.facts(key) is not None:
+            effects.change(key, intended={"sha": cargo.head}, find=find, act=act)
+            return
+        # What was there and what will be: after a crash it is one of the two, and both are ours.
+        undo: JsonObject = {
+            "branch": cargo.branch,
+            "remote": self._remote,
+            "sha": there or "",
+            "intended": {"sha": cargo.head},
+        }
+        effects.make(key, "remote_branch", undo=undo, find=find, act=act)
+
+    def _lease(self, git: Repository, cargo: Cargo, there: str | None) -> None:
+        result = git.push(cargo.path, cargo.branch, expected=there)
+        if result.pushed:
+            return
+        if result.reason == "unreachable":
+            raise GitUnreachable(f"the remote {self._remote} gave no answer to the push of {cargo.branch}")
+        if result.reason == "stale":
+            raise NotOurs(f"branch {cargo.branch} of {self._remote} was changed by somebody else meanwhile")
+
+        raise ShippingRefused(f"the remote {self._remote} refused the push of {cargo.branch}: see its rules")
+
+
+def diff_rules(settings: Settings) -> DiffRules:
+    """Return what the check before a push lets through."""
+    return DiffRules(
+        allow_workflow_files=settings.ship_allow_workflow_files,
+        allow_agent_files=settings.ship_allow_agent_files,
+        allowed_paths=settings.ship_allow_paths or (),
+        max_files=settings.ship_max_files,
+        max_lines=settings.ship_max_lines,
+    )
+
+
+def _refuse_unmet(phase: PhaseSpec, document: WorkflowDocument) -> None:
+    """Raise ShippingRefused unless every required phase before this one is explicitly complete."""
+    spec = definition_of(document)
+    status = {record.name: record.status for record in document.phases}
+    before = [item.name for item in spec.phases]
+    needed = {item.name for item in spec.phases[: before.index(phase.name)] if item.is_required} | {*phase.needs}
+    unmet = [f"{name} ({status.get(name, 'missing')})" for name in before if name in needed and _is_open(status, name)]
+    if unmet:
+        raise ShippingRefused(f"nothing ships before it is complete: {', '.join(unmet)}")
+
+
+def _is_open(status: dict[str, str], name: str) -> bool:
+    return status.get(name) != "complete"
+
+
+def _pushed(document: WorkflowDocument, key: str) -> set[str]:
+    """Return the commits that adw put on the remote branch, or meant to."""
+    known = effects_module.effect(document, key)
+    intended = known.undo.get("intended") if known else None
+    result = {str(known.undo.get("sha") or "")} if known else set()
+    if isinstance(intended, dict):
+        result.add(str(intended.get("sha") or ""))
+
+    return result - {""}
+
+
+def _conflict(base: str, tip: str, files: Sequence[str]) -> RunReport:
+    said = f"{base} moved to {tip[:12]} and conflicts in {', '.join(files)}: rebase the work onto it"
+
+    return RunReport(
+        ok=True, wants_rework=True, summary=said, result={"success": False, "conflicts": list(files), "onto": tip}
+    )
+
+
+def _well(summary: str, **result: str | bool | int | None) -> RunReport:
+    return RunReport(ok=True, summary=summary, result={"success": True, "pushed": False, "merged": False, **result})
+
+
+def _warned(effects: Ledger, warning: str, **result: str) -> RunReport:
+    effects.warn(warning)
+
+    return _well(warning, **result)
+
+
+# Putting work up as a pull request, and merging it where that was asked for.
+#
+# There is one pull request for a workflow: it is found by its marker and brought up to date, or opened. Merging goes
+# through the forge alone, and only for the commit that was shipped.
+
+
+#: The ledger's key of a workflow's pull request.
+PULL_REQUEST = "pull_request"
+#: Nothing is merged.
+NO_MERGE = "no"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PullRequestOptions:
+    """How pull requests are put up."""
+
+    is_draft: bool = True
+    labels: tuple[str, ...] = ()
+    merge: str = NO_MERGE  #: no | squash | merge | rebase
+
+
+class PullRequestPublisher:
+    """The pull requests of workflows."""
+
+    def __init__(self, forge: Forge, *, clock: Clock, key: bytes, options: PullRequestOptions) -> None:
+        """*key* is that of the markers."""
+        self._forge = forge
+        self._clock = clock
+        self._key = key
+        self._options = options
+
+    def is_merged(self, document: WorkflowDocument) -> bool:
+        """Say whether the workflow's pull request is merged already."""
+        if document.pr_number is None:
+            return False
+        try:
+            return self._forge.pull_request(document.pr_number).is_merged
+        except ForgeNotFound:
+            return False
+
+    def put_up(self, context: PhaseContext, effects: Ledger, *, head: str, branch: str, base: str) -> tuple[int, bool]:
+        """Open or update the pull request of a branch that is at *head*; return its number, and if it is merged."""
+        result = self._found_or_opened(context, effects, branch=branch, base=base)
+        if result.is_merged:
+            effects.mark_merged()
+            return result.number, True
+        if result.state != "open":
+            raise ShippingRefused(f"pull request #{result.number} was closed: open it again, or give the workflow up")
+        for label in self._options.labels:
+            self._label(effects, result.number, label)
+        if self._options.merge == NO_MERGE:
+            return result.number, False
+        self._merge(result, head)
+        effects.mark_merged()
+
+        return result.number, True
+
+    def _found_or_opened(self, context: PhaseContext, effects: Ledger, *, branch: str, base: str) -> PullRequest:
+        document = context.document
+        maker = ForgeEffects(self._forge, clock=self._clock, key=self._key, check=lambda: _refuse_lost(context))
+        new = NewPullRequest(
+            title=forge_text.pull_request_title(
+                kind=git.issue_class(document), number=document.issue_number, title=_title(document)
+            ),
+            body=forge_text.pull_request_body(
+                adw_id=document.adw_id, number=document.issue_number, summary=summary_of(document)
+            ),
+            head=branch,
+            base=base,
+            is_draft=self._options.is_draft,
+        )
+        if effects.facts(PULL_REQUEST) is not None:
+            return maker.pull_request(document.continues or document.adw_id, new)
+        before = effects_module.effect(document, PULL_REQUEST)
+        is_in_doubt = before is not None and before.outcome == "intended"
+        opened: list[PullRequest] = []
+
+        def act() -> JsonObject:
+            opened.append(maker.pull_request(document.adw_id, new, in_doubt=is_in_doubt))
+            return {"pr_number": opened[0].number, "url": opened[0].url}
+
+        effects.make(
+            PULL_REQUEST,
+            "pull_request",
+            undo={"branch": branch, "base": base},
+            find=lambda: None,  # the maker looks itself, more than once where it is in doubt
+            act=act,
+            fields=lambda facts: {"pr_number": facts["pr_number"]},
+        )
+
+        return opened[0]
+
+    def _label(self, effects: Ledger, number: int, label: str) -> None:
+        def act() -> JsonObject:
+            self._forge.add_labels(number, (label,))
+            return {}
+
+        undo: JsonObject = {"number": number, "label": label}
+        effects.make(f"label:{number}:{label}", "label", undo=undo, find=lambda: None, act=act)
+
+    def _merge(self, found: PullRequest, head: str) -> None:
+        if found.is_draft:
+            self._forge.edit_pull_request(found.number, is_draft=False)
+        self._forge.merge_pull_request(found.number, sha=head, method=self._options.merge)
+
+
+def summary_of(document: WorkflowDocument) -> str:
+    """Return what was done, phase by phase, as its phases said."""
+    title = _title(document)
+    lines = [f"- {record.name}: {said}" for record in document.phases if (said := _said(record))]
+    plan = [f"Plan: `{document.plan_file}`"] if document.plan_file else []
+
+    return "\n\n".join(filter(None, [title, "\n".join(lines), *plan]))
+
+
+def _said(record: PhaseRecord) -> str:
+    last = last_attempt(record)
+    report = last.report if last is not None and record.status == "complete" else None
+    said = report.get("summary") if report else None
+
+    return " ".join(said.split())[:300] if isinstance(said, str) else ""
+
+
+def _title(document: WorkflowDocument) -> str:
+    return document.issue.title if document.issue else ""
+
+
+def _refuse_lost(context: PhaseContext) -> None:
+    order = context.orders.current()
+    if order is not None and order.kind == "lost_lease":
+        raise LeaseLost(f"workflow {context.document.adw_id} is not ours any more")
+
+
+# The one comment on an issue that says how the work stands, edited in place.
+#
+# Best effort: trouble with it is noted and never fails the work. Only what says that the workflow is not ours any more,
+# or cannot be written, goes on to whoever works on it.
+
+
+logger = logging.getLogger("adw.work")
+
+#: The ledger's key of the comment.
+COMMENT = "comment:sticky"
+
+
+class StatusComment:
+    """Keeps the comment of a workflow's issue up to date."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def update(self, session: WorkSession) -> None:
+        """Write how the workflow stands, where there is a forge; trouble is noted as an event and in the log."""
+        if not self._home.has_forge or session.document.issue_number is None:
+            return
+        try:
+            self._write(session, session.document.issue_number)
+        except (OwnershipError, StateError, DatabaseError):
+            raise
+        except AdwError as exc:
+            why = str(exc)
+            said = {"action": "comment_failed", "workflow": session.document.adw_id}
+            logger.warning("The comment could not be brought up to date", extra=said, exc_info=True)
+            session.change(lambda draft: draft.add_event("comment_failed", data={"why": why}))
+
+    def _write(self, session: WorkSession, number: int) -> None:
+        document = session.document
+        maker = self._home.forge_effects()  # opens the forge, which may fail too
+        text = forge_text.sticky_text(forge_text.sticky_facts(document, now=self._home.clock.now()))
+        ledger = Ledger(session, host=self._home.host)
+        known = ledger.facts(COMMENT)
+        if known is not None:
+            comment_id = known.get("comment_id")
+            kept = comment_id if isinstance(comment_id, int) else None
+            result = maker.sticky_comment(document.adw_id, number, text, comment_id=kept)
+            if result.comment_id != kept:
+                ledger.note(COMMENT, {"comment_id": result.comment_id})
+            return
+        before = effects_module.effect(document, COMMENT)
+        is_in_doubt = before is not None and before.outcome == "intended"
+
+        def act() -> JsonObject:
+            made = maker.sticky_comment(document.adw_id, number, text, in_doubt=is_in_doubt)
+            return {"comment_id": made.comment_id, "url": made.url}
+
+        # The maker looks itself, more than once where it is in doubt.
+        ledger.make(COMMENT, "comment", undo={"number": number}, find=lambda: None, act=act)

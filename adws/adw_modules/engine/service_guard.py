@@ -1,0 +1,328 @@
+"""
+The outside parties of a phase, and the breakers between: who is asked before an attempt, and what is said after it.
+
+An open breaker makes the phase wait and uses no attempt. What counts is decided by the class of the failure, never by
+its text: a party that answered, even with a refusal of this one request, is a party that works. When the database of
+the breakers cannot be used, that is logged and holds nobody up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.checkpoint import Permit
+from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerRegistry, CircuitState
+from adws.adw_modules.error_handler import ErrorFacts
+from adws.adw_modules.errors import DatabaseError
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.phase import Wait
+from adws.adw_modules.retry_handler import QUOTA_MARGIN_SECONDS, first_line
+from adws.adw_modules.workflow.model import CLEAN, SHIP
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.workflow.model import PhaseSpec
+
+
+logger = logging.getLogger("adw.engine")
+
+#: The party behind issues and pull requests, and that behind the git remote.
+GITHUB, GIT = "github", "git"
+
+#: Seconds that a breaker stays open when only a person can help: long enough that not every workflow runs into it.
+PERSON_SECONDS = 900.0
+#: No breaker is opened for longer than this, whatever a party says.
+MAX_SHUT = timedelta(days=31)
+#: How timeout(1) ends.
+TIMEOUT_EXIT = 124
+#: A permit outlives the wall clock of its phase by this: its gates come after that.
+PERMIT_MARGIN_SECONDS = 900.0
+#: The same for a phase without a wall clock.
+PERMIT_SECONDS = 4 * 3600.0
+
+
+class ServiceVerdict(Enum):
+    """What the end of an attempt says about a party."""
+
+    ANSWERED = "answered"  #: it works
+    FAILED = "failed"  #: one failure more
+    SHUT = "shut"  #: nobody gets an answer before a certain moment: it is opened at once
+    NOTHING = "nothing"  #: it was not asked, or nobody can tell
+
+
+#: Classes of failures that only a person can end.
+PERSON_CLASSES = ("auth", "billing")
+#: How the reasons begin with which these open a breaker.
+_PERSON_REASONS = tuple(f"{klass}: " for klass in PERSON_CLASSES)
+
+#: class of an error (`error_classes`) -> what it says; every other class means that the party answered
+FINDINGS: Mapping[str, ServiceVerdict] = MappingProxyType(
+    {
+        **dict.fromkeys(("overloaded", "server", "network", "rate_limited", "timeout"), ServiceVerdict.FAILED),
+        **dict.fromkeys(("quota_window", *PERSON_CLASSES), ServiceVerdict.SHUT),
+        # What goes wrong on this side says nothing about the other one.
+        **dict.fromkeys(
+            ("killed", "crashed", "interrupted", "missing", "permission", "dependency", "config", "version", "tls"),
+            ServiceVerdict.NOTHING,
+        ),
+        **dict.fromkeys(
+            ("disk", "port", "memory", "descriptors", "busy", "conflict", "database"), ServiceVerdict.NOTHING
+        ),
+        **dict.fromkeys(
+            ("state", "storage", "commit_unknown", "ownership", "illegal", "bug", "taken"), ServiceVerdict.NOTHING
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BreakerEvent:
+    """What an attempt did to a breaker, for an event: `draft.add_event(news.event_type, index, data=news.data)`."""
+
+    event_type: str  #: breaker_opened | breaker_closed
+    data: JsonObject = field(default_factory=dict)
+
+
+def finding_of(facts: ErrorFacts | None) -> ServiceVerdict:
+    """Return what the end of an attempt says about its parties; None: it went well."""
+    if facts is None:
+        return ServiceVerdict.ANSWERED
+    # Our own clocks, and timeout(1), end what takes long: that is no word about who it talked to.
+    if facts.klass == "timeout" and (
+        facts.metadata.get("timed_out") or facts.metadata.get("exit_code") == TIMEOUT_EXIT
+    ):
+        return ServiceVerdict.NOTHING
+
+    return FINDINGS.get(facts.klass, ServiceVerdict.ANSWERED)
+
+
+def is_about(party: str, facts: ErrorFacts) -> bool:
+    """Say whether a failure is one of *party*: shipping talks to two, and the type of the error says which it was."""
+    if party == GIT:
+        return facts.error_type.startswith("Git")
+    if party == GITHUB:
+        return facts.error_type.startswith("Forge")
+
+    return True
+
+
+def shut_until(facts: ErrorFacts, now: datetime) -> datetime:
+    """Return until when nobody gets an answer: as the party said, else for as long as the class is worth."""
+    told = _told(facts) or now + min(timedelta(seconds=min(facts.retry_delay or PERSON_SECONDS, 1e9)), MAX_SHUT)
+    # A quota is open again a little later than it says.
+    margin = timedelta(seconds=QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0)
+
+    return min(told, now + MAX_SHUT) + margin
+
+
+def _told(facts: ErrorFacts) -> datetime | None:
+    text = facts.metadata.get("retry_at")
+    try:
+        return timestamps.parse(text) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None  # what cannot be read was not said
+
+
+class ServiceGuard:
+    """The breakers around the attempts of a process: asked before one begins, told how it ended."""
+
+    def __init__(
+        self,
+        breakers: CircuitBreakerRegistry,
+        *,
+        clock: Clock,
+        provider_of: Callable[[PhaseSpec], str] = lambda _phase: "",
+        forge: str = "none",
+        has_remote: bool = False,
+        scrub: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        """
+        *provider_of* names whom the agent of a phase asks, "" when it has no agent; *forge* is its kind.
+
+        *has_remote* says whether there is a git remote to ship to; *scrub* takes secrets out of a line.
+        """
+        self._breakers = breakers
+        self._clock = clock
+        self._provider_of = provider_of
+        self._scrub = scrub
+        self._shipping = (*((GITHUB,) if forge == GITHUB else ()), *((GIT,) if has_remote else ()))
+        self._permits: dict[tuple[str, str], dict[str, Permit]] = {}  #: (workflow, phase) -> party -> its permit
+        self._news: dict[tuple[str, str], list[BreakerEvent]] = {}  #: what is not told yet
+        self._guard = threading.Lock()
+
+    def parties_of(self, phase: PhaseSpec) -> tuple[str, ...]:
+        """Return the outside parties that *phase* needs; () for one that needs nobody."""
+        if phase.runner in {SHIP, CLEAN}:
+            return self._shipping
+        provider = self._provider_of(phase)
+
+        return (provider,) if provider else ()
+
+    def may_begin(self, document: WorkflowDocument, phase: PhaseSpec) -> Wait | None:
+        """
+        Take a permit of every party of *phase*; None: it may begin, and `settle` or `let_go` has to follow.
+
+        When one of them refuses, nothing is taken, and the answer says when to ask again.
+        """
+        self._give_back(self._taken(document, phase))
+        got: dict[str, Permit] = {}
+        try:
+            refusing = self._acquire(phase, got)
+            if refusing is not None:
+                self._give_back(got)
+                return self._wait(refusing, document.adw_id)
+        except DatabaseError as exc:
+            _warn(exc)
+        if got:
+            with self._guard:
+                self._permits[document.adw_id, phase.name] = got
+
+        return None
+
+    def _acquire(self, phase: PhaseSpec, got: dict[str, Permit]) -> CircuitBreaker | None:
+        """Fill *got*; return the breaker that refuses."""
+        for party in self.parties_of(phase):
+            breaker = self._breakers.get(party)
+            permit = breaker.acquire(seconds=_lifetime(phase))
+            if permit is None:
+                return breaker
+            got[party] = permit
+
+        return None
+
+    def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
+        """
+        Say, while an attempt runs, that its parties answer: others need not wait for the end of a long trial.
+
+        The attempt keeps its permits, and how it ends is still counted; `settle` tells what this did to breakers.
+        """
+        with self._guard:
+            held = self._permits.get((document.adw_id, phase.name), {})
+        try:
+            for party, permit in tuple(held.items()):
+                breaker = self._breakers.get(party)
+                # While it is closed only the end counts: who begins to answer and then fails is a party that fails.
+                if breaker.state is not CircuitState.HALF_OPEN or breaker.record_success(permit) is None:
+                    continue
+                self._news.setdefault((document.adw_id, phase.name), []).append(_news(breaker, CircuitState.CLOSED, ""))
+                held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
+        except DatabaseError as exc:
+            _warn(exc)
+
+    def mended(self, phase: PhaseSpec) -> None:
+        """
+        Say that a person wants *phase* to go on: what only a person can mend is taken for mended.
+
+        Who logged in again does not wait for a breaker that cannot know it. One that is open for any other reason
+        stays open.
+        """
+        try:
+            for party in self.parties_of(phase):
+                breaker = self._breakers.get(party)
+                if breaker.state is not CircuitState.CLOSED and breaker.row.reason.startswith(_PERSON_REASONS):
+                    breaker.reset()
+        except DatabaseError as exc:
+            _warn(exc)
+
+    def settle(
+        self, document: WorkflowDocument, phase: PhaseSpec, facts: ErrorFacts | None
+    ) -> tuple[BreakerEvent, ...]:
+        """
+        Say how an attempt ended, None for success, and give its permits back; return what that did to breakers.
+
+        Call it before the finishing write, and put the answer's events into that. An attempt that was suspended is
+        not settled but `let_go`.
+        """
+        held = self._taken(document, phase)
+        news = self._news.pop((document.adw_id, phase.name), [])
+        try:
+            for party in self.parties_of(phase):
+                breaker = self._breakers.get(party)
+                state = self._record(breaker, held.get(party), facts)
+                if state is not None:
+                    news.append(_news(breaker, state, facts.klass if facts else ""))
+        except DatabaseError as exc:
+            _warn(exc)
+
+        return tuple(news)
+
+    def let_go(self, document: WorkflowDocument) -> None:
+        """Give back the permits of attempts at a workflow of which nobody knows what came; may be repeated."""
+        with self._guard:
+            mine = [key for key in self._permits if key[0] == document.adw_id]
+            held = [self._permits.pop(key) for key in mine]
+            for key in mine:
+                self._news.pop(key, None)
+        for permits in held:
+            self._give_back(permits)
+
+    def _taken(self, document: WorkflowDocument, phase: PhaseSpec) -> dict[str, Permit]:
+        with self._guard:
+            return self._permits.pop((document.adw_id, phase.name), {})
+
+    def _give_back(self, permits: Mapping[str, Permit]) -> None:
+        try:
+            for party, permit in permits.items():
+                self._breakers.get(party).give_back(permit)
+        except DatabaseError as exc:
+            _warn(exc)  # they end by themselves
+
+    def _record(self, breaker: CircuitBreaker, permit: Permit | None, facts: ErrorFacts | None) -> CircuitState | None:
+        if facts is None:
+            return breaker.record_success(permit)
+        finding = finding_of(facts) if is_about(breaker.executor_id, facts) else ServiceVerdict.NOTHING
+        reason = self._scrub(f"{facts.klass}: {first_line(facts.message)}")
+        if finding is ServiceVerdict.ANSWERED:
+            return breaker.record_success(permit)
+        if finding is ServiceVerdict.FAILED:
+            return breaker.record_failure(permit, reason=reason)
+        if finding is ServiceVerdict.SHUT:
+            return breaker.open_until(shut_until(facts, self._clock.now()), reason, permit)
+        if permit is not None:
+            breaker.give_back(permit)
+
+        return None
+
+    def _wait(self, breaker: CircuitBreaker, adw_id: str) -> Wait:
+        row = breaker.row
+        # Between the refusal and this look it may have opened up: then there is no need to wait.
+        at = breaker.refused_until() or self._clock.now()
+        why = f" ({row.reason})" if row.reason else ""
+        what = "is being tried by another workflow" if row.permits else "is held off"
+
+        return Wait(
+            party=row.name,
+            at=at,
+            reason=f"{row.name} {what} after it failed{why}; sooner with adw breakers reset {row.name} and adw resume"
+            f" {adw_id}",
+        )
+
+
+def _warn(exc: DatabaseError) -> None:
+    logger.warning("The breakers cannot be used", extra={"action": "breakers_unusable", "why": str(exc)})
+
+
+def _lifetime(phase: PhaseSpec) -> float:
+    wall = phase.timeouts.wall
+
+    return PERMIT_SECONDS if wall is None else wall + PERMIT_MARGIN_SECONDS
+
+
+def _news(breaker: CircuitBreaker, state: CircuitState, klass: str) -> BreakerEvent:
+    name = "breaker_opened" if state is CircuitState.OPEN else "breaker_closed"
+    data: JsonObject = {"party": breaker.executor_id}
+    if state is CircuitState.OPEN:
+        row = breaker.row
+        data |= {"reopens_at": row.reopens_at, "reason": row.reason, "class": klass}
+    logger.warning("A breaker changed its state", extra={"action": name, **data})
+
+    return BreakerEvent(event_type=name, data=data)

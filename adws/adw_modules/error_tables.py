@@ -1,0 +1,757 @@
+"""
+The error categories and classes, and the tables of codes and patterns.
+
+One table, and nothing else: how a class is recognised stands in `error_evidence` and `error_patterns`.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from types import MappingProxyType
+
+
+class ErrorCategory(Enum):
+    """How to go on after a failure."""
+
+    TRANSIENT = "transient"  #: the same may work soon
+    RATE_LIMIT = "rate_limit"  #: the same will work at the time the server says
+    CONFIGURATION = "configuration"  #: it will not work before a person changes something
+    RESOURCE = "resource"  #: it may work after a clean-up
+    FATAL = "fatal"  #: it will not work
+
+
+#: What may be tried again at all.
+RETRYABLE = frozenset({ErrorCategory.TRANSIENT, ErrorCategory.RATE_LIMIT, ErrorCategory.RESOURCE})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorClass:
+    """One finer class of failures, with what it asks for."""
+
+    name: str
+    category: ErrorCategory
+    advice: str  #: one or two sentences for the person: what happened, what to do
+    retry_delay: float | None = None  #: least seconds to wait when no server said how long
+    max_retries: int | None = None  #: how often trying again can help; None: as often as is allowed
+    needs_person: bool = False
+
+    @property
+    def is_recoverable(self) -> bool:
+        """Whether trying again can help."""
+        return self.category in RETRYABLE
+
+    @property
+    def needs_cleanup(self) -> bool:
+        """Whether something has to be freed before the next attempt."""
+        return self.category is ErrorCategory.RESOURCE
+
+
+def _rate_limit(name: str, advice: str, *, delay: float) -> ErrorClass:
+    return ErrorClass(name=name, category=ErrorCategory.RATE_LIMIT, advice=advice, retry_delay=delay, max_retries=5)
+
+
+def _transient(name: str, advice: str, *, delay: float = 5.0, retries: int | None = None) -> ErrorClass:
+    return ErrorClass(
+        name=name, category=ErrorCategory.TRANSIENT, advice=advice, retry_delay=delay, max_retries=retries
+    )
+
+
+def _resource(name: str, advice: str, *, retries: int | None = None) -> ErrorClass:
+    return ErrorClass(name=name, category=ErrorCategory.RESOURCE, advice=advice, max_retries=retries)
+
+
+def _configuration(name: str, advice: str) -> ErrorClass:
+    return ErrorClass(name=name, category=ErrorCategory.CONFIGURATION, advice=advice, needs_person=True)
+
+
+def _fatal(name: str, advice: str, *, needs_person: bool = False) -> ErrorClass:
+    return ErrorClass(name=name, category=ErrorCategory.FATAL, advice=advice, needs_person=needs_person)
+
+
+_TABLE = (
+    # --- rate limits: a quota is not a rate limit, it is over at a moment that may be days away
+    _rate_limit(
+        "rate_limited",
+        "The server asked for fewer requests. adw waits as long as it was told; run fewer workflows at once if this "
+        "comes often.",
+        delay=60.0,
+    ),
+    _rate_limit(
+        "quota_window",
+        "The account's usage for this period is used up. adw goes on after the reset; another account or model goes on "
+        "sooner.",
+        delay=1800.0,
+    ),
+    # --- transient
+    _transient(
+        "overloaded", "The service has too much to do. adw tries again; another model may answer sooner.", delay=30.0
+    ),
+    _transient(
+        "server", "The service failed by itself. adw tries again; look at its status page if it stays.", retries=3
+    ),
+    _transient("network", "The service could not be reached. Check network, proxy and address if this stays."),
+    _transient("timeout", "It took longer than its time limit. Raise the phase's timeout if the work needs longer."),
+    _transient(
+        "killed",
+        "Something ended the process from outside: the system when memory ran out, or a person. See the system log.",
+    ),
+    _transient("crashed", "The program itself crashed. If it does so again, update or replace it.", retries=1),
+    _transient("busy", "Something else was using what is needed. adw tries again.", delay=1.0),
+    _transient(
+        "conflict", "Somebody else changed it at the same time. adw reads it again and repeats.", delay=1.0, retries=3
+    ),
+    _transient("database", "The database could not be used for the moment. Check that its server runs.", delay=1.0),
+    _transient("failed", "The command or agent said that it failed. Read its output: adw logs ID."),
+    _transient(
+        "gate", "The phase did its work, but the gate did not let it pass. Read what the gate said: adw logs ID."
+    ),
+    _transient(
+        "no_effect",
+        "It said that it worked, but nothing was changed. Say in the issue, or with a hint, what has to come out.",
+        retries=1,
+    ),
+    _transient(
+        "bad_output", "Its answer could not be read as what was asked for. Read its output: adw logs ID.", retries=2
+    ),
+    _transient(
+        "unknown",
+        "adw does not know this failure; it tries once more. Read the message and the output: adw logs ID.",
+        retries=1,
+    ),
+    # --- resources: the clean-up comes first
+    _resource("disk", "The disk is full. Free some space: adw gc removes what finished workflows left."),
+    _resource("port", "The port is in use. adw takes another one; it never ends a program that it did not start."),
+    _resource("memory", "The machine has no memory left. Run fewer workflows at once."),
+    _resource("descriptors", "Too many files are open. Raise the limit (ulimit -n) or run fewer workflows at once."),
+    _resource(
+        "context",
+        "The conversation no longer fits into the model. adw starts a new one; make the task smaller if that does not "
+        "help.",
+        retries=1,
+    ),
+    # --- what a person has to change
+    _configuration("config", "A setting is wrong. Correct it, then: adw retry ID."),
+    _configuration(
+        "auth", "The service does not accept the credentials. Log in or renew the token, then: adw retry ID."
+    ),
+    _configuration(
+        "billing", "The account has no credit left, or its spending limit is reached. Pay, then: adw retry ID."
+    ),
+    _configuration(
+        "budget", "The budget for this work is spent. If the work is worth more: adw retry ID --budget USD."
+    ),
+    _configuration(
+        "turns", "The agent used all its turns. Allow more turns or make the task smaller, then: adw retry ID."
+    ),
+    _configuration("invalid", "The service refused the request as it is. Correct what it names, then: adw retry ID."),
+    _configuration("missing", "A file, program or directory is not there. Put it in place, then: adw retry ID."),
+    _configuration(
+        "permission", "The system does not allow this. Change owner or mode of what it names, then: adw retry ID."
+    ),
+    _configuration("dependency", "A module cannot be imported. Install it or correct the import, then: adw retry ID."),
+    _configuration(
+        "tls", "The server's certificate is not trusted. Correct certificates or address, then: adw retry ID."
+    ),
+    _configuration("denied", "The agent was not allowed to use a tool that it needs. Allow it, then: adw retry ID."),
+    _configuration("version", "This adw and the stored data have different versions. Upgrade adw, then: adw retry ID."),
+    _configuration("taken", "Another workflow has this issue. Wait for it or abandon it, then: adw retry ID."),
+    # --- what no attempt helps
+    _fatal("bug", "A program error: the same call fails the same way. The traceback says where."),
+    _fatal(
+        "refused",
+        "The model declined the task by its policy. Reword the issue or do this part by hand.",
+        needs_person=True,
+    ),
+    _fatal(
+        "state", "The workflow's document needs attention first: adw verify ID says what is wrong.", needs_person=True
+    ),
+    _fatal("storage", "The disk reports errors. Check it before anything is written again.", needs_person=True),
+    _fatal(
+        "commit_unknown",
+        "Whether the last change was stored is not known. Look (adw status ID) before it is repeated.",
+        needs_person=True,
+    ),
+    _fatal("ownership", "Another process has taken this workflow over; this one stops."),
+    _fatal("interrupted", "Somebody interrupted it. It goes on with: adw resume ID."),
+    _fatal("illegal", "The workflow does not allow this step now: adw explain ID says what it does allow."),
+)
+
+#: Every class by its name.
+CLASSES: Mapping[str, ErrorClass] = MappingProxyType({found.name: found for found in _TABLE})
+
+#: The advice for an error that names a category but no class of its own.
+CATEGORY_ADVICE: Mapping[ErrorCategory, str] = MappingProxyType(
+    {
+        ErrorCategory.TRANSIENT: "This may work when it is tried again.",
+        ErrorCategory.RATE_LIMIT: CLASSES["rate_limited"].advice,
+        ErrorCategory.CONFIGURATION: CLASSES["config"].advice,
+        ErrorCategory.RESOURCE: "Something is used up. It is tried again after a clean-up.",
+        ErrorCategory.FATAL: "Trying again does not help. Read the message and the traceback.",
+    }
+)
+
+#: From the mildest to the worst: a group of failures is as bad as the worst of them.
+SEVERITY = (
+    ErrorCategory.TRANSIENT,
+    ErrorCategory.RATE_LIMIT,
+    ErrorCategory.RESOURCE,
+    ErrorCategory.CONFIGURATION,
+    ErrorCategory.FATAL,
+)
+
+
+def worst(names: list[str]) -> str:
+    """Return the class of *names* whose category is the worst, the first of equals; *names* is not empty."""
+    return max(names, key=lambda name: SEVERITY.index(CLASSES[name].category))
+
+
+# What numbers and names say about a failure: HTTP statuses, exit codes, signals, system errors, names of errors.
+#
+# Tables only. A code that does not decide is not in its table; then the text is asked (`error_patterns`).
+
+
+#: Status of an HTTP answer -> class; the rest of 4xx is `invalid`, of 5xx `server`.
+HTTP_STATUSES: Mapping[int, str] = MappingProxyType(
+    {
+        401: "auth",
+        402: "billing",
+        403: "auth",
+        407: "auth",
+        408: "timeout",
+        409: "conflict",
+        412: "conflict",
+        413: "context",
+        423: "busy",
+        425: "busy",
+        429: "rate_limited",
+        451: "refused",
+        501: "invalid",
+        503: "overloaded",
+        504: "timeout",
+        505: "invalid",
+        507: "disk",
+        529: "overloaded",
+    }
+)
+
+#: The name an agent, an API or a gate gave to the failure -> class. The name of a class stands for itself.
+SUBTYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "aborted_streaming": "killed",
+        "aborted_tools": "killed",
+        "authentication_error": "auth",
+        "authentication_failed": "auth",
+        "billing_error": "billing",
+        "budget_exhausted": "budget",
+        "connection_failed": "network",
+        "context_length_exceeded": "context",
+        "contextoverflowerror": "context",
+        "credits_required": "billing",
+        "error_max_budget_usd": "budget",
+        "error_max_structured_output_retries": "bad_output",
+        "error_max_turns": "turns",
+        "fatalauthenticationerror": "auth",
+        "fatalcancellationerror": "interrupted",
+        "fatalinputerror": "invalid",
+        "fatalturnlimitederror": "turns",
+        "gate_failed": "gate",
+        "gousagelimiterror": "quota_window",
+        "image_error": "invalid",
+        "insufficient_quota": "billing",
+        "invalid_request": "invalid",
+        "invalid_request_error": "invalid",
+        "malformed_tool_use_exhausted": "bad_output",
+        "max_output_tokens": "context",
+        "max_turns": "turns",
+        "messageoutputlengtherror": "context",
+        "model_error": "server",
+        "model_not_found": "invalid",
+        "no_space_left": "disk",
+        "not_found_error": "invalid",
+        "oauth_org_not_allowed": "auth",
+        "overloaded_error": "overloaded",
+        "permission_denials": "denied",
+        "permission_error": "auth",
+        "prompt_too_long": "context",
+        "providerautherror": "auth",
+        "quota_exhausted": "quota_window",
+        "rate_limit": "rate_limited",
+        "rate_limit_error": "rate_limited",
+        "request_too_large": "context",
+        "resource_exhausted": "rate_limited",
+        "retryablequotaerror": "rate_limited",
+        "server_error": "server",
+        "structured_output_retry_exhausted": "bad_output",
+        "terminalquotaerror": "quota_window",
+        "timeout_error": "timeout",
+        "unknown_session": "failed",
+        "usage_limit_reached": "quota_window",
+    }
+)
+
+#: Exit codes that mean the same for every program. 124 is that of timeout(1), 126 and 127 those of the shell, and
+#: 128 + n that of a shell whose child was ended by signal n; git itself uses 128 and 129, so those say nothing.
+EXIT_CODES: Mapping[int, str] = MappingProxyType(
+    {
+        124: "timeout",
+        126: "permission",
+        127: "missing",
+        130: "interrupted",
+        134: "crashed",
+        135: "crashed",
+        136: "crashed",
+        137: "killed",
+        139: "crashed",
+        143: "killed",
+    }
+)
+
+#: Exit codes of one program alone. Gemini CLI also ends with an HTTP status, of which the system keeps the low 8 bits.
+TOOL_EXIT_CODES: Mapping[str, Mapping[int, str]] = MappingProxyType(
+    {
+        "gemini": MappingProxyType(
+            {
+                41: "auth",
+                42: "invalid",
+                44: "config",
+                52: "invalid",
+                53: "turns",
+                55: "invalid",
+                145: "auth",
+                147: "auth",
+                148: "invalid",
+                173: "rate_limited",
+                244: "server",
+                247: "overloaded",
+            }
+        )
+    }
+)
+
+#: Signals by number, as they are on Linux.
+SIGNALS: Mapping[int, str] = MappingProxyType(
+    {2: "interrupted", 4: "crashed", 6: "crashed", 7: "crashed", 8: "crashed", 11: "crashed"}
+)
+
+#: Number of a system error -> class.
+ERRNOS: Mapping[int, str] = MappingProxyType(
+    {
+        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "disk"),
+        **dict.fromkeys((errno.EADDRINUSE, errno.EADDRNOTAVAIL), "port"),
+        **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS), "memory"),
+        **dict.fromkeys((errno.EMFILE, errno.ENFILE), "descriptors"),
+        **dict.fromkeys(
+            (
+                errno.ECONNREFUSED,
+                errno.ECONNRESET,
+                errno.ECONNABORTED,
+                errno.EPIPE,
+                errno.ENETUNREACH,
+                errno.ENETDOWN,
+                errno.ENETRESET,
+                errno.EHOSTUNREACH,
+                errno.EHOSTDOWN,
+                errno.ENOTCONN,
+                errno.ESHUTDOWN,
+            ),
+            "network",
+        ),
+        errno.ETIMEDOUT: "timeout",
+        **dict.fromkeys((errno.EAGAIN, errno.EBUSY, errno.ETXTBSY, errno.EINTR, errno.EDEADLK), "busy"),
+        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "permission"),
+        **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV), "missing"),
+        **dict.fromkeys((errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOEXEC, errno.EXDEV), "config"),
+        **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), "config"),
+        errno.EIO: "storage",
+        errno.ESTALE: "storage",
+    }
+)
+
+#: Name of an exception's type, for those of libraries that adw need not load -> class.
+TYPE_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "APIConnectionError": "network",
+        "APITimeoutError": "timeout",
+        "AuthenticationError": "auth",
+        "BadCredentialsException": "auth",
+        "ChunkedEncodingError": "network",
+        "ConnectError": "network",
+        "ContextWindowExceededError": "context",
+        "IncompleteRead": "network",
+        "InternalServerError": "server",
+        "InterfaceError": "database",
+        "JSONDecodeError": "bad_output",
+        "MaxRetryError": "network",
+        "NewConnectionError": "network",
+        "OverloadedError": "overloaded",
+        "ProtocolError": "network",
+        "ProxyError": "network",
+        "RateLimitError": "rate_limited",
+        "RateLimitExceededException": "rate_limited",
+        "SSLCertVerificationError": "tls",
+        "ServiceUnavailableError": "overloaded",
+        "TOMLDecodeError": "config",
+        "TimeoutException": "timeout",
+        "TimeoutExpired": "timeout",
+        "TransportError": "network",
+        "URLError": "network",
+        "gaierror": "network",
+        "herror": "network",
+    }
+)
+
+
+# What programs, services and agents write when they fail, and which class of failure that is.
+#
+# Words are matched whole, so that "port" is not found in "report". The text is only asked when nothing with
+# a structure decided, and only that of something that failed.
+
+
+#: How much of a text is looked at, from its end: what ended a run stands there. Lines without a word do not count.
+LAST_LINES = 50
+LAST_CHARACTERS = 8_000
+#: The same for a class that ends all trying: output of tests is full of such words, so they must stand at the very end.
+CLOSING_LINES = 5
+
+
+def _words(*alternatives: str) -> re.Pattern[str]:
+    """Return a pattern that finds the alternatives as whole words; `_` separates words too, as in rate_limit_error."""
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(alternatives)})(?![A-Za-z0-9])", re.IGNORECASE)
+
+
+#: A status number counts only where the text says that it is one: "line 429" is none.
+_STATUS = r"(?:http(?:/[\d.]+)?|status(?: code)?|code|api error|error|rejected|overloaded)[ :=(\"']{1,4}"
+
+
+def _status(numbers: str) -> str:
+    return rf"{_STATUS}(?:{numbers})"
+
+
+#: In this order: what says more comes first. A limit that ends in seconds is no quota; an empty account is no limit.
+PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("rate_limited", _words(r"please retry in \d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)")),
+    (
+        "quota_window",
+        _words(
+            r"usage limit reached",
+            r"(?:hit|reached|exceeded) your (?:[\w-]+ ){0,3}usage limit",
+            r"(?:hit|reached|exceeded) your (?:session|daily|weekly|monthly|opus|sonnet|haiku|\d+-hour) limit",
+            r"(?:session|daily|weekly|monthly|\d+-hour) (?:usage )?limit (?:reached|exceeded)",
+            r"(?:daily|weekly|monthly) usage limit",
+            r"QUOTA_EXHAUSTED",
+            r"TerminalQuotaError",
+            r"GoUsageLimitError",
+            r"\w*PerDay\w*",
+            r"exhausted your (?:daily quota|capacity)",
+        ),
+    ),
+    (
+        "billing",
+        _words(
+            r"credit balance is too low",
+            r"(?:out of|insufficient|no remaining) credits?",
+            r"credits? (?:exhausted|required)",
+            r"credits_required",
+            r"billing_error",
+            r"insufficient_quota",
+            r"(?:spend|spending) (?:cap|limit)",
+            r"check your plan and billing",
+            r"payment required",
+            r"with your \w+ plan, upgrade to",
+            r"billing (?:is )?(?:not enabled|disabled|hard limit)",
+            _status("402"),
+        ),
+    ),
+    (
+        "context",
+        _words(
+            r"prompt is too long",
+            r"prompt_too_long",
+            r"context_length_exceeded",
+            r"(?:maximum )?context (?:length|window) (?:is )?exceeded",
+            r"exceeds? the (?:model'?s )?(?:maximum )?context (?:length|window)",
+            r"ran out of room in the model",
+            r"ContextWindowExceeded(?:Error)?",
+            r"ContextOverflowError",
+            r"input is too long",
+        ),
+    ),
+    ("budget", _words(r"error_max_budget_usd", r"budget_exhausted", r"(?:maximum|max) budget (?:reached|exceeded)")),
+    (
+        "turns",
+        _words(
+            r"error_max_turns",
+            r"reached (?:the )?max(?:imum)?(?: number of)?(?: session)? (?:turns|actions)",
+        ),
+    ),
+    ("refused", _words(r"usage policy", r"CyberPolicy", r"content policy", r"(?:blocked|declined) (?:by|for) safety")),
+    (
+        "rate_limited",
+        _words(
+            r"rate[ _-]?limit(?:s|ed|ing)?",
+            r"RateLimit(?:Error|Exceeded\w*)",
+            r"too many requests",
+            r"temporarily limiting requests",
+            r"abuse detection",
+            r"RESOURCE_EXHAUSTED",
+            r"RetryableQuotaError",
+            _status("429"),
+        ),
+    ),
+    (
+        "overloaded",
+        _words(
+            r"overloaded(?:_error)?",
+            r"is at capacity",
+            r"high demand",
+            r"service unavailable",
+            _status("503|529"),
+        ),
+    ),
+    (
+        "auth",
+        _words(
+            r"authentication[ _](?:failed|error|required)",
+            r"AuthenticationError",
+            r"(?:invalid|incorrect|missing) (?:api[ -]key|x-api-key|access token|bearer token)",
+            r"api key not valid",
+            r"not logged in",
+            r"please run /login",
+            r"oauth token (?:has expired|revoked|is invalid)",
+            r"bad credentials",
+            r"could not read username",
+            r"permission denied \(publickey\)",
+            r"unauthorized",
+            _status("401|403"),
+        ),
+    ),
+    (
+        "tls",
+        _words(r"certificate[ _]verify[ _]failed", r"certificate has expired", r"self[- ]signed certificate"),
+    ),
+    (
+        "timeout",
+        _words(
+            r"timed?[ -]?out",
+            r"time-?outs?",
+            r"(?:read|connect|request|gateway|connection)timeout",
+            r"ETIMEDOUT",
+            r"ESOCKETTIMEDOUT",
+            r"Timeout(?:Error|Exception|Expired)",
+            r"deadline exceeded",
+            _status("408|504"),
+        ),
+    ),
+    (
+        "network",
+        _words(
+            r"connection (?:was )?(?:refused|reset|closed|aborted|error|lost|broken|terminated)",
+            r"(?:unable|failed) to connect",
+            r"could not (?:connect|resolve host)",
+            r"ECONN(?:REFUSED|RESET|ABORTED)",
+            r"E(?:HOST|NET)UNREACH",
+            r"ENOTFOUND",
+            r"EAI_AGAIN",
+            r"EPIPE",
+            r"broken pipe",
+            r"network (?:error|is unreachable|is down|failure)",
+            r"no route to host",
+            r"name or service not known",
+            r"temporary failure in name resolution",
+            r"name resolution",
+            r"stream disconnected",
+            r"socket hang up",
+            r"remote end (?:closed|hung up)",
+            r"the remote end hung up",
+            r"fetch failed",
+        ),
+    ),
+    (
+        "server",
+        _words(r"internal server error", r"bad gateway", r"server_error", r"api_error", _status("500|502|520|52[1-4]")),
+    ),
+    ("disk", _words(r"no space left on device", r"ENOSPC", r"disk (?:is )?full", r"disk quota exceeded", r"EDQUOT")),
+    ("port", _words(r"address already in use", r"EADDRINUSE", r"port \d+ is (?:already )?(?:in use|allocated)")),
+    ("memory", _words(r"out of memory", r"cannot allocate memory", r"ENOMEM", r"MemoryError", r"OOM[- ]?killed")),
+    ("descriptors", _words(r"too many open files", r"EMFILE", r"ENFILE")),
+    ("busy", _words(r"database is locked", r"resource busy", r"EBUSY", r"unable to create '[^']*\.lock': file exists")),
+    ("dependency", _words(r"cannot import name", r"no module named", r"cannot find module", r"ModuleNotFoundError")),
+    (
+        "missing",
+        _words(
+            r"no such file or directory",
+            r"ENOENT",
+            r"command not found",
+            r"executable file not found",
+            r"not a git repository",
+            r"model_not_found",
+        ),
+    ),
+    (
+        "permission",
+        _words(r"permission denied", r"operation not permitted", r"read-only file system", r"EACCES", r"EPERM"),
+    ),
+    (
+        "config",
+        _words(
+            r"(?:invalid|bad|missing|unknown|malformed) (?:config(?:uration)?|setting|option|flag|argument)s?",
+            r"config(?:uration)? (?:error|file not found|is (?:invalid|missing))",
+            r"(?:missing|required|undefined) environment variables?",
+            r"environment variables? [\w ]{1,60} (?:is|are) (?:missing|required|not set)",
+            r"unrecognized arguments?",
+        ),
+    ),
+)
+
+#: A class -> the classes that the text may make of it: a status alone often says too little.
+REFINEMENTS: Mapping[str, AbstractSet[str]] = MappingProxyType(
+    {
+        "rate_limited": {"quota_window", "billing"},
+        "auth": {"rate_limited", "quota_window", "billing", "refused"},
+        "invalid": {"context", "billing", "auth", "refused", "quota_window"},
+        "server": {"overloaded"},
+    }
+)
+
+
+def class_of_text(text: str, allowed: AbstractSet[str] | None = None) -> str | None:
+    """Return the first class of the table that the end of *text* speaks of; only one of *allowed*, when given."""
+    end, closing = last_part(text), last_part(text, CLOSING_LINES)
+    return next(
+        (
+            name
+            for name, pattern in PATTERNS
+            if (allowed is None or name in allowed) and pattern.search(end if CLASSES[name].is_recoverable else closing)
+        ),
+        None,
+    )
+
+
+def refined(name: str, text: str) -> str:
+    """Return the class that *text* makes of the class *name*, or *name* itself."""
+    return class_of_text(text, REFINEMENTS.get(name, frozenset())) or name
+
+
+def last_part(text: str, lines: int = LAST_LINES) -> str:
+    """Return the last *lines* of *text* that say something."""
+    return "\n".join([line for line in text[-LAST_CHARACTERS:].splitlines() if line.strip()][-lines:])
+
+
+# When a server wants to be asked again, as its headers or its words say it.
+#
+# What cannot be read, or makes no sense, was not said. No clock is needed: a moment stays a moment until somebody who
+# knows the time decides.
+
+
+_IN_SOME_TIME = re.compile(
+    r"\b(?:retry|try again) in (\d{1,9}(?:\.\d{1,12})?) ?(ms|s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?)\b", re.IGNORECASE
+)
+_RESET_AFTER = re.compile(
+    r"\bresets? (?:after|in) (?=\d)(?:(\d{1,4})h ?)?(?:(\d{1,6})m ?)?(?:(\d{1,9})s)?(?![\da-z])", re.IGNORECASE
+)
+_RETRY_AFTER = re.compile(r"\bretry[-_ ]after[\"']?[:= ]{1,3}[\"']?(\d{1,9})\b", re.IGNORECASE)
+_RESET_EPOCH = re.compile(r"\blimit reached\|(\d{10})\b", re.IGNORECASE)
+_RESET_UTC = re.compile(r"\bresets? (?:at )?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?) ?(?:UTC|Z)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerWait:
+    """After how many seconds, or at which moment, the server wants to be asked again."""
+
+    seconds: float | None = None  #: from the answer on
+    at: datetime | None = None
+
+
+#: The server said nothing about it.
+NOT_SAID = ServerWait()
+
+
+def in_seconds(value: object) -> ServerWait:
+    """Return the wait of *value* seconds; what is no number from 0 up was not said."""
+    seconds = _seconds(value)
+    return NOT_SAID if seconds is None else ServerWait(seconds=seconds)
+
+
+def at_epoch(value: object) -> ServerWait:
+    """Return the wait until *value*, seconds since 1970; what is no such moment was not said."""
+    return _at(_epoch(value))
+
+
+def by_headers(headers: Mapping[str, str]) -> ServerWait:
+    """Return what *headers*, with names in lower case, say: Retry-After, else X-RateLimit-Reset."""
+    after = headers.get("retry-after")
+    if after is not None:
+        told = in_seconds(after)
+        return _at(_http_date(after)) if told is NOT_SAID else told
+    # The reset is also sent while there are requests left; then it is not what we were refused for.
+    if headers.get("x-ratelimit-remaining", "0") == "0":
+        return _at(_epoch(headers.get("x-ratelimit-reset", "")))
+
+    return NOT_SAID
+
+
+def by_text(text: str) -> ServerWait:
+    """Return what *text* says. A time of day without a zone is not taken: whose zone it is in is not known."""
+    match = _IN_SOME_TIME.search(text)
+    if match is not None:
+        unit = match[2].lower()
+        return in_seconds(float(match[1]) * (0.001 if unit == "ms" else 60.0 if unit[0] == "m" else 1.0))
+    match = _RESET_AFTER.search(text)
+    if match is not None:
+        hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return in_seconds(hours * 3600 + minutes * 60 + seconds)
+    match = _RETRY_AFTER.search(text)
+    if match is not None:
+        return in_seconds(match[1])
+    match = _RESET_EPOCH.search(text)
+    if match is not None:
+        return _at(_epoch(match[1]))
+    match = _RESET_UTC.search(text)
+
+    return NOT_SAID if match is None else _at(_utc(match[1]))
+
+
+def _at(moment: datetime | None) -> ServerWait:
+    return NOT_SAID if moment is None else ServerWait(at=moment)
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        seconds = float(value)  # type: ignore[arg-type]  # asked by trying
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _http_date(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _epoch(value: object) -> datetime | None:
+    seconds = _seconds(value)
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _utc(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,1 +1,0 @@
-"""Steps whose calls are spread over workers."""

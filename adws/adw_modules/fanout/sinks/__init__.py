@@ -1,1 +1,0 @@
-"""Where the results of calls are saved."""

@@ -1,0 +1,1 @@
+"""Forges: issues, pull requests and comments."""

@@ -1,0 +1,531 @@
+"""
+GitHub as a forge, and the only room of PyGithub.
+
+Each call is one request, sent once: a create whose answer was lost is looked up by whoever asked, never sent again.
+Requests go out one at a time, with a second between writes, and none lasts longer than a worker may be silent. PyGithub
+carries sign-in, pacing and transport; what an answer means is decided in `github_answers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Lock
+from urllib.parse import quote, urlsplit
+
+from github import Consts
+from github.Auth import AppAuth, Auth, Token
+from github.Requester import Requester
+from jwt.exceptions import PyJWTError  # comes with PyGithub, which signs with it
+
+from adws.adw_modules import default_home, timestamps
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.errors import ConfigError, ForgeBusy, ForgeNotFound, ForgeRefused, ForgeUnavailable
+from adws.adw_modules.forge import github_errors
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.forge.github_errors import Json
+from adws.adw_modules.forge.model import (
+    Comment,
+    Forge,
+    ForgeAccess,
+    HookDelivery,
+    Issue,
+    Labelled,
+    NewPullRequest,
+    PullRequest,
+)
+from adws.adw_modules.identifiers import JsonValue
+from adws.adw_modules.interfaces import Clock
+
+#: Where GitHub itself is asked.
+DEFAULT_API_URL = Consts.DEFAULT_BASE_URL
+#: Seconds between two writes, as GitHub asks of programs.
+SECONDS_BETWEEN_WRITES = 1.0
+
+_PER_PAGE = 100
+#: A token of an App is renewed when it has less time left than this.
+_TOKEN_RESERVE = timedelta(minutes=5)
+_DRAFT = "mutation($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { clientMutationId } }"
+_READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { clientMutationId } }"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GitHubAccess:
+    """Who we are to GitHub, and where it is: a token, or an App with its key."""
+
+    token: str = field(default="", repr=False)
+    app_id: str = ""
+    private_key: str = field(default="", repr=False)  #: in PEM
+    api_url: str = DEFAULT_API_URL
+    timeout_seconds: float = 4.0  #: to connect, and again to answer
+    seconds_between_writes: float = SECONDS_BETWEEN_WRITES
+
+
+def timeout_for(*, ttl_seconds: float, stop_seconds: float) -> float:
+    """
+    Return the time-out that keeps one request inside a lease: to sign in, to connect and to answer take one each.
+
+    A worker stops itself *stop_seconds* after its last renewal, and another takes its work after *ttl_seconds*: a
+    request that began before the first must have ended before the second. Raises ConfigError when there is no room.
+    """
+    room = ttl_seconds - stop_seconds - SECONDS_BETWEEN_WRITES
+    if room < 3.0:
+        raise ConfigError(
+            f"lease_ttl_seconds is {ttl_seconds:g} and lease_stop_seconds is {stop_seconds:g}: "
+            "for GitHub there must be 4 seconds or more between them"
+        )
+
+    return room / 3.0
+
+
+class _Connection:
+    """Sends requests, one at a time."""
+
+    def __init__(self, repository: str, access: GitHubAccess, clock: Clock) -> None:
+        self._repository = repository
+        self._access = access
+        self._clock = clock
+        self._turn = Lock()
+        first = self._new_requester(_app_auth(access) if access.app_id else Token(access.token))
+        self._graphql_url = first.graphql_url
+        self._app = first if access.app_id else None
+        self._requester = None if access.app_id else first
+        self._good_until = clock.now()
+
+    @property
+    def is_app(self) -> bool:
+        """Whether we are an App."""
+        return self._app is not None
+
+    def close(self) -> None:
+        for requester in filter(None, (self._app, self._requester)):
+            requester.close()
+
+    def call(
+        self, verb: str, path: str, *, params: Json | None = None, payload: Json | None = None, as_app: bool = False
+    ) -> tuple[JsonValue, Mapping[str, str]]:
+        """Send one request and return the answer and its headers; *as_app* asks in the name of the App itself."""
+        if not self._turn.acquire(timeout=self._access.timeout_seconds):
+            raise ForgeBusy(1.0, "another thread of this process is asking")
+        try:
+            started = self._clock.monotonic()
+            requester = self._app if as_app and self._app else self._signed_in()
+            # What is sent must arrive while we still own the workflow: not after a long wait.
+            if self._clock.monotonic() - started > self._access.timeout_seconds:
+                raise ForgeUnavailable("signing in to GitHub took too long: nothing was sent")
+            return self._send(requester, verb, path, params, payload)
+        finally:
+            self._turn.release()
+
+    def graphql(self, query: str, variables: Json) -> None:
+        """Send a mutation."""
+        answer, _ = self.call("POST", self._graphql_url, payload={"query": query, "variables": dict(variables)})
+        problem = github_errors.graphql_problem(answer)
+        if problem:
+            raise ForgeRefused(200, problem)
+
+    def _signed_in(self) -> Requester:
+        """Return the way to ask as who we are; an App gets a new token when the old one ends soon."""
+        if self._app is None or (self._requester and self._clock.now() + _TOKEN_RESERVE < self._good_until):
+            return self._requester  # type: ignore[return-value]  # without an App there is one from the start
+        path = f"/repos/{self._repository}/installation"
+        result, _ = self._send(self._app, "GET", path, None, None)
+        number = github_errors.as_object(result).get("id")
+        made, _ = self._send(self._app, "POST", f"/app/installations/{number}/access_tokens", None, {})
+        answer = github_errors.as_object(made)
+        token = github_errors.text_in(answer, "token")
+        if not token:
+            raise ForgeUnavailable("GitHub gave the App no token")
+        if self._requester:
+            self._requester.close()
+        self._requester = self._new_requester(Token(token))
+        self._good_until = timestamps.parse(github_errors.text_in(answer, "expires_at"))
+
+        return self._requester
+
+    def _send(
+        self, requester: Requester, verb: str, path: str, params: Json | None, payload: Json | None
+    ) -> tuple[JsonValue, Mapping[str, str]]:
+        try:
+            status, headers, body = requester.requestJson(
+                verb, path, parameters=dict(params or {}), input=None if payload is None else dict(payload)
+            )
+        except OSError as exc:  # every error of the transport is one: no connection, no answer, half an answer
+            raise ForgeUnavailable(f"GitHub did not answer ({_said(exc)}): nothing is known about the effect") from exc
+        except RuntimeError as exc:  # PyGithub follows no redirection to another host
+            raise ForgeRefused(301, f"{_said(exc)}: correct github.repository or github.api_url") from exc
+        except PyJWTError as exc:
+            raise ConfigError(f"the key of the GitHub App cannot be used: {_said(exc)}") from exc
+
+        return github_errors.check_answer(status, headers, body, now=self._clock.now()), headers
+
+    def _new_requester(self, auth: Auth) -> Requester:
+        return Requester(
+            auth=auth,
+            base_url=self._access.api_url.rstrip("/"),
+            timeout=self._access.timeout_seconds,  # type: ignore[arg-type]  # it goes to requests, which takes fractions
+            user_agent="adw",
+            per_page=_PER_PAGE,
+            verify=True,
+            retry=None,
+            pool_size=None,
+            seconds_between_writes=self._access.seconds_between_writes,
+        )
+
+
+class GitHubForge:
+    """One repository on GitHub; implements `forge.Forge`. *scrub* takes secrets out of all that is written."""
+
+    def __init__(self, repository: str, access: GitHubAccess, *, clock: Clock, scrub: Callable[[str], str]) -> None:
+        self._repository = repository
+        self._access = access
+        self._connection = _Connection(repository, access, clock)
+        self._scrub = scrub
+        self._login = ""
+
+    def close(self) -> None:
+        """Close what is open to GitHub."""
+        self._connection.close()
+
+    @property
+    def repository(self) -> str:
+        """owner/name."""
+        return self._repository
+
+    def login(self) -> str:
+        """Return who we are to GitHub, an App with its `[bot]`; asked once."""
+        if not self._login:
+            if self._connection.is_app:
+                app, _ = self._connection.call("GET", "/app", as_app=True)
+                self._login = f"{github_errors.text_in(github_errors.as_object(app), 'slug')}[bot]"
+            else:
+                user, _ = self._connection.call("GET", "/user")
+                self._login = github_errors.text_in(github_errors.as_object(user), "login")
+
+        return self._login
+
+    def access(self) -> ForgeAccess:
+        """Ask what we may do in the repository; an App is asked about its installation."""
+        login, path = self.login(), f"/repos/{self._repository}"
+        if self._connection.is_app:
+            result, headers = self._connection.call("GET", f"{path}/installation", as_app=True)
+            return github_errors.to_app_access(login, result, headers)
+        result, headers = self._connection.call("GET", path)
+
+        return github_errors.to_access(login, result, headers)
+
+    def default_branch(self) -> str:
+        """Return the branch that pull requests go to."""
+        return github_errors.text_in(github_errors.as_object(self._get("")), "default_branch")
+
+    def permission(self, login: str) -> str:
+        """Return what *login* may do; a stranger may do nothing."""
+        try:
+            return github_errors.to_permission(self._get(f"/collaborators/{_quoted(login)}/permission"))
+        except ForgeNotFound:
+            return "none"
+
+    # --- issues ------------------------------------------------------------------------------------------------
+
+    def issue(self, number: int) -> Issue:
+        """Return an issue; raise ForgeNotFound for the number of a pull request, too."""
+        answer = self._get(f"/issues/{number}")
+        if github_errors.as_object(answer).get("pull_request"):
+            raise ForgeNotFound(f"#{number} is a pull request, not an issue")
+
+        return github_errors.to_issue(answer)
+
+    def issues(self, *, label: str = "", state: str = "open", limit: int = 100) -> tuple[Issue, ...]:
+        """Return issues, newest first."""
+        params: dict[str, JsonValue] = {"state": state, "sort": "created", "direction": "desc"}
+        if label:
+            params["labels"] = label
+        result: list[Issue] = []
+        for one in self._pages("/issues", params):
+            if len(result) >= limit:
+                break
+            if not one.get("pull_request"):
+                result.append(github_errors.to_issue(dict(one)))
+
+        return tuple(result)
+
+    def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
+        """Put labels on an issue or pull request; GitHub makes those it does not know."""
+        if labels:
+            self._write("POST", f"/issues/{number}/labels", {"labels": list(labels)})
+
+    def remove_label(self, number: int, label: str) -> None:
+        """Take a label off; one that is not there is fine."""
+        try:
+            self._write("DELETE", f"/issues/{number}/labels/{_quoted(label)}")
+        except ForgeNotFound:
+            # The same answer comes for an issue that is not there, and for one that we may not see.
+            there = self._pages(f"/issues/{number}/labels", {})
+            if any(github_errors.text_in(one, "name") == label for one in there):
+                raise
+
+    # --- comments ----------------------------------------------------------------------------------------------
+
+    def comments(self, number: int, *, since: str = "") -> tuple[Comment, ...]:
+        """Return the comments, oldest first; with *since* those made or changed since then."""
+        params: dict[str, JsonValue] = {"since": since} if since else {}
+
+        result = self._pages(f"/issues/{number}/comments", params)
+
+        return tuple(github_errors.to_comment(dict(one)) for one in result if github_errors.is_since(one, since))
+
+    def create_comment(self, number: int, body: str) -> Comment:
+        """Post a comment. Not repeated."""
+        return github_errors.to_comment(
+            self._write("POST", f"/issues/{number}/comments", {"body": self._outgoing(body)})
+        )
+
+    def edit_comment(self, comment_id: int, body: str) -> Comment:
+        """Replace a comment's text."""
+        return github_errors.to_comment(
+            self._write("PATCH", f"/issues/comments/{comment_id}", {"body": self._outgoing(body)})
+        )
+
+    def delete_comment(self, comment_id: int) -> None:
+        """Delete a comment; one that is gone is fine."""
+        try:
+            self._write("DELETE", f"/issues/comments/{comment_id}")
+        except ForgeNotFound:
+            return
+
+    # --- pull requests -----------------------------------------------------------------------------------------
+
+    def pull_request(self, number: int) -> PullRequest:
+        """Return a pull request."""
+        return github_errors.to_pull_request(self._get(f"/pulls/{number}"))
+
+    def pull_requests_of(self, head: str, *, state: str = "all") -> tuple[PullRequest, ...]:
+        """Return the pull requests from branch *head* of this repository, newest first."""
+        owner = self._repository.partition("/")[0]
+        params: dict[str, JsonValue] = {
+            "head": f"{owner}:{head}",
+            "state": state,
+            "sort": "created",
+            "direction": "desc",
+        }
+        # Asked again of each: a filter that a server does not know gives everything.
+        return tuple(
+            github_errors.to_pull_request(dict(one))
+            for one in self._pages("/pulls", params)
+            if github_errors.comes_from(one, repository=self._repository, branch=head)
+        )
+
+    def create_pull_request(self, new: NewPullRequest) -> PullRequest:
+        """Open a pull request. Not repeated."""
+        payload: dict[str, JsonValue] = {
+            "title": forge_text.outgoing_title(new.title, self._scrub),
+            "body": self._outgoing(new.body),
+            "head": new.head,
+            "base": new.base,
+            "draft": new.is_draft,
+        }
+
+        return github_errors.to_pull_request(self._write("POST", "/pulls", payload))
+
+    def edit_pull_request(
+        self, number: int, *, title: str | None = None, body: str | None = None, is_draft: bool | None = None
+    ) -> PullRequest:
+        """Change a pull request; that it is a draft, or none any more, only GraphQL can change."""
+        changes: dict[str, JsonValue] = {}
+        if title is not None:
+            changes["title"] = forge_text.outgoing_title(title, self._scrub)
+        if body is not None:
+            changes["body"] = self._outgoing(body)
+        path = f"/pulls/{number}"
+        answer = self._write("PATCH", path, changes) if changes else self._get(path)
+        result = github_errors.to_pull_request(answer)
+        if is_draft is None or result.is_draft == is_draft:
+            return result
+
+        node = github_errors.text_in(github_errors.as_object(answer), "node_id")
+        self._connection.graphql(_DRAFT if is_draft else _READY, {"id": node})
+
+        return self.pull_request(number)
+
+    def close_pull_request(self, number: int) -> PullRequest:
+        """Close it; one that is closed already is fine."""
+        return github_errors.to_pull_request(self._write("PATCH", f"/pulls/{number}", {"state": "closed"}))
+
+    def merge_pull_request(self, number: int, *, sha: str, method: str = "squash") -> PullRequest:
+        """Merge it if its head is *sha*; one that is merged already is fine."""
+        try:
+            self._write("PUT", f"/pulls/{number}/merge", {"sha": sha, "merge_method": method})
+        except ForgeRefused:
+            result = self.pull_request(number)
+            if not result.is_merged:
+                raise
+            return result
+
+        return self.pull_request(number)
+
+    def remote_url(self) -> str:
+        """Return where git pushes to: the site that belongs to the API."""
+        parts = urlsplit(self._access.api_url)
+        path = parts.path.rstrip("/").removesuffix("/api/v3")
+        host = parts.netloc.removeprefix("api.") if parts.netloc == "api.github.com" else parts.netloc
+
+        return f"{parts.scheme}://{host}{path}/{self._repository}.git"
+
+    # --- asking ------------------------------------------------------------------------------------------------
+
+    def _get(self, path: str) -> JsonValue:
+        answer, _ = self._connection.call("GET", f"/repos/{self._repository}{path}")
+
+        return answer
+
+    def _write(self, verb: str, path: str, payload: Json | None = None) -> JsonValue:
+        answer, _ = self._connection.call(verb, f"/repos/{self._repository}{path}", payload=payload)
+
+        return answer
+
+    def _pages(self, path: str, params: Json) -> Iterator[Json]:
+        """Yield a list over all its pages. They are counted: an address that the server names is never followed."""
+        page, goes_on = 1, True
+        while goes_on:
+            asked: dict[str, JsonValue] = {**params, "per_page": _PER_PAGE, "page": page}
+            answer, headers = self._connection.call("GET", f"/repos/{self._repository}{path}", params=asked)
+            yield from github_errors.as_objects(answer)
+            page, goes_on = page + 1, github_errors.has_next_page(headers)
+
+    def _outgoing(self, body: str) -> str:
+        return forge_text.outgoing_body(body, self._scrub)
+
+
+def _app_auth(access: GitHubAccess) -> AppAuth:
+    if "PRIVATE KEY-----" not in access.private_key:
+        raise ConfigError("the key of the GitHub App is no private key in PEM: give the file GitHub let you download")
+
+    return AppAuth(access.app_id, access.private_key)
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _said(error: BaseException) -> str:
+    """Return what a library says in one short line; addresses in it carry no token, which goes in a header."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+# --- plain calls on the forge of the home ----------------------------------------------------------------------
+
+
+def make_adw_id() -> str:
+    """Return a new id for a workflow: eight hex digits."""
+    return SystemClock().token()[:8]
+
+
+def post_github_comment(issue_number: int, comment: str, *, forge: Forge | None = None) -> Comment:
+    """Post a comment that carries the mark of adw, so that nothing that listens to comments answers it."""
+    return _forge(forge).create_comment(issue_number, forge_text.bot_comment(comment))
+
+
+def close_pull_request(pr_number: int, comment: str = "", *, forge: Forge | None = None) -> PullRequest:
+    """
+    Say why in a comment, then close the pull request; may be repeated, and says it once.
+
+    One that is closed or merged already is returned as it is.
+    """
+    place = _forge(forge)
+    result = place.pull_request(pr_number)
+    if result.state != "open":
+        return result
+    said = forge_text.bot_comment(comment)
+    if comment and not _has_said(place, pr_number, said):
+        place.create_comment(pr_number, said)
+
+    return place.close_pull_request(pr_number)
+
+
+def _has_said(place: Forge, number: int, said: str) -> bool:
+    me = place.login()
+
+    return any(one.author == me and one.body.strip() == said.strip() for one in place.comments(number))
+
+
+def _forge(forge: Forge | None) -> Forge:
+    return default_home.get().forge if forge is None else forge
+
+
+# What only cron asks of GitHub: who labelled an issue, and which webhook deliveries failed.
+#
+# GitHub does not bring a failed delivery again by itself. It keeps deliveries for some days, and brings one again, with
+# the same guid, when it is asked to. That needs the right to see the hooks of the repository.
+
+
+class PolledGitHub(GitHubForge):
+    """GitHub, with what cron asks of it."""
+
+    def labelled(self, number: int, label: str) -> Labelled | None:
+        """Return who put *label* on the issue last, None when nobody did."""
+        issue = github_errors.as_object(self._get(f"/issues/{number}"))
+        result: Labelled | None = None
+        for one in self._pages(f"/issues/{number}/events", {}):  # oldest first
+            named = github_errors.text_in(github_errors.as_object(one.get("label") or {}), "name")
+            if github_errors.text_in(one, "event") != "labeled" or named != label:
+                continue
+            actor, raw_at = github_errors.as_object(one.get("actor") or {}), github_errors.text_in(one, "created_at")
+            result = Labelled(
+                login=github_errors.text_in(actor, "login"),
+                is_bot=github_errors.text_in(actor, "type") == "Bot",
+                at=_moment(raw_at),
+                raw_at=raw_at,
+                created_at=github_errors.text_in(issue, "created_at"),
+            )
+
+        return result
+
+    def hook_deliveries(self, *, since: str) -> tuple[HookDelivery, ...]:
+        """Return every try since a moment, newest first."""
+        result: list[HookDelivery] = []
+        for hook in list(self._pages("/hooks", {})):
+            hook_id = hook.get("id")
+            if isinstance(hook_id, int):
+                result.extend(self._tries(hook_id, since))
+
+        return tuple(sorted(result, key=lambda one: one.at, reverse=True))
+
+    def _tries(self, hook_id: int, since: str) -> list[HookDelivery]:
+        # This list has no page numbers; its newest hundred are looked at, and cron comes again soon.
+        answer, _ = self._connection.call(
+            "GET", f"/repos/{self.repository}/hooks/{hook_id}/deliveries", params={"per_page": 100}
+        )
+        tries = (_try_of(hook_id, one) for one in github_errors.as_objects(answer))
+
+        return [one for one in tries if one is not None and one.at >= since]
+
+    def redeliver(self, hook_id: int, delivery_id: int) -> None:
+        """Ask for a delivery to be brought again. Not repeated."""
+        self._write("POST", f"/hooks/{hook_id}/deliveries/{delivery_id}/attempts", {})
+
+
+def _try_of(hook_id: int, one: Json) -> HookDelivery | None:
+    number, guid = one.get("id"), github_errors.text_in(one, "guid")
+    at = _moment(github_errors.text_in(one, "delivered_at"))
+    if not isinstance(number, int) or not guid or not at:
+        return None
+    code = one.get("status_code")
+
+    return HookDelivery(
+        hook_id=hook_id,
+        delivery_id=number,
+        guid=guid,
+        is_ok=isinstance(code, int) and 200 <= code < 300,
+        at=at,
+        event=github_errors.text_in(one, "event"),
+        is_redelivery=one.get("redelivery") is True,
+    )
+
+
+def _moment(text: str) -> str:
+    """Return a moment in the one spelling that sorts, "" when it is none."""
+    try:
+        return timestamps.to_text(timestamps.parse(text))
+    except (ValueError, OverflowError):
+        return ""

@@ -1,0 +1,216 @@
+"""
+Where issues and pull requests are: the nouns, and what adw asks of such a place.
+
+Creating is find-or-create by a marker, never tried again blindly: after a lost answer whoever asked looks first. A
+forge knows nothing of workflows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Issue:
+    """An issue as the forge has it."""
+
+    number: int
+    title: str
+    body: str = ""
+    author: str = ""
+    url: str = ""
+    state: str = "open"  #: open | closed
+    labels: tuple[str, ...] = ()
+    assignees: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comment:
+    """A comment on an issue or a pull request."""
+
+    comment_id: int
+    body: str
+    author: str = ""
+    url: str = ""
+    created_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PullRequest:
+    """A pull request."""
+
+    number: int
+    title: str
+    body: str
+    head: str  #: branch
+    head_sha: str
+    base: str  #: branch
+    state: str  #: open | closed
+    is_draft: bool = False
+    is_merged: bool = False
+    author: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewPullRequest:
+    """A pull request to be opened."""
+
+    title: str
+    body: str
+    head: str
+    base: str
+    is_draft: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForgeAccess:
+    """What a forge lets us do, as it says itself."""
+
+    login: str
+    may_push: bool | None = None  #: None: it does not say
+    may_write_issues: bool | None = None
+    scopes: tuple[str, ...] | None = None  #: of the token; None: it has none to show
+    is_private: bool = False
+    requests_left: int | None = None  #: in this hour
+    server_time: str = ""  #: its clock, as HTTP writes it; "" when it does not say
+
+
+class Forge(Protocol):
+    """
+    A place with issues and pull requests, for one repository.
+
+    Raises ForgeNotFound, ForgeRefused (with the HTTP status), ForgeUnavailable (nothing is known about the effect) and
+    ForgeBusy (with the time to come again). Look-ups may be repeated; nothing that creates is.
+    """
+
+    @property
+    def repository(self) -> str:
+        """owner/name."""
+
+    def login(self) -> str:
+        """Return who we are to the forge."""
+
+    def default_branch(self) -> str:
+        """Return the branch that pull requests go to."""
+
+    def permission(self, login: str) -> str:
+        """Return what *login* may do: admin | maintain | write | triage | read | none."""
+
+    # --- issues ------------------------------------------------------------------------------------------------
+
+    def issue(self, number: int) -> Issue:
+        """Return an issue."""
+
+    def issues(self, *, label: str = "", state: str = "open", limit: int = 100) -> tuple[Issue, ...]:
+        """Return issues, newest first."""
+
+    def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
+        """Put labels on an issue or pull request; those it has stay. May be repeated."""
+
+    def remove_label(self, number: int, label: str) -> None:
+        """Take a label off; one that is not there is fine. May be repeated."""
+
+    # --- comments ----------------------------------------------------------------------------------------------
+
+    def comments(self, number: int, *, since: str = "") -> tuple[Comment, ...]:
+        """Return the comments of an issue or pull request, oldest first."""
+
+    def create_comment(self, number: int, body: str) -> Comment:
+        """Post a comment. Not repeated."""
+
+    def edit_comment(self, comment_id: int, body: str) -> Comment:
+        """Replace a comment's text. May be repeated."""
+
+    def delete_comment(self, comment_id: int) -> None:
+        """Delete a comment; one that is gone is fine."""
+
+    # --- pull requests -----------------------------------------------------------------------------------------
+
+    def pull_request(self, number: int) -> PullRequest:
+        """Return a pull request."""
+
+    def pull_requests_of(self, head: str, *, state: str = "all") -> tuple[PullRequest, ...]:
+        """Return the pull requests from branch *head*, newest first."""
+
+    def create_pull_request(self, new: NewPullRequest) -> PullRequest:
+        """Open a pull request. Not repeated."""
+
+    def edit_pull_request(
+        self, number: int, *, title: str | None = None, body: str | None = None, is_draft: bool | None = None
+    ) -> PullRequest:
+        """Change a pull request. May be repeated."""
+
+    def close_pull_request(self, number: int) -> PullRequest:
+        """Close it; one that is closed already is fine."""
+
+    def merge_pull_request(self, number: int, *, sha: str, method: str = "squash") -> PullRequest:
+        """Merge it if its head is *sha*; one that is merged already is fine."""
+
+    def remote_url(self) -> str:
+        """Return where git pushes to, without a secret in it."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IssueText:
+    """An issue as the payload has it: what is edited later changes nothing."""
+
+    number: int
+    title: str
+    body: str
+    author: str = ""
+    url: str = ""
+    labels: tuple[str, ...] = ()
+    is_pull_request: bool = False
+
+
+# What a forge may be able to tell besides `forge.Forge`: who put a label on, and which webhook deliveries failed.
+#
+# Words only. A forge that cannot tell does without: then the author of an issue counts as who asks.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Labelled:
+    """Who put a label on an issue last, and when."""
+
+    login: str
+    at: str  #: timestamps.to_text
+    is_bot: bool = False
+    created_at: str = ""  #: of the issue, as the forge spells it
+    raw_at: str = ""  #: `at` as the forge spells it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HookDelivery:
+    """One try of the forge to bring us a delivery."""
+
+    hook_id: int
+    delivery_id: int
+    guid: str
+    is_ok: bool
+    at: str  #: timestamps.to_text
+    event: str = ""
+    is_redelivery: bool = False
+
+
+@runtime_checkable
+class KnowsLabellers(Protocol):
+    """A forge that says who put a label on."""
+
+    def labelled(self, number: int, label: str) -> Labelled | None:
+        """Return who put *label* on the issue last, None when nobody did."""
+
+
+@runtime_checkable
+class Redelivers(Protocol):
+    """A forge that keeps what it tried to bring us, and brings it again when asked."""
+
+    def hook_deliveries(self, *, since: str) -> tuple[HookDelivery, ...]:
+        """Return every try since a moment, newest first."""
+
+    def redeliver(self, hook_id: int, delivery_id: int) -> None:
+        """Ask for a delivery to be brought again. Not repeated."""

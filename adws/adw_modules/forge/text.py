@@ -1,0 +1,366 @@
+"""
+The texts adw writes to a forge, and the marks by which it finds them again.
+
+Pure. A marker is a comment that no reader sees, `<!-- adw:v1 id=... op=... mac=... -->`; its code is made with the key
+of the home, so that nobody else can make one. Text of other people never closes an issue, calls a person, hides a
+marker or fires a trigger when adw repeats it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import durable_file, identifiers, timestamps
+from adws.adw_modules.errors import StateCorrupt, StateReadFailed, StateWriteFailed, UnsafePath
+from adws.adw_modules.interfaces import Clock
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+
+
+#: Longest body that is sent, in characters: forges refuse 65,536.
+MAX_BODY = 60_000
+#: Longest title that is sent: forges refuse 256.
+MAX_TITLE = 250
+#: How every comment begins: set-ups that listen to comments do not answer one that has it.
+BOT_MARK = "[ADW-AGENTS]"
+#: What a marker stands for.
+PULL_REQUEST, STICKY = "pull_request", "sticky"
+
+CUT = "\n\n*Cut here: the rest is in the log of the run.*"
+_MARKER = re.compile(
+    r"<!-- adw:v1 id=(?P<id>[A-Za-z0-9][A-Za-z0-9.-]{0,63}) op=(?P<op>[a-z_]{1,32}) mac=(?P<mac>[0-9a-f]{20}) -->"
+)
+#: Takes no room and breaks no line: a word with it inside looks the same and is another word.
+_JOINER = "\u2060"
+#: What starts a workflow in a comment: `adw_plan_iso` and its like anywhere, `/adw run`.
+_TRIGGER = re.compile(r"(adw)(?=_)|((?<![\w/])/)(?=adw\b)", re.IGNORECASE)
+_MENTION = re.compile(r"(?<![\w`/.])@(?=[A-Za-z0-9])")
+_CLOSING = re.compile(
+    r"\b(c|f|r)(lose[sd]?|ix(?:e[sd])?|esolve[sd]?)\b(?=:?\s+(?:#|gh-|https?://|[\w.-]+/[\w.-]+#))", re.IGNORECASE
+)
+_HIDDEN_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+#: Zero width and direction marks, and the tag characters that repeat ASCII unseen.
+_INVISIBLE = re.compile(
+    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
+)
+#: A path of this machine, but not the path of a URL.
+_LOCAL_PATH = re.compile(r"(?<![\w/:.~\\-])~?/(?:[\w.@+~-]+/)+([\w.@+~-]+)")
+_OVER = frozenset({"completed", "abandoned", "rolled_back"})
+_STOPPED = frozenset({"failed", "paused"})
+
+
+# --- markers ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marker:
+    """What a marker of ours says."""
+
+    adw_id: str
+    op: str
+
+
+def make_marker(marker: Marker, *, key: bytes, repository: str) -> str:
+    """Return the marker as it stands in a text."""
+    # Written with a dot, which no id has: `adw_` in an id would be a trigger.
+    spelled = marker.adw_id.replace("_", ".")
+
+    return f"<!-- adw:v1 id={spelled} op={marker.op} mac={_code(marker, key, repository)} -->"
+
+
+def read_marker(text: str, *, key: bytes, repository: str) -> Marker | None:
+    """Return the first marker in *text* that this home made for this repository, None when there is none."""
+    for item in _MARKER.finditer(text):
+        marker = Marker(adw_id=item["id"].replace(".", "_"), op=item["op"])
+        if hmac.compare_digest(_code(marker, key, repository), item["mac"]):
+            return marker
+
+    return None
+
+
+def with_marker(text: str, marker: str) -> str:
+    """Return *text* with *marker* after its first line, where cutting the end leaves it alone."""
+    first, _, rest = text.partition("\n")
+
+    return f"{first}\n{marker}\n{rest}"
+
+
+def _code(marker: Marker, key: bytes, repository: str) -> str:
+    said = "\0".join(("adw:v1", identifiers.comparable(repository), marker.adw_id, marker.op))
+
+    return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()[:20]
+
+
+# --- text of others --------------------------------------------------------------------------------------------
+
+
+def visible(text: str) -> str:
+    """Return *text* as a person sees it: without comments of HTML and characters that take no room."""
+    text = _INVISIBLE.sub("", text.replace("\r\n", "\n"))
+    # Again and again: taking a comment out may put the two halves of another together.
+    while (shown := _HIDDEN_COMMENT.sub("", text)) != text:
+        text = shown
+
+    return text
+
+
+def quiet(text: str) -> str:
+    """Return *text* of other people so that repeating it calls nobody, closes nothing and fires no trigger."""
+    text = visible(text)
+    text = _MENTION.sub(f"@{_JOINER}", text)
+    text = _CLOSING.sub(rf"\1{_JOINER}\2", text)
+
+    return break_triggers(text)
+
+
+def break_triggers(text: str) -> str:
+    """Return *text* without words that start a workflow; it looks the same."""
+    return _TRIGGER.sub(rf"\g<0>{_JOINER}", text)
+
+
+def without_local_paths(text: str) -> str:
+    """Return *text* with paths of this machine shortened to their last part: where things are is nobody's business."""
+    return _LOCAL_PATH.sub(r".../\1", text)
+
+
+# --- what goes out ---------------------------------------------------------------------------------------------
+
+
+def outgoing_body(text: str, scrub: Callable[[str], str]) -> str:
+    """Return *text* without secrets and short enough for every forge."""
+    return cut(scrub(text))
+
+
+def outgoing_title(text: str, scrub: Callable[[str], str]) -> str:
+    """Return *text* on one line, without secrets and short enough for every forge."""
+    line = " ".join(scrub(text).split())
+
+    return line if len(line) <= MAX_TITLE else line[: MAX_TITLE - 3] + "..."
+
+
+def cut(text: str, limit: int = MAX_BODY) -> str:
+    """Return *text*, or its beginning and a sentence that says so when it is longer than *limit*."""
+    return text if len(text) <= limit else text[: limit - len(CUT)] + CUT
+
+
+def bot_comment(text: str, *, adw_id: str = "") -> str:
+    """Return *text* as a comment of ours: recognisable, and no trigger for whoever listens to comments."""
+    who = f"{adw_id}_ops: " if adw_id else ""
+    said = text if text.startswith(BOT_MARK) else f"{BOT_MARK} {who}{text}"
+
+    return cut(break_triggers(said))
+
+
+def pull_request_title(*, kind: str | None, number: int | None, title: str) -> str:
+    """Return `<type>: #<n> - <issue title>`; *kind* may be written as a command, such as `/bug`."""
+    subject = " ".join(quiet(title).split()) or "no title"
+    of_issue = "" if number is None else f"#{number} - "
+
+    return outgoing_title(f"{(kind or 'feature').lstrip('/')}: {of_issue}{subject}", str)
+
+
+def pull_request_body(*, adw_id: str, number: int | None, summary: str) -> str:
+    """Return the description: what was done, which issue it closes, and the run as a trailer."""
+    closes = "" if number is None else f"Closes #{number}\n\n"
+    tail = f"\n\n{closes}ADW-Run: {break_triggers(adw_id)}"
+    # A first line of our own: the marker comes after it, so no text of others stands before it.
+    head = f"Made by adw, workflow `{break_triggers(adw_id)}`.\n\n"
+    said = without_local_paths(quiet(summary)).strip() or "No summary was written."
+
+    # Room for the marker is left; the end, which closes the issue, is never what is cut.
+    return f"{head}{cut(said, MAX_BODY - len(head) - len(tail) - 200)}{tail}"
+
+
+# --- the sticky comment ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseLine:
+    """One line of the table of phases."""
+
+    name: str
+    status: str
+    attempts: str  #: such as 1 of 5
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StickyFacts:
+    """All that the sticky comment says."""
+
+    adw_id: str
+    workflow: str
+    state: str
+    phases: tuple[PhaseLine, ...]
+    cost_usd: float
+    elapsed_seconds: float
+    pr_number: int | None = None
+    detail: str = ""  #: why it stopped, or what it waits for
+
+
+def sticky_facts(document: WorkflowDocument, *, now: datetime) -> StickyFacts:
+    """Return what there is to say about a workflow."""
+    since = timestamps.parse(document.created_at)
+    until = timestamps.parse(document.updated_at) if document.current_state in _OVER else now
+    reasons = (document.pause_reason if document.current_state == "paused" else None, _last_failure(document))
+
+    return StickyFacts(
+        adw_id=document.adw_id,
+        workflow=document.workflow.name if document.workflow else "",
+        state=document.current_state,
+        phases=tuple(map(_phase_line, document.phases)),
+        cost_usd=document.cost.total_usd,
+        elapsed_seconds=max(0.0, (until - since).total_seconds()),
+        pr_number=document.pr_number,
+        detail=next(filter(None, reasons), ""),
+    )
+
+
+def _last_failure(document: WorkflowDocument) -> str | None:
+    if document.current_state != "failed":
+        return None
+    reasons = [phase.last_failure_reason for phase in document.phases if phase.status == "failed"]
+
+    return next(filter(None, [*reasons, document.terminal_reason]), None)
+
+
+def _phase_line(phase: PhaseRecord) -> PhaseLine:
+    times = [attempt.duration for attempt in phase.attempts if attempt.duration is not None]
+
+    return PhaseLine(
+        name=phase.name,
+        status=phase.status,
+        attempts=f"{phase.attempts_used} of {phase.max_attempts + phase.granted}",
+        seconds=sum(times) if times else None,
+    )
+
+
+def sticky_text(facts: StickyFacts) -> str:
+    """Return the comment that is kept up to date on an issue, without its marker."""
+    of_workflow = f" ({facts.workflow})" if facts.workflow else ""
+    rows = [
+        f"| {_cell(line.name)} | {line.status.replace('_', ' ')} | {line.attempts} | {span(line.seconds)} |"
+        for line in facts.phases
+    ]
+    blocks = [
+        f"Workflow `{facts.adw_id}`{of_workflow} is **{facts.state.replace('_', ' ')}**.",
+        "\n".join(["| phase | status | attempts | time |", "|---|---|---|---|", *rows]) if rows else "",
+        f"Cost: ${facts.cost_usd:.2f}. Elapsed: {span(facts.elapsed_seconds)}.",
+        f"Pull request: #{facts.pr_number}" if facts.pr_number else "",
+        _quoted(facts.detail),
+        _what_to_do(facts),
+    ]
+    said = "\n\n".join(filter(None, blocks))
+
+    # Room for the marker is left.
+    return cut(bot_comment(f"{facts.state.replace('_', ' ')}\n\n{said}", adw_id=facts.adw_id), MAX_BODY - 200)
+
+
+def span(seconds: float | None) -> str:
+    """Return a time as people say it: `45 s`, `3 min 2 s`, `2 h 5 min`; nothing for one that is not known."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _cell(text: str) -> str:
+    return quiet(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _quoted(text: str) -> str:
+    said = without_local_paths(quiet(text)).strip()
+
+    return "\n".join(f"> {line}" for line in cut(said, 4_000).splitlines())
+
+
+def _what_to_do(facts: StickyFacts) -> str:
+    if facts.state in _OVER:
+        return ""
+    if facts.state in _STOPPED:
+        return f"To go on: `adw resume {facts.adw_id}`. To give it up: `adw abandon {facts.adw_id}`."
+
+    return f"To stop it: `adw stop {facts.adw_id}`. To go on after that: `adw resume {facts.adw_id}`."
+
+
+# The key of a home: a secret of its own, made once, by which it knows what it wrote.
+#
+# It is in a file that only its owner reads. Two processes that make it at the same time end up with the same one.
+
+
+#: Name of the file in the directory of the state.
+KEY_NAME = ".home-key"
+
+_HEX_DIGITS = 64
+
+
+def read_or_make(path: Path, *, clock: Clock) -> bytes:
+    """Return the key in the file *path*, made when there is none; raise StateCorrupt for a file that holds no key."""
+    key = _read(path)
+    if key is not None:
+        return key
+    try:
+        _make(path, (clock.token() + clock.token()).encode())
+    except durable_file.TempBlocked:
+        raise UnsafePath(f"a directory stands at {path}.tmp: move it away") from None
+    except OSError as exc:
+        raise StateWriteFailed(str(path), exc) from exc
+    made = _read(path)
+    if made is None:
+        raise StateCorrupt(str(path), "it is gone again", "leave it where it is")
+
+    return made
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        text, _ = durable_file.read_file(str(path), max_bytes=4096)
+    except FileNotFoundError:
+        return None
+    except durable_file.TooLarge as exc:
+        raise StateCorrupt(str(path), str(exc), "bring the old file back") from exc
+    except OSError as exc:
+        raise StateReadFailed(str(path), exc) from exc
+    try:
+        key = bytes.fromhex(text.decode("ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) * 2 != _HEX_DIGITS:
+        raise StateCorrupt(
+            str(path), "it holds no key", "bring the old file back; without it adw does not know its own pull requests"
+        )
+
+    return key
+
+
+def _make(path: Path, key: bytes) -> None:
+    durable_file.make_directory(str(path.parent))
+    directory = durable_file.open_directory(str(path.parent))
+    try:
+        temp = f"{path.name}.tmp"
+        fd = durable_file.claim_temp(directory, temp, wait=True)
+        try:
+            durable_file.fill(fd, key + b"\n", mode=durable_file.NEW_FILE_MODE)
+            # A link, not a rename: whoever was first keeps its key.
+            with suppress(FileExistsError):
+                os.link(temp, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        finally:
+            durable_file.discard_temp(directory, temp, fd)
+        os.fsync(directory)
+    finally:
+        durable_file.close_quietly(directory)

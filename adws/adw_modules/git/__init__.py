@@ -1,0 +1,1 @@
+"""git: repositories, worktrees, and what may change in them."""

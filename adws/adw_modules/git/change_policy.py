@@ -1,0 +1,335 @@
+"""
+What may leave this machine: the check of a diff before it is pushed.
+
+Pure, and fails closed: a diff whose size cannot be told is too large. Only what was added is looked at for secrets: one
+that is taken out is out already, and has to be renewed anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from adws.adw_modules.resources.model import CommitText
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import AttemptRecord, WorkflowDocument
+
+
+# What an agent must not change in the git directory that all worktrees share, and whether it did.
+#
+# Pure. What makes git run programs or believe other things for everybody (configuration, hooks, attributes, replaced
+# objects, the default branch, tags) is kept as marks: a name and a hash, never a value, which could be a secret. What
+# git itself writes down about branches every day is left out.
+
+
+#: What there is -> its hash, or the commit of a ref.
+Marks: TypeAlias = Mapping[str, str]
+
+#: Facts about an attempt of an agent: the marks before it, and of what it changed the marks as they were.
+BEFORE, CHANGED = "shared", "shared_changed"
+#: Where the marks of configuration begin.
+CONFIG = "config "
+#: Refs that only ever come, but for tags: what is new among them is recorded as an effect.
+TAGS, HEADS = "refs/tags/", "refs/heads/"
+
+_SECTION = re.compile(r'\s*\[([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\]\s*')
+_KEY = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=(.*))?")
+#: What git and tools write down about a branch when it is made, pushed or pulled.
+_OF_BRANCHES = frozenset({"remote", "merge", "rebase", "pushremote", "description", "vscode-merge-base"})
+_HASH_LENGTH = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unsettled:
+    """An attempt after which something shared was, or may be, no longer what it had been."""
+
+    phase: str
+    attempt: int
+    before: Marks
+
+
+def mark(content: bytes) -> str:
+    """Return the mark of *content*."""
+    return hashlib.sha256(content).hexdigest()[:_HASH_LENGTH]
+
+
+def marks_of_config(text: str, *, where: str = "") -> dict[str, str]:
+    """Return a mark for every key of a configuration file; *where* says which file it is, "": the repository's own."""
+    prefix = f"{CONFIG}{where}: " if where else CONFIG
+    values: dict[str, list[str]] = {}
+    for name, value in _entries(text):
+        values.setdefault(f"{prefix}{name}", []).append(value)
+
+    return {name: mark("\n".join(item).encode("utf-8", "replace")) for name, item in values.items()}
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """Yield key and value; lines that are no plain entry count together, as they are: git may read more into them."""
+    section, is_continued = "", False
+    for line in text.splitlines():
+        plain, is_continued = not is_continued and not line.endswith("\\"), line.endswith("\\")
+        header, entry = _SECTION.fullmatch(line), _KEY.fullmatch(line)
+        if plain and header:
+            section = header[1].lower() + (f".{header[2]}" if header[2] is not None else "")
+        elif plain and entry and section:
+            key = entry[1].lower()
+            if not (section.startswith("branch.") and key in _OF_BRANCHES):
+                yield f"{section}.{key}", (entry[2] or "").strip()
+        elif line.strip() and not line.lstrip().startswith(("#", ";")):
+            yield "(other lines)", line
+
+
+def differences(before: Marks, after: Marks, *, is_forward: Callable[[str, str], bool] = lambda _o, _n: False) -> Marks:
+    """
+    Return what was changed, with the marks as they were before, "" for what is new.
+
+    *is_forward* says whether a branch may have gone from one commit to another in the ordinary course of work.
+    """
+    result = {name: before.get(name, "") for name in {*before, *after} if before.get(name) != after.get(name)}
+
+    return {name: result[name] for name in sorted(result) if not _is_usual(name, result[name], after, is_forward)}
+
+
+def _is_usual(name: str, was: str, after: Marks, is_forward: Callable[[str, str], bool]) -> bool:
+    if name.startswith(TAGS):
+        return not was
+    if name.startswith(HEADS):
+        return not was or (name in after and is_forward(was, after[name]))
+
+    return False
+
+
+def described(changed: Marks, after: Marks) -> str:
+    """Return what was changed in words."""
+    return ", ".join(f"{name} ({_how(was, after.get(name))})" for name, was in changed.items())
+
+
+def _how(was: str, now: str | None) -> str:
+    if not was:
+        return "new"
+
+    return "changed" if now is not None else "gone"
+
+
+def still(changed: Marks, now: Marks) -> Marks:
+    """Return what of *changed* has not been put back."""
+    return {name: was for name, was in changed.items() if now.get(name, "") != was}
+
+
+def unsettled(document: WorkflowDocument) -> Unsettled | None:
+    """
+    Return the newest attempt of an agent if it changed what is shared, or was cut off before anybody looked.
+
+    A later attempt settles it: only a person starts one after such a change.
+    """
+    attempts = [(record.name, one) for record in document.phases for one in record.attempts if _marks(one, BEFORE)]
+    if not attempts:
+        return None
+    phase, newest = max(attempts, key=lambda found: found[1].started_at or "")
+    changed = _marks(newest, CHANGED)
+    if not changed and newest.status == "interrupted":  # branches go on meanwhile
+        changed = {name: was for name, was in _marks(newest, BEFORE).items() if not name.startswith(HEADS)}
+
+    return Unsettled(phase=phase, attempt=newest.number, before=changed) if changed else None
+
+
+def _marks(attempt: AttemptRecord, name: str) -> Marks:
+    result = (attempt.agent or {}).get(name)
+
+    return {key: str(value) for key, value in result.items()} if isinstance(result, dict) else {}
+
+
+# Whether paths in a repository are meant by patterns such as `src/**`, `docs/`, `*.md` or `.github/workflows`.
+#
+# Pure. A pattern without a wildcard means that file, or everything below that directory. `*` stays inside one name,
+# `**` goes through any number of directories; a pattern without a slash means names at any depth.
+
+
+def matching(paths: Iterable[str], patterns: Iterable[str]) -> tuple[str, ...]:
+    """Return those of *paths* that one of *patterns* means, in order."""
+    wanted = [_compiled(pattern) for pattern in patterns]
+
+    return tuple(path for path in paths if any(one.fullmatch(path) for one in wanted))
+
+
+def outside(paths: Iterable[str], patterns: Iterable[str]) -> tuple[str, ...]:
+    """Return those of *paths* that none of *patterns* means; none when there are no patterns, which allows all."""
+    known, wanted = tuple(paths), tuple(patterns)
+    if not wanted:
+        return ()
+    inside = set(matching(known, wanted))
+
+    return tuple(path for path in known if path not in inside)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    parts = [part for part in pattern.removeprefix("./").split("/") if part]
+    is_anchored = len(parts) > 1 or pattern.startswith("/")
+    text = "" if is_anchored else r"(?:.*/)?"
+    for index, part in enumerate(parts):
+        is_last = index == len(parts) - 1
+        if part == "**":
+            text += ".+" if is_last else r"(?:.*/)?"
+        else:
+            text += _segment(part) + ("" if is_last else "/")
+
+    # What stands for a directory stands for all that is in it.
+    return re.compile(f"{text}(?:/.*)?", re.DOTALL)
+
+
+def _segment(part: str) -> str:
+    return re.escape(part).replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+
+
+#: Files that decide what runs with the rights of the repository.
+WORKFLOW_FILES = (".github/workflows", ".github/actions", ".gitlab-ci.yml", ".circleci")
+#: Files that decide what an agent may do and is told.
+AGENT_FILES = (
+    ".claude",
+    "CLAUDE.md",
+    "CLAUDE.local.md",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    ".codex",
+    "GEMINI.md",
+    ".gemini",
+    ".opencode",
+    "opencode.json",
+    "opencode.jsonc",
+    ".aider.conf.yml",
+    ".mcp.json",
+    ".cursor",
+    ".cursorrules",
+    ".github/copilot-instructions.md",
+    "adw.toml",
+)
+#: Findings that are told one by one; beyond, their number.
+MAX_TOLD = 10
+
+_FILE = re.compile(r'\+\+\+ (?:"?b/(.*?)"?|/dev/null)\s*')
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiffRules:
+    """What a home lets through."""
+
+    allow_secrets: bool = False
+    allow_workflow_files: bool = False
+    allow_agent_files: bool = False
+    allowed_paths: tuple[str, ...] = ()  #: patterns of files that are let through whatever they are
+    max_files: int = 300
+    max_lines: int = 20_000  #: added and removed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Added:
+    """A line that a diff adds."""
+
+    file: str
+    number: int
+    text: str
+
+
+def check_diff(
+    diff: str, files: Sequence[str], rules: DiffRules, *, has_secret: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Return why *diff*, which changes *files*, may not be pushed, one sentence each; nothing when it may."""
+    guarded = outside(files, rules.allowed_paths) if rules.allowed_paths else tuple(files)
+
+    return (
+        *_size_problems(diff, files, rules),
+        *_file_problems(guarded, rules),
+        *([] if rules.allow_secrets else _secret_problems(diff, rules, has_secret)),
+    )
+
+
+def check_commits(
+    commits: Sequence[CommitText], rules: DiffRules, *, has_secret: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """
+    Return why *commits* may not be pushed, one sentence each; nothing when they may.
+
+    What one commit adds and a later one takes out is in no diff of the whole, and is pushed all the same.
+    """
+    if rules.allow_secrets:
+        return ()
+    told = [commit.sha[:12] for commit in commits if has_secret(f"{commit.person}\n{commit.message}")]
+    kept = [
+        f"{place} in {commit.sha[:12]}"
+        for commit in commits
+        for place in _secret_places(commit.patch, rules, has_secret)
+    ]
+
+    return (
+        *([f"the message of {_listed(told)} has what looks like a secret: reword it"] if told else []),
+        *([f"a commit adds what looks like a secret at {_listed(kept)}: squash it away"] if kept else []),
+    )
+
+
+def added_lines(diff: str) -> Iterator[Added]:
+    """Yield every line that *diff* adds, with its place in the new file."""
+    file, number, is_header = "", 0, True
+    for line in diff.split("\n"):
+        if line.startswith("diff --git "):
+            is_header = True
+        elif hunk := _HUNK.match(line):
+            number, is_header = int(hunk[1]), False
+        elif is_header and (named := _FILE.fullmatch(line)):
+            file = named[1] or ""
+        elif line.startswith("+") and not is_header:
+            yield Added(file=file, number=number, text=line[1:])
+            number += 1
+        elif line.startswith(" ") and not is_header:
+            number += 1
+
+
+def _size_problems(diff: str, files: Sequence[str], rules: DiffRules) -> Iterator[str]:
+    if len(files) > rules.max_files:
+        yield f"it changes {len(files)} files, more than the {rules.max_files} that ship.max_files allows"
+    lines = sum(1 for line in diff.split("\n") if line.startswith(("+", "-")) and not line.startswith(("+++ ", "--- ")))
+    if lines > rules.max_lines:
+        yield f"it changes {lines} lines, more than the {rules.max_lines} that ship.max_lines allows"
+
+
+def _file_problems(files: Sequence[str], rules: DiffRules) -> Iterator[str]:
+    kinds = (
+        ("workflow files", WORKFLOW_FILES, rules.allow_workflow_files, "ship.allow_workflow_files"),
+        ("agent configuration", AGENT_FILES, rules.allow_agent_files, "ship.allow_agent_files"),
+    )
+    for what, patterns, is_allowed, key in kinds:
+        result = () if is_allowed else matching(files, patterns)
+        if result:
+            yield f"it changes {what} ({_listed(result)}), which {key} does not allow"
+
+
+def _secret_problems(diff: str, rules: DiffRules, has_secret: Callable[[str], bool]) -> Iterator[str]:
+    result = _secret_places(diff, rules, has_secret)
+    if result:
+        yield f"it adds what looks like a secret at {_listed(result)}: take it out, or allow it with ship.allow_paths"
+
+
+def _secret_places(diff: str, rules: DiffRules, has_secret: Callable[[str], bool]) -> list[str]:
+    """Return where *diff* adds secrets: lines by themselves, and files whose lines make one up together."""
+    files: dict[str, list[Added]] = {}
+    for line in added_lines(diff):
+        files.setdefault(line.file, []).append(line)
+    result: list[str] = []
+    for file in outside(files, rules.allowed_paths) if rules.allowed_paths else files:
+        lines = [line for line in files[file] if has_secret(line.text)]
+        if lines or has_secret("\n".join(line.text for line in files[file])):
+            result += [f"{file}:{line.number}" for line in lines or files[file][:1]]
+
+    return result
+
+
+def _listed(found: Sequence[str]) -> str:
+    more = f" and {len(found) - MAX_TOLD} more" if len(found) > MAX_TOLD else ""
+
+    return ", ".join(found[:MAX_TOLD]) + more

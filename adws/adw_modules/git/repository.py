@@ -1,0 +1,683 @@
+"""
+The repository a home is in: its refs, its worktrees, its remote.
+
+The person's main checkout is never changed: not its HEAD, not its index, not its files. What the caller did not make,
+or what was changed since, is left alone with NotOurs: a worktree is known by the reason it was locked with, a branch by
+the commit it is at.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from adws.adw_modules import durable_file
+from adws.adw_modules.errors import GitError, GitUnreachable, LockUnavailable, NotOurs, RollbackBlocked
+from adws.adw_modules.git import git as git_module
+from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands, check_branch
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.resources.model import PushResult, Worktree
+
+# One adw at a time changes the worktrees and branches of a repository.
+#
+# git locks single files and fails when another git has one; two `worktree add` at once do meet there. So they queue at
+# a flock of ours in the common git directory, which all worktrees share. The file is never unlinked: two processes
+# could then hold "the" lock on two different files.
+
+
+#: Name of the lock file in the common git directory.
+LOCK_NAME = "adw-worktrees.lock"
+#: Longer than a checkout may take (git.CHECKOUT_SECONDS), times a few who wait before us.
+PATIENCE_SECONDS = 3600.0
+_LOOK_SECONDS = 0.02
+
+
+@contextmanager
+def holding(common_dir: Path, *, clock: Clock, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[int]:
+    """
+    Hold the lock of the repository inside the block; raise GitError after waiting long enough.
+
+    Yields its descriptor. A process that is given it holds the lock too: so nobody gets in while a git is at work whose
+    adw was killed.
+    """
+    path = common_dir / LOCK_NAME
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as exc:
+        raise LockUnavailable(str(path), exc) from exc
+    try:
+        _wait(fd, path, clock, patience_seconds)
+        try:
+            yield fd
+        finally:
+            # A child forked meanwhile has the descriptor too: closing ours alone would leave the lock with it.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+    finally:
+        os.close(fd)
+
+
+def _wait(fd: int, path: Path, clock: Clock, patience_seconds: float) -> None:
+    deadline = clock.monotonic() + patience_seconds
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if clock.monotonic() >= deadline:
+                raise GitError(
+                    f"another adw has held {path} for {patience_seconds:.0f} s: "
+                    "look whether it is stuck (fuser shows who), then try again"
+                ) from None
+        except OSError as exc:
+            raise LockUnavailable(str(path), exc) from exc
+        else:
+            return
+        clock.sleep(_LOOK_SECONDS * (0.5 + clock.random()))
+
+
+#: Where refs of ours live that are no branches.
+OUR_REFS = "refs/adw/"
+_NO_COMMIT = re.compile("0+")
+_Seen = TypeVar("_Seen")
+
+
+class Repository:
+    """The git repository that a home is in."""
+
+    def __init__(self, commands: GitCommands, *, trees: Path, clock: Clock, remote: str = "origin") -> None:
+        """Work on the repository that the home of *commands* is in; worktrees are made and removed below *trees*."""
+        self._commands = commands
+        self._trees = trees
+        self._clock = clock
+        self._remote = remote
+
+    # --- looking -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def common_dir(self) -> Path:
+        """The git directory that all worktrees share; raises GitError when there is no repository."""
+        result = self._commands.ask("rev-parse", "--path-format=absolute", "--git-common-dir")
+        if result.status != 0:
+            raise GitError(
+                f"{self._commands.home} is in no git repository ({result.reason}): run adw inside one, or set ADW_HOME"
+            )
+
+        return Path(os.fsdecode(result.out).rstrip("\n"))
+
+    @cached_property
+    def root(self) -> Path:
+        """The main checkout."""
+        return self._main().path
+
+    def default_branch(self) -> str:
+        """Return the remote's default branch, as last known when it is silent; without a remote the main checkout's."""
+        with suppress(GitUnreachable):
+            return self._default_now()
+
+        return self.default_branch_known()
+
+    def default_branch_known(self) -> str:
+        """Return the default branch as far as it is known without asking the remote."""
+        known = self._git("symbolic-ref", "--quiet", f"refs/remotes/{self._remote}/HEAD", ok=(0, 1, 128)).text.strip()
+
+        return known.removeprefix(f"refs/remotes/{self._remote}/") or self._branch_of_main_checkout()
+
+    def remotes(self) -> Mapping[str, str]:
+        """Return every remote and its address."""
+        names = self._git("remote").text.split()
+
+        return {name: self._git("remote", "get-url", "--end-of-options", name).text.strip() for name in names}
+
+    def remote_problem(self, *, seconds: float) -> str | None:
+        """Return why the remote does not answer within *seconds*, "" when it does; None when there is none."""
+        url = self._url()
+        if url is None:
+            return None
+        try:
+            self._commands.ask_remote(
+                *(f"--git-dir={self.common_dir}", "ls-remote", "--end-of-options", self._remote, "HEAD"),
+                url=url,
+                seconds=seconds,
+            )
+        except GitError as exc:
+            return str(exc)
+
+        return ""
+
+    def dead_locks(self) -> tuple[Path, ...]:
+        """Return the locks in the main checkout that no process uses."""
+        return git_module.find(self.common_dir, self.root)
+
+    def is_ignored(self, name: str) -> bool:
+        """Say whether git ignores the path *name*, relative to the main checkout, whether it is there or not."""
+        return self._commands.ask("check-ignore", "--quiet", "--no-index", "--", name, cwd=self.root).status == 0
+
+    def fetch_default(self) -> tuple[str, str]:
+        """Fetch the default branch as the remote names it now, never as remembered; return its name and commit."""
+        branch = self._default_now()
+
+        return branch, self.fetch(branch)
+
+    def _default_now(self) -> str:
+        """Ask the remote for its default branch; raise GitUnreachable. One that names none is guessed at."""
+        url = self._url()
+        if url is None:
+            return self._branch_of_main_checkout()
+        said = self._ask_remote("ls-remote", "--symref", "--end-of-options", self._remote, "HEAD", url=url)
+        match = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", said.text, re.MULTILINE)
+
+        return match[1] if match else self.default_branch_known()
+
+    def fetch(self, branch: str) -> str:
+        """Fetch *branch* from the remote and return its commit; the local one when there is no remote."""
+        check_branch(branch)
+        url = self._url()
+        if url is None:
+            return self._commit(f"refs/heads/{branch}", f"there is no branch {branch} here, and no {self._remote}")
+        there = self.remote_commit(branch)
+        if there is None:
+            raise GitError(f"the remote {self._remote} has no branch {branch}")
+        kept = f"refs/remotes/{self._remote}/{branch}"
+        if self.commit_of(kept) == there:
+            return there
+        self._undisturbed(lambda: self._fetch(branch, kept, url))
+
+        return self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
+
+    def commit_of(self, ref: str) -> str | None:
+        """Return the commit *ref* names, None when it names none."""
+        if not ref or "\0" in ref:
+            return None
+        result = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", ok=(0, 1, 128))
+
+        return result.text.strip() or None
+
+    def refs(self) -> Mapping[str, str]:
+        """Return every ref and its commit: before and after a phase they show what appeared."""
+        form = "--format=%(refname)%00%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)"
+        lines = os.fsdecode(self._git("for-each-ref", form).out).splitlines()
+
+        return dict(line.split("\0", 1) for line in lines)
+
+    def worktrees(self) -> tuple[Worktree, ...]:
+        """Return the linked worktrees, the main one left out."""
+        return self._undisturbed(self._linked)
+
+    # --- worktrees ---------------------------------------------------------------------------------------------
+
+    def add_worktree(self, path: Path, *, branch: str, start: str, reason: str) -> Worktree:
+        """
+        Make branch and worktree from *start*, locked with *reason*; raise GitError, and then nothing is left.
+
+        One that is there already with this reason and branch is returned as it is: the caller was stopped after it.
+        """
+        check_branch(branch)
+        commit = self._commit(start, f"{start} names no commit")
+        path = self._checked_place(path)
+        with self._locked() as lock:
+            present = self._at(path)
+            if present is not None and (present.branch, present.lock_reason) == (branch, reason) and path.is_dir():
+                return present
+            if present is not None or path.exists():
+                raise GitError(f"{path} is there already{_whose(present)}: roll its workflow back, or move it away")
+            had_branch = self._refuse_other_branch(branch, commit)
+            try:
+                return self._add(path, branch, commit, reason, has_branch=had_branch, lock=lock)
+            except BaseException:
+                self._undo_add(path, branch, commit, had_branch=had_branch)
+                raise
+
+    def _refuse_other_branch(self, branch: str, commit: str) -> bool:
+        """Say whether the branch is there, at *commit*; raise GitError when it is anywhere else."""
+        at = self.commit_of(f"refs/heads/{branch}")
+        if at not in {None, commit}:
+            raise GitError(f"the branch {branch} is there already, at another commit: delete it, or name another")
+
+        return at is not None
+
+    def _add(self, path: Path, branch: str, commit: str, reason: str, *, has_branch: bool, lock: int) -> Worktree:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = () if has_branch else ("--no-track", "-b", branch)
+        start = branch if has_branch else commit
+        self._git(
+            *("worktree", "add", "--quiet", "--lock", "--reason", reason, *new, "--end-of-options", str(path), start),
+            keep=(lock,),
+        )
+        made = self._at(path)
+        if made is None:
+            raise GitError(f"git made the worktree {path}, but does not know it")
+
+        return made
+
+    def _undo_add(self, path: Path, branch: str, commit: str, *, had_branch: bool) -> None:
+        """Remove what a failed add left: there was no such directory before, and we hold the lock."""
+        _remove_tree(path)
+        self._forget(path)
+        if not had_branch:
+            self._git("update-ref", "-d", f"refs/heads/{branch}", commit, ok=(0, 1, 128))
+
+    def remove_worktree(self, path: Path, *, reason: str) -> bool:
+        """Remove the worktree that was locked with *reason*; False when there is none. Raises NotOurs for another's."""
+        path = self._checked_place(path)
+        with self._locked():
+            present = self._at(path)
+            if present is None:
+                return self._remove_unknown(path)
+            if present.lock_reason != reason:
+                raise NotOurs(f"the worktree {path} is left alone{_whose(present)}, not {reason!r}")
+            if (path / ".git").is_dir():
+                raise NotOurs(f"{path} is a repository of its own now: it is left alone, remove it by hand")
+            # The directory first: while git knows the worktree, a removal that was stopped can be told to be ours.
+            _remove_tree(path)
+            self._forget(path)
+
+        return True
+
+    def lock_worktree(self, path: Path, *, reason: str) -> None:
+        """Lock a worktree that nobody has locked; raise NotOurs for one that somebody else has."""
+        path = self._checked_place(path)
+        with self._locked():
+            present = self._at(path)
+            if present is None:
+                raise NotOurs(f"{path} is no worktree of this repository")
+            if present.lock_reason not in {"", reason}:
+                raise NotOurs(f"the worktree {path} is left alone{_whose(present)}")
+            if not present.lock_reason:
+                self._git("worktree", "lock", "--reason", reason, "--end-of-options", str(path))
+
+    def _remove_unknown(self, path: Path) -> bool:
+        """Remove what an add left that was killed at its very start; anything else git does not know is not ours."""
+        if path.exists() and any(path.iterdir()):
+            raise NotOurs(f"{path} is no worktree of this repository: it is left alone")
+        was_there = path.exists()
+        if was_there:
+            path.rmdir()
+
+        return self._forget(path) or was_there
+
+    def _forget(self, path: Path) -> bool:
+        """Make git forget the worktree whose directory is gone; only this one, unlike `git worktree prune`."""
+        known = self._at(path) is not None
+        if known:
+            self._git("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
+        admin = self.common_dir / "worktrees" / path.name
+        if not (admin / "gitdir").exists() and admin.is_dir() and not admin.is_symlink():
+            shutil.rmtree(admin)  # killed before git could write whose it is: git itself would prune it
+            return True
+
+        return known
+
+    def _checked_place(self, path: Path) -> Path:
+        """Return *path* without links above it; raise NotOurs unless it is, as itself, directly below our trees."""
+        place = self._trees.resolve() / path.name
+        if not path.is_absolute() or path.parent.resolve() / path.name != place or path.name in {"", ".", ".."}:
+            raise NotOurs(f"{path} is not below {self._trees}: adw makes and removes worktrees there only")
+        if place.is_symlink():
+            raise NotOurs(f"{path} is a symbolic link: it is left alone, adw does not follow links")
+        if place == self.root:
+            raise NotOurs(f"{path} is the main checkout: it is left alone")
+
+        return place
+
+    # --- refs --------------------------------------------------------------------------------------------------
+
+    def delete_branch(self, branch: str, *, expected: str) -> bool:
+        """Delete a local branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
+        ref = f"refs/heads/{check_branch(branch)}"
+        with self._locked():
+            if self.commit_of(ref) is None:
+                return False
+            used = next((entry.path for entry in self._entries() if entry.branch == branch), None)
+            if used is not None:
+                raise NotOurs(f"the branch {branch} is checked out in {used}: it is left alone")
+            done = self._git("update-ref", "-d", ref, expected, ok=(0, 1, 128))
+            now = self.commit_of(ref)
+        if now is not None and now != expected:
+            raise NotOurs(f"the branch {branch} moved from {expected[:12]} to {now[:12]}: it is left alone")
+        if now is not None:
+            raise GitError(f"the branch {branch} could not be deleted: {done.reason}")
+
+        return True
+
+    def save_ref(self, ref: str, commit: str) -> None:
+        """Make *ref* name *commit*: a salvage that nothing collects."""
+        if not ref.startswith(OUR_REFS):
+            raise GitError(f"{ref!r} is not below {OUR_REFS}: adw keeps its own refs there")
+        check_branch(ref)
+        self._git("update-ref", "--end-of-options", ref, self._commit(commit, f"{commit} names no commit"))
+
+    # --- the remote --------------------------------------------------------------------------------------------
+
+    def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
+        """Push with lease: the remote branch must be at *expected*, None: must not exist."""
+        ref = f"refs/heads/{check_branch(branch)}"
+        url = self._url()
+        if url is None:
+            raise GitError(f"there is no remote {self._remote}: add it with git remote add, or set git.remote")
+        if self.commit_of(ref) is None:
+            raise GitError(f"there is no branch {branch} to push")
+        place = self._at(worktree)
+        if place is None or place.branch != branch:
+            raise GitError(f"{worktree} is not on the branch {branch}: what was made there would not be pushed")
+        try:
+            said = self._push(f"--force-with-lease={ref}:{expected or ''}", f"{ref}:{ref}", url=url)
+        except GitUnreachable:
+            return PushResult(pushed=False, reason="unreachable")
+        if said.status == 0:
+            return PushResult(pushed=True)
+
+        return PushResult(pushed=False, reason="stale" if "(stale info)" in said.text else "rejected")
+
+    def delete_remote_branch(self, branch: str, *, expected: str) -> bool:
+        """Delete the remote branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
+        ref = f"refs/heads/{check_branch(branch)}"
+        url = self._url()
+        if url is None or self.remote_commit(branch) is None:
+            return False
+        if branch == self.default_branch():
+            raise NotOurs(f"{branch} is the default branch of {self._remote}: it is left alone")
+        said = self._push(f"--force-with-lease={ref}:{expected}", f":{ref}", url=url)
+        if said.status == 0:
+            return True
+        now = self.remote_commit(branch)
+        if now is None:
+            return False
+        if now != expected:
+            raise NotOurs(f"the branch {branch} of {self._remote} moved to {now[:12]}: it is left alone")
+
+        raise GitError(f"{self._remote} refused to delete the branch {branch}: {said.reason}")
+
+    def remote_commit(self, branch: str) -> str | None:
+        """Ask the remote for the commit of *branch*, None when there is no such branch."""
+        ref = f"refs/heads/{check_branch(branch)}"
+        url = self._url()
+        if url is None:
+            return None
+        said = self._ask_remote("ls-remote", "--end-of-options", self._remote, ref, url=url)
+        rows = (line.split("\t", 1) for line in os.fsdecode(said.out).splitlines())
+
+        return next((row[0] for row in rows if row[-1] == ref), None)
+
+    def remote_branches(self) -> Mapping[str, str]:
+        """Ask the remote for all its branches and their commits; none without a remote. Raises GitUnreachable."""
+        url = self._url()
+        if url is None:
+            return {}
+        said = self._ask_remote("ls-remote", "--heads", "--end-of-options", self._remote, url=url)
+        rows = (line.split("\t", 1) for line in os.fsdecode(said.out).splitlines())
+
+        return {ref.removeprefix("refs/heads/"): sha for sha, ref in rows}
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _fetch(self, branch: str, kept: str, url: str) -> None:
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
+        self._ask_remote("fetch", *options, self._remote, f"+refs/heads/{branch}:{kept}", url=url)
+
+    def _push(self, lease: str, refspec: str, *, url: str) -> Answer:
+        """Push one ref and nothing that belongs to it: no tags, no submodules, no hooks."""
+        options = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", lease)
+
+        return self._ask_remote("push", *options, "--end-of-options", self._remote, refspec, url=url, ok=(0, 1))
+
+    def _ask_remote(self, *args: str, url: str, ok: tuple[int, ...] = (0,)) -> Answer:
+        return self._commands.ask_remote(f"--git-dir={self.common_dir}", *args, url=url, ok=ok)
+
+    def _git(self, *args: str, ok: tuple[int, ...] = (0,), keep: tuple[int, ...] = ()) -> Answer:
+        """Run a command on the repository itself, whatever lies in the way of finding it."""
+        return self._commands.run(f"--git-dir={self.common_dir}", *args, ok=ok, seconds=CHECKOUT_SECONDS, keep=keep)
+
+    def _locked(self) -> AbstractContextManager[int]:
+        return holding(self.common_dir, clock=self._clock)
+
+    def _url(self) -> str | None:
+        """Return where pushes and fetches go, None without a remote."""
+        return self._git("remote", "get-url", "--end-of-options", self._remote, ok=(0, 2, 128)).text.strip() or None
+
+    def _branch_of_main_checkout(self) -> str:
+        branch = self._main().branch
+        if not branch:
+            raise GitError(f"{self.root} is on no branch, and {self._remote} names no default one: check one out")
+
+        return branch
+
+    def _commit(self, ref: str, otherwise: str) -> str:
+        commit = self.commit_of(ref)
+        if commit is None:
+            raise GitError(otherwise)
+
+        return commit
+
+    def _at(self, path: Path) -> Worktree | None:
+        return next((entry for entry in self._linked() if entry.path == path), None)
+
+    def _main(self) -> Worktree:
+        return self._undisturbed(lambda: next(self._entries()))
+
+    def _undisturbed(self, look: Callable[[], _Seen]) -> _Seen:
+        """
+        Return what *look* returns; not to be called by who holds the lock.
+
+        What looks at all worktrees fails over one in the making, which has no head yet, or does not say whose it is:
+        then it is tried again when nobody makes one.
+        """
+        try:
+            return look()
+        except GitUnreachable:
+            raise
+        except GitError:
+            with self._locked():
+                return look()
+
+    def _linked(self) -> tuple[Worktree, ...]:
+        return tuple(self._entries())[1:]
+
+    def _entries(self) -> Iterator[Worktree]:
+        """Yield every worktree, the main one first."""
+        said = os.fsdecode(self._git("worktree", "list", "--porcelain", "-z").out)
+        for block in said.split("\0\0"):
+            pairs = (line.partition(" ") for line in block.split("\0") if line)
+            facts = {name: value for name, _, value in pairs}
+            if "worktree" in facts:
+                yield _worktree(facts)
+
+
+def _worktree(facts: Mapping[str, str]) -> Worktree:
+    path, head = Path(facts["worktree"]), facts.get("HEAD", "")
+
+    return Worktree(
+        path=path,
+        branch=facts.get("branch", "").removeprefix("refs/heads/"),
+        head="" if _NO_COMMIT.fullmatch(head) else head,
+        lock_reason=facts.get("locked", ""),
+        is_prunable="prunable" in facts or not path.exists(),
+    )
+
+
+def _whose(found: Worktree | None) -> str:
+    if found is None:
+        return ""
+
+    return f": it is locked with {found.lock_reason!r}" if found.lock_reason else ": it is not locked"
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a directory with everything in it, following no link; what was made read-only is made writable."""
+    try:
+        try:
+            shutil.rmtree(path)
+        except PermissionError:
+            for _, _, _, fd in os.fwalk(path, follow_symlinks=False):
+                with suppress(OSError):
+                    os.fchmod(fd, 0o700)
+            shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        where = f" ({exc.filename})" if exc.filename else ""
+        raise GitError(f"{path} cannot be removed: {exc.strerror or exc}{where}; remove it by hand") from exc
+
+
+# Refs of adw's own on the remote: work that is not shipped yet, for other machines to go on with.
+#
+# Nothing but refs below `refs/adw/` is ever pushed or deleted here, each with a lease on the commit it is known to be
+# at.
+
+
+class RemoteRefs:
+    """Refs of adw's own on the remote of the repository that a home is in."""
+
+    def __init__(self, commands: GitCommands, repository: Repository, *, remote: str = "origin") -> None:
+        self._commands = commands
+        self._repository = repository
+        self._remote = remote
+
+    def has_remote(self) -> bool:
+        """Say whether there is a remote."""
+        return self._url() is not None
+
+    def commit_of(self, ref: str) -> str | None:
+        """Ask the remote for the commit of *ref*, None when it has no such ref. Raises GitUnreachable."""
+        return self.all(ref).get(ref)
+
+    def all(self, pattern: str) -> Mapping[str, str]:
+        """Ask the remote for the refs that match *pattern*, and their commits; none without a remote."""
+        url = self._url()
+        if url is None:
+            return {}
+        said = self._ask_remote("ls-remote", "--end-of-options", self._remote, pattern, url=url)
+        rows = (line.split("\t", 1) for line in os.fsdecode(said.out).splitlines())
+
+        return {ref: sha for sha, ref in rows}
+
+    def fetch(self, ref: str, *, expected: str) -> None:
+        """Have the commit *expected* of *ref* here; raise GitError when the remote has another by now."""
+        check_branch(ref)
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
+        self._ask_remote("fetch", *options, self._remote, ref, url=self._known_url())
+        result = self._git("cat-file", "-e", f"{expected}^{{commit}}", ok=(0, 1, 128))
+        if result.status != 0:
+            raise GitError(f"{ref} of {self._remote} moved while it was fetched: {expected[:12]} did not come with it")
+
+    def push(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
+        """Make *ref* of the remote name *commit*; it must be at *expected*, None: must not exist."""
+        _check_own(ref)
+        try:
+            said = self._push(f"--force-with-lease={ref}:{expected or ''}", f"{commit}:{ref}")
+        except GitUnreachable:
+            return PushResult(pushed=False, reason="unreachable")
+        if said.status == 0:
+            return PushResult(pushed=True)
+
+        return PushResult(pushed=False, reason="stale" if "(stale info)" in said.text else "rejected")
+
+    def delete(self, ref: str, *, expected: str) -> bool:
+        """Delete *ref* of the remote, which is at *expected*; False when it is gone. Raises NotOurs when it moved."""
+        _check_own(ref)
+        if self.commit_of(ref) is None:
+            return False
+        said = self._push(f"--force-with-lease={ref}:{expected}", f":{ref}")
+        if said.status == 0:
+            return True
+        now = self.commit_of(ref)
+        if now is None:
+            return False
+        if now != expected:
+            raise NotOurs(f"{ref} of {self._remote} moved to {now[:12]}: it is left alone")
+
+        raise GitError(f"{self._remote} refused to delete {ref}: {said.reason}")
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _push(self, lease: str, refspec: str) -> Answer:
+        options = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", lease)
+        url = self._known_url()
+
+        return self._ask_remote("push", *options, "--end-of-options", self._remote, refspec, url=url, ok=(0, 1))
+
+    def _ask_remote(self, *args: str, url: str, ok: tuple[int, ...] = (0,)) -> Answer:
+        return self._commands.ask_remote(f"--git-dir={self._repository.common_dir}", *args, url=url, ok=ok)
+
+    def _git(self, *args: str, ok: tuple[int, ...]) -> Answer:
+        return self._commands.run(f"--git-dir={self._repository.common_dir}", *args, ok=ok, seconds=LOCAL_SECONDS)
+
+    def _known_url(self) -> str:
+        url = self._url()
+        if url is None:
+            raise GitError(f"there is no remote {self._remote}: add it with git remote add, or set git.remote")
+
+        return url
+
+    def _url(self) -> str | None:
+        result = self._git("remote", "get-url", "--end-of-options", self._remote, ok=(0, 2, 128))
+
+        return result.text.strip() or None
+
+
+def _check_own(ref: str) -> None:
+    if not ref.startswith(OUR_REFS):
+        raise GitError(f"{ref!r} is not below {OUR_REFS}: adw pushes work that is not shipped there only")
+    check_branch(ref)
+
+
+# Keeping commits that would otherwise be lost, under refs of ours that nothing collects.
+
+
+#: How many there may be of one workflow.
+MOST = 99
+
+
+def keep_commits(git: Repository, adw_id: str, sha: str) -> str:
+    """Keep *sha* under the first ref of the workflow that is free, or has it already; return that ref."""
+    refs = (git_module.salvage_ref(adw_id, number) for number in range(1, MOST + 1))
+    ref = next((ref for ref in refs if git.commit_of(ref) in {None, sha}), "")
+    if not ref:
+        raise RollbackBlocked("there are too many salvaged commits of this workflow: delete some refs/adw/salvage")
+    git.save_ref(ref, sha)
+
+    return ref
+
+
+# What workflows leave beside git: directories of their own, and patches of salvaged work.
+#
+# A directory is removed only below the root it belongs to, as itself: a symbolic link, or a way out of the root, is
+# refused with NotOurs. A patch is durable before this returns, and readable by its owner alone.
+
+
+_PRIVATE = 0o600
+
+
+def remove_directory(path: Path, *, root: Path) -> bool:
+    """Remove the directory *path*, which lies directly in *root*; False when it is not there."""
+    place = root.resolve() / path.name
+    if path.name in {"", ".", ".."} or path.parent.resolve() != root.resolve():
+        raise NotOurs(f"{path} does not lie in {root}: it is left alone")
+    if place.is_symlink() or (place.exists() and not place.is_dir()):
+        raise NotOurs(f"{path} is not a directory of its own: it is left alone")
+    if not place.exists():
+        return False
+    shutil.rmtree(place)  # follows no link, whatever is swapped in meanwhile
+
+    return not place.exists()
+
+
+def write_patch(folder: Path, name: str, payload: bytes) -> Path:
+    """Write *payload* as *folder*/*name*, durably, and return where; an older one of that name is replaced."""
+    path, temp = folder / name, folder / f".{name}.tmp"
+    durable_file.make_directory(str(folder))
+    temp.unlink(missing_ok=True)
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
+    with os.fdopen(fd, "wb") as file:
+        file.write(payload)
+        file.flush()
+        os.fsync(file.fileno())
+    temp.replace(path)
+    durable_file.sync_directory_at(str(folder))
+
+    return path

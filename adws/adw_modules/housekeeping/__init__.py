@@ -1,0 +1,1 @@
+"""Inventory, garbage collection, adoption, verification, retention."""

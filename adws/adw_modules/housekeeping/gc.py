@@ -1,0 +1,524 @@
+"""
+Finding what is left of workflows that are over or gone, and removing it when that is asked for.
+
+Each orphan is named with the reason why it is one, and looked at again right before it is removed. Work is salvaged
+first; processes are ended by their identity; what is not ours any more is left and reported. Other homes may share the
+remote: a branch there is ours only when its workflow is known here, or its commit is kept here under a ref of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import effects as effects_module
+from adws.adw_modules import timestamps
+from adws.adw_modules.document import Draft
+from adws.adw_modules.effects import OPEN_OUTCOMES, Effect
+from adws.adw_modules.errors import AdwError, GitError, NotOurs, RollbackBlocked, UsageError
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.git import git, repository
+from adws.adw_modules.git.git import workflow_of
+from adws.adw_modules.housekeeping import inventory
+from adws.adw_modules.housekeeping.inventory import Branch, InventorySnapshot
+from adws.adw_modules.housekeeping.retention import Old
+from adws.adw_modules.identifiers import FOREIGN, JsonObject, check_adw_id
+from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.resources.model import Orphan, Worktree
+from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.state_machine import TERMINAL_STATES, WorkflowState, WorkflowStateMachine
+from adws.adw_modules.store.files import TEMP_PREFIX, FileStateStore
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.git.repository import RemoteRefs, Repository
+    from adws.app import Home
+
+
+#: Directory in that of the state where the patches of worktrees without a workflow go.
+SALVAGE_DIR = ".salvage"
+#: Seconds after which a half written file is nobody's any more: a write takes milliseconds.
+TEMP_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removal:
+    """What came of an orphan."""
+
+    orphan: Orphan
+    is_gone: bool
+    detail: str = ""
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs."""
+        return {**self.orphan.to_json(), "removed": self.is_gone, "detail": self.detail}
+
+
+class GarbageCollector:
+    """Finds and removes orphans."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._retention = home.retention
+        self._doers: dict[str, Callable[[Orphan], str]] = {
+            "workflow": self._roll_back,
+            "process": self._end_process,
+            "pull_request": self._close_pull_request,
+            "remote_branch": self._delete_remote_branch,
+            "wip_ref": self._delete_wip_ref,
+            "worktree": self._remove_worktree,
+            "branch": self._delete_branch,
+            "port": self._free_ports,
+            "quota": self._release_place,
+            "lock": self._release_lock,
+            "checkpoint": lambda orphan: f"{home.checkpoints.forget(orphan.adw_id)} deleted",
+            "temp": self._sweep,
+            **dict.fromkeys(inventory.OLD_KINDS, self._forget),
+        }
+        self.problems: list[str] = []  #: what could not be looked at, or not be decided, for the person
+
+    def find(self, *, older_than: timedelta | None = None) -> tuple[Orphan, ...]:
+        """Return what nobody needs any more; changes nothing."""
+        self.problems.clear()
+        # Before the look at this home: what is pushed after this has its document by then, and is known.
+        there, wip = self._remote_branches(), self._wip_refs()
+        seen = self._home.inventory.look()
+        self.problems += filter(None, map(inventory.why_not_here, seen.workflows.values()))
+        result = [
+            *self._workflows(seen),
+            *self._held(seen),
+            *self._git(seen),
+            *self._remote(seen, there),
+            *self._unshipped(seen, wip),
+            *self._temps(seen),
+            *self._old(),
+        ]
+
+        return inventory.chosen(result, older_than=older_than, now=self._home.clock.now())
+
+    def remove(self, orphans: tuple[Orphan, ...]) -> tuple[Removal, ...]:
+        """Remove *orphans* and return what came of each; one that cannot be removed does not keep the others."""
+        return tuple(map(self._remove, orphans))
+
+    def _remove(self, orphan: Orphan) -> Removal:
+        try:
+            if orphan.adw_id and self._home.inventory.is_live(orphan.adw_id):
+                return Removal(orphan=orphan, is_gone=False, detail="somebody works on its workflow now")
+            return Removal(orphan=orphan, is_gone=True, detail=self._doers[orphan.kind](orphan))
+        except (AdwError, OSError) as exc:
+            return Removal(orphan=orphan, is_gone=False, detail=str(exc))
+
+    # --- finding -----------------------------------------------------------------------------------------------
+
+    def _workflows(self, seen: InventorySnapshot) -> Iterator[Orphan]:
+        for known in seen.workflows.values():
+            why = inventory.why_left_over(known)
+            if why:
+                yield Orphan(kind="workflow", name=known.adw_id, adw_id=known.adw_id, why=why, since=known.updated_at)
+
+    def _held(self, seen: InventorySnapshot) -> Iterator[Orphan]:
+        rows = [("process", p.adw_id, f"{p.stat.pid} ({p.stat.command})") for p in seen.processes]
+        facts: dict[str, JsonObject] = {
+            f"{p.stat.pid} ({p.stat.command})": {"token": p.token, "pid": p.stat.pid, "ticks": p.stat.start_ticks}
+            for p in seen.processes
+        }
+        rows += [("port", row.adw_id, str(row.port)) for row in seen.ports]
+        rows += [("quota", adw_id, adw_id) for adw_id in seen.places]
+        rows += [("lock", lock.adw_id, _issue(lock.repository, lock.issue_number)) for lock in seen.locks]
+        rows += [("checkpoint", adw_id, adw_id) for adw_id in seen.checkpoints]
+        for kind, adw_id, name in rows:
+            yield from self._orphan(seen, kind, adw_id, name, facts=facts.get(name))
+
+    def _git(self, seen: InventorySnapshot) -> Iterator[Orphan]:
+        for adw_id, tree in seen.worktrees:
+            facts: JsonObject = {"reason": tree.lock_reason, "head": tree.head}
+            yield from self._orphan(seen, "worktree", adw_id, str(tree.path), facts=facts, since=_modified(tree.path))
+        for branch in seen.branches:
+            orphans = list(self._orphan(seen, "branch", branch.adw_id, branch.name, facts={"sha": branch.sha}))
+            yield from orphans
+            if orphans:
+                yield from self._pull_requests(branch, orphans[0])
+
+    def _remote_branches(self) -> Mapping[str, str]:
+        repository = self._home.git_if_any
+        try:
+            return repository.remote_branches() if repository is not None else {}
+        except GitError as exc:
+            self.problems.append(f"the branches of the remote could not be asked for: {exc}")
+            return {}
+
+    def _remote(self, seen: InventorySnapshot, there: Mapping[str, str]) -> Iterator[Orphan]:
+        local = {branch.name for branch in seen.branches}
+        refs = self._repository().refs() if there else {}
+        for name, sha in there.items():
+            adw_id = workflow_of(name, seen.workflows)
+            if not adw_id:
+                continue
+            branch = Branch(adw_id=adw_id, name=name, sha=sha)
+            if seen.known(adw_id) is None and not _is_kept_here(branch, refs):
+                self.problems.append(
+                    f"branch {name} of the remote is named for a workflow that this home does not know, and may be "
+                    "another home's: it is left alone; delete it by hand if it is nobody's"
+                )
+                continue
+            orphans = list(self._orphan(seen, "remote_branch", adw_id, name, facts={"sha": sha}))
+            yield from orphans
+            if orphans and name not in local:  # else its pull requests were asked for with the local one
+                yield from self._pull_requests(branch, orphans[0])
+
+    def _wip_refs(self) -> Mapping[str, str]:
+        refs = self._remote_refs()
+        try:
+            return refs.all(effects_module.wip_ref("*")) if refs is not None else {}
+        except GitError as exc:
+            self.problems.append(f"the refs of the remote could not be asked for: {exc}")
+            return {}
+
+    def _remote_refs(self) -> RemoteRefs | None:
+        """Return our refs on the remote; None where there is no repository, or no work is brought to the remote."""
+        home = self._home
+        publishes = home.settings.is_shared or home.settings.workspace_publish_work == "always"
+
+        return home.remote_refs if home.git_if_any is not None and publishes else None
+
+    def _unshipped(self, seen: InventorySnapshot, there: Mapping[str, str]) -> Iterator[Orphan]:
+        """Yield refs of work of workflows that are over; those of workflows that are not known here are left alone."""
+        for ref, sha in there.items():
+            adw_id = ref.removeprefix(effects_module.wip_ref(""))
+            if seen.known(adw_id) is not None:
+                yield from self._orphan(seen, "wip_ref", adw_id, ref, facts={"sha": sha})
+
+    def _orphan(
+        self,
+        seen: InventorySnapshot,
+        kind: str,
+        adw_id: str,
+        name: str,
+        *,
+        facts: JsonObject | None = None,
+        since: str = "",
+    ) -> Iterator[Orphan]:
+        known = seen.known(adw_id)
+        # What a workflow as a whole is rolled back for goes with it.
+        why = "" if known is not None and inventory.why_left_over(known) else inventory.why_orphan(kind, name, known)
+        if why:
+            moment = known.updated_at if known is not None else since
+            yield Orphan(kind=kind, name=name, adw_id=adw_id, why=why, since=moment, facts=facts)
+
+    def _pull_requests(self, branch: Branch, orphan: Orphan) -> Iterator[Orphan]:
+        forge = self._home.forge_if_any
+        if forge is None:
+            return
+        try:
+            result = [one for one in forge.pull_requests_of(branch.name, state="open") if one.author == forge.login()]
+        except AdwError as exc:
+            self.problems.append(f"the pull requests of {branch.name} could not be asked for: {exc}")
+            return
+        for one in result:
+            marker = forge_text.read_marker(one.body, key=self._home.forge_key, repository=forge.repository)
+            if marker is not None and marker.adw_id == branch.adw_id:
+                yield Orphan(
+                    kind="pull_request",
+                    name=f"#{one.number}",
+                    adw_id=branch.adw_id,
+                    why=orphan.why,
+                    since=orphan.since,
+                    facts={"number": one.number},
+                )
+
+    def _temps(self, seen: InventorySnapshot) -> Iterator[Orphan]:
+        now = self._home.clock.now().timestamp()
+        for path in sorted(self._home.settings.state_dir.glob(f"*/{TEMP_PREFIX}.*")):
+            known = seen.known(path.parent.name)
+            if (known is not None and known.is_live) or not path.is_file() or path.is_symlink():
+                continue
+            if now - path.stat().st_mtime >= TEMP_SECONDS:
+                yield Orphan(
+                    kind="temp",
+                    name=str(path),
+                    adw_id=path.parent.name,
+                    why="a write was cut off, and nobody works on its workflow",
+                    since=_modified(path),
+                )
+
+    def _old(self) -> Iterator[Orphan]:
+        for old in self._retention.find():
+            yield Orphan(kind=old.kind, name=old.name, adw_id=old.adw_id, why=old.why, since=old.before)
+
+    # --- removing ----------------------------------------------------------------------------------------------
+
+    def _roll_back(self, orphan: Orphan) -> str:
+        wishes = Wishes(reason=f"gc: {orphan.why}", by="adw gc")
+        report = self._home.rollbacks.rollback(orphan.adw_id, wishes)
+        if not report.is_complete:
+            raise RollbackBlocked(f"blocked by: {'; '.join(report.blocked_by)}")
+
+        return "; ".join(["rolled back", *report.kept])
+
+    def _end_process(self, orphan: Orphan) -> str:
+        facts = orphan.facts or {}
+        me = self._home.processes.me("cli")
+        pid, ticks = facts.get("pid"), facts.get("ticks")
+        record = ProcessRecord(
+            token=str(facts.get("token")),
+            identity=replace(me, pid=int(str(pid)), start_ticks=int(str(ticks))),
+            argv=(),
+            started_at="",
+        )
+        ending = self._home.end_process(record.to_json())
+        if ending.left or not ending.is_certain:
+            raise RollbackBlocked(f"it could not be ended: {ending.evidence}")
+
+        return ending.evidence
+
+    def _close_pull_request(self, orphan: Orphan) -> str:
+        forge = self._home.forge_if_any
+        if forge is None:
+            raise RollbackBlocked("no forge is configured")
+        number = int(str((orphan.facts or {}).get("number")))
+        if forge.pull_request(number).is_merged:
+            raise NotOurs("it is merged")
+
+        return forge.close_pull_request(number).url
+
+    def _delete_remote_branch(self, orphan: Orphan) -> str:
+        git, sha = self._repository(), str((orphan.facts or {}).get("sha"))
+        if not _is_kept_here(Branch(adw_id=orphan.adw_id, name=orphan.name, sha=sha), git.refs()):
+            raise NotOurs(f"it is at {sha[:12]}, which is not kept here: somebody else pushed it; delete it by hand")
+        said = self._salvage(orphan.adw_id, sha)
+        git.delete_remote_branch(orphan.name, expected=sha)
+
+        return said
+
+    def _delete_wip_ref(self, orphan: Orphan) -> str:
+        refs = self._remote_refs()
+        if refs is None:
+            raise RollbackBlocked("this home is in no git repository")
+        sha = str((orphan.facts or {}).get("sha"))
+        refs.fetch(orphan.name, expected=sha)
+        said = self._salvage(orphan.adw_id, sha)
+        refs.delete(orphan.name, expected=sha)
+
+        return said
+
+    def _remove_worktree(self, orphan: Orphan) -> str:
+        git, path, facts = self._repository(), Path(orphan.name), orphan.facts or {}
+        said = self._salvage(orphan.adw_id, str(facts.get("head") or ""))
+        payload = self._home.workplace.patch_of_changes(path) if path.exists() else b""
+        if payload:
+            moment = f"{self._home.clock.now():%Y%m%dT%H%M%S}"
+            folder = self._home.settings.state_dir / SALVAGE_DIR
+            kept = repository.write_patch(folder, f"{orphan.adw_id}-{moment}.patch", payload)
+            said = "; ".join(filter(None, [said, f"uncommitted work is kept in {kept}"]))
+        git.remove_worktree(path, reason=str(facts.get("reason") or ""))
+
+        return said
+
+    def _delete_branch(self, orphan: Orphan) -> str:
+        sha = str((orphan.facts or {}).get("sha"))
+        if orphan.name == self._repository().default_branch():
+            raise NotOurs("it is the branch that everything starts from")
+        said = self._salvage(orphan.adw_id, sha)
+        self._repository().delete_branch(orphan.name, expected=sha)
+
+        return said
+
+    def _salvage(self, adw_id: str, sha: str) -> str:
+        """Keep *sha* under a ref of ours that is free, or has it already; nothing for what the default branch has."""
+        git = self._repository()
+        if not sha or sha == git.commit_of(f"refs/heads/{git.default_branch()}"):
+            return ""
+
+        return f"its commits are kept as {repository.keep_commits(git, adw_id, sha)}"
+
+    def _free_ports(self, orphan: Orphan) -> str:
+        freed = self._home.ports.free(orphan.adw_id)
+
+        return f"freed {', '.join(map(str, freed))}" if freed else "it was free already"
+
+    def _release_lock(self, orphan: Orphan) -> str:
+        self._home.ownership.release_finished_locks()
+        if any(_issue(lock.repository, lock.issue_number) == orphan.name for lock in self._home.locks.all()):
+            raise RollbackBlocked("it is still held")
+
+        return ""
+
+    def _release_place(self, orphan: Orphan) -> str:
+        self._home.quotas.release(orphan.adw_id)
+
+        return ""
+
+    def _sweep(self, orphan: Orphan) -> str:
+        """Remove half written files; only who holds the file lock knows that nobody is writing."""
+        store, local_lock = self._home.store, self._home.local_lock
+        if not isinstance(store, FileStateStore) or not local_lock.try_hold(orphan.adw_id):
+            return ""
+        try:
+            store.sweep(orphan.adw_id)
+        finally:
+            local_lock.let_go(orphan.adw_id)
+
+        return ""
+
+    def _forget(self, orphan: Orphan) -> str:
+        return self._retention.forget(Old(kind=orphan.kind, name=orphan.name, adw_id=orphan.adw_id))
+
+    def _repository(self) -> Repository:
+        repository = self._home.git_if_any
+        if repository is None:
+            raise RollbackBlocked("this home is in no git repository")
+
+        return repository
+
+
+def _is_kept_here(branch: Branch, refs: Mapping[str, str]) -> bool:
+    """Say whether the commit of a branch of the remote is that of our own branch, or was salvaged."""
+    salvaged = git.salvage_ref(branch.adw_id)
+    kept = {sha for ref, sha in refs.items() if ref == salvaged or ref.startswith(f"{salvaged}.")}
+
+    return branch.sha in {refs.get(f"refs/heads/{branch.name}"), *kept}
+
+
+def _issue(repository: str, number: int) -> str:
+    return f"{repository}#{number}" if repository else f"#{number}"
+
+
+def _modified(path: Path) -> str:
+    try:
+        return timestamps.to_text(datetime.fromtimestamp(path.stat().st_mtime, tz=UTC))
+    except OSError:
+        return ""
+
+
+# Taking an orphaned worktree back into a workflow.
+#
+# The worktree is written into the ledger of its workflow as adopted, so that resuming finds it and a rollback undoes
+# it. Where the document is gone, one is made: paused, with nothing but what git can tell, until a person says what to
+# run.
+
+
+_ISSUE = re.compile(r"(?:^|-)issue-([1-9][0-9]{0,17})-")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adopted:
+    """A worktree and the workflow that has it now."""
+
+    adw_id: str
+    path: str
+    branch: str
+    is_new: bool  #: the workflow was made for it
+    state: str
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Adoption:
+    """Gives worktrees to workflows."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def adopt(self, what: str) -> Adopted:
+        """
+        Take the worktree of workflow *what*, or at path *what*, into its workflow.
+
+        Raises UsageError when there is no such worktree, NotOurs when it is somebody else's, WorkflowBusy when somebody
+        works on the workflow, GitError when the home is in no repository.
+        """
+        _ = self._home.git.root  # raises where there is no repository
+        tree = self._find(what)
+        adw_id = self._owner_of(tree, what)
+        if not tree.branch:
+            raise UsageError(f"the worktree {tree.path} is on no branch: check one out there, then adopt it")
+        adopted = self._into(adw_id, tree) if self._home.store.exists(adw_id) else self._anew(adw_id, tree)
+        # Last: the ledger has it by now, and a lock that a crash kept away is made by adopting again.
+        self._home.git.lock_worktree(tree.path, reason=git.lock_reason(adw_id))
+
+        return adopted
+
+    def _find(self, what: str) -> Worktree:
+        trees = self._home.git.worktrees()
+        wanted = {Path(what).resolve()}
+        if FOREIGN.fullmatch(what):
+            wanted.add((self._home.settings.trees_dir / what).resolve())
+        first = next((tree for tree in trees if tree.path.resolve() in wanted), None)
+        first = first or next((tree for tree in trees if git.owner_of_lock(tree.lock_reason) == what), None)
+        if first is None:
+            raise UsageError(f"there is no worktree for {what}: git worktree list shows those there are")
+        if first.is_prunable:
+            raise UsageError(f"the directory {first.path} is gone: there is nothing to adopt")
+
+        return first
+
+    def _owner_of(self, tree: Worktree, what: str) -> str:
+        locked_for = git.owner_of_lock(tree.lock_reason)
+        if tree.lock_reason and not locked_for:
+            raise NotOurs(f"the worktree {tree.path} is locked with {tree.lock_reason!r}: it is left alone")
+        named = what if self._store_has(what) else ""
+
+        return check_adw_id(locked_for or named or workflow_of(tree.branch, {}) or tree.path.name)
+
+    def _store_has(self, what: str) -> bool:
+        return FOREIGN.fullmatch(what) is not None and self._home.store.exists(what)
+
+    def _into(self, adw_id: str, tree: Worktree) -> Adopted:
+        with self._home.ownership.own(adw_id) as owned:
+            state = WorkflowState(owned.document.current_state)
+            if state in TERMINAL_STATES or owned.document.rollback is not None:
+                raise UsageError(
+                    f"workflow {adw_id} is {state.value}, and takes nothing back: adw gc --execute removes the worktree"
+                )
+            draft = self._draft(owned.document)
+            self._write(draft, tree)
+            owned.save(draft.finished(), events=draft.events)
+
+        return self._adopted(adw_id, tree, state.value, is_new=False)
+
+    def _anew(self, adw_id: str, tree: Worktree) -> Adopted:
+        from adws.adw_modules.document import WorkflowDocument  # noqa: PLC0415 - only this makes a new document
+
+        moment = timestamps.to_text(self._home.clock.now())
+        number = _ISSUE.search(tree.branch)
+        document = WorkflowDocument(
+            adw_id=adw_id,
+            issue_number=int(number[1]) if number else None,
+            repository=self._home.settings.repository or "",
+            created_at=moment,
+            updated_at=moment,
+        )
+        with self._home.ownership.create(document) as owned:
+            draft = self._draft(owned.document)
+            self._write(draft, tree)
+            why = f"adopted: adw resume {adw_id} --workflow NAME says what to run"
+            draft.document.pause_reason = why
+            draft.move(WorkflowState.PAUSED, {"reason": why})
+            owned.save(draft.finished(), events=draft.events)
+
+        return self._adopted(adw_id, tree, WorkflowState.PAUSED.value, is_new=True)
+
+    def _write(self, draft: Draft, tree: Worktree) -> None:
+        reason = git.lock_reason(draft.document.adw_id)
+        undo: JsonObject = {"path": str(tree.path), "branch": tree.branch, "reason": reason, "is_filled": True}
+        branch: JsonObject = {"branch": tree.branch, "sha": tree.head}
+        for effect in (
+            Effect(key="worktree", kind="worktree", host=self._home.host, undo=undo),
+            Effect(key=f"branch:{tree.branch}", kind="branch", host=self._home.host, undo=branch),
+        ):
+            known = effects_module.effect(draft.document, effect.key)
+            if known is None or known.outcome not in OPEN_OUTCOMES:
+                effects_module.intend(draft, effect)
+            effects_module.settle(draft, effect.key, "adopted", effect.undo)
+        draft.document.assign(worktree_path=str(tree.path), branch_name=tree.branch)
+
+    def _draft(self, document: WorkflowDocument) -> Draft:
+        return Draft(document, WorkflowStateMachine.of(document, now=self._home.clock.now), now=self._home.clock.now)
+
+    def _adopted(self, adw_id: str, tree: Worktree, state: str, *, is_new: bool) -> Adopted:
+        return Adopted(adw_id=adw_id, path=str(tree.path), branch=tree.branch, is_new=is_new, state=state)

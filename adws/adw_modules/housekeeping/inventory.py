@@ -1,0 +1,329 @@
+"""
+A look at all of ours that is there: documents, worktrees, branches, ports, processes, locks, places, checkpoints.
+
+Looking changes nothing. What belongs to which workflow is told by its lock, its name or its variables; a process is
+ours only when it carries a token and works for the state directory of this home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.effects import OPEN_OUTCOMES
+from adws.adw_modules.errors import AdwError, DatabaseError
+from adws.adw_modules.git import git
+from adws.adw_modules.git.git import workflow_of
+from adws.adw_modules.identifiers import FOREIGN, JsonObject, JsonValue
+from adws.adw_modules.interfaces import IssueLock, PageQuery, Verdict
+from adws.adw_modules.process.identity import ProcessStat
+from adws.adw_modules.process.tree import TOKEN_VARIABLE
+from adws.adw_modules.resources.model import PortRow, Worktree
+from adws.adw_modules.state_machine import ACTIVE_STATES, PARKED_STATES, TERMINAL_STATES, WorkflowState
+
+if TYPE_CHECKING:
+    from adws.adw_modules.resources.model import Orphan
+    from adws.app import Home
+
+
+# What is an orphan: something of ours that no workflow needs any more, and why.
+#
+# Pure. What may be there in which state is the table of states and resources; what is kept on request, what somebody
+# works on, and what cannot be read is never an orphan. Age decides nothing by itself: it only narrows the list.
+
+
+_ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
+_PARKED = frozenset(state.value for state in PARKED_STATES)
+_TERMINAL = frozenset(state.value for state in TERMINAL_STATES)
+_COMPLETED, _ROLLED_BACK, _ABANDONED = (
+    state.value for state in (WorkflowState.COMPLETED, WorkflowState.ROLLED_BACK, WorkflowState.ABANDONED)
+)
+
+#: kind -> states of a workflow in which nothing of that kind may be left.
+NOT_IN: dict[str, frozenset[str]] = {
+    "process": _PARKED | _TERMINAL,
+    "pull_request": frozenset({_ROLLED_BACK}),
+    "worktree": frozenset({_COMPLETED, _ROLLED_BACK}),
+    "branch": frozenset({_ROLLED_BACK}),
+    "remote_branch": frozenset({_ROLLED_BACK}),
+    "wip_ref": frozenset({_COMPLETED, _ROLLED_BACK}),
+    "port": _PARKED | _TERMINAL,
+    "quota": _PARKED | _TERMINAL,
+    "lock": _TERMINAL,
+    "checkpoint": _TERMINAL,
+}
+#: What is older than the settings say; see `retention_rules`.
+OLD_KINDS = ("workflow_old", "events_old", "logs_old", "deliveries_old")
+#: The order in which orphans are removed: a workflow as a whole first, then what would hold on to the next.
+ORDER = (
+    "workflow",
+    "process",
+    "pull_request",
+    "remote_branch",
+    "wip_ref",
+    "worktree",
+    "branch",
+    "port",
+    "quota",
+    "lock",
+    "checkpoint",
+    "temp",
+    *OLD_KINDS,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownWorkflow:
+    """What is known about a workflow."""
+
+    adw_id: str
+    state: str = ""  #: "" when its document cannot be read
+    updated_at: str = ""
+    is_live: bool = False  #: somebody works on it
+    is_rolling_back: bool = False  #: a rollback was begun
+    has_open_effects: bool = False
+    kept: frozenset[str] = frozenset()  #: paths and branches that were kept, on request or because they are not ours
+    elsewhere: frozenset[str] = frozenset()  #: other machines that have a worktree or a branch of it
+
+
+def known_from(data: JsonObject, *, is_live: bool, host: str = "") -> KnownWorkflow:
+    """Return what the document *data* says about its workflow, to *host* where machines share their documents."""
+    entries = data.get("resources")
+    resources = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    mine = [entry for entry in resources if not host or entry.get("host") in {None, "", host}]
+    kept = [value for entry in mine if entry.get("outcome") == "kept" for value in _names_in(entry.get("undo"))]
+    others = [entry for entry in resources if entry not in mine and entry.get("kind") in {"worktree", "branch"}]
+
+    return KnownWorkflow(
+        adw_id=str(data.get("adw_id") or ""),
+        state=str(data.get("current_state") or ""),
+        updated_at=str(data.get("updated_at") or ""),
+        is_live=is_live,
+        is_rolling_back=data.get("rollback") is not None,
+        has_open_effects=any(entry.get("outcome") in OPEN_OUTCOMES for entry in resources),
+        kept=frozenset(kept),
+        elsewhere=frozenset(str(entry.get("host")) for entry in others if entry.get("outcome") in OPEN_OUTCOMES),
+    )
+
+
+def _names_in(undo: JsonValue) -> list[str]:
+    facts = undo if isinstance(undo, dict) else {}
+
+    return [value for key in ("path", "branch", "branch_name") if isinstance(value := facts.get(key), str)]
+
+
+def why_orphan(kind: str, name: str, known: KnownWorkflow | None) -> str:
+    """Return why something of a workflow is an orphan, "" when it is none; None: there is no such workflow."""
+    if known is None:
+        return "there is no such workflow"
+    if known.is_live or not known.state or name in known.kept:
+        return ""
+    if known.state not in NOT_IN[kind]:
+        return ""
+
+    return f"its workflow is {known.state.replace('_', ' ')}"
+
+
+def why_not_here(known: KnownWorkflow) -> str:
+    """Return which machine has something of a workflow that is over, in a sentence; "" when none has."""
+    if known.is_live or known.state not in {_COMPLETED, _ABANDONED} or not known.elsewhere:
+        return ""
+    hosts = ", ".join(sorted(known.elsewhere))
+    how = "a worker there" if known.state == _COMPLETED else "adw gc there"
+
+    return f"workflow {known.adw_id} is {known.state} and has something on {hosts}: only {how} can look after it"
+
+
+def why_left_over(known: KnownWorkflow) -> str:
+    """Return why a workflow as a whole is one, "" when it is none."""
+    if known.is_live or known.state == _ROLLED_BACK:
+        return ""
+    if known.is_rolling_back:
+        return "its rollback is not finished"
+    if known.state == _ABANDONED and known.has_open_effects:
+        return "it is abandoned, and what it made is still there"
+
+    return ""
+
+
+def chosen(orphans: Iterable[Orphan], *, older_than: timedelta | None, now: datetime) -> tuple[Orphan, ...]:
+    """Return the orphans in the order they are removed; with *older_than* only those that are known to be that old."""
+    result = [orphan for orphan in orphans if older_than is None or _age(orphan, now) >= older_than]
+
+    return tuple(sorted(result, key=lambda orphan: (ORDER.index(orphan.kind), orphan.name)))
+
+
+def _age(orphan: Orphan, now: datetime) -> timedelta:
+    try:
+        return now - timestamps.parse(orphan.since)
+    except ValueError:
+        return timedelta.min
+
+
+def is_active(state: str) -> bool:
+    """Say whether work goes on in *state*, or is about to."""
+    return state in _ACTIVE
+
+
+#: The variables that say which workflow and which home a process works for.
+ID_VARIABLE, FILE_VARIABLE = "ADW_ID", "ADW_RESULT_FILE"
+#: Rows that are read at a time.
+_PAGE = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnProcess:
+    """A process that adw started from this home."""
+
+    adw_id: str
+    token: str
+    stat: ProcessStat
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Branch:
+    """A local branch that is named for a workflow."""
+
+    adw_id: str
+    name: str
+    sha: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InventorySnapshot:
+    """Everything that was found."""
+
+    workflows: Mapping[str, KnownWorkflow]
+    unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> why
+    worktrees: tuple[tuple[str, Worktree], ...] = ()  #: with the workflow each is for
+    branches: tuple[Branch, ...] = ()
+    ports: tuple[PortRow, ...] = ()
+    processes: tuple[OwnProcess, ...] = ()
+    locks: tuple[IssueLock, ...] = ()
+    places: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+
+    def known(self, adw_id: str) -> KnownWorkflow | None:
+        """Return what is known about a workflow, None when there is none of that id."""
+        return self.workflows.get(adw_id)
+
+
+class Inventory:
+    """Looks at a home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    @property
+    def host(self) -> str:
+        """This machine, where others share the database; "": all that is known is of this one."""
+        return self._home.host if self._home.settings.is_shared else ""
+
+    def look(self) -> InventorySnapshot:
+        """Return everything of ours that is there."""
+        home = self._home
+        # The world first: what is made after that look has its document before it, and is then known.
+        worktrees, branches = self._worktrees(), self._branch_refs()
+        ports = tuple(row for row in home.ports.all() if self.host in {"", row.host})
+        locks, places, processes = home.locks.all(), home.quotas.workflows(), self._processes()
+        checkpoints = home.checkpoints.workflows()
+        workflows, unreadable = self._workflows()
+
+        return InventorySnapshot(
+            workflows=workflows,
+            unreadable=unreadable,
+            worktrees=worktrees,
+            branches=tuple(
+                Branch(adw_id=owner, name=name, sha=sha)
+                for name, sha in branches.items()
+                if (owner := workflow_of(name, workflows))
+            ),
+            ports=ports,
+            processes=processes,
+            locks=locks,
+            places=places,
+            checkpoints=checkpoints,
+        )
+
+    def is_live(self, adw_id: str) -> bool:
+        """Say whether somebody works on a workflow."""
+        row = self._home.leases.read(adw_id)
+        if row is None or row.owner is None or row.seconds_left <= 0.0:
+            return False
+
+        return self._home.processes.verdict(row.owner) is not Verdict.DEAD
+
+    def copies(self) -> Mapping[str, int]:
+        """Return the workflows whose documents are copied into the database, with the revision of each copy."""
+        copies: dict[str, int] = {}
+        if self._home.settings.store != "files":
+            return copies
+        cursor: str | None = None
+        while True:
+            page = self._home.catalogue.page(PageQuery(limit=_PAGE, cursor=cursor))
+            copies.update((row.adw_id, row.revision) for row in page.rows)
+            cursor = page.next_cursor
+            if cursor is None:
+                return copies
+
+    def _workflows(self) -> tuple[dict[str, KnownWorkflow], dict[str, str]]:
+        store = self._home.store
+        workflows: dict[str, KnownWorkflow] = {}
+        unreadable: dict[str, str] = {}
+        for adw_id in sorted(store.ids()):
+            is_live = self.is_live(adw_id)
+            try:
+                data = store.peek(adw_id).data
+                workflows[adw_id] = known_from(data, is_live=is_live, host=self.host)
+            except DatabaseError:
+                raise
+            except AdwError as exc:
+                workflows[adw_id] = KnownWorkflow(adw_id=adw_id, is_live=is_live)
+                unreadable[adw_id] = str(exc)
+        for adw_id, revision in self.copies().items():
+            if revision and adw_id not in workflows and not store.exists(adw_id):
+                # Not gone for good: what it made is not up for removal.
+                workflows[adw_id] = KnownWorkflow(adw_id=adw_id, is_live=self.is_live(adw_id))
+                unreadable[adw_id] = (
+                    f"its document is gone, and the database has a copy of revision {revision}: bring the document "
+                    "back from a backup with adw restore"
+                )
+
+        return workflows, unreadable
+
+    def _worktrees(self) -> tuple[tuple[str, Worktree], ...]:
+        repository = self._home.git_if_any
+        if repository is None:
+            return ()
+        trees = self._home.settings.trees_dir.resolve()
+        ours = []
+        for tree in repository.worktrees():
+            owner = git.owner_of_lock(tree.lock_reason)
+            if not owner and tree.path.parent == trees and not tree.lock_reason and FOREIGN.fullmatch(tree.path.name):
+                owner = tree.path.name  # older tools did not lock theirs
+            if owner:
+                ours.append((owner, tree))
+
+        return tuple(ours)
+
+    def _branch_refs(self) -> dict[str, str]:
+        repository = self._home.git_if_any
+        refs = repository.refs() if repository is not None else {}
+
+        return {ref.removeprefix("refs/heads/"): sha for ref, sha in refs.items() if ref.startswith("refs/heads/")}
+
+    def _processes(self) -> tuple[OwnProcess, ...]:
+        ours = []
+        state_dir = self._home.settings.state_dir.resolve()
+        for pid, stat in self._home.processes.all().items():
+            env = self._home.processes.variables(pid)
+            token, adw_id, file = (env.get(name, "") for name in (TOKEN_VARIABLE, ID_VARIABLE, FILE_VARIABLE))
+            is_of_home = bool(file) and Path(file).resolve().is_relative_to(state_dir)
+            if token and FOREIGN.fullmatch(adw_id) and is_of_home and not stat.is_zombie:
+                ours.append(OwnProcess(adw_id=adw_id, token=token, stat=stat))
+
+        return tuple(ours)

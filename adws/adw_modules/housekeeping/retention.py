@@ -1,0 +1,526 @@
+"""
+Deleting rows that are old, a few at a time: nobody waits long for a transaction of ours.
+
+The newest row of a table that numbers its rows stays, whatever its age: SQLite would give its number again. So do
+events from the one on that somebody has looked at last, to notify, to report or to count: how far they were looked
+through is known by that one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import attempt_files, durable_file, timestamps
+from adws.adw_modules.db.connection import Database, Session
+from adws.adw_modules.deliveries import store as deliveries_store
+from adws.adw_modules.effects import OPEN_OUTCOMES
+from adws.adw_modules.errors import AdwError, DatabaseError, OwnershipError, StateNotFound
+from adws.adw_modules.housekeeping import inventory
+from adws.adw_modules.identifiers import FOREIGN, JsonObject, JsonValue, check_adw_id
+from adws.adw_modules.reports.store import ReportSums
+from adws.adw_modules.state_machine import TERMINAL_STATES
+
+if TYPE_CHECKING:
+    from adws.app import Home
+
+# How long what is over is kept: events, logs, deliveries, and finished workflows as a whole.
+#
+# Pure. Days are counted from the last change; 0 is for ever. A workflow as a whole goes only when nothing of it is left
+# that somebody may want undone, looked after or given back.
+
+
+#: The states of workflows that are over, as rows and documents have them.
+OVER = frozenset(state.value for state in TERMINAL_STATES)
+#: What a merge has made part of the repository or of its history: nobody undoes it any more.
+MERGED_KINDS = frozenset({"branch", "remote_branch", "pull_request", "comment", "label"})
+
+
+def limit(days: int, now: datetime) -> str:
+    """Return the moment before which things are old, "" when nothing is ever."""
+    return timestamps.to_text(now - timedelta(days=days)) if days else ""
+
+
+def why_kept(data: JsonObject, *, before: str, has_issue: bool = False, has_run: bool = False) -> str:
+    """Return why the workflow of the document *data* is not forgotten, "" when it may be."""
+    known = inventory.known_from(data, is_live=False)
+    if known.state not in OVER:
+        return f"it is {known.state.replace('_', ' ') or 'in a state that nobody knows'}"
+    if not before or not known.updated_at or known.updated_at >= before:
+        return "it is not old enough"
+    if known.is_rolling_back and known.state != "rolled_back":
+        return "its rollback is not finished"
+    if has_issue:
+        return "it has its issue"
+    if has_run:
+        return "a run of it waits for a worker"
+    if known.kept:
+        return f"it keeps {', '.join(sorted(known.kept))}, which gc would take for left over"
+    standing = _standing(data)
+
+    return f"what it made still stands: {', '.join(standing)}" if standing else ""
+
+
+def _standing(data: JsonObject) -> list[str]:
+    """Return the keys of effects that are there, or may be."""
+    entries = data.get("resources")
+    result: list[Mapping[str, JsonValue]] = (
+        [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )
+    is_merged = data.get("pr_merged") is True
+
+    return [
+        str(entry.get("key"))
+        for entry in result
+        if entry.get("outcome") in OPEN_OUTCOMES and not (is_merged and entry.get("kind") in MERGED_KINDS)
+    ]
+
+
+# Forgetting what is old: events, logs, deliveries, and finished workflows as a whole.
+#
+# What is old is said by the settings, and what may go by `retention_rules`. A workflow is forgotten under its lease: it
+# is looked at again then, its directory is set aside in one step, its rows go in one transaction, and its directory
+# after them. Cut off in between, the next look finds the directory and ends what was begun.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Old:
+    """Something that is older than the settings say."""
+
+    kind: str  #: workflow_old | events_old | logs_old | deliveries_old
+    name: str  #: what it is, for people; of a workflow its id
+    adw_id: str = ""
+    before: str = ""  #: it is older than this moment
+    why: str = ""
+
+
+class Retention:
+    """Finds what is old, and forgets it."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._rows = OldRows(home.database)
+        self._files = OldFiles(home.settings.state_dir)
+        self._has_counted = False
+
+    # --- finding -----------------------------------------------------------------------------------------------
+
+    def find(self) -> tuple[Old, ...]:
+        """Return what is old; changes nothing."""
+        return (*self._old_workflows(), *self._old_events(), *self._old_logs(), *self._old_deliveries())
+
+    def _old_workflows(self) -> Iterator[Old]:
+        before, begun = self._before("workflows"), self._files.set_aside_ids()
+        for adw_id in begun:
+            yield Old(
+                kind="workflow_old", name=adw_id, adw_id=adw_id, why="it was being forgotten, and that was cut off"
+            )
+        for adw_id in self._rows.finished(before) if before else ():
+            if adw_id not in begun and not self._why_kept(adw_id, before):
+                yield Old(kind="workflow_old", name=adw_id, adw_id=adw_id, before=before, why=self._why("workflows"))
+
+    def _old_events(self) -> Iterator[Old]:
+        before = self._before("events")
+        result = self._rows.old_events(before) if before else None
+        if result is not None and result.events:
+            name = f"{result.events} events of {result.workflows} finished workflows"
+            yield Old(kind="events_old", name=name, before=before, why=self._why("events"))
+
+    def _old_logs(self) -> Iterator[Old]:
+        before = self._before("logs")
+        counts = [len(self._files.output_of(adw_id)) for adw_id in self._finished(before)]
+        if any(counts):
+            name = f"{sum(counts)} files of {sum(map(bool, counts))} finished workflows"
+            yield Old(kind="logs_old", name=name, before=before, why=self._why("logs"))
+
+    def _old_deliveries(self) -> Iterator[Old]:
+        before = self._before("deliveries")
+        result = self._rows.old_deliveries(before) if before else 0
+        if result:
+            yield Old(kind="deliveries_old", name=f"{result} deliveries", before=before, why=self._why("deliveries"))
+
+    # --- forgetting --------------------------------------------------------------------------------------------
+
+    def forget(self, old: Old) -> str:
+        """Forget *old*, say what was done; raise AdwError when it cannot be now."""
+        self._count()
+        if old.kind == "workflow_old":
+            return self._forget_workflow(old.adw_id)
+        if old.kind == "events_old":
+            return f"{self._rows.forget_events(self._before('events'))} forgotten"
+        if old.kind == "logs_old":
+            return f"{self._forget_logs()} deleted"
+        before = self._before("deliveries")
+        deleted = self._home.deliveries.forget_before(before)
+        self._rows.forget_errands(before)
+
+        return f"{deleted} forgotten"
+
+    def forget_all(self) -> tuple[int, tuple[str, ...]]:
+        """Forget everything that is old; return how many workflows, and a line for each kind and for what stayed."""
+        workflows, lines = 0, []
+        for old in self.find():
+            try:
+                said = self.forget(old)
+            except AdwError as exc:
+                lines.append(f"{old.name} stays: {exc}")
+                continue
+            if old.kind == "workflow_old":
+                workflows += 1
+            else:
+                lines.append(f"{old.name}: {said}")
+
+        return workflows, tuple(lines)
+
+    def _count(self) -> None:
+        """Count what happened, once: what is forgotten here was over long before."""
+        if not self._has_counted:
+            self._home.tally.catch_up()
+            self._has_counted = True
+
+    def _forget_workflow(self, adw_id: str) -> str:
+        if adw_id in self._files.set_aside_ids():
+            return self._finish(adw_id)
+        before = self._before("workflows")
+        with self._home.ownership.own(adw_id) as owned:
+            why = self._why_kept(adw_id, before)
+            if why:
+                raise OwnershipError(f"workflow {adw_id} is not forgotten: {why}")
+            self._files.set_aside(adw_id)
+            try:
+                is_gone = self._rows.forget_workflow(adw_id, fence=owned.lease.fence)
+            except DatabaseError:
+                self._files.put_back(adw_id)
+                raise
+            if not is_gone:
+                self._files.put_back(adw_id)
+                raise OwnershipError(f"workflow {adw_id} is not forgotten: it was taken up again")
+        self._files.remove_set_aside(adw_id)
+
+        return "forgotten"
+
+    def _finish(self, adw_id: str) -> str:
+        """End what was cut off: the rows, if they are there, then the directory that was set aside."""
+        if self._home.inventory.is_live(adw_id):
+            raise OwnershipError(f"workflow {adw_id} is not forgotten: somebody works on it again")
+        fence = self._rows.fence_of(adw_id)
+        # With a directory again it was taken up since, and goes on without the old one.
+        if fence is not None and not self._files.is_there(adw_id):
+            self._rows.forget_workflow(adw_id, fence=fence)
+        self._files.remove_set_aside(adw_id)
+
+        return "forgotten"
+
+    def _forget_logs(self) -> int:
+        return sum(self._files.forget_output(adw_id) for adw_id in self._finished(self._before("logs")))
+
+    # --- what both need ----------------------------------------------------------------------------------------
+
+    def _finished(self, before: str) -> tuple[str, ...]:
+        return self._rows.finished(before) if before else ()
+
+    def _why_kept(self, adw_id: str, before: str) -> str:
+        try:
+            data = self._home.store.peek(adw_id).data
+        except StateNotFound:
+            return "its document is gone"
+        except DatabaseError:
+            raise
+        except AdwError as exc:
+            return str(exc)
+        has_issue, has_run = self._rows.holds(adw_id)
+
+        return why_kept(data, before=before, has_issue=has_issue, has_run=has_run)
+
+    def _before(self, name: str) -> str:
+        return limit(self._days(name), self._home.clock.now())
+
+    def _days(self, name: str) -> int:
+        """Return for how many days what the setting *name* means is kept; 0: for ever."""
+        days: int = getattr(self._home.settings, f"retention_{name}_days")
+
+        return days
+
+    def _why(self, name: str) -> str:
+        return f"older than {self._days(name)} days (retention.{name}_days)"
+
+
+# Files of workflows that are over: logs and output of attempts, and whole directories.
+#
+# A directory is renamed before it is deleted: so a workflow is there as a whole or not at all, and whoever comes later
+# sees what was meant to go. Symbolic links are never followed.
+
+
+#: Beginning of the name of a directory that is on its way out; no workflow can have such a name.
+PREFIX = ".removed-"
+
+
+class OldFiles:
+    """The directories of workflows below *root*."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def output_of(self, adw_id: str) -> tuple[str, ...]:
+        """Return the logs and the files of attempts of a workflow, relative to its directory."""
+        folder = self._folder(adw_id)
+        if folder.is_symlink() or not folder.is_dir():
+            return ()
+        logs = [path for path in folder.glob(f"{attempt_files.LOG_NAME}*") if path.is_file() and not path.is_symlink()]
+
+        return (*sorted(path.name for path in logs), *(file.name for file in attempt_files.list_files(folder)))
+
+    def forget_output(self, adw_id: str) -> int:
+        """Delete them, and return how many there were."""
+        folder, names = self._folder(adw_id), self.output_of(adw_id)
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        for place in {(folder / name).parent for name in names} - {folder}:
+            with suppress(OSError):  # something else is in it
+                place.rmdir()
+                place.parent.rmdir()
+
+        return len(names)
+
+    def set_aside(self, adw_id: str) -> None:
+        """Take the directory of a workflow out of the way, in one step."""
+        with suppress(FileNotFoundError):  # one that lives in the database may have none
+            self._folder(adw_id).rename(self._aside(adw_id))
+            durable_file.sync_directory_at(str(self._root))
+
+    def put_back(self, adw_id: str) -> None:
+        """Undo that."""
+        with suppress(FileNotFoundError):
+            self._aside(adw_id).rename(self._folder(adw_id))
+            durable_file.sync_directory_at(str(self._root))
+
+    def is_there(self, adw_id: str) -> bool:
+        """Say whether a workflow has a directory."""
+        return self._folder(adw_id).exists()
+
+    def set_aside_ids(self) -> tuple[str, ...]:
+        """Return the workflows whose directories are set aside."""
+        names = sorted(path.name.removeprefix(PREFIX) for path in self._root.glob(f"{PREFIX}*") if path.is_dir())
+
+        return tuple(name for name in names if FOREIGN.fullmatch(name))
+
+    def remove_set_aside(self, adw_id: str) -> None:
+        """Delete what was set aside."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._aside(adw_id))
+
+    def _folder(self, adw_id: str) -> Path:
+        return self._root / check_adw_id(adw_id)
+
+    def _aside(self, adw_id: str) -> Path:
+        return self._root / f"{PREFIX}{check_adw_id(adw_id)}"
+
+
+# What forgetting what is old asks of the database and of the disk.
+#
+# Apart from `interfaces` because only gc and cron need it.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OldEvents:
+    """How many events are old."""
+
+    events: int = 0
+    workflows: int = 0  #: that they are of
+
+
+#: Rows that are looked at, or deleted, in one transaction.
+AT_ONCE = 500
+
+_OVER = ", ".join(f"'{state}'" for state in sorted(OVER))
+
+#: The first event that stays.
+EVENTS_END = """
+SELECT min(seq) FROM (
+  SELECT max(seq) AS seq FROM events
+  UNION ALL SELECT seq FROM notification_cursor WHERE seq >= 0
+  UNION ALL SELECT seq FROM report_progress WHERE name = 'events' AND seq >= 0
+) AS kept
+"""
+_OF_FINISHED = f"""
+created_at < :before AND NOT EXISTS (
+  SELECT 1 FROM workflow_states AS flow WHERE flow.adw_id = events.adw_id AND flow.state NOT IN ({_OVER}))
+"""
+EVENTS_OLD = f"SELECT count(*), count(DISTINCT adw_id) FROM events WHERE seq < :ending AND {_OF_FINISHED}"
+EVENTS_RANGE = """
+SELECT max(seq), min(created_at) FROM (
+  SELECT seq, created_at FROM events WHERE seq > :after AND seq < :ending ORDER BY seq LIMIT :limit
+) AS page
+"""
+EVENTS_FORGET = f"DELETE FROM events WHERE seq > :after AND seq <= :last AND {_OF_FINISHED}"
+EVENTS_OF_FORGET = """
+DELETE FROM events WHERE seq IN (
+  SELECT seq FROM events WHERE adw_id = :adw_id AND seq < :ending ORDER BY seq LIMIT :limit)
+"""
+
+FINISHED = f"""
+SELECT adw_id FROM workflow_states
+WHERE state IN ({_OVER}) AND revision > 0 AND updated_at < :before AND adw_id > :after ORDER BY adw_id LIMIT :limit
+"""
+HAS_ISSUE = "SELECT 1 FROM adw_locks WHERE adw_id = :adw_id LIMIT 1"
+HAS_RUN = "SELECT 1 FROM runs WHERE adw_id = :adw_id AND finished_at IS NULL LIMIT 1"
+#: Nothing is deleted when somebody took it over, or it got work or its issue again.
+WORKFLOW_FORGET = f"""
+DELETE FROM workflow_states
+WHERE adw_id = :adw_id AND fence = :fence AND state IN ({_OVER})
+  AND NOT EXISTS (SELECT 1 FROM adw_locks AS held WHERE held.adw_id = workflow_states.adw_id)
+  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.adw_id = workflow_states.adw_id AND runs.finished_at IS NULL)
+"""
+FENCE_OF = "SELECT fence FROM workflow_states WHERE adw_id = :adw_id"
+#: What goes with a workflow, in the same transaction.
+_WITH_IT = (
+    "DELETE FROM runs WHERE adw_id = :adw_id AND run_id < (SELECT max(run_id) FROM runs)",
+    "DELETE FROM requests WHERE adw_id = :adw_id AND request_id < (SELECT max(request_id) FROM requests)",
+    "DELETE FROM sessions WHERE adw_id = :adw_id",
+    "DELETE FROM task_checkpoints WHERE adw_id = :adw_id",
+    "DELETE FROM quota_reservations WHERE adw_id = :adw_id",
+    "DELETE FROM ports WHERE adw_id = :adw_id",
+    "DELETE FROM external_tasks WHERE adw_id = :adw_id",
+    "DELETE FROM report_workflows WHERE adw_id = :adw_id",  # the sums stay
+)
+_EXECUTIONS_OF = "SELECT execution_id FROM executions WHERE adw_id = :adw_id"
+#: What its steps left, a few rows at a time: the rows that others hang from come last. Large results of single calls
+#: are of no execution, and their keys begin as all of the workflow's do.
+STEPS_OF_FORGET = (
+    f"""
+DELETE FROM iteration_pages WHERE (execution_id, idx, page) IN (
+  SELECT execution_id, idx, page FROM iteration_pages
+  WHERE execution_id IN ({_EXECUTIONS_OF}) OR execution_id LIKE :adw_id || '.%' LIMIT :limit)
+""",
+    f"""
+DELETE FROM iterations WHERE (execution_id, idx) IN (
+  SELECT execution_id, idx FROM iterations WHERE execution_id IN ({_EXECUTIONS_OF}) LIMIT :limit)
+""",
+    f"DELETE FROM executions WHERE execution_id IN ({_EXECUTIONS_OF} LIMIT :limit)",
+)
+#: Runs that did what a delivery or the schedule asked for are of no workflow.
+ERRANDS_FORGET = """
+DELETE FROM runs WHERE run_id IN (
+  SELECT run_id FROM runs WHERE kind IN ('delivery', 'cron') AND finished_at < :before
+    AND run_id < (SELECT max(run_id) FROM runs)
+    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE deliveries.run_id = runs.run_id)
+  ORDER BY run_id LIMIT :limit)
+"""
+
+
+class OldRows:
+    """Old rows of the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sums = ReportSums(database)
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def old_events(self, before: str) -> OldEvents:
+        """Return how many events of finished workflows are older than *before*, and of how many workflows."""
+        with self._database.read() as session:
+            row = session.one(EVENTS_OLD, {"before": before, "ending": _ending(session)})
+
+        return OldEvents(events=row[0], workflows=row[1]) if row else OldEvents()
+
+    def forget_events(self, before: str) -> int:
+        """Delete them, and return how many."""
+        self._sums.catch_up()
+        deleted = after = 0
+        while True:
+            with self._database.read() as session:
+                ending = _ending(session)
+                page = session.one(EVENTS_RANGE, {"after": after, "ending": ending, "limit": AT_ONCE})
+            last, oldest = page or (None, None)
+            if last is None or oldest >= before:
+                return deleted
+            params = {"after": after, "last": last, "before": before}
+            deleted += self._database.transact(lambda session, params=params: session.run(EVENTS_FORGET, params))  # type: ignore[misc]  # mypy cannot tell the kind of a lambda with a default
+            after = last
+
+    # --- workflows ---------------------------------------------------------------------------------------------
+
+    def finished(self, before: str) -> tuple[str, ...]:
+        """Return the workflows that are over and have not changed since *before*."""
+        result: list[str] = []
+        with self._database.read() as session:
+            while True:
+                after = result[-1] if result else ""
+                page = session.all(FINISHED, {"before": before, "after": after, "limit": AT_ONCE})
+                result.extend(row[0] for row in page)
+                if len(page) < AT_ONCE:
+                    return tuple(result)
+
+    def holds(self, adw_id: str) -> tuple[bool, bool]:
+        """Return whether a workflow has its issue, and whether a run of it is not over."""
+        with self._database.read() as session:
+            issue, run = (session.one(sql, {"adw_id": adw_id}) for sql in (HAS_ISSUE, HAS_RUN))
+
+        return issue is not None, run is not None
+
+    def fence_of(self, adw_id: str) -> int | None:
+        """Return the fence of a workflow's row, None when there is no row."""
+        with self._database.read() as session:
+            row = session.one(FENCE_OF, {"adw_id": adw_id})
+
+        return None if row is None else int(row[0])
+
+    def forget_workflow(self, adw_id: str, *, fence: int) -> bool:
+        """Delete all rows of a workflow that is over; False, with nothing deleted, when it is not ours or not over."""
+        if not self._database.transact(lambda session: self._forget_rows(session, adw_id, fence)):
+            return False
+        # What happened comes after: there may be much of it, and nobody asks for it any more.
+        while self._forget_some_events(adw_id):
+            pass
+        params = {"adw_id": adw_id, "limit": AT_ONCE}
+        for statement in STEPS_OF_FORGET:
+            while self._database.transact(lambda session, sql=statement: session.run(sql, params)):  # type: ignore[misc]  # mypy cannot tell the kind of a lambda with a default
+                pass
+
+        return True
+
+    def _forget_rows(self, session: Session, adw_id: str, fence: int) -> bool:
+        self._sums.add_last(session, adw_id)
+        if session.run(WORKFLOW_FORGET, {"adw_id": adw_id, "fence": fence}) != 1:
+            return False
+        for statement in _WITH_IT:
+            session.run(statement, {"adw_id": adw_id})
+
+        return True
+
+    def _forget_some_events(self, adw_id: str) -> int:
+        def work(session: Session) -> int:
+            params = {"adw_id": adw_id, "ending": _ending(session), "limit": AT_ONCE}
+
+            return session.run(EVENTS_OF_FORGET, params)
+
+        return self._database.transact(work)
+
+    # --- errands -----------------------------------------------------------------------------------------------
+
+    def old_deliveries(self, before: str) -> int:
+        """Return how many deliveries came before *before* and have been dealt with."""
+        with self._database.read() as session:
+            row = session.one(deliveries_store.DELIVERIES_OLD, {"moment": before})
+
+        return int(row[0]) if row else 0
+
+    def forget_errands(self, before: str) -> int:
+        """Delete runs of no workflow that ended before *before*, and return how many."""
+        deleted, params = 0, {"before": before, "limit": AT_ONCE}
+        while some := self._database.transact(lambda session: session.run(ERRANDS_FORGET, params)):
+            deleted += some
+
+        return deleted
+
+
+def _ending(session: Session) -> int:
+    row = session.one(EVENTS_END)
+
+    return int(row[0]) if row and row[0] is not None else 0

@@ -1,0 +1,382 @@
+"""
+Checking the ten things that must always hold against what is really there; nothing is changed.
+
+Documents are held against their own rules, against the database, against git, ports and processes, and all that adw
+wrote is searched for secrets. A violation names the place and never the secret.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import effects as effects_module
+from adws.adw_modules.effects import open_effects
+from adws.adw_modules.engine.advisor import MAX_CALLS, MAX_CALLS_PER_PHASE, MAX_REPLANS
+from adws.adw_modules.engine.phase_selection import NOT_COUNTED, limit
+from adws.adw_modules.engine.resume import definition_of
+from adws.adw_modules.errors import AdwError, DatabaseError
+from adws.adw_modules.git import change_policy
+from adws.adw_modules.housekeeping import inventory
+from adws.adw_modules.housekeeping.inventory import InventorySnapshot
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.retry_handler import MAX_PARKS
+from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine, is_terminal
+from adws.adw_modules.store import serialization
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+    from adws.app import Home
+
+
+# What must hold of a workflow's document, whatever was killed or cut off; and the ten things that must always hold.
+#
+# Pure. Each check returns what breaks its rule, in one sentence that names the place; nothing is repaired here.
+
+
+#: number -> what must always hold.
+INVARIANTS: Mapping[int, str] = {
+    1: "What is loaded is a whole, valid revision, never torn and never older.",
+    2: "Every change of state is an edge of the table.",
+    3: "An attempt is recorded before it runs, and totals only grow.",
+    4: "A phase runs at most as often as it may.",
+    5: "A workflow has one live owner, and an issue one live workflow.",
+    6: "Everything made outside is in the ledger.",
+    7: "Rolled back means that nothing is left but what was kept.",
+    8: "Only processes that adw started, and recorded, are its own.",
+    9: "Nothing is completed without the success of every required phase.",
+    10: "No secret is in what adw writes.",
+}
+_ENDED = frozenset({"complete", "skipped", "failed"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Violation:
+    """Something that breaks an invariant."""
+
+    invariant: int
+    where: str  #: the workflow, file, branch or process
+    what: str
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs."""
+        return {"invariant": self.invariant, "rule": INVARIANTS[self.invariant], "where": self.where, "what": self.what}
+
+
+def check_document(document: WorkflowDocument) -> tuple[Violation, ...]:
+    """Return everything in a document that breaks a rule."""
+    checks: tuple[Callable[[WorkflowDocument], Iterator[Violation]], ...] = (
+        _moves,
+        _attempts,
+        _limits,
+        _rollback,
+        _required,
+    )
+
+    return tuple(item for check in checks for item in check(document))
+
+
+def _moves(document: WorkflowDocument) -> Iterator[Violation]:
+    try:
+        WorkflowStateMachine.of(document)
+    except AdwError as exc:
+        yield _broken(2, document, str(exc))
+
+
+def _attempts(document: WorkflowDocument) -> Iterator[Violation]:
+    for record in document.phases:
+        numbers = [attempt.number for attempt in record.attempts]
+        if numbers != list(range(1, len(numbers) + 1)):
+            yield _broken(3, document, f"the attempts of {record.name} are numbered {numbers}")
+        if document.current_state in {"completed", "paused", "failed", "abandoned", "rolled_back"} and any(
+            attempt.status == "running" for attempt in record.attempts
+        ):
+            yield _broken(3, document, f"{record.name} has an attempt that runs, though it is {document.current_state}")
+
+
+def _limits(document: WorkflowDocument) -> Iterator[Violation]:
+    for record in document.phases:
+        if record.attempts_used > limit(record):
+            yield _broken(4, document, f"{record.name} used {record.attempts_used} of {limit(record)} attempts")
+        made = _counted(record)
+        if made > record.attempts_used:
+            what = (
+                f"{record.name} was tried {made} times in round {record.round}, and {record.attempts_used} are counted"
+            )
+            yield _broken(4, document, what)
+        if record.parks > MAX_PARKS:
+            yield _broken(4, document, f"{record.name} waited for a quota {record.parks} of {MAX_PARKS} times in a row")
+        if len(record.doctor) > MAX_CALLS_PER_PHASE:
+            asked = f"{len(record.doctor)} of {MAX_CALLS_PER_PHASE}"
+            yield _broken(4, document, f"the doctor was asked about {record.name} {asked} times")
+    if document.reworks > document.max_reworks:
+        yield _broken(4, document, f"it was sent back {document.reworks} of {document.max_reworks} times")
+    if document.replans > MAX_REPLANS:
+        yield _broken(4, document, f"it was planned again {document.replans} of {MAX_REPLANS} times")
+    if document.doctor_calls > MAX_CALLS:
+        yield _broken(4, document, f"the doctor was asked {document.doctor_calls} of {MAX_CALLS} times")
+
+
+def _counted(record: PhaseRecord) -> int:
+    return sum(1 for made in record.attempts if made.round == record.round and made.status not in NOT_COUNTED)
+
+
+def _rollback(document: WorkflowDocument) -> Iterator[Violation]:
+    if document.current_state != WorkflowState.ROLLED_BACK.value:
+        return
+    left = ", ".join(effect.key for effect in open_effects(document))
+    if left:
+        yield _broken(7, document, f"it is rolled back, and its ledger still has: {left}")
+    if document.pr_merged:
+        yield _broken(7, document, "it is rolled back, though its pull request is merged")
+    record = document.rollback
+    if record is not None and record.blocked_by:
+        yield _broken(7, document, f"it is rolled back, and blocked by: {'; '.join(record.blocked_by)}")
+
+
+def _required(document: WorkflowDocument) -> Iterator[Violation]:
+    if document.current_state != WorkflowState.COMPLETED.value or document.workflow is None:
+        return
+    try:
+        required = {phase.name for phase in definition_of(document).phases if phase.is_required}
+    except AdwError as exc:
+        yield _broken(9, document, str(exc))
+        return
+    for record in document.phases:
+        # A clean-up that fails after a merge is a warning.
+        is_forgiven = document.pr_merged and record.state == WorkflowState.CLEANING.value
+        is_bad = record.name in required and record.status != "complete" and not is_forgiven
+        if is_bad or record.status not in _ENDED:
+            yield _broken(9, document, f"it is completed, and {record.name} is {record.status}")
+
+
+def check_issues(documents: Iterable[WorkflowDocument], key: Callable[[str], str]) -> tuple[Violation, ...]:
+    """Return the issues that more than one live workflow has; *key* makes one name of all a repository has."""
+    live: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for document in documents:
+        if document.issue_number is not None and not is_terminal(document.current_state):
+            live[key(document.repository), document.issue_number].append(document.adw_id)
+
+    return tuple(
+        Violation(
+            invariant=5,
+            where=f"issue {number}" + (f" of {repository}" if repository else ""),
+            what=f"more than one live workflow has it: {', '.join(sorted(ids))}",
+        )
+        for (repository, number), ids in live.items()
+        if len(ids) > 1
+    )
+
+
+def count_by_invariant(found: Iterable[Violation]) -> dict[int, int]:
+    """Return how many violations each invariant has, those without any included."""
+    counted = Counter(violation.invariant for violation in found)
+
+    return {number: counted[number] for number in INVARIANTS}
+
+
+def _broken(invariant: int, document: WorkflowDocument, what: str) -> Violation:
+    return Violation(invariant=invariant, where=document.adw_id, what=what)
+
+
+#: Kinds of notices that say that what was loaded is not what stands in the document's place.
+_BAD_NOTICES = frozenset({"recovered", "corrupt", "foreign"})
+#: What is searched for secrets, in the directory of a workflow: its document, its logs and the output of its phases.
+_WRITTEN = ("adw_state.json*", "*.log", "*.log.*", "**/*.log", "**/*.out", "**/*.err", "**/*.jsonl")
+#: Bytes of a file that are searched at a time, and how many are looked at again with the next.
+_CHUNK, _OVERLAP = 1 << 20, 1 << 12
+_EVENTS = 1000
+
+
+class Verifier:
+    """Looks for what breaks an invariant."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def check(self) -> tuple[Violation, ...]:
+        """
+        Return everything that breaks one of the ten, in their order.
+
+        What was seen is looked at twice: others go on working, and what they change between two looks breaks nothing.
+        """
+        result = self._look()
+        again = set(self._look()) if result else set()
+
+        return tuple(broken for broken in result if broken in again)
+
+    def _look(self) -> tuple[Violation, ...]:
+        seen = self._home.inventory.look()
+        documents, result = self._documents(seen)
+        result += [broken for document in documents.values() for broken in check_document(document)]
+        result += check_issues(documents.values(), self._home.locks.key)
+        for checks in (
+            self._copies(documents),
+            self._owners(documents),
+            self._locks(seen, documents),
+            self._outside(seen, documents),
+            self._shared(documents),
+            self._rolled_back(seen),
+            self._processes(seen, documents),
+            self._secrets(documents),
+        ):
+            result += checks
+
+        return tuple(sorted(result, key=lambda broken: (broken.invariant, broken.where, broken.what)))
+
+    # --- 1: what is loaded -------------------------------------------------------------------------------------
+
+    def _documents(self, seen: InventorySnapshot) -> tuple[dict[str, WorkflowDocument], list[Violation]]:
+        documents: dict[str, WorkflowDocument] = {}
+        result = [Violation(invariant=1, where=adw_id, what=why) for adw_id, why in seen.unreadable.items()]
+        for adw_id in seen.workflows.keys() - seen.unreadable.keys():
+            try:
+                loaded = self._home.store.load(adw_id)
+            except DatabaseError:
+                raise
+            except AdwError as exc:
+                result.append(Violation(invariant=1, where=adw_id, what=str(exc)))
+                continue
+            documents[adw_id] = loaded.document
+            bad = [notice for notice in loaded.notices if notice.kind in _BAD_NOTICES]
+            result += [Violation(invariant=1, where=notice.path, what=notice.reason) for notice in bad]
+
+        return documents, result
+
+    def _copies(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
+        for adw_id, revision in self._home.inventory.copies().items():
+            document = documents.get(adw_id)
+            if document is not None and document.revision < revision:
+                what = f"the document is at revision {document.revision}, and its copy was at {revision} already"
+                yield Violation(invariant=1, where=adw_id, what=what)
+
+    # --- 5: owners and issues ----------------------------------------------------------------------------------
+
+    def _owners(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
+        for adw_id, document in documents.items():
+            row = self._home.leases.read(adw_id)
+            if row is not None and document.fence > row.fence:
+                what = f"its document was written under fence {document.fence}, above {row.fence} of its lease"
+                yield Violation(invariant=5, where=adw_id, what=what)
+
+    def _locks(self, seen: InventorySnapshot, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
+        key = self._home.locks.key
+        holders = {(key(lock.repository), lock.issue_number): lock.adw_id for lock in seen.locks}
+        for adw_id, document in documents.items():
+            if document.issue_number is None or is_terminal(document.current_state):
+                continue
+            holder = holders.get((key(document.repository), document.issue_number))
+            if holder != adw_id:
+                whose = f"workflow {holder} has its lock" if holder else "nobody has its lock"
+                what = f"it works on issue {document.issue_number}, and {whose}"
+                yield Violation(invariant=5, where=adw_id, what=what)
+
+    # --- 6 and 7: the world ------------------------------------------------------------------------------------
+
+    def _outside(self, seen: InventorySnapshot, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
+        host = self._home.inventory.host
+        names = {adw_id: _names_in(document, host) for adw_id, document in documents.items()}
+        things = [(adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees]
+        things += [(branch.adw_id, "branch", branch.name) for branch in seen.branches]
+        things += [(row.adw_id, "port", str(row.port)) for row in seen.ports]
+        for adw_id, kind, name in things:
+            if adw_id in seen.unreadable or name in names.get(adw_id, set()):
+                continue
+            is_meant = kind == "port" and "ports" in names.get(adw_id, set())
+            if not is_meant:
+                where = f"the ledger of {adw_id}" if adw_id in documents else f"{adw_id}, which is no workflow here"
+                yield Violation(invariant=6, where=f"{kind} {name}", what=f"it is there, and not in {where}")
+
+    def _shared(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
+        """Name what an agent changed in the git directory that all share, until it is put back or worked on."""
+        result = {adw_id: left for adw_id, document in documents.items() if (left := change_policy.unsettled(document))}
+        now = self._home.shared_git.marks() if result and self._home.git_if_any is not None else {}
+        for adw_id, left in result.items():
+            for name, was in change_policy.still(left.before, now).items():
+                how = change_policy.described({name: was}, now).removeprefix(f"{name} ")
+                what = f"it is not as it was before attempt {left.attempt} of {left.phase} of {adw_id} {how}"
+                yield Violation(invariant=6, where=f"{name} of the shared git directory", what=what)
+
+    def _rolled_back(self, seen: InventorySnapshot) -> Iterator[Violation]:
+        things = [(adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees]
+        things += [(branch.adw_id, "branch", branch.name) for branch in seen.branches]
+        things += [(row.adw_id, "port", str(row.port)) for row in seen.ports]
+        for adw_id, kind, name in things:
+            known = seen.known(adw_id)
+            if known is None or known.state != WorkflowState.ROLLED_BACK.value:
+                continue
+            if inventory.why_orphan(kind, name, known):
+                yield Violation(invariant=7, where=adw_id, what=f"it is rolled back, and its {kind} {name} is there")
+
+    # --- 8: processes ------------------------------------------------------------------------------------------
+
+    def _processes(self, seen: InventorySnapshot, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
+        for process in seen.processes:
+            where = f"process {process.stat.pid} ({process.stat.command})"
+            document = documents.get(process.adw_id)
+            if document is None:
+                yield Violation(invariant=8, where=where, what=f"there is no workflow {process.adw_id} that started it")
+            elif process.token not in _tokens(document):
+                yield Violation(invariant=8, where=where, what=f"workflow {process.adw_id} has no record of it")
+            elif not inventory.is_active(document.current_state):
+                state = document.current_state
+                yield Violation(invariant=8, where=where, what=f"it runs, and workflow {process.adw_id} is {state}")
+
+    # --- 10: secrets -------------------------------------------------------------------------------------------
+
+    def _secrets(self, documents: Iterable[str]) -> Iterator[Violation]:
+        for adw_id in documents:
+            folder = self._home.folder_of(adw_id)
+            files = {path for pattern in _WRITTEN for path in folder.glob(pattern)}
+            for path in sorted(files):
+                if path.is_file() and not path.is_symlink() and self._has_secret(path):
+                    yield Violation(invariant=10, where=str(path), what="it holds what looks like a secret")
+            yield from self._secret_events(adw_id)
+
+    def _has_secret(self, path: Path) -> bool:
+        is_document = path.name.startswith("adw_state.json")
+        if is_document:
+            payload = path.read_bytes()
+            return self._home.redactor.scrub_bytes(payload) != payload
+        with path.open("rb") as file:
+            tail = b""
+            while chunk := file.read(_CHUNK):
+                text = (tail + chunk).decode(errors="replace")
+                if self._home.redactor.redact_text(text) != text:
+                    return True
+                tail = chunk[-_OVERLAP:]
+
+        return False
+
+    def _secret_events(self, adw_id: str) -> Iterator[Violation]:
+        after: str | None = None
+        while page := self._home.events.of_workflow(adw_id, after=after, limit=_EVENTS):
+            after = page[-1].event_id
+            for event in page:
+                payload = serialization.to_bytes(event.to_json())
+                if self._home.redactor.scrub_bytes(payload) != payload:
+                    yield Violation(
+                        invariant=10, where=f"event {event.event_id}", what="it holds what looks like a secret"
+                    )
+
+
+def _names_in(document: WorkflowDocument, host: str) -> set[str]:
+    """Return paths, branches and ports that the ledger has ever had here, and the keys of those that are only meant."""
+    result: set[str] = set()
+    for effect in effects_module.effects(document):
+        if host and effect.host not in {"", host}:
+            continue  # another machine has it, and looks after it
+        result |= {effect.key, effects_module.path_of(effect.undo), effects_module.branch_of(effect.undo)}
+        result.add(str(effect.undo.get("port")))
+
+    return result - {""}
+
+
+def _tokens(document: WorkflowDocument) -> set[str]:
+    records = [attempt.process or {} for record in document.phases for attempt in record.attempts]
+    records += [effect.undo for effect in effects_module.effects(document) if effect.kind == "process"]
+
+    return {str(record.get("token")) for record in records}

@@ -1,0 +1,174 @@
+"""
+Ids, repository names, JSON types, ages, near misspellings.
+
+Pure. GitHub takes the names of owners and repositories in any case, and people paste addresses: an issue must not get a
+second owner because of a spelling.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from typing import TypeAlias, Union
+
+from adws.adw_modules.errors import InvalidAdwId, UsageError
+
+# What a workflow's id may look like: the one rule that every border applies.
+#
+# An id becomes a directory name, a branch part and a logger name, so nothing but these shapes gets past here.
+
+
+#: Ids that adw makes: eight lower-case hex digits, as every ADW set-up uses them.
+OURS = re.compile(r"[0-9a-f]{8}")
+#: Ids of other tools that may be imported: letters, digits, `-` and `_`, at most 64, starting with a letter or digit.
+FOREIGN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def check_adw_id(adw_id: object) -> str:
+    """Return *adw_id* unchanged when it is safe to use as a name, else raise InvalidAdwId."""
+    if not isinstance(adw_id, str) or FOREIGN.fullmatch(adw_id) is None:
+        raise InvalidAdwId(adw_id)
+
+    return adw_id
+
+
+def is_ours(adw_id: str) -> bool:
+    """Say whether *adw_id* has the shape that adw itself makes."""
+    return OURS.fullmatch(adw_id) is not None
+
+
+_ADDRESS = r"(?:(?:https?|ssh|git)://[^/\s]+/|[\w.-]+@[\w.-]+:/?)?"
+_REPOSITORY = re.compile(_ADDRESS + r"([\w.-]+)/([\w.-]+?)(?:\.git)?/?", re.ASCII | re.IGNORECASE)
+
+#: The same on GitHub itself; `github.com-work` is how people with several keys call it.
+_ON_GITHUB = re.compile(
+    r"(?:(?:https?|ssh|git)://(?:[^/@\s]*@)?|[^/@\s]*@)?(?:www\.|ssh\.)?github\.com(?:-[\w.-]+)?(?::\d+(?=/))?[:/]/?"
+    r"([\w.-]+/[\w.-]+?)(?:\.git)?/?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def on_github(address: str) -> str:
+    """Return `owner/name`, as it is written, for the address of a repository on github.com; "" for any other."""
+    match = _ON_GITHUB.fullmatch(address)
+
+    return match[1] if match else ""
+
+
+def normalise(text: str) -> str:
+    """Return `owner/name` for such a text or its address on any host, "" for ""; raise UsageError for another text."""
+    if not text:
+        return ""
+    match = _REPOSITORY.fullmatch(text)
+    if match is None or {match[1], match[2]} & {".", ".."}:
+        raise UsageError(f"{text!r} names no repository: give owner/name or the address of one, or nothing")
+
+    return f"{match[1]}/{match[2]}".lower()
+
+
+def in_home(text: str, home: str) -> str:
+    """Return what *text* means in a home of repository *home*, in the spelling that is compared: "" means *home*."""
+    return comparable(text) or comparable(home)
+
+
+@lru_cache(maxsize=256)  # asked with every write, of few repositories
+def comparable(text: str) -> str:
+    """Return `normalise(text)`, or *text* where it names none: what an old document says is not refused any more."""
+    try:
+        return normalise(text)
+    except UsageError:
+        return text
+
+
+# The type of everything that can stand in a state file.
+#
+# One alias, so that "any JSON" is never written as `Any`.
+
+
+# A quoted name cannot stand in `X | Y` at run time, hence Union.
+JsonValue: TypeAlias = Union[bool, int, float, str, list["JsonValue"], dict[str, "JsonValue"], None]  # noqa: UP007 - see above
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+
+# The variables that hold adw's own secrets, by all their names.
+#
+# No process that adw starts for somebody else gets them: with them it could act in adw's name.
+
+
+#: A secret of the settings that is not here fails a test.
+OWN_SECRETS = frozenset(
+    {
+        "ADW_DATABASE_URL",
+        "ADW_FORGE_KEY",
+        "ADW_GITHUB_TOKEN",
+        "ADW_NOTIFY_URL",
+        "ADW_WEBHOOK_SECRET",
+        "ADW_WEBHOOK_SECRET_NEXT",
+        "ADW_WEB_TOKEN",
+        "ADW_WEB_METRICS_TOKEN",
+        "DATABASE_URL",
+        "GH_TOKEN",
+        "GITHUB_PAT",
+        "GITHUB_TOKEN",
+        "GITHUB_WEBHOOK_SECRET",
+    }
+)
+
+
+# Times as people say them.
+#
+# Pure.
+
+
+#: Seconds -> the unit that they make up.
+_AGES = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, in its largest unit."""
+    for size, unit in _AGES:
+        if abs(seconds) >= size:
+            count = int(abs(seconds) // size)
+            return f"{count} {unit} ago" if seconds > 0 else f"in {count} {unit}"
+
+    return "now"
+
+
+def span(seconds: float) -> str:
+    """Return how long something takes, such as `0.04 s`, `4.2 s`, `12 s`, `2 min 5 s`, `1 h 3 min` or `2 d 4 h`."""
+    if seconds < 1.0:
+        return f"{seconds:.2f} s"
+    if seconds < 10.0:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+# What somebody may have meant who mistyped a name.
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return the known name that looks most like *name*, "" when none does."""
+    import difflib  # noqa: PLC0415 - only needed when something is wrong already
+
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.7)), "")
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """Return how a sentence about the unknown *name* goes on: `, did you mean X?`, else nothing."""
+    near = nearest(name, known)
+
+    return f", did you mean {near}?" if near else ""
+
+
+def hint(name: str, known: Collection[str], there_are: str = "there are") -> str:
+    """Return how a sentence about the unknown *name* goes on: with the one that was meant, else with all there are."""
+    return meant(name, known) or f"; {there_are}: {', '.join(known)}"

@@ -1,0 +1,1 @@
+"""Maintenance of a home: backup, rebuild, move, check."""

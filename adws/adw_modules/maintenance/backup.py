@@ -1,0 +1,616 @@
+"""
+Bringing a backup back: checked as a whole first, then put in place, with tokens above everything seen.
+
+Nothing in the home is touched before every file of the archive has the hash its manifest says. What is replaced is kept
+aside. A workflow never goes back to a lower revision or fence: its old document comes back as its newest revision.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from adws.adw_modules import durable_file, timestamps
+from adws.adw_modules.errors import (
+    AdwError,
+    BackupError,
+    MigrationError,
+    NewerVersion,
+    OwnershipError,
+    StateError,
+    WorkflowBusy,
+)
+from adws.adw_modules.events import Event
+from adws.adw_modules.identifiers import FOREIGN, JsonObject
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.maintenance.rebuild import (
+    LockConflict,
+    NewContents,
+    Salvage,
+    StoredDocument,
+    plan_rebuild,
+    rebuild,
+    refuse_while_owners_live,
+    set_old_aside,
+)
+from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration
+from adws.adw_modules.store import files, serialization
+from adws.adw_modules.store.files import FILE_NAME, Kind
+
+if TYPE_CHECKING:
+    from adws.adw_modules.maintenance.rebuild import Reconstruction
+    from adws.app import Home
+
+# The file format of a backup: one .tar.gz whose last member is a manifest with the hash of every other.
+#
+# An archive appears under its name only when it is whole and on the disk. Reading writes nothing outside the directory
+# it is given: a member is copied under a name that was checked, never unpacked by the archive's own paths, links or
+# modes.
+
+
+MANIFEST = "manifest.json"
+DATABASE = "adw.db"
+EVENTS = "events.jsonl"
+DOCUMENTS = "state"
+#: Version of this format.
+FORMAT = 1
+
+#: One part of a path: no separators, no control characters, neither "." nor "..".
+_PART = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:+ -]{1,255}")
+_MAX_MANIFEST_BYTES = 256 * 1024 * 1024
+_CHUNK = 1 << 20
+
+
+class ArchiveWriter:
+    """Adds files to an archive that is not yet under its name."""
+
+    def __init__(self, archive: tarfile.TarFile, modified_at: int) -> None:
+        self._archive = archive
+        self._modified_at = modified_at
+        self.files: JsonObject = {}
+
+    def add(self, name: str, payload: bytes) -> None:
+        """Add *payload* as the file *name*."""
+        self._add(name, io.BytesIO(payload), len(payload), hashlib.sha256(payload).hexdigest())
+
+    def add_file(self, name: str, path: Path) -> None:
+        """Add the file at *path*, which nobody changes meanwhile, as *name*."""
+        with path.open("rb") as source:
+            digest = hashlib.file_digest(source, "sha256").hexdigest()
+            source.seek(0)
+            self._add(name, source, path.stat().st_size, digest)
+
+    def finish(self, facts: JsonObject) -> None:
+        """Add the manifest: *facts* and the hash of every file."""
+        manifest: JsonObject = {"format": FORMAT, **facts, "files": self.files}
+        payload = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False).encode()
+        self._add(MANIFEST, io.BytesIO(payload), len(payload), "")
+        del self.files[MANIFEST]
+
+    def _add(self, name: str, source: IO[bytes], size: int, digest: str) -> None:
+        member = tarfile.TarInfo(name)
+        member.size, member.mode, member.mtime = size, 0o600, self._modified_at
+        self._archive.addfile(member, source)
+        self.files[name] = {"sha256": digest, "size": size}
+
+
+@contextmanager
+def write_archive(path: Path, *, modified_at: int) -> Iterator[ArchiveWriter]:
+    """Make the archive *path*, whole or not at all; raise BackupError when it exists or cannot be written."""
+    temp = path.with_name(f".{path.name}.part")
+    try:
+        fd = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise BackupError(f"cannot write {temp}: {exc.strerror}; choose a directory that may be written") from exc
+    try:
+        with os.fdopen(fd, "wb") as stream:
+            with tarfile.open(fileobj=stream, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+                yield ArchiveWriter(archive, modified_at)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.link(temp, path)  # a rename would overwrite
+        durable_file.sync_directory_at(str(path.parent))
+    except FileExistsError:
+        raise BackupError(f"{path} exists already: choose another name") from None
+    except OSError as exc:
+        raise BackupError(f"cannot write the backup {path}: {exc.strerror or exc}") from exc
+    finally:
+        temp.unlink(missing_ok=True)
+
+
+def unpack(path: Path, into: Path) -> JsonObject:
+    """Copy every file of the archive into the directory *into*, return the manifest; raise BackupError unless whole."""
+    digests: dict[str, str] = {}
+    manifest: JsonObject | None = None
+    try:
+        with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
+            for member in archive:
+                source = archive.extractfile(member) if member.isreg() else None
+                if source is None or manifest is not None or member.name in digests:
+                    raise BackupError(f"{path} is not a backup of adw: {member.name!r} does not belong there")
+                if member.name == MANIFEST:
+                    manifest = _manifest(path, source)
+                else:
+                    digests[member.name] = _copy(source, into / checked_name(path, member.name))
+            while stream.read(_CHUNK):  # up to the check sum at the very end
+                pass
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as exc:
+        raise BackupError(f"cannot read the backup {path}: {exc}; it may be cut off or damaged") from exc
+    if manifest is None:
+        raise BackupError(f"{path} has no manifest: it is cut off, or not a backup of adw")
+    _compare(path, manifest, digests)
+
+    return manifest
+
+
+def checked_name(path: Path, name: str) -> str:
+    """Return *name* when a backup may hold such a file; raise BackupError."""
+    parts = name.split("/")
+    is_safe = all(_PART.fullmatch(part) for part in parts)
+    is_ours = name in {DATABASE, EVENTS} or (len(parts) > 2 and parts[0] == DOCUMENTS and FOREIGN.fullmatch(parts[1]))
+    if not is_safe or not is_ours:
+        raise BackupError(f"{path} is not a backup of adw: it holds a file {name!r}")
+
+    return name
+
+
+def _copy(source: IO[bytes], target: Path) -> str:
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as stream:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            stream.write(chunk)
+
+    return digest.hexdigest()
+
+
+def _manifest(path: Path, source: IO[bytes]) -> JsonObject:
+    text = source.read(_MAX_MANIFEST_BYTES + 1)
+    try:
+        manifest = json.loads(text)
+    except (ValueError, RecursionError):
+        manifest = None
+    if len(text) > _MAX_MANIFEST_BYTES or not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise BackupError(f"the manifest of {path} cannot be read: the backup is damaged")
+    if manifest.get("format") != FORMAT:
+        raise BackupError(
+            f"{path} has format {manifest.get('format')!r}, this adw reads format {FORMAT}: upgrade adw to restore it"
+        )
+
+    return manifest
+
+
+def _compare(path: Path, manifest: JsonObject, digests: dict[str, str]) -> None:
+    files = manifest["files"]
+    expected = {
+        name: entry.get("sha256")
+        for name, entry in (files if isinstance(files, dict) else {}).items()
+        if isinstance(entry, dict)
+    }
+    wrong = sorted(name for name in expected.keys() | digests.keys() if expected.get(name) != digests.get(name))
+    if wrong:
+        raise BackupError(f"{path} is damaged: {', '.join(wrong[:5])} is missing or not what the manifest says")
+
+
+# Writing a backup: every document as a whole revision, the database, and a manifest.
+#
+# The database is copied first, then the documents, then the events: so each document is as new as its copy or newer,
+# and an event is in its document's outbox or among the events. Events of revisions that came after the document was
+# read are left out. Nothing is stopped or locked meanwhile.
+
+
+#: What a server's database holds besides documents and events is not in the archive.
+SERVER_NOTE = "the archive holds documents and events; back up the rest of the database with the server's own pg_dump"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackupReport:
+    """What was backed up."""
+
+    path: Path
+    workflows: int
+    files: int
+    events: int
+    bytes: int
+    has_database: bool
+    left_out: tuple[str, ...] = ()  #: files whose names a backup does not take
+    note: str = ""
+
+    def to_json(self) -> JsonObject:
+        """Return the report as plain data."""
+        return {
+            "path": str(self.path),
+            "workflows": self.workflows,
+            "files": self.files,
+            "events": self.events,
+            "bytes": self.bytes,
+            "has_database": self.has_database,
+            "left_out": list(self.left_out),
+            "note": self.note,
+        }
+
+
+def archive_path(wanted: Path | None, *, here: Path, clock: Clock) -> Path:
+    """Return the file to write: *wanted*, or a name made of the moment in that directory or *here*."""
+    name = f"adw-backup-{clock.now():%Y%m%dT%H%M%SZ}.tar.gz"
+    path = here / name if wanted is None else here / wanted
+    if path.is_dir():
+        path /= name
+    if not path.parent.is_dir():
+        raise BackupError(f"there is no directory {path.parent}: make it first")
+    if path.exists():
+        raise BackupError(f"{path} exists already: choose another name")
+
+    return path
+
+
+def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
+    """Write what *home* has to the archive *path*."""
+    store, reconstruction, clock = home.store, home.reconstruction, home.clock
+    salvage = reconstruction.salvage()
+    if salvage.problems:
+        raise BackupError(f"the database is damaged ({salvage.problems[0]}): run adw db rebuild first")
+    left_out: list[str] = []
+    with write_archive(path, modified_at=int(clock.now().timestamp())) as archive:
+        has_database = not salvage.is_missing and _add_database(archive, path, reconstruction)
+        revisions = {
+            adw_id: _add_documents(archive, adw_id, _documents(home, adw_id), left_out)
+            for adw_id in sorted(store.ids())
+        }
+        events = 0 if salvage.is_missing else _add_events(archive, path, reconstruction, revisions)
+        made: JsonObject = {"adw_version": adw_version, "created_at": timestamps.to_text(clock.now())}
+        kinds: JsonObject = {"document_version": CURRENT_VERSION, "store": home.settings.store}
+        archive.finish({**made, **kinds, "workflows": len(revisions), "events": events})
+
+    return BackupReport(
+        path=path,
+        workflows=len(revisions),
+        files=len(archive.files),
+        events=events,
+        bytes=path.stat().st_size,
+        has_database=has_database,
+        left_out=tuple(left_out),
+        note="" if has_database or salvage.is_missing else SERVER_NOTE,
+    )
+
+
+def _documents(home: Home, adw_id: str) -> Iterator[tuple[str, bytes]]:
+    if home.settings.store == "database":
+        yield FILE_NAME, serialization.add_checksum(serialization.to_bytes(home.store.peek(adw_id).data))
+        return
+    for name in home.folders.files(adw_id):
+        payload = home.folders.read(adw_id, name)
+        if payload is not None:
+            yield name, payload
+
+
+def _add_documents(
+    archive: ArchiveWriter, adw_id: str, documents: Iterable[tuple[str, bytes]], left_out: list[str]
+) -> int | None:
+    """Add the files of a workflow, and return the revision of its document, None when that is not known."""
+    revision = None
+    for name, payload in documents:
+        _add(archive, f"{DOCUMENTS}/{adw_id}/{name}", payload, left_out)
+        if name == FILE_NAME:
+            revision = _revision(payload)
+
+    return revision
+
+
+def _add(archive: ArchiveWriter, name: str, payload: bytes, left_out: list[str]) -> None:
+    try:
+        archive.add(checked_name(Path(name), name), payload)
+    except BackupError:
+        left_out.append(name)
+
+
+def _add_database(archive: ArchiveWriter, path: Path, reconstruction: Reconstruction) -> bool:
+    copy = path.with_name(f".{path.name}.db")
+    copy.unlink(missing_ok=True)  # of a backup that was killed
+    try:
+        if not reconstruction.copy_to(str(copy)):
+            return False
+        archive.add_file(DATABASE, copy)
+    finally:
+        copy.unlink(missing_ok=True)
+
+    return True
+
+
+def _revision(payload: bytes) -> int | None:
+    """Return the revision of a document, None when it cannot be read: the backup keeps it as it is."""
+    try:
+        data = json.loads(payload)
+    except ValueError:
+        return None
+    revision = data.get("revision") if isinstance(data, dict) else None
+
+    return revision if isinstance(revision, int) else None
+
+
+def _add_events(
+    archive: ArchiveWriter, path: Path, reconstruction: Reconstruction, revisions: Mapping[str, int | None]
+) -> int:
+    """Add every event but those that are newer than the document in the archive."""
+    lines = path.with_name(f".{path.name}.events")
+    count = 0
+    try:
+        with lines.open("wb") as stream:
+            for event in reconstruction.all_events():
+                newest = revisions.get(event.adw_id)
+                if newest is not None and event.revision > newest:
+                    continue
+                stream.write(json.dumps(event.to_json(), ensure_ascii=False).encode() + b"\n")
+                count += 1
+        archive.add_file(EVENTS, lines)
+    finally:
+        lines.unlink(missing_ok=True)
+
+    return count
+
+
+logger = logging.getLogger("adw.restore")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RestoreReport:
+    """What came back."""
+
+    workflows: tuple[str, ...]
+    replaced: tuple[str, ...]  #: of these, those that were there before
+    events: int  #: that the home did not have
+    has_database: bool  #: the database of the backup is in use now
+    conflicts: tuple[LockConflict, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
+    untold: tuple[str, ...] = ()  #: restored, but an owner came before the event that tells of it
+
+    def to_json(self) -> JsonObject:
+        """Return the report as plain data."""
+        return {
+            "workflows": list(self.workflows),
+            "replaced": list(self.replaced),
+            "events": self.events,
+            "has_database": self.has_database,
+            "lock_conflicts": [conflict.to_json() for conflict in self.conflicts],
+            "unreadable": dict(self.unreadable),
+            "untold": list(self.untold),
+        }
+
+
+def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
+    """Bring the backup *path* back; raise BackupError or OwnershipError, and then the home is as it was."""
+    if not path.is_file():
+        raise BackupError(f"there is no backup {path}")
+    with _staging(home) as staging:
+        manifest = unpack(path, staging)
+        _refuse_newer(path, manifest)
+        documents, unreadable = _read(staging)
+        salvage = home.reconstruction.salvage()
+        present = _present(home, salvage)
+        replaced = tuple(sorted(documents.keys() & present.keys()))
+        if replaced and not force:
+            raise BackupError(
+                f"{', '.join(replaced[:5])}{' and more' if len(replaced) > 5 else ''} exist already: "
+                "add --force to replace them by what the backup has"
+            )
+        _refuse_owners(home, present, salvage)
+        _takes_database(home, staging, salvage)  # raises for a bad one while nothing is touched: a lock is a file
+        with _held(home, present.keys() | documents.keys()):
+            # Once more: an owner may have come and gone before we held the locks.
+            salvage = home.reconstruction.salvage()
+            _refuse_owners(home, (), salvage)
+            report = _put_in_place(home, staging, documents, salvage, _present(home, salvage))
+        untold = _tell(home, path, manifest, documents)
+
+        return replace(report, replaced=replaced, unreadable=unreadable, untold=untold)
+
+
+def _refuse_owners(home: Home, ids: Iterable[str], salvage: Salvage) -> None:
+    refuse_while_owners_live(
+        ids, salvage.workflows, local_lock=home.local_lock, processes=home.processes, hint="stop them first"
+    )
+
+
+@contextmanager
+def _held(home: Home, ids: Iterable[str]) -> Iterator[None]:
+    """Hold the file locks of all *ids*, so that nobody begins to work on what is being replaced."""
+    with ExitStack() as held:
+        for adw_id in sorted(ids):
+            if not home.local_lock.try_hold(adw_id):
+                raise OwnershipError(f"workflow {adw_id} is being worked on by another process: stop it first")
+            held.callback(home.local_lock.let_go, adw_id)
+        yield
+
+
+@contextmanager
+def _staging(home: Home) -> Iterator[Path]:
+    """Give an empty directory on the disk of the home; its name is none that a workflow can have."""
+    staging = home.folders.root / f".restore-{home.clock.token()[:12]}"
+    try:
+        staging.mkdir(mode=0o700, parents=True)
+    except OSError as exc:
+        raise BackupError(f"cannot make {staging}: {exc.strerror}") from exc
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _refuse_newer(path: Path, manifest: JsonObject) -> None:
+    version = str(manifest.get("document_version"))
+    try:
+        StateMigration.path(version, CURRENT_VERSION)
+    except MigrationError as exc:
+        raise BackupError(
+            f"{path} has documents of version {version}, this adw knows up to {CURRENT_VERSION}: upgrade adw"
+        ) from exc
+
+
+def _read(staging: Path) -> tuple[dict[str, JsonObject], dict[str, str]]:
+    """Return the documents of the backup by workflow, brought to the current version, and those that cannot be read."""
+    documents: dict[str, JsonObject] = {}
+    unreadable: dict[str, str] = {}
+    for folder in sorted((staging / DOCUMENTS).glob("*")):
+        try:
+            result = _examine(folder)
+        except NewerVersion as exc:
+            raise BackupError(f"workflow {folder.name} of the backup: {exc}") from exc
+        except StateError as exc:
+            unreadable[folder.name] = str(exc)
+            continue
+        if result.data is None:
+            unreadable[folder.name] = _why_unusable(result)
+        else:
+            documents[folder.name] = result.data
+
+    return documents, unreadable
+
+
+def _examine(folder: Path) -> files.Found:
+    """Return what the document in *folder* is, by the rules of the store that will read it when it is back."""
+    directory = durable_file.open_directory(str(folder), follow=False)
+    try:
+        return files.examine(directory, str(folder), FILE_NAME, folder.name, max_bytes=serialization.MAX_BYTES)
+    finally:
+        durable_file.close_quietly(directory)
+
+
+def _why_unusable(found: files.Found) -> str:
+    if found.kind is Kind.MISSING:
+        return "the backup has files of it, but no document"
+
+    return f"its document is corrupt: {found.reason}" if found.kind is Kind.CORRUPT else found.reason
+
+
+# --- putting it in place ---------------------------------------------------------------------------------------
+
+
+def _present(home: Home, salvage: Salvage) -> dict[str, int]:
+    """Return every workflow the home has, with the highest revision that was seen of it."""
+    known = {workflow.adw_id: workflow.revision for workflow in salvage.workflows}
+    if home.settings.store == "database":
+        return {adw_id: revision for adw_id, revision in known.items() if revision > 0}
+    present = {}
+    for adw_id in home.store.ids():
+        present[adw_id] = known.get(adw_id, 0)
+        with suppress(AdwError):  # what cannot be read tells no revision
+            present[adw_id] = max(present[adw_id], _whole(home.store.peek(adw_id).data.get("revision")))
+
+    return present
+
+
+def _takes_database(home: Home, staging: Path, salvage: Salvage) -> bool:
+    """Say whether the home, having nothing of its own, gets the whole database: also what no document tells of."""
+    is_empty = salvage.is_missing or bool(salvage.problems) or not salvage.workflows
+
+    return is_empty and home.reconstruction.may_install(str(staging / DATABASE))
+
+
+def _put_in_place(
+    home: Home, staging: Path, documents: dict[str, JsonObject], salvage: Salvage, present: Mapping[str, int]
+) -> RestoreReport:
+    has_database = _takes_database(home, staging, salvage)
+    raised = {adw_id: _raised(data, present.get(adw_id, 0)) for adw_id, data in documents.items()}
+    if home.settings.store == "files":
+        for adw_id, data in raised.items():
+            _put_files(home, staging, adw_id, is_same=data is documents[adw_id], data=data)
+    if has_database:
+        home.reconstruction.install(str(staging / DATABASE))
+    else:
+        set_old_aside(home.reconstruction, salvage)
+    brought = tuple(_events(staging, documents))
+    stored = home.reconstruction.put(NewContents(events=brought))
+    if home.settings.store == "files":
+        # Rows are replaced: the backup may be of a home that had its documents in the database.
+        conflicts = rebuild(home, force=True, replace_rows=True).conflicts
+    else:
+        conflicts = _put_rows(home, raised)
+
+    return RestoreReport(
+        workflows=tuple(sorted(documents)),
+        replaced=(),
+        events=len(brought) if has_database else stored,  # the database of the backup had them already
+        has_database=has_database,
+        conflicts=conflicts,
+    )
+
+
+def _raised(data: JsonObject, seen: int) -> JsonObject:
+    """Return *data* at no lower revision than was *seen*: events are known by it, so it never goes back."""
+    return data if seen <= _whole(data.get("revision")) else {**data, "revision": seen}
+
+
+def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: JsonObject) -> None:
+    source, folders = staging / DOCUMENTS / adw_id, home.folders
+    old = folders.read(adw_id, FILE_NAME)
+    if old is not None:
+        folders.put(adw_id, f"{FILE_NAME}.replaced-{home.clock.now():%Y%m%dT%H%M%SZ}", old)
+    names = [path.relative_to(source).as_posix() for path in sorted(source.rglob("*")) if path.is_file()]
+    for name in names:
+        if name != FILE_NAME:
+            folders.put(adw_id, name, (source / name).read_bytes())
+    # Last: from here on it is the workflow of the backup.
+    text = (source / FILE_NAME).read_bytes() if is_same else serialization.add_checksum(serialization.to_bytes(data))
+    folders.put(adw_id, FILE_NAME, text)
+
+
+def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
+    store = home.store
+    others = [store.peek(adw_id).data for adw_id in store.ids() if adw_id not in documents]
+    stored = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in documents.values()]
+    beside = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in others]
+    repository = home.settings.repository or ""
+    salvage = home.reconstruction.salvage()
+    plan = plan_rebuild([*stored, *beside], salvage, repository=repository, maker=home.run_factory)
+    rows = tuple(row for row in plan.contents.rows if row.adw_id in documents)
+    runs = tuple(run for run in plan.contents.runs if run.adw_id in documents)
+    home.reconstruction.put(NewContents(home="database", rows=rows, locks=plan.contents.locks, runs=runs))
+
+    return plan.conflicts
+
+
+def _events(staging: Path, documents: Mapping[str, JsonObject]) -> Iterator[Event]:
+    path = staging / EVENTS
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            event = Event.from_json(json.loads(line))
+            if event.adw_id in documents:
+                yield event
+
+
+def _tell(home: Home, path: Path, manifest: JsonObject, documents: Mapping[str, JsonObject]) -> tuple[str, ...]:
+    """Leave an event in each workflow that came back; return those that an owner took first, restored all the same."""
+    untold: list[str] = []
+    for adw_id, data in sorted(documents.items()):
+        restored = Event(
+            event_type="backup_restored",
+            data={"backup": path.name, "written_at": manifest.get("created_at"), "revision": data.get("revision")},
+        )
+        try:
+            with home.ownership.own(adw_id) as owned:
+                owned.save(owned.document, events=(restored,))
+        except WorkflowBusy:
+            logger.warning("Restored, but not told of", extra={"action": "restore_untold", "workflow": adw_id})
+            untold.append(adw_id)
+
+    return tuple(untold)
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,343 @@
+"""
+Holding the database against the documents and the living: what does not fit is named, and nothing is changed.
+
+What a live owner is doing right now is no problem: its copy may be a moment behind, its document not yet written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import checkpoint
+from adws.adw_modules.db import connection, opening, schema
+from adws.adw_modules.db.connection import Database, Row
+from adws.adw_modules.deliveries import store as deliveries_store
+from adws.adw_modules.errors import DatabaseCorrupt
+from adws.adw_modules.identifiers import in_home
+from adws.adw_modules.interfaces import OwnerRecord, PeekedState, Verdict
+from adws.adw_modules.queue import store as queue_store
+from adws.adw_modules.queue import workers
+from adws.adw_modules.state_machine import is_terminal
+
+if TYPE_CHECKING:
+    from adws.adw_modules.process.identity import SystemProcesses
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Something that does not fit, and what helps."""
+
+    #: storage | schema | moved | document | copy | lock | request | owner | run | runner | session | checkpoint |
+    #: delivery
+    kind: str
+    text: str
+    hint: str
+    adw_id: str = ""  #: the workflow it is about, "" when it is about the database
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """A row of the database and what is known of its owner."""
+
+    adw_id: str
+    home: str
+    revision: int
+    owner: OwnerRecord | None
+    seconds_left: float
+    verdict: Verdict
+
+    @property
+    def is_live(self) -> bool:
+        """Say whether somebody may be working on it."""
+        return self.owner is not None and self.seconds_left > 0.0 and self.verdict is not Verdict.DEAD
+
+
+def find_problems(
+    database: Database,
+    *,
+    home: str,
+    documents: Callable[[], Mapping[str, PeekedState | str]],
+    processes: SystemProcesses,
+    repository: str = "",
+) -> tuple[Problem, ...]:
+    """
+    Return what is wrong with *database*; when it is damaged or has another schema, only that is said.
+
+    *home* is where documents live now. *documents* gives each of them, or why it cannot be read; it is called when the
+    database is known to be usable. *repository* is that of the home, which "" stands for.
+    """
+    unusable = _why_unusable(database, is_empty=lambda: home == "database" or not documents())
+    if unusable is not None:
+        return unusable
+    known = {row.adw_id: row for row in _rows(database, processes)}
+    found_documents = documents()
+
+    return (
+        *_view_problems(database),
+        *_document_problems(known, home, found_documents),
+        *_file_problems(known, found_documents),
+        *_lock_problems(database, known, found_documents, repository),
+        *_owner_problems(known),
+        *_run_problems(database, processes),
+        *_runner_problems(database),
+        *_loose_ends(database),
+    )
+
+
+def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[Problem, ...] | None:
+    """Return why nothing more can be looked at, nothing where nothing was ever made, None when all can be."""
+    try:
+        result = database.schema_version()
+        storage = database.integrity_problems() if result is not None else []
+    except DatabaseCorrupt as exc:
+        return (_storage_problem(exc.reason),)
+    if storage:
+        return tuple(_storage_problem(text) for text in storage)
+    if result is None and is_empty():
+        return ()
+    if result != connection.HEAD:
+        return (_schema_problem(result),)
+    moved_to = opening.moved_to(database)
+    if moved_to:
+        hint = "set database.url to that one, and state.store to database"
+        return (Problem(kind="moved", text=f"all of it has moved to {moved_to}", hint=hint),)
+
+    return None
+
+
+def _schema_problem(found: str | None) -> Problem:
+    if found is None:
+        return Problem(kind="schema", text="there is no schema yet", hint="adw db rebuild makes it from the documents")
+    is_older = found in connection.KNOWN
+    hint = "adw db upgrade brings it up" if is_older else "upgrade adw: a newer version made this database"
+
+    return Problem(kind="schema", text=f"the schema is {found}, this adw needs {connection.HEAD}", hint=hint)
+
+
+def _view_problems(database: Database) -> Iterator[Problem]:
+    for name in schema.missing(database):
+        yield Problem(kind="schema", text=f"the view {name} is missing", hint="adw db upgrade makes it again")
+
+
+def _storage_problem(text: str) -> Problem:
+    return Problem(
+        kind="storage", text=text, hint="adw restore brings a backup back; with documents in files, adw db rebuild"
+    )
+
+
+def _rows(database: Database, processes: SystemProcesses) -> Iterator[_Known]:
+    with database.read() as session:
+        rows: list[Row] = session.all(database.render(connection.CHECK_ROWS), database.lease_clock())
+    for adw_id, home, revision, owner_text, seconds_left in rows:
+        owner = OwnerRecord.from_text(owner_text)
+        yield _Known(
+            adw_id=adw_id,
+            home=home,
+            revision=revision,
+            owner=owner,
+            seconds_left=float(seconds_left),
+            verdict=processes.verdict(owner),
+        )
+
+
+def _document_problems(
+    known: Mapping[str, _Known], home: str, documents: Mapping[str, PeekedState | str]
+) -> Iterator[Problem]:
+    for adw_id, row in known.items():
+        if row.home != home:
+            yield Problem(
+                kind="document",
+                adw_id=adw_id,
+                text=f"its document lives in the {row.home} store, and the setting store is {home}",
+                hint=f"set store to {row.home} to work on it",
+            )
+        elif adw_id not in documents and not row.is_live:
+            yield _without_document(row)
+    for adw_id, peeked in sorted(documents.items()):
+        row_or_none = known.get(adw_id)
+        if isinstance(peeked, str):
+            yield Problem(
+                kind="document",
+                adw_id=adw_id,
+                text=f"its document cannot be read: {peeked}",
+                hint="put that right, or bring a backup back with adw restore",
+            )
+            continue
+        revision = peeked.data.get("revision")
+        if not isinstance(revision, int):
+            yield Problem(
+                kind="document", adw_id=adw_id, text="its document has no revision", hint=f"see adw state show {adw_id}"
+            )
+        elif row_or_none is None:
+            yield Problem(kind="copy", adw_id=adw_id, text="the database does not know it", hint="adw db rebuild")
+        elif row_or_none.home == home and row_or_none.revision != revision and not row_or_none.is_live:
+            yield _other_revision(adw_id, row_or_none.revision, revision)
+
+
+def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedState | str]) -> Iterator[Problem]:
+    """Yield what is wrong with files that another copy stands in for."""
+    for adw_id, peeked in sorted(documents.items()):
+        row = known.get(adw_id)
+        if isinstance(peeked, str) or (row is not None and row.is_live):
+            continue
+        for notice in peeked.notices:
+            if notice.kind == "migrated":
+                continue  # an older version is no damage
+            yield Problem(
+                kind="document",
+                adw_id=adw_id,
+                text=f"{notice.path}: {notice.reason}",
+                hint=f"adw state show {adw_id} shows what is used; the next write keeps the bad file aside",
+            )
+
+
+def _lock_problems(
+    database: Database, known: Mapping[str, _Known], documents: Mapping[str, PeekedState | str], home: str
+) -> Iterator[Problem]:
+    """Yield unfinished workflows that do not have their issue; *home* is the repository that "" stands for."""
+    holders: dict[tuple[str, int], str] = {}
+    with database.read() as session:
+        for repository, number, adw_id, _ in session.all(connection.LOCKS_ALL):
+            holders.setdefault((in_home(repository, home), number), adw_id)  # the oldest holds
+    for adw_id, peeked in sorted(documents.items()):
+        row = known.get(adw_id)
+        if isinstance(peeked, str) or row is None or row.is_live:
+            continue  # one that the database does not know has no lock either: that is said already
+        number, named = peeked.data.get("issue_number"), peeked.data.get("repository")
+        if not isinstance(number, int) or is_terminal(peeked.data.get("current_state")):
+            continue
+        where = named if isinstance(named, str) else ""
+        holder = holders.get((in_home(where, home), number))
+        if holder != adw_id:
+            yield _without_issue(adw_id, f"{number}{f' of {where}' if where else ''}", holder)
+
+
+def _without_issue(adw_id: str, issue: str, holder: str | None) -> Problem:
+    if holder is None:
+        text, hint = f"it is unfinished, and nobody has the lock of its issue {issue}", "adw db rebuild takes it again"
+    else:
+        text = f"it is unfinished, and its issue {issue} is locked for workflow {holder}"
+        hint = f"decide which of the two goes on: see adw status {adw_id} and adw status {holder}"
+
+    return Problem(kind="lock", adw_id=adw_id, text=text, hint=hint)
+
+
+def _without_document(row: _Known) -> Problem:
+    if row.revision == 0:
+        return Problem(
+            kind="document",
+            adw_id=row.adw_id,
+            text="it was registered and its document was never written",
+            hint="adw db rebuild forgets it and frees its issue",
+        )
+
+    return Problem(
+        kind="document",
+        adw_id=row.adw_id,
+        text=f"its document is gone; the database has a copy of revision {row.revision}",
+        hint=f"adw status {row.adw_id} shows the copy; the next owner brings it back",
+    )
+
+
+def _other_revision(adw_id: str, copied: int, written: int) -> Problem:
+    if copied < written:
+        text, hint = f"the database has revision {copied}, the document is at {written}", "adw db rebuild"
+    else:
+        text = f"the document is at revision {written}, the database has seen {copied}: an older file was put back"
+        hint = f"compare them with adw events {adw_id} before you go on"
+
+    return Problem(kind="copy", adw_id=adw_id, text=text, hint=hint)
+
+
+def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Problem]:
+    for adw_id, row in known.items():
+        if row.owner is not None and row.verdict is Verdict.DEAD:
+            yield Problem(
+                kind="owner",
+                adw_id=adw_id,
+                text=f"its owner {row.owner.describe()} is dead and did not give it back",
+                hint="the next command that works on it takes it over",
+            )
+
+
+def _runner_problems(database: Database) -> Iterator[Problem]:
+    """Yield workers that no list shows, because nobody can say who they are; the silent are forgotten by themselves."""
+    with database.read() as session:
+        rows = session.all(workers.CHECK_RUNNERS)
+    for runner_id, owner_text in rows:
+        if OwnerRecord.from_text(owner_text) is None:
+            text = f"runner {runner_id}: its record cannot be read"
+            yield Problem(kind="runner", text=text, hint="delete its row: a worker that lives registers again")
+
+
+def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[Problem]:
+    """Yield runs whose worker is gone, and those of workflows that are."""
+    with database.read() as session:
+        live = session.all(database.render(queue_store.RUNS_LIVE), database.lease_clock())
+        orphans = session.all(queue_store.CHECK_RUNS)
+    for run in map(queue_store.to_run, live):
+        owner = OwnerRecord.from_text(run.owner)
+        name = owner.describe() if owner else "whose record cannot be read"
+        if processes.verdict(owner) is Verdict.DEAD:
+            text = f"run {run.run_id}: its worker {name} is dead and did not give it back"
+        elif run.seconds_left <= 0.0:
+            text = f"run {run.run_id}: the claim of its worker {name} is over and was not renewed"
+        else:
+            continue
+        yield Problem(kind="run", adw_id=run.adw_id, text=text, hint="adw recover gives it to another worker")
+    for run_id, adw_id in orphans:
+        yield Problem(
+            kind="run",
+            adw_id=adw_id,
+            text=f"run {run_id} is of a workflow that is gone",
+            hint="the next worker ends it: adw worker --once",
+        )
+
+
+def _loose_ends(database: Database) -> Iterator[Problem]:
+    """Yield rows whose workflow or run is gone."""
+    with database.read() as session:
+        locks = session.all(connection.CHECK_LOCKS)
+        requests = session.all(connection.CHECK_REQUESTS)
+        sessions = session.all(queue_store.CHECK_SESSIONS)
+        checkpoints = session.all(checkpoint.CHECK_CHECKPOINTS)
+        deliveries = session.all(deliveries_store.CHECK_DELIVERIES)
+    for repository, issue_number, adw_id in locks:
+        yield _left_lock(repository, issue_number, adw_id)
+    for request_id, adw_id in requests:
+        yield Problem(
+            kind="request",
+            adw_id=adw_id,
+            text=f"request {request_id} waits for a workflow that is gone",
+            hint="adw db rebuild",
+        )
+    for session_id, adw_id in sessions:
+        yield Problem(
+            kind="session",
+            adw_id=adw_id,
+            text=f"session {session_id} of an agent has not ended, and its run is over",
+            hint=f"it hinders nothing; adw events {adw_id} shows how its attempt ended",
+        )
+    for adw_id, count in checkpoints:
+        text = f"{count} {'checkpoint is' if count == 1 else 'checkpoints are'} of a workflow that is gone"
+        yield Problem(kind="checkpoint", adw_id=adw_id, text=text, hint="adw gc --execute deletes them")
+    for guid, adw_id in deliveries:
+        yield Problem(
+            kind="delivery",
+            adw_id=adw_id,
+            text=f"delivery {guid} was accepted, and no run is left that does what it asks for",
+            hint=f"adw replay {guid} does it",
+        )
+
+
+def _left_lock(repository: str, issue_number: int, adw_id: str) -> Problem:
+    where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
+
+    return Problem(
+        kind="lock",
+        adw_id=adw_id,
+        text=f"issue {issue_number}{where} is locked for a workflow that is gone",
+        hint=f"adw locks release {issue_number}{option}",
+    )

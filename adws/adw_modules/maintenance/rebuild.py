@@ -1,0 +1,933 @@
+"""
+Reading a database for what is left of it, and filling one again from the documents.
+
+Reading takes what it can get: a part that cannot be read is named and left out. Filling is one transaction. A file that
+is corrupt is moved aside, never deleted: somebody may get more out of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from adws.adw_modules import checkpoint, circuit_breaker, durable_file, timestamps
+from adws.adw_modules.checkpoint import BreakerRow, CheckpointRow, to_checkpoint
+from adws.adw_modules.circuit_breaker import breaker_params, to_breaker
+from adws.adw_modules.db import connection, opening
+from adws.adw_modules.db.connection import Database, Params, Row, Session
+from adws.adw_modules.db.sqlite import SqliteDatabase
+from adws.adw_modules.deliveries import store as deliveries_store
+from adws.adw_modules.deliveries.commands import KeptDelivery
+from adws.adw_modules.deliveries.store import kept_params, to_kept
+from adws.adw_modules.errors import (
+    AdwError,
+    DatabaseCorrupt,
+    DatabaseError,
+    DatabaseUnavailable,
+    OwnershipError,
+    StateNotFound,
+    UsageError,
+)
+from adws.adw_modules.events import Event
+from adws.adw_modules.external_tasks import TASK_COLUMNS
+from adws.adw_modules.identifiers import JsonObject, JsonValue, in_home
+from adws.adw_modules.interfaces import (
+    Clock,
+    IssueLock,
+    OwnerRecord,
+    ProjectedWrite,
+    Request,
+    StateStore,
+    Verdict,
+    WorkflowSummary,
+)
+from adws.adw_modules.queue import store as queue_store
+from adws.adw_modules.queue.model import DELIVERY, NewRun, Run, RunFactory, check_due
+from adws.adw_modules.queue.store import RunStore
+from adws.adw_modules.reports import metrics
+from adws.adw_modules.reports import store as reports_store
+from adws.adw_modules.reports.store import SUM_COLUMNS, WORKFLOW_COLUMNS
+from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, is_terminal
+from adws.adw_modules.state_schema import CURRENT_VERSION
+from adws.adw_modules.workflow.model import Requirements
+
+if TYPE_CHECKING:
+    from adws.adw_modules.ownership.local_lock import LocalLock
+    from adws.adw_modules.process.identity import SystemProcesses
+    from adws.adw_modules.store.files import StateFolders
+    from adws.app import Home
+
+# Tables that only the database has and no document tells of, for a database that is made again: as rows.
+#
+# What is there stays. Numbers that the database gives are given anew, claims are over, and a session of an agent has
+# ended: whoever ran it is gone, or begins another one.
+
+
+_NOBODY: Mapping[str, object] = {"claim_until": 0.0, "claim_boot": ""}
+_LOST_SESSION = "the database was made again"
+
+#: Table -> its columns but for the number that the database gives.
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "schedule": (
+        "name",
+        "spec",
+        "last_due",
+        "last_run",
+        "status",
+        "outcome",
+        "memo",
+        "owner",
+        "token",
+        "claim_until",
+        "claim_boot",
+    ),
+    "notifications": (
+        "notice_key",
+        "channel",
+        "kind",
+        "adw_id",
+        "title",
+        "body",
+        "status",
+        "attempts",
+        "not_before",
+        "error",
+        "created_at",
+        "sent_at",
+        "token",
+        "claim_until",
+        "claim_boot",
+    ),
+    "sessions": (
+        "session_id",
+        "adw_id",
+        "run_id",
+        "phase",
+        "attempt_number",
+        "agent",
+        "host",
+        "status",
+        "executor_session_id",
+        "reason",
+        "started_at",
+        "ended_at",
+    ),
+    "external_tasks": TASK_COLUMNS,
+    "counters": ("name", "labels", "value"),
+    "home_facts": ("name", "value", "changed_at"),
+    "report_sums": SUM_COLUMNS,
+    "report_workflows": WORKFLOW_COLUMNS,
+}
+#: In which order they are read: that in which they were made.
+_ORDER = {
+    "notifications": "notice_id",
+    "sessions": "started_at, session_id",
+    "external_tasks": "created_at, task_id",
+    "report_sums": "kind, day, workflow, phase, item",
+    "report_workflows": "adw_id",
+}
+
+
+def read(session: Session, table: str) -> tuple[KeptRow, ...]:
+    """Return the rows of *table*, in their order."""
+    names = COLUMNS[table]
+    rows = session.all(f"SELECT {', '.join(names)} FROM {table} ORDER BY {_ORDER.get(table, 'name')}")
+
+    return tuple(dict(zip(names, row, strict=True)) for row in rows)
+
+
+def bring(session: Session, table: str, rows: Sequence[KeptRow], *, moment: str) -> None:
+    """Put *rows* into *table*, those that are there left out."""
+    names = COLUMNS[table]
+    values = ", ".join(f":{name}" for name in names)
+    session.run_each(
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) ON CONFLICT DO NOTHING",
+        [_brought(table, row, moment) for row in rows],
+    )
+
+
+def _brought(table: str, row: KeptRow, moment: str) -> dict[str, object]:
+    if table in {"schedule", "notifications"}:
+        return {**row, **_NOBODY}
+    if table != "sessions":
+        return dict(row)
+    ended = {} if row["ended_at"] is not None else {"status": "failed", "ended_at": moment, "reason": _LOST_SESSION}
+
+    return {**row, "run_id": None, **ended}  # runs have other numbers now
+
+
+# What making a database again asks of it: reading what is left, setting it aside, filling it anew.
+#
+# Apart from `interfaces` because only backup, restore and rebuild need it, and every view would load it.
+
+
+#: A row of a table that only the database has, by column.
+KeptRow: TypeAlias = Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownWorkflow:
+    """What a database says about a workflow, whatever its document says."""
+
+    adw_id: str
+    home: str  #: files | database
+    revision: int  #: 0: registered, its document was never written
+    fence: int
+    owner: OwnerRecord | None = None
+    seconds_left: float = 0.0  #: of its lease; negative when over
+    events: int = 0  #: how many the database has
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Salvage:
+    """What could be read of a database."""
+
+    is_missing: bool = False
+    problems: tuple[str, ...] = ()  #: why it cannot go on being used; then everything below is what was left of it
+    workflows: tuple[KnownWorkflow, ...] = ()
+    locks: tuple[IssueLock, ...] = ()
+    requests: tuple[Request, ...] = ()  #: not handled yet
+    runs: tuple[Run, ...] = ()  #: not finished yet, in their order
+    events: tuple[Event, ...] = ()  #: read only when there are problems: else they stay where they are
+    checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; read like events
+    breakers: tuple[BreakerRow, ...] = ()  #: read like events
+    deliveries: tuple[KeptDelivery, ...] = ()  #: in their order; read like events
+    kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; read like events
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewContents:
+    """What a database is to hold about workflows; events, requests, runs, checkpoints and the like stay."""
+
+    home: str = "files"
+    rows: tuple[ProjectedWrite, ...] = ()  #: each replaces the row of its workflow; the owner stays, its lease is over
+    locks: tuple[IssueLock, ...] | None = None  #: all there are to be; None: those there are stay
+    events: tuple[Event, ...] = ()
+    requests: tuple[Request, ...] = ()
+    runs: tuple[NewRun, ...] = ()  #: each for a workflow that has no unfinished run: else that one stays
+    checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; those that are there stay
+    breakers: tuple[BreakerRow, ...] = ()  #: those that are there stay
+    deliveries: tuple[KeptDelivery, ...] = ()  #: in their order; those that are there stay
+    kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; those that are there stay
+    forget: tuple[str, ...] = ()  #: workflows that were registered and never written
+
+
+# What a database has to hold, worked out from the documents and from what is left of the old one.
+#
+# Pure. The documents are the truth: a row, a lock or a token that disagrees with them gives way.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredDocument:
+    """A document on disk and the highest fence that its directory shows."""
+
+    data: JsonObject
+    highest_fence: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockConflict:
+    """Several unfinished workflows of one issue: one keeps it, a person decides about the others."""
+
+    repository: str
+    issue_number: int
+    keeper: str
+    others: tuple[str, ...]
+
+    def to_json(self) -> JsonObject:
+        """Return the conflict as plain data."""
+        return {
+            "repository": self.repository,
+            "issue_number": self.issue_number,
+            "keeper": self.keeper,
+            "others": list(self.others),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RebuildPlan:
+    """The contents to write, and what to say about them."""
+
+    contents: NewContents
+    freed: tuple[IssueLock, ...] = ()
+    conflicts: tuple[LockConflict, ...] = ()
+    only_in_database: tuple[str, ...] = ()
+    runs_made: tuple[str, ...] = ()  #: workflows that are to go on and had no run
+
+
+#: The states in which a workflow is to go on, as a document has them.
+_ACTIVE_NAMES = frozenset(state.value for state in ACTIVE_STATES)
+
+
+def plan_rebuild(
+    documents: Sequence[StoredDocument],
+    salvage: Salvage,
+    *,
+    unreadable: Sequence[str] = (),
+    repository: str = "",
+    maker: RunFactory | None = None,
+) -> RebuildPlan:
+    """
+    Return what the database is to hold; *unreadable* documents keep the row and the lock they have.
+
+    *repository* is that of the home, which documents that name none belong to; *maker* knows the labels of runs.
+    """
+    known = {workflow.adw_id: workflow for workflow in salvage.workflows}
+    on_disk = {_text(document.data, "adw_id") for document in documents} | set(unreadable)
+    kept_for = set(unreadable) | _lost_documents(known, on_disk)
+    locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=kept_for, repository=repository)
+    is_new = salvage.is_missing or bool(salvage.problems)
+    made = _plan_runs(documents, salvage.runs, maker or RunFactory(repository=repository))
+    kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, however it is spelled
+
+    return RebuildPlan(
+        contents=NewContents(
+            rows=tuple(_plan_row(document, known, salvage.events) for document in documents),
+            locks=locks,
+            events=salvage.events,
+            checkpoints=salvage.checkpoints,
+            breakers=salvage.breakers,
+            deliveries=salvage.deliveries,
+            kept=salvage.kept,
+            requests=salvage.requests if is_new else (),
+            # Those of before come first: they waited longer.
+            runs=(*map(_again, salvage.runs if is_new else ()), *made),
+            forget=tuple(sorted(w.adw_id for w in known.values() if w.revision == 0 and w.adw_id not in on_disk)),
+        ),
+        freed=tuple(k for k in salvage.locks if (k.issue_number, k.adw_id) not in kept),
+        conflicts=conflicts,
+        only_in_database=tuple(sorted(_lost_documents(known, on_disk))),
+        runs_made=tuple(run.adw_id for run in made),
+    )
+
+
+def _lost_documents(known: Mapping[str, KnownWorkflow], on_disk: set[str]) -> set[str]:
+    return {w.adw_id for w in known.values() if w.home == "files" and w.revision > 0 and w.adw_id not in on_disk}
+
+
+def _plan_row(
+    document: StoredDocument, known: Mapping[str, KnownWorkflow], salvaged: Sequence[Event]
+) -> ProjectedWrite:
+    data, adw_id = document.data, _text(document.data, "adw_id")
+    row = known.get(adw_id)
+    has_events = bool(row and row.events) or any(event.adw_id == adw_id for event in salvaged)
+    waiting = tuple(Event.from_json(entry) for entry in _objects(data.get("outbox")))
+
+    return ProjectedWrite(
+        adw_id=adw_id,
+        revision=_number(data, "revision"),
+        # Above everything seen, so that no writer of before is ever let in again.
+        fence=max(row.fence if row else 0, document.highest_fence) + 1,
+        body=json.dumps(data, indent=1, ensure_ascii=False).encode(),
+        summary=_summary(data),
+        events=waiting if has_events else (*_events_of_history(data, waiting), *waiting),
+    )
+
+
+def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Event, ...]:
+    """Return the moves in the history as events, but for those that still wait in the outbox."""
+    adw_id = _text(data, "adw_id")
+    recent = {event.created_at for event in waiting if event.event_type == "state_changed"}
+    first = min(recent, default="~")  # after every digit: nothing waits
+
+    return tuple(
+        Event(
+            event_type="state_changed",
+            adw_id=adw_id,
+            event_id=f"{adw_id}.0.{index}",  # no event of a revision has 0
+            created_at=_text(entry, "timestamp"),
+            status=_text(entry, "to"),
+            execution_id=adw_id,
+            data={"from": entry.get("from"), "to": entry.get("to")},
+            meta={"rebuilt_from": "state_history"},
+        )
+        for index, entry in enumerate(_objects(data.get("state_history")))
+        if _text(entry, "timestamp") < first
+    )
+
+
+def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], maker: RunFactory) -> tuple[NewRun, ...]:
+    """Return a run for each workflow that is to go on and has none, in the order the workflows were created."""
+    has_run = {run.adw_id for run in unfinished}
+    going_on = [
+        document.data
+        for document in documents
+        if _text(document.data, "current_state") in _ACTIVE_NAMES and _text(document.data, "adw_id") not in has_run
+    ]
+    going_on.sort(key=lambda data: (_text(data, "created_at"), _text(data, "adw_id")))
+
+    return tuple(
+        NewRun(
+            adw_id=_text(data, "adw_id"),
+            kind="start" if data.get("current_state") == WorkflowState.PENDING.value else "resume",
+            not_before=_retry_time(data),
+            asked_by="rebuild",
+            demands=_demands(data),
+            labels=maker.labels_of(data),
+        )
+        for data in going_on
+    )
+
+
+def _demands(data: JsonObject) -> Requirements:
+    workflow = data.get("workflow")
+    try:
+        return Requirements.from_json(workflow.get("demands", {})) if isinstance(workflow, dict) else Requirements()
+    except UsageError:
+        return Requirements()  # nothing that we wrote: whoever claims the run says what is wrong with the document
+
+
+def _retry_time(data: JsonObject) -> str:
+    """Return when the phase that waits for its next attempt may have it, "" when none waits."""
+    waiting = [
+        _text(phase, "retry_at") for phase in _objects(data.get("phases")) if phase.get("status") == "retry_wait"
+    ]
+    try:
+        return max(map(check_due, waiting), default="")
+    except UsageError:
+        return ""  # not a moment that we wrote: the phase itself decides when the run comes
+
+
+def _again(run: Run) -> NewRun:
+    return NewRun(
+        adw_id=run.adw_id,
+        kind=run.kind,
+        priority=run.priority,
+        not_before=run.not_before,
+        payload=run.payload,
+        asked_by=run.asked_by,
+        demands=run.demands,
+        labels=run.labels,
+        slot=run.slot,
+    )
+
+
+def _plan_locks(
+    documents: Sequence[StoredDocument], held: Sequence[IssueLock], *, kept_for: set[str], repository: str
+) -> tuple[tuple[IssueLock, ...], tuple[LockConflict, ...]]:
+    # The oldest comes last: of two locks that are of one issue now, it is the one that holds.
+    former = {(in_home(lock.repository, repository), lock.issue_number): lock for lock in reversed(held)}
+    claims: dict[tuple[str, int], list[JsonObject]] = defaultdict(list)
+    for document in documents:
+        number = document.data.get("issue_number")
+        if isinstance(number, int) and not is_terminal(document.data.get("current_state")):
+            claims[in_home(_text(document.data, "repository"), repository), number].append(document.data)
+    locks = [
+        replace(lock, repository=key[0])
+        for key, lock in former.items()
+        if lock.adw_id in kept_for and key not in claims
+    ]
+    conflicts = []
+    for (where, number), rivals in sorted(claims.items()):
+        holder = former.get((where, number))
+        # Who has the lock keeps it; where nobody knows, the older workflow does.
+        rivals.sort(key=lambda d: (holder is None or d["adw_id"] != holder.adw_id, _text(d, "created_at"), d["adw_id"]))
+        keeper, *others = (_text(rival, "adw_id") for rival in rivals)
+        is_same = holder is not None and holder.adw_id == keeper
+        moment = holder.acquired_at if holder is not None and is_same else _text(rivals[0], "created_at")
+        locks.append(IssueLock(repository=where, issue_number=number, adw_id=keeper, acquired_at=moment))
+        if others:
+            conflicts.append(LockConflict(repository=where, issue_number=number, keeper=keeper, others=tuple(others)))
+
+    return tuple(locks), tuple(conflicts)
+
+
+def _summary(data: JsonObject) -> WorkflowSummary:
+    issue, workflow, number = data.get("issue"), data.get("workflow"), data.get("issue_number")
+
+    return WorkflowSummary(
+        adw_id=_text(data, "adw_id"),
+        repository=_text(data, "repository"),
+        issue_number=number if isinstance(number, int) else None,
+        title=_text(issue, "title") if isinstance(issue, dict) else "",
+        workflow=_text(workflow, "name") if isinstance(workflow, dict) else "",
+        state=_text(data, "current_state"),
+        revision=_number(data, "revision"),
+        created_at=_text(data, "created_at"),
+        updated_at=_text(data, "updated_at"),
+    )
+
+
+def _text(data: Mapping[str, JsonValue], name: str) -> str:
+    value = data.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(data: Mapping[str, JsonValue], name: str) -> int:
+    value = data.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+# Making the database again from the documents: copy, events, locks, and tokens above everything seen.
+#
+# The documents are the truth and are not changed. What only the database had is kept as far as it can be read, and what
+# is lost is said. The contents are planned first and written in one transaction.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RebuildReport:
+    """What was made again, and what could not be."""
+
+    workflows: int
+    locks: int
+    freed: tuple[IssueLock, ...]  #: locks whose workflow has ended or is gone
+    conflicts: tuple[LockConflict, ...]
+    events_kept: int  #: that the database had
+    events_made: int  #: that came from the documents
+    requests: int  #: open ones that were kept
+    runs_made: tuple[str, ...]  #: workflows that were to go on and had no run
+    only_in_database: tuple[str, ...]  #: workflows whose document is missing; their copy stays
+    forgotten: tuple[str, ...]  #: workflows that were registered and never written
+    unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
+    problems: tuple[str, ...] = ()  #: what was wrong with the old database
+    was_missing: bool = False
+    set_aside: str | None = None  #: where the old database is now, or what was left of it
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Return what only a backup may still have, in words."""
+        if not self.was_missing and not self.problems:
+            return ()
+
+        return (
+            "events that were in no document any more (moves between states were made again from the histories)",
+            "requests that could not be read from the old database",
+            "runs that had ended, and starts that had no document yet",
+            "checkpoints that could not be read from the old database (their phases begin at the beginning)",
+            "breakers that could not be read from the old database (who fails again opens them again)",
+            "deliveries that could not be read from the old database (one that is sent again counts as new)",
+            "entries of the schedule, notifications and counters that could not be read from the old database",
+            "sums of reports about workflows that were forgotten before, where those could not be read",
+        )
+
+    def to_json(self) -> JsonObject:
+        """Return the report as plain data."""
+        return {
+            "workflows": self.workflows,
+            "locks": self.locks,
+            "freed_locks": [
+                {"repository": lock.repository, "issue_number": lock.issue_number, "adw_id": lock.adw_id}
+                for lock in self.freed
+            ],
+            "lock_conflicts": [conflict.to_json() for conflict in self.conflicts],
+            "events_kept": self.events_kept,
+            "events_made": self.events_made,
+            "requests": self.requests,
+            "runs_made": list(self.runs_made),
+            "only_in_database": list(self.only_in_database),
+            "forgotten": list(self.forgotten),
+            "unreadable": dict(self.unreadable),
+            "problems": list(self.problems),
+            "was_missing": self.was_missing,
+            "set_aside": self.set_aside,
+            "lost": list(self.lost),
+        }
+
+
+def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> RebuildReport:
+    """
+    Make the database of *home* again from its documents; refused while live owners work, unless *force*.
+
+    Documents that live in the database itself are not replaced by files, unless *replace_rows*.
+    """
+    store, reconstruction = home.store, home.reconstruction
+    salvage = reconstruction.salvage()
+    if not replace_rows:
+        _refuse_rows(salvage.workflows)
+    ids = sorted(store.ids())
+    if not force:
+        refuse_while_owners_live(ids, salvage.workflows, local_lock=home.local_lock, processes=home.processes)
+    documents, unreadable = _read(ids, store, home.folders)
+    # Documents that name no repository belong to that of the home.
+    repository = home.settings.repository or ""
+    plan = plan_rebuild(documents, salvage, unreadable=tuple(unreadable), repository=repository, maker=home.run_factory)
+    # Only now: up to here the documents may have needed the copies in the old database.
+    aside = set_old_aside(reconstruction, salvage)
+    stored = reconstruction.put(plan.contents)
+    report = _report(plan, salvage, workflows=len(documents), events_stored=stored)
+
+    return replace(report, unreadable=unreadable, set_aside=aside)
+
+
+def _refuse_rows(known: Iterable[KnownWorkflow]) -> None:
+    if any(workflow.home == "database" for workflow in known):
+        raise UsageError(
+            "documents live in this database itself, so there is nothing to make it again from: "
+            "bring a backup back with adw restore"
+        )
+
+
+def _report(plan: RebuildPlan, salvage: Salvage, *, workflows: int, events_stored: int) -> RebuildReport:
+    return RebuildReport(
+        workflows=workflows,
+        locks=len(plan.contents.locks or ()),
+        freed=plan.freed,
+        conflicts=plan.conflicts,
+        events_kept=_events_kept(salvage),
+        events_made=events_stored - len(salvage.events),
+        requests=len(salvage.requests),
+        runs_made=plan.runs_made,
+        only_in_database=plan.only_in_database,
+        forgotten=plan.contents.forget,
+        problems=salvage.problems,
+        was_missing=salvage.is_missing,
+    )
+
+
+def set_old_aside(reconstruction: Reconstruction, salvage: Salvage) -> str | None:
+    """Keep what cannot be used any more, a damaged database or what a lost one left, and return where it is now."""
+    if salvage.problems:
+        return reconstruction.set_aside()
+    # One that was there and whole stays: its rows are written over. One that came since we looked stays too.
+    return reconstruction.set_aside_left_overs() if salvage.is_missing else None
+
+
+def refuse_while_owners_live(
+    ids: Iterable[str],
+    known: Iterable[KnownWorkflow],
+    *,
+    local_lock: LocalLock,
+    processes: SystemProcesses,
+    hint: str = "stop them first, or add --force",
+) -> None:
+    """Raise OwnershipError naming whoever works on a workflow: by its lease, or by the file lock it holds."""
+    working = {
+        workflow.adw_id: workflow.owner.describe() if workflow.owner else "an owner whose record cannot be read"
+        for workflow in known
+        if workflow.seconds_left > 0.0 and processes.verdict(workflow.owner) is not Verdict.DEAD
+    }
+    for adw_id in ids:
+        if adw_id not in working and local_lock.is_held(adw_id):
+            working[adw_id] = "a process that holds its file lock"
+    if not working:
+        return
+    names = ", ".join(f"{adw_id} ({owner})" for adw_id, owner in sorted(working.items())[:5])
+    more = f" and {len(working) - 5} more" if len(working) > 5 else ""
+
+    raise OwnershipError(f"workflows are being worked on: {names}{more}; {hint}")
+
+
+def _read(ids: Iterable[str], store: StateStore, folders: StateFolders) -> tuple[list[StoredDocument], dict[str, str]]:
+    documents: list[StoredDocument] = []
+    unreadable: dict[str, str] = {}
+    for adw_id in ids:
+        try:
+            data = store.peek(adw_id).data
+        except StateNotFound:
+            continue  # removed since the list was made
+        except AdwError as exc:
+            unreadable[adw_id] = str(exc)
+            continue
+        written_under = data.get("fence")
+        fence = written_under if isinstance(written_under, int) else 0
+        documents.append(StoredDocument(data=data, highest_fence=max(fence, folders.highest_fence(adw_id))))
+
+    return documents, unreadable
+
+
+def _events_kept(salvage: Salvage) -> int:
+    return len(salvage.events) if salvage.problems else sum(workflow.events for workflow in salvage.workflows)
+
+
+#: Events read in one go.
+_AT_ONCE = 500
+#: Endings of the files that make up one SQLite database.
+_COMPANIONS = ("", "-wal", "-shm")
+
+_Item = TypeVar("_Item")
+
+
+class Reconstruction:
+    """The database at *url*, in whatever condition."""
+
+    def __init__(self, url: str, *, clock: Clock, boot_id: str = "") -> None:
+        self._url = url
+        self._clock = clock
+        self._boot_id = boot_id
+        self._database: Database | None = None
+
+    def close(self) -> None:
+        """Let go of the database."""
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def salvage(self) -> Salvage:
+        """Return what the database says, as far as it can be read; an old schema is upgraded first."""
+        file = self._file_database()
+        if file is not None and not _is_made(file):
+            return Salvage(is_missing=True)
+        problems = self._problems()
+        events = self._part("events", self.all_events, problems) if problems else ()
+
+        return Salvage(
+            workflows=self._part("workflows", self._workflows, problems),
+            locks=self._part("locks", lambda: map(connection.to_lock, self._all(connection.LOCKS_ALL)), problems),
+            requests=self._part("requests", self._requests, problems),
+            runs=self._part("runs", self._runs, problems),
+            events=events,
+            checkpoints=self._part("checkpoints", self._checkpoints, problems) if problems else (),
+            breakers=self._part("breakers", self._breakers, problems) if problems else (),
+            deliveries=self._part("deliveries", self._deliveries, problems) if problems else (),
+            kept=self._kept(problems) if problems else {},
+            problems=tuple(problems),
+        )
+
+    def all_events(self) -> Iterator[Event]:
+        """Yield every event, in the order they were stored."""
+        place = 0
+        while result := self._all(connection.EVENTS_AFTER, {"after": place, "limit": _AT_ONCE}):
+            yield from (connection.to_event(row[1:]) for row in result)
+            place = result[-1][0]
+
+    def copy_to(self, path: str) -> bool:
+        """Write a whole copy of the database to the new file *path*; False for one that only its server copies."""
+        database = self._open()
+        if not isinstance(database, SqliteDatabase):
+            return False
+        database.copy_to(Path(path))
+
+        return True
+
+    def _problems(self) -> list[str]:
+        try:
+            return self._open().integrity_problems()
+        except DatabaseCorrupt as exc:
+            self.close()
+            self._database = opening.connect(self._url, clock=self._clock, boot_id=self._boot_id)  # as it is
+            return [exc.reason]
+
+    def _part(self, name: str, read: Callable[[], Iterable[_Item]], problems: list[str]) -> tuple[_Item, ...]:
+        result: list[_Item] = []
+        try:
+            result.extend(read())
+        except DatabaseUnavailable:
+            raise
+        except (DatabaseError, ValueError, TypeError) as exc:
+            problems.append(f"{name} can be read only in part: {exc}")
+
+        return tuple(result)
+
+    def _kept(self, problems: list[str]) -> dict[str, tuple[KeptRow, ...]]:
+        def read_(table: str) -> tuple[KeptRow, ...]:
+            with self._open().read() as session:
+                return read(session, table)
+
+        return {
+            table: self._part(table.replace("_", " "), lambda table=table: read_(table), problems)  # type: ignore[misc]  # mypy cannot tell the kind of a lambda with a default
+            for table in COLUMNS
+        }
+
+    def _workflows(self) -> Iterator[KnownWorkflow]:
+        database = self._open()
+        counts: dict[str, int] = {row[0]: row[1] for row in self._all(connection.SALVAGE_EVENT_COUNTS)}
+        for adw_id, home, revision, fence, owner, left in self._all(
+            database.render(connection.SALVAGE_STATES), database.lease_clock()
+        ):
+            yield KnownWorkflow(
+                adw_id=adw_id,
+                home=home,
+                revision=revision,
+                fence=fence,
+                owner=OwnerRecord.from_text(owner),
+                seconds_left=float(left) if owner else 0.0,
+                events=counts.get(adw_id, 0),
+            )
+
+    def _requests(self) -> Iterator[Request]:
+        return map(connection.to_request, self._all(connection.SALVAGE_REQUESTS))
+
+    def _breakers(self) -> Iterator[BreakerRow]:
+        return map(to_breaker, self._all(circuit_breaker.BREAKERS_ALL))
+
+    def _deliveries(self) -> Iterator[KeptDelivery]:
+        return map(to_kept, self._all(deliveries_store.DELIVERIES_ALL))
+
+    def _checkpoints(self) -> Iterator[CheckpointRow]:
+        return map(to_checkpoint, self._all(checkpoint.CHECKPOINTS_ALL))
+
+    def _runs(self) -> Iterator[Run]:
+        database = self._open()
+
+        return map(queue_store.to_run, self._all(database.render(queue_store.RUNS_UNFINISHED), database.lease_clock()))
+
+    def _all(self, sql: str, params: Params | None = None) -> list[Row]:
+        with self._open().read() as session:
+            return session.all(sql, params or {})
+
+    # --- filling -----------------------------------------------------------------------------------------------
+
+    def set_aside(self, label: str = "corrupt") -> str | None:
+        """
+        Move the files of a SQLite database away and return where to; a server's database stays where it is.
+
+        A log without its database goes too, left by a run that was cut short: SQLite would play it into the next one.
+        """
+        self.close()
+        path = self._file()
+        if path is None:
+            return None
+
+        return self._move_away(path, _endings_there(path), label)
+
+    def set_aside_left_overs(self) -> str | None:
+        """
+        Move what a lost database left beside its place away and return where to; a database that is there stays.
+
+        Its log may be all that is left of the last writes, and SQLite deletes it when an empty database is opened.
+        """
+        self.close()
+        database = self._file_database()
+        if database is None or not any(_endings_there(database.path)):
+            return None
+        try:
+            with database.turn.held():  # nobody makes the database meanwhile
+                left = [] if _is_made(database) else [ending for ending in _endings_there(database.path) if ending]
+                return self._move_away(database.path, left, "lost")
+        finally:
+            database.close()
+
+    def _move_away(self, path: Path, endings: Sequence[str], label: str) -> str | None:
+        if not endings:
+            return None
+        moment = self._clock.now().strftime("%Y%m%dT%H%M%SZ")
+        target, number = path.with_name(f"{path.name}.{label}-{moment}"), 1
+        while _endings_there(target):
+            number += 1
+            target = path.with_name(f"{path.name}.{label}-{moment}-{number}")
+        for ending in endings:
+            path.with_name(path.name + ending).rename(target.with_name(target.name + ending))
+        durable_file.sync_directory_at(str(path.parent))
+
+        return str(target) + endings[0]
+
+    def may_install(self, path: str) -> bool:
+        """Say whether the file *path* can become the database; raise DatabaseError when it is damaged or too new."""
+        if self._file() is None or not Path(path).exists():
+            return False
+        copy = SqliteDatabase(Path(path), clock=self._clock, boot_id=self._boot_id)
+        try:
+            opening.refuse_unknown(copy.name, copy.schema_version())
+            problems = copy.integrity_problems()
+        finally:
+            copy.close()
+        if problems:
+            raise DatabaseCorrupt(path, problems[0])
+
+        return True
+
+    def install(self, path: str) -> None:
+        """Use the file *path*, which is moved, as the database; the one there is is kept aside."""
+        place = self._file()
+        if place is None:
+            raise DatabaseError("a server's database is brought back with the server's own tools")
+        self.set_aside("before-restore")
+        Path(path).rename(place)
+        durable_file.sync_directory_at(str(place.parent))
+        self._open()
+
+    def put(self, contents: NewContents) -> int:
+        """Write *contents* in one transaction, making the database when it is missing; return how many events came."""
+        queue = RunStore(self._open(), clock=self._clock)
+        metrics.EventTally(self._open()).catch_up()
+
+        def work(session: Session) -> int:
+            before = session.one(connection.EVENTS_COUNT) or (0,)
+            session.run_each(connection.STATE_FORGET, [{"adw_id": adw_id} for adw_id in contents.forget])
+            session.run_each(connection.STATE_REBUILD, [_row_params(row, contents.home) for row in contents.rows])
+            if contents.locks is not None:
+                session.run(connection.LOCKS_CLEAR)
+                session.run_each(connection.LOCK_ACQUIRE, [connection.lock_params(lock) for lock in contents.locks])
+            events = [*contents.events, *(event for row in contents.rows for event in row.events)]
+            session.run_each(connection.EVENT_INSERT, [connection.event_params(event) for event in events])
+            for request in contents.requests:
+                session.one(connection.REQUEST_ASK, _request_params(request))
+            session.run_each(deliveries_store.DELIVERY_BRING, list(map(kept_params, contents.deliveries)))
+            for run in contents.runs:
+                made = queue.enqueue_in(session, run)
+                if made.kind == DELIVERY:  # its number is another one now
+                    session.run(
+                        deliveries_store.DELIVERY_SET_RUN,
+                        {"guid": made.payload.get("guid"), "run_id": made.run_id},
+                    )
+            session.run_each(circuit_breaker.BREAKER_BRING, list(map(breaker_params, contents.breakers)))
+            session.run_each(checkpoint.CHECKPOINT_BRING, list(map(_checkpoint_params, contents.checkpoints)))
+            for table, kept in contents.kept.items():
+                bring(session, table, kept, moment=timestamps.to_text(self._clock.now()))
+            session.run(reports_store.PROGRESS_FORGET)  # documents changed that no event tells of
+            metrics.pass_over(self._open(), session)  # what is made again was counted when it happened
+            after = session.one(connection.EVENTS_COUNT) or (0,)
+
+            return int(after[0]) - int(before[0])
+
+        return self._open().transact(work)
+
+    def _open(self) -> Database:
+        if self._database is None:
+            self._database = opening.open_database(self._url, clock=self._clock, boot_id=self._boot_id)
+
+        return self._database
+
+    def _file(self) -> Path | None:
+        database = self._file_database()
+
+        return None if database is None else database.path
+
+    def _file_database(self) -> SqliteDatabase | None:
+        database = self._database or opening.connect(self._url, clock=self._clock, boot_id=self._boot_id)
+
+        return database if isinstance(database, SqliteDatabase) else None
+
+
+def _is_made(database: SqliteDatabase) -> bool:
+    """Say whether there is something in the file: an empty one is what a lost database is often replaced by."""
+    try:
+        return database.is_there() and database.path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _endings_there(path: Path) -> list[str]:
+    """Return the endings of those files of the database *path* that exist."""
+    return [ending for ending in _COMPANIONS if path.with_name(path.name + ending).exists()]
+
+
+def _row_params(row: ProjectedWrite, home: str) -> Params:
+    return {
+        **connection.summary_params(row.summary),
+        "fence": row.fence,
+        "home": home,
+        "schema_version": CURRENT_VERSION,
+        "body": row.body.decode(),
+    }
+
+
+def _checkpoint_params(row: CheckpointRow) -> Params:
+    return {
+        "id": row.checkpoint_id,
+        "task_id": row.task_id,
+        "adw_id": row.adw_id,
+        "step_name": row.step_name,
+        "created_at": row.created_at,
+        "checkpoint_data": connection.json_text(row.data, f"the checkpoint {row.checkpoint_id}"),
+    }
+
+
+def _request_params(request: Request) -> Params:
+    return {
+        "adw_id": request.adw_id,
+        "kind": request.kind,
+        "payload": connection.json_text(request.payload, f"the payload of request {request.request_id}"),
+        "asked_by": request.asked_by,
+        "created_at": request.created_at,
+    }

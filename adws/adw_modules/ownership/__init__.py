@@ -1,0 +1,1 @@
+"""Who may work on a workflow: leases, locks, fences."""

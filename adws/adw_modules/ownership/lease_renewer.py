@@ -1,0 +1,280 @@
+"""
+The thread that keeps what a worker owns: renews leases and claims, and brings orders.
+
+Work may block for an hour, so neither is left to it. What could not be renewed for a while is given up before anybody
+else may take it: the work is ordered to stop, and its late writes would be refused anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.errors import AdwError, LeaseLost, RunLost
+from adws.adw_modules.interfaces import Clock, Request
+from adws.adw_modules.phase import Order
+from adws.adw_modules.queue.model import Run, RunState
+
+if TYPE_CHECKING:
+    from adws.adw_modules.ownership.leases import Requests
+    from adws.adw_modules.ownership.ownership import OwnedWorkflow
+    from adws.adw_modules.queue.store import RunStore
+
+logger = logging.getLogger("adw.keeper")
+
+#: Requests that end the attempt under way; others wait until it has ended.
+ENDING_REQUESTS = frozenset({"pause", "stop", "abandon", "rollback"})
+#: Why work ends on a part of a workflow that itself does not go on.
+NOT_WANTED = "the workflow does not go on"
+#: Seconds after which somebody who waits for an order looks again.
+SLICE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenewalTimes:
+    """How often the keeper does what, in seconds."""
+
+    look: float = 0.5  #: for requests
+    renew: float = 10.0
+    give_up: float = 20.0  #: without a renewal
+    ttl: float = 30.0
+
+
+class RunOnly:
+    """A run that is fenced by itself and not by the lease of a workflow, in the place of who owns one."""
+
+    def __init__(self, adw_id: str) -> None:
+        self.adw_id = adw_id
+
+    def renew(self) -> None:
+        """Renew nothing: the claim of the run is all there is."""
+
+
+class LeaseHandle:
+    """
+    A workflow in the keeper's care: the orders for it, and the requests nobody has answered yet.
+
+    Whether the lease is still good is looked at by who asks for orders, not only by the keeper's thread: that one may
+    itself hang in a database that does not answer.
+    """
+
+    def __init__(
+        self,
+        owned: OwnedWorkflow | RunOnly,
+        run: Run | None,
+        *,
+        clock: Clock,
+        give_up_seconds: float,
+        standing: Callable[[], Order | None] = lambda: None,
+        is_wanted: Callable[[], bool] | None = None,
+    ) -> None:
+        """*standing* tells the order that everything in this process has; *is_wanted* whether the work may go on."""
+        self.owned = owned
+        self.is_wanted = is_wanted
+        self.run = run
+        self.renewed_at = clock.boottime()
+        self._clock = clock
+        self._give_up_seconds = give_up_seconds
+        self._standing = standing
+        self._order: Order | None = None
+        self._given = threading.Event()
+        self._lock = threading.Lock()
+        self._requests: dict[int, Request] = {}
+        self._answered: set[int] = set()
+
+    @property
+    def adw_id(self) -> str:
+        """The workflow."""
+        return self.owned.adw_id if isinstance(self.owned, RunOnly) else self.owned.lease.adw_id
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the lease was renewed."""
+        return self._clock.boottime() - self.renewed_at
+
+    def current(self) -> Order | None:
+        """Return the order to obey, None while the work may go on."""
+        if self.silent_seconds >= self._give_up_seconds:
+            reason = f"the lease could not be renewed for {self.silent_seconds:.0f} s"
+            self.give(Order(kind="lost_lease", reason=reason, is_urgent=True))
+        order, standing = self._order, self._standing()
+        if order is None or standing is None:
+            return order or standing
+
+        return standing if standing.is_urgent and not order.is_urgent else order
+
+    def wait(self, seconds: float) -> Order | None:
+        """Wait for an order, at most that long."""
+        left = seconds
+        while (order := self.current()) is None and left > 0.0:
+            # In slices: an order to everything is given by a signal handler, which may not touch any lock.
+            self._given.wait(min(left, SLICE_SECONDS))
+            left -= SLICE_SECONDS
+
+        return order
+
+    def give(self, order: Order) -> None:
+        """Give an order; only a more urgent one replaces what was ordered before."""
+        with self._lock:
+            if self._order is None or (order.is_urgent and not self._order.is_urgent):
+                self._order = order
+        self._given.set()
+
+    def note(self, request: Request) -> None:
+        """Keep a request until it is answered; one that ends the attempt becomes an order."""
+        with self._lock:
+            # Who looked before an answer was stored may bring the request after it.
+            is_new = request.request_id not in self._requests and request.request_id not in self._answered
+            if is_new:
+                self._requests[request.request_id] = request
+        if is_new and request.kind in ENDING_REQUESTS:
+            self.give(
+                Order(
+                    kind=request.kind,
+                    reason=reason_of(request),
+                    asked_by=request.asked_by,
+                    request_id=request.request_id,
+                    is_urgent=bool(request.payload.get("is_urgent")),
+                )
+            )
+
+    def open_requests(self) -> tuple[Request, ...]:
+        """Return the requests that wait for an answer, oldest first."""
+        with self._lock:
+            return tuple(self._requests[key] for key in sorted(self._requests))
+
+    def answered(self, request_id: int) -> None:
+        """Forget a request."""
+        with self._lock:
+            self._requests.pop(request_id, None)
+            self._answered.add(request_id)
+
+    def has_business(self) -> bool:
+        """Say whether something waits that has to be looked at between two phases."""
+        return self.current() is not None or bool(self._requests)
+
+
+def reason_of(request: Request) -> str:
+    """Return why something is asked, in words."""
+    return str(request.payload.get("reason") or f"{request.kind} asked by {request.asked_by}")
+
+
+class LeaseRenewer:
+    """Looks after everything a process owns; one thread, started with the first charge."""
+
+    def __init__(self, *, clock: Clock, requests: Requests, runs: RunStore, times: RenewalTimes | None = None) -> None:
+        self._clock = clock
+        self._requests = requests
+        self._runs = runs
+        self._times = times or RenewalTimes()
+        self._charges: set[LeaseHandle] = set()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._standing: Order | None = None
+
+    def charge(self, owned: OwnedWorkflow, run: Run | None = None) -> AbstractContextManager[LeaseHandle]:
+        """Look after *owned* (and the claim of *run*) inside the block."""
+        return self._looked_after(owned, run)
+
+    def keep(self, run: Run, *, is_wanted: Callable[[], bool]) -> AbstractContextManager[LeaseHandle]:
+        """Look after the claim of *run* alone inside the block; it is to stop when it is not wanted any more."""
+        return self._looked_after(RunOnly(run.adw_id), run, is_wanted)
+
+    @contextmanager
+    def _looked_after(
+        self, owned: OwnedWorkflow | RunOnly, run: Run | None, is_wanted: Callable[[], bool] | None = None
+    ) -> Iterator[LeaseHandle]:
+        charge = LeaseHandle(
+            owned,
+            run,
+            clock=self._clock,
+            give_up_seconds=self._times.give_up,
+            standing=lambda: self._standing,
+            is_wanted=is_wanted,
+        )
+        with self._lock:
+            self._charges.add(charge)
+            self._start()
+        try:
+            yield charge
+        finally:
+            with self._lock:
+                self._charges.discard(charge)
+
+    def order_all(self, order: Order) -> None:
+        """
+        Give an order to everything there is and will be: a drain.
+
+        Signal handlers call this in the middle of anything, also of our own code: so it takes no lock and wakes nobody.
+        """
+        standing = self._standing
+        if standing is None or (order.is_urgent and not standing.is_urgent):
+            self._standing = order
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._lock:
+            self._is_closed = True
+            thread, self._thread = self._thread, None
+        self._wake.set()
+        if thread is not None:
+            thread.join()
+
+    # --- the thread --------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._thread is None and not self._is_closed:
+            self._thread = threading.Thread(target=self._keep, name="adw-keeper", daemon=True)
+            self._thread.start()
+
+    def _keep(self) -> None:
+        while not self._wake.wait(self._times.look):
+            try:
+                self.look()
+            except Exception:
+                # A bug, and everything this process owns hangs on this thread.
+                logger.exception("The keeper failed", extra={"action": "keeper_failed"})
+
+    def look(self) -> None:
+        """Do one round: renew what is due, bring what was asked. Trouble is logged and tried again."""
+        with self._lock:
+            charges = tuple(self._charges)
+        for charge in charges:
+            try:
+                self._renew(charge)
+                for request in self._requests.open_for(charge.adw_id):
+                    charge.note(request)
+                if charge.is_wanted is not None and not charge.is_wanted():
+                    charge.give(Order(kind="stop", reason=NOT_WANTED))
+            except (LeaseLost, RunLost) as exc:
+                charge.give(Order(kind="lost_lease", reason=str(exc), is_urgent=True))
+            except (AdwError, OSError) as exc:
+                self._give_up_if_late(charge, exc)
+
+    def _renew(self, charge: LeaseHandle) -> None:
+        now = self._clock.boottime()
+        if now - charge.renewed_at < self._times.renew:
+            return
+        charge.owned.renew()
+        if charge.run is not None:
+            run = self._runs.renew(charge.run, ttl_seconds=self._times.ttl)
+            if run.state is RunState.STOPPING:
+                charge.give(Order(kind="stop", reason=run.reason or "asked to stop"))
+        charge.renewed_at = now
+
+    def _give_up_if_late(self, charge: LeaseHandle, cause: Exception) -> None:
+        silent = charge.silent_seconds
+        logger.warning(
+            "Could not look after a workflow",
+            extra={"action": "keeper_trouble", "workflow": charge.adw_id, "silent_seconds": silent},
+            exc_info=cause,
+        )
+        if silent >= self._times.give_up:
+            reason = f"the lease could not be renewed for {silent:.0f} s: {cause}"
+            charge.give(Order(kind="lost_lease", reason=reason, is_urgent=True))

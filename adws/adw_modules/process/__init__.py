@@ -1,0 +1,1 @@
+"""Processes: started, watched and ended, each known by more than its pid."""

@@ -1,0 +1,221 @@
+"""
+Knowing processes by more than their pid.
+
+A pid is reused, a machine restarts, a container counts its own pids: so an owner is recognised by machine, boot, pid
+namespace, pid and start time together. What cannot be read is `unknown`, never `dead`; and no process is ever signalled
+to find out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from adws.adw_modules.interfaces import Clock, Observation, OwnerRecord, Verdict, judge
+
+#: Where Linux shows its processes.
+PROC = Path("/proc")
+#: Where Linux keeps the identity of an installation.
+MACHINE_FILE = Path("/etc/machine-id")
+#: Places among the fields after the command name, whose first is field 3 of all, counted from 1.
+_PARENT, _GROUP, _SESSION, _START_TICKS = 4 - 3, 5 - 3, 6 - 3, 22 - 3
+#: More than a stat line has.
+_STAT_BYTES = 4096
+#: States of a process that has ended and only waits to be collected.
+_ENDED = frozenset("ZXx")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessStat:
+    """What /proc/<pid>/stat says about a process."""
+
+    pid: int
+    start_ticks: int
+    is_zombie: bool
+    parent: int = 0
+    group: int = 0
+    session: int = 0
+    command: str = ""  #: the name of its program, cut by the kernel; for people only
+
+
+def parse_stat(text: str) -> ProcessStat | None:
+    """Return what a stat line says, or None when it is not one."""
+    head, _, tail = text.rpartition(")")  # the command may hold spaces and brackets itself: take the last one
+    fields = tail.split()
+    number, _, command = head.partition("(")
+    try:
+        return ProcessStat(
+            pid=int(number),
+            start_ticks=int(fields[_START_TICKS]),
+            is_zombie=fields[0] in _ENDED,
+            parent=int(fields[_PARENT]),
+            group=int(fields[_GROUP]),
+            session=int(fields[_SESSION]),
+            command=command,
+        )
+    except (ValueError, IndexError):
+        return None
+
+
+class SystemProcesses:
+    """The processes of this machine, seen through /proc."""
+
+    def __init__(
+        self, *, clock: Clock, host: str | None = None, root: Path = PROC, machine_file: Path = MACHINE_FILE
+    ) -> None:
+        """Use *host* as the name of this machine; *root* and *machine_file* stand in for the system's in tests."""
+        self._clock = clock
+        self._host = host or os.uname().nodename
+        self._root = root
+        self._machine_file = machine_file
+        self._self: tuple[int, Observation] | None = None  #: our own pid, and what was seen of it
+
+    @property
+    def boot_id(self) -> str:
+        """The name of this start of the machine, "" when it cannot be read."""
+        return _read(self._root / "sys/kernel/random/boot_id")
+
+    def me(self, role: str) -> OwnerRecord:
+        """Return a fresh owner record of this process; parts that cannot be read are left empty."""
+        pid = os.getpid()
+        seen = self._observe_self(pid)
+
+        return OwnerRecord(
+            token=self._clock.token(),
+            host=self._host,
+            machine=seen.machine,
+            boot_id=seen.boot_id,
+            pid_namespace=seen.pid_namespace,
+            pid=pid,
+            start_ticks=seen.start_ticks,
+            role=role,
+        )
+
+    def _observe_self(self, pid: int) -> Observation:
+        """Return what this machine says about ourselves: looked at once, for none of it changes while we live."""
+        if self._self is not None and self._self[0] == pid:  # a forked child has another
+            return self._self[1]
+        seen = self.observe(pid)
+        if seen.start_ticks:  # what could not be read now may be read the next time
+            self._self = (pid, seen)
+
+        return seen
+
+    def observe(self, pid: int) -> Observation:
+        """Return what this machine says now about *pid*."""
+        exists, stat = self._look(pid)
+
+        return Observation(
+            machine=self._machine(),
+            boot_id=self.boot_id,
+            pid_namespace=self._pid_namespace(),
+            exists=exists,
+            start_ticks=stat.start_ticks if stat else 0,
+            is_zombie=stat.is_zombie if stat else False,
+        )
+
+    def stat(self, pid: int) -> ProcessStat | None:
+        """Return what /proc says about *pid*, None when it is gone or cannot be read."""
+        return self._look(pid)[1]
+
+    def all(self) -> dict[int, ProcessStat]:
+        """Return every process that can be seen, by pid; nothing when /proc is missing or shows another namespace."""
+        if not self._pid_namespace():
+            return {}
+        root = str(self._root)
+        result = (_stat_at(f"{root}/{entry}/stat") for entry in os.listdir(root) if entry.isdigit())  # noqa: PTH208 - names are enough
+
+        return {stat.pid: stat for stat in result if stat}
+
+    def children(self, pid: int) -> set[int]:
+        """Return the pids of the present children of *pid*; nothing where the kernel does not list them."""
+        tasks = self._root / str(pid) / "task"
+        try:  # it may be gone between any two looks, so the first one is the reading itself
+            threads = os.listdir(tasks)  # noqa: PTH208 - names are enough
+        except OSError:
+            return set()
+
+        return {int(child) for thread in threads for child in _read(tasks / thread / "children").split()}
+
+    def has_variable(self, pid: int, name: str, value: str) -> bool:
+        """Say whether *pid* was started with the environment variable *name* set to *value*."""
+        try:
+            entries = (self._root / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+        return f"{name}={value}".encode() in entries
+
+    def variables(self, pid: int) -> dict[str, str]:
+        """Return the environment *pid* was started with; nothing when it is gone or belongs to somebody else."""
+        try:
+            entries = (self._root / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return {}
+        pairs = (entry.decode(errors="replace").partition("=") for entry in entries if b"=" in entry)
+
+        return {name: value for name, _, value in pairs}
+
+    def verdict(self, record: OwnerRecord | None) -> Verdict:
+        """Return whether that owner lives; `unknown` wherever there is no proof."""
+        if record is None:
+            return Verdict.UNKNOWN
+
+        return judge(record, self.observe(record.pid))
+
+    def _look(self, pid: int) -> tuple[bool | None, ProcessStat | None]:
+        if pid <= 0:
+            return None, None
+        try:
+            stat = parse_stat((self._root / str(pid) / "stat").read_text(errors="replace"))
+        except (FileNotFoundError, ProcessLookupError):
+            return self._absence(), None
+        except OSError:
+            return None, None
+
+        return (True, stat) if stat else (None, None)
+
+    def _absence(self) -> bool | None:
+        # A /proc mounted with hidepid hides the processes of other people. Process 1 always exists: where even that
+        # one cannot be seen, not seeing a process proves nothing.
+        return False if (self._root / "1").exists() else None
+
+    def _machine(self) -> str:
+        # Cloned images share their machine id, and two machines may share a name: only both together name a machine.
+        # A machine that changed its name is a stranger to itself: then the end of the lease decides, which is safe.
+        installation = _read(self._machine_file)
+
+        return hashlib.sha256(f"{installation}\n{self._host}".encode()).hexdigest()[:32]
+
+    def _pid_namespace(self) -> str:
+        # A /proc of another pid namespace (a bind mount into a container) shows other processes under our numbers.
+        me = parse_stat(_read(self._root / "self/stat"))
+        if me is None or me.pid != os.getpid():
+            return ""
+        try:
+            return str((self._root / "self/ns/pid").readlink())
+        except OSError:
+            return ""
+
+
+def _stat_at(path: str) -> ProcessStat | None:
+    """Return what the stat file at *path* says; by plain calls, because all processes are read after every command."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return parse_stat(os.read(fd, _STAT_BYTES).decode(errors="replace"))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,548 @@
+"""
+Run one command to its end, whatever it does.
+
+It runs in a session of its own, without input but for a file, and is recorded before it executes anything: until the
+record is durable it waits at a pipe, and if we die before that, it ends without having run. Three clocks and the orders
+of people end it: first asked, then killed, together with all that it started. When this returns, nothing of it runs any
+more; what could not be ended is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import subprocess
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.errors import FailedRun, RunFailed
+from adws.adw_modules.interfaces import Clock, OwnerRecord
+from adws.adw_modules.phase import Order, Orders, ProcessRecord
+from adws.adw_modules.process.identity import ProcessStat
+from adws.adw_modules.process.output import OutputStream, Tail
+from adws.adw_modules.process.tree import GRACE_SECONDS, TICK_SECONDS, TOKEN_VARIABLE, ProcessTree, describe
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.workflow.model import Timeouts
+
+if TYPE_CHECKING:
+    from adws.adw_modules.process.identity import SystemProcesses
+
+#: Most bytes of one output that are kept in its file.
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+#: Seconds that output is read on after the process has ended while something it left holds its pipes open.
+PIPE_SECONDS = 5.0
+
+#: Waits for our word, then becomes the command: same pid, same start time. No word means that we died: do nothing.
+_WAIT = 'read -r adw_go || exit 125; adw_in=$1; unset adw_go; shift; exec "$@" <"$adw_in"'
+_CHUNK = 65_536
+#: Reads after the end: far more than a pipe can hold.
+_LAST_READS = 64
+#: Seconds between two looks at the descendants while the output never pauses.
+_LOOK_SECONDS = 1.0
+
+OnLine = Callable[[str, str], None]  #: called with "stdout" or "stderr" and a line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandLine:
+    """What to run, where, and within which limits."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str] = field(repr=False)  #: all of it: nothing is inherited
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    stdout_path: Path | None = None
+    stderr_path: Path | None = None
+    max_output_bytes: int = MAX_OUTPUT_BYTES  #: of each of the two files
+    grace_seconds: float = GRACE_SECONDS  #: from being asked to end to being killed
+    stdin_path: Path | None = None  #: absolute; what it reads, None: nothing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessEnd:
+    """How it ended."""
+
+    exit_code: int | None  #: None when a signal ended it, or when it never ran
+    signal: int | None
+    timed_out: str | None  #: wall | idle | after_result
+    ordered: Order | None  #: the order that ended it
+    duration: float  #: seconds
+    tail: str  #: the end of its output, both kinds in the order they came, without secrets
+    leftovers: tuple[str, ...] = ()  #: what it had left running, and was ended
+    survivors: tuple[str, ...] = ()  #: what could not be ended
+
+
+def run_process(
+    command: CommandLine,
+    *,
+    clock: Clock,
+    processes: SystemProcesses,
+    orders: Orders,
+    record: Callable[[ProcessRecord], None],
+    redactor: Redactor,
+    on_line: OnLine | None = None,
+    saw_result: Callable[[], bool] | None = None,
+) -> ProcessEnd:
+    """
+    Run *command* and return how it ended; raise RunFailed when it cannot be started.
+
+    *record* returns when the record is durable; if it raises, the command does not run. *on_line* gets every line of
+    output as it comes, without secrets. Once *saw_result* says yes, the after-result clock runs. Whatever is raised,
+    nothing of the command is left running.
+    """
+    argv = (find_program(command), *command.argv[1:])
+    me = processes.me("process")
+    with contextlib.ExitStack() as stack:
+        output = _Output(command, redactor, on_line)
+        stack.callback(output.close)
+        child = _start(command, argv, token=me.token)
+        stack.callback(_close_pipes, child)
+        identity = replace(me, pid=child.pid, start_ticks=processes.observe(child.pid).start_ticks)
+        tree = ProcessTree(processes, identity, token=me.token, is_child=True)
+        watch = _Watch(command, child, tree, output, clock=clock, orders=orders, saw_result=saw_result)
+        stack.callback(watch.close)
+        try:
+            record(_record(identity, command, clock, redactor))
+            watch.go()
+            watch.follow()
+        finally:
+            watch.clear()
+
+        watch.read_rest()
+        return watch.end()
+
+
+def find_program(command: CommandLine) -> str:
+    """Return the absolute path of what *command* runs, as its own PATH and directory say; raise RunFailed."""
+    if not command.argv or not command.argv[0] or any("\0" in item for item in command.argv):
+        raise _unusable("", "missing", "the command is empty or has a null character in it: correct the workflow")
+    if not command.cwd.is_dir():
+        raise _unusable("", "missing", f"cannot run a command in {command.cwd}: it is not a directory")
+    name = command.argv[0]
+    if "/" in name:
+        return _program_at(command.cwd / name, name)
+
+    places = command.env.get("PATH", os.defpath).split(os.pathsep)
+    # An entry that is relative is meant from where the command runs, not from where we are.
+    result = shutil.which(name, path=os.pathsep.join(str(command.cwd / place) for place in places))
+    if result is None:
+        raise _unusable(name, "missing", f"there is no command {name!r} in PATH: install it, or write its whole path")
+    return result
+
+
+def _program_at(path: Path, name: str) -> str:
+    if not path.is_file():
+        raise _unusable(name, "missing", f"there is no command {name!r}: {path} is not a file")
+    if not os.access(path, os.X_OK):
+        raise _unusable(name, "permission", f"{path} may not be executed: chmod +x it, or run it through its program")
+
+    return str(path)
+
+
+def _unusable(name: str, subtype: str, message: str) -> RunFailed:
+    code = 126 if subtype == "permission" else 127  # what a shell says
+
+    return RunFailed(FailedRun(exit_code=code, subtype=subtype, text=message, tool=Path(name).name), message)
+
+
+def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - running the user's command is what this is for
+        ["/bin/sh", "-c", _WAIT, "sh", str(command.stdin_path or os.devnull), *argv],
+        cwd=command.cwd,
+        env={**command.env, TOKEN_VARIABLE: token},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+    )
+
+
+def _record(identity: OwnerRecord, command: CommandLine, clock: Clock, redactor: Redactor) -> ProcessRecord:
+    shown = redactor.redact(list(command.argv))
+
+    return ProcessRecord(
+        token=identity.token,
+        identity=identity,
+        argv=tuple(str(item) for item in shown) if isinstance(shown, list) else (),
+        started_at=timestamps.to_text(clock.now()),
+    )
+
+
+def _close_pipes(child: subprocess.Popen[bytes]) -> None:
+    for pipe in (child.stdin, child.stdout, child.stderr):
+        if pipe:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+class _Output:
+    """Both outputs of the process."""
+
+    def __init__(self, command: CommandLine, redactor: Redactor, on_line: OnLine | None) -> None:
+        self.tail = Tail()
+        hand_on: OnLine = on_line or (lambda _stream, _line: None)
+        with contextlib.ExitStack() as stack:
+            self.streams: dict[str, OutputStream] = {}
+            for name, path in (("stdout", command.stdout_path), ("stderr", command.stderr_path)):
+                stream = OutputStream(
+                    path=path,
+                    redactor=redactor,
+                    max_bytes=command.max_output_bytes,
+                    on_line=partial(hand_on, name),
+                    tail=self.tail,
+                )
+                stack.callback(stream.close)
+                self.streams[name] = stream
+            self.close = stack.pop_all().close
+
+    def finish(self) -> None:
+        for stream in self.streams.values():
+            stream.finish()
+
+
+class _Watch:
+    """Follows one process from its start to the end of all that it started."""
+
+    def __init__(
+        self,
+        command: CommandLine,
+        child: subprocess.Popen[bytes],
+        tree: ProcessTree,
+        output: _Output,
+        *,
+        clock: Clock,
+        orders: Orders,
+        saw_result: Callable[[], bool] | None,
+    ) -> None:
+        self._command = command
+        self._child = child
+        self._tree = tree
+        self._output = output
+        self._clock = clock
+        self._orders = orders
+        self._saw_result = saw_result or (lambda: False)
+        self._selector = selectors.DefaultSelector()
+        self._open_pipes: set[str] = set()
+        self._has_run = False
+        self._started_at = self._heard_at = self._looked_at = clock.monotonic()
+        self._result_at: float | None = None
+        self._ended_at: float | None = None
+        self._kill_at: float | None = None  #: set once it was asked to end
+        self._has_asked_all = False
+        self._is_all_gone = False  #: the leader has ended and nothing else was found
+        self._status: os.waitid_result | None = None  #: how the leader ended
+        self._is_lost = False  #: it was collected by somebody else
+        self._timed_out: str | None = None
+        self._ordered: Order | None = None
+        self._leftovers: tuple[ProcessStat, ...] = ()
+        self._survivors: tuple[ProcessStat, ...] = ()
+
+    # --- the way of a process
+
+    def go(self) -> None:
+        """Let the recorded process run its command, unless something was ordered meanwhile."""
+        stdin = self._child.stdin
+        self._listen()
+        self._ordered = self._orders.current()
+        self._has_run = self._ordered is None
+        self._started_at = self._heard_at = self._clock.monotonic()
+        if stdin and self._has_run:
+            with contextlib.suppress(BrokenPipeError):  # somebody ended it while it waited: seen at once
+                stdin.write(b"go\n")
+        if stdin:
+            stdin.close()
+
+    def follow(self) -> None:
+        """Read what it says until it has ended, or has to be killed."""
+        while True:
+            ready = self._selector.select(TICK_SECONDS)
+            for key, _ in ready:
+                self._read(key)
+            now = self._clock.monotonic()
+            if not ready or now - self._looked_at >= _LOOK_SECONDS:
+                self._looked_at = now
+                self._tree.look()
+            if self._ended_at is None and self._has_ended():
+                self._ended_at = now
+            if self._is_over(now):
+                return
+
+    def clear(self) -> None:
+        """Kill what is left and collect the child."""
+        self._has_ended()
+        # Looking for them costs more than all the rest of a short command: not twice.
+        self._survivors = () if self._is_all_gone and self._tree.is_visible else self._tree.kill()
+        if all(member.pid != self._child.pid for member in self._survivors):
+            self._has_ended(wait=True)
+            self._child.wait()
+
+    def read_rest(self) -> None:
+        """Read what is in the pipes; whoever else has them, and writes on, is not waited for."""
+        for key in list(self._selector.get_map().values()):
+            for _ in range(_LAST_READS):
+                if not self._read(key):
+                    break
+        self._output.finish()
+
+    def close(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            if key.data == "end":
+                os.close(key.fd)
+        self._selector.close()
+
+    def end(self) -> ProcessEnd:
+        status = self._status if self._has_run else None
+        has_exited = status is not None and status.si_code == os.CLD_EXITED
+
+        return ProcessEnd(
+            exit_code=status.si_status if status and has_exited else None,
+            signal=status.si_status if status and not has_exited else None,
+            timed_out=self._timed_out,
+            ordered=self._ordered,
+            duration=self._clock.monotonic() - self._started_at,
+            tail=self._output.tail.text,
+            leftovers=describe(self._leftovers),
+            survivors=describe(self._survivors),
+        )
+
+    # --- looking
+
+    def _listen(self) -> None:
+        for name, pipe in (("stdout", self._child.stdout), ("stderr", self._child.stderr)):
+            if pipe:
+                os.set_blocking(pipe.fileno(), False)
+                self._selector.register(pipe.fileno(), selectors.EVENT_READ, name)
+                self._open_pipes.add(name)
+        with contextlib.suppress(AttributeError, OSError):  # without pidfds its end is seen at the next tick
+            self._selector.register(os.pidfd_open(self._child.pid), selectors.EVENT_READ, "end")
+
+    def _read(self, key: selectors.SelectorKey) -> bool:
+        """Read one piece; say whether there may be more at once."""
+        if key.data == "end":
+            self._selector.unregister(key.fileobj)
+            os.close(key.fd)
+            return False
+        try:
+            chunk = os.read(key.fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self._selector.unregister(key.fileobj)
+            self._open_pipes.discard(key.data)
+            return False
+
+        self._heard_at = self._clock.monotonic()
+        self._output.streams[key.data].feed(chunk)
+        return True
+
+    def _has_ended(self, *, wait: bool = False) -> bool:
+        """Say whether the leader has ended, without collecting it: until then its number is nobody else's."""
+        if self._status or self._is_lost:
+            return True
+        try:
+            options = os.WEXITED | os.WNOWAIT | (0 if wait else os.WNOHANG)
+            self._status = os.waitid(os.P_PID, self._child.pid, options)
+        except ChildProcessError:
+            # Somebody else collected it, or the system did because our parent had us ignore SIGCHLD. How it ended is
+            # not known, so it did not end well; and its number may be anybody's by now.
+            self._is_lost = True
+            self._tree.leader_is_lost()
+
+        return self._is_lost or self._status is not None
+
+    # --- deciding
+
+    def _is_over(self, now: float) -> bool:
+        if self._kill_at is not None:
+            return self._is_end_over(now)
+        if self._ended_at is None:
+            self._look_at_clocks(now)
+            return False
+        if self._open_pipes and now - self._ended_at < PIPE_SECONDS and self._orders.current() is None:
+            return False
+
+        # It has ended by itself: whatever is ordered from here on, its result stands.
+        self._leftovers = self._tree.members()
+        self._kill_at = now + self._command.grace_seconds
+        self._is_all_gone = not self._leftovers
+        return self._is_all_gone
+
+    def _look_at_clocks(self, now: float) -> None:
+        """Ask it to end when that is ordered or one of its clocks ran out."""
+        if self._result_at is None and self._saw_result():
+            self._result_at = now
+        self._ordered = self._ordered or self._orders.current()
+        self._timed_out = None if self._ordered else self._clock_that_ran_out(now)
+        if self._ordered or self._timed_out:
+            self._kill_at = now + self._command.grace_seconds
+            self._tree.ask_group()
+
+    def _clock_that_ran_out(self, now: float) -> str | None:
+        limits = self._command.timeouts
+        since = {
+            "wall": (self._started_at, limits.wall),
+            "after_result": (self._result_at, limits.after_result),
+            "idle": (self._heard_at, limits.idle),
+        }
+        for name, (start, limit) in since.items():
+            if start is not None and limit is not None and now - start >= limit:
+                return name
+
+        return None
+
+    def _is_end_over(self, now: float) -> bool:
+        """Say whether all has ended, or has to be killed now."""
+        order = self._orders.current()
+        if order and order.is_urgent:
+            self._ordered = order if self._ordered else None
+            return True
+        if self._kill_at is not None and now >= self._kill_at:
+            return True
+        if self._ended_at is None:
+            return False
+
+        left = self._tree.members()
+        if left and not self._has_asked_all:
+            self._has_asked_all = True
+            self._leftovers = self._leftovers or left
+            self._tree.ask(left)
+        self._is_all_gone = not left
+        return self._is_all_gone
+
+
+# Processes of ours that live beside this one, such as a worker of `adw serve`, or a command that a person watches.
+#
+# Unlike what `process_run` runs, each is one of us and ends by itself in order: only it is ever signalled, never what
+# it started.
+
+
+_STDERR = 2
+
+
+class ChildProcess:
+    """
+    A child, known by the handle that started it: no other process can be meant by mistake.
+
+    Its input is a pipe that stays open as long as we live, by which it notices our death.
+    """
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, is_heard: bool = False) -> None:
+        """
+        Start *argv*; raises OSError when that cannot be.
+
+        What it prints goes where our errors go; with *is_heard*, to `first_line`.
+        """
+        # A session of its own: Ctrl-C at the terminal reaches us, and we tell it.
+        self._process = subprocess.Popen(  # noqa: S603 - argv is ours
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if is_heard else _STDERR,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def first_line(self) -> str:
+        """Return the first line that it prints, "" when it ends without one; it is started with *is_heard*."""
+        stdout = self._process.stdout
+
+        return "" if stdout is None else stdout.readline().decode("utf-8", "replace")
+
+    def exit_code(self) -> int | None:
+        """Return how it ended, a signal as a negative number; None while it lives."""
+        code = self._process.poll()
+        if code is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+
+        return code
+
+    def end(self) -> int:
+        """Ask it to end in order, wait for that, and return how it ended."""
+        self.ask_to_end()
+        self._process.wait()
+
+        return self.exit_code() or 0
+
+    def ask_to_end(self) -> None:
+        """Ask it to end in order."""
+        self._process.terminate()  # does nothing to one that was seen to have ended
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+
+class WatchedCommand:
+    """A command with our terminal, as if the person had typed it: what it prints is seen, and Ctrl-C reaches it."""
+
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output_to_errors: bool = False
+    ) -> None:
+        """Start *argv*; with *output_to_errors* its output goes where its errors go, and does not mix with ours."""
+        self._process = subprocess.Popen(  # noqa: S603 - argv is ours
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=_STDERR if output_to_errors else None,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Return how it ended, a signal as a negative number; None while it runs."""
+        return self._process.poll()
+
+    def wait(self) -> int:
+        """Return how it ended; Ctrl-C is answered by it first, and raised here when it has ended."""
+        try:
+            return self._process.wait()
+        except KeyboardInterrupt:
+            self._process.wait()
+            raise
+
+    def kill(self) -> None:
+        """End it at once, with SIGKILL, and wait for that."""
+        self._process.kill()
+        self._process.wait()
+
+
+# Opening a page in the person's browser: the only home of webbrowser.
+#
+# A browser that would take the terminal over is not started.
+
+
+#: Browsers that show pages in the terminal they were started from.
+_IN_TERMINAL = frozenset({"elinks", "links", "lynx", "w3m", "www-browser"})
+
+
+def open_page(url: str) -> bool:
+    """Show *url*; say whether there was a browser for it."""
+    try:
+        result = webbrowser.get()
+    except webbrowser.Error:
+        return False
+    if getattr(result, "name", "") in _IN_TERMINAL:
+        return False
+
+    return result.open(url)

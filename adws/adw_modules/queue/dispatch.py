@@ -1,0 +1,66 @@
+"""
+The embedded dispatcher: a worker hears of runs by looking whether anything was committed.
+
+A look costs microseconds and asks the database nothing, so it is made often and nobody has to carry anything. It serves
+every queue that has such a watch: SQLite's, and the one in memory. Nothing is handed to a worker, so nothing can be
+left with a dead one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from adws.adw_modules.interfaces import Clock, Listener, OwnerRecord
+
+if TYPE_CHECKING:
+    from adws.adw_modules.db.sqlite import CommitWatcher
+
+
+class WatchDispatcher:
+    """A `Dispatcher` over a watch; *watch* makes one."""
+
+    def __init__(self, watch: Callable[[], CommitWatcher], *, clock: Clock) -> None:
+        self._watch = watch
+        self._clock = clock
+
+    def listen(self, owner: OwnerRecord, *, places: int) -> Listener:
+        """Return the ear of a worker; who it is and how much it can do is nothing to it."""
+        del owner, places
+
+        return WatchListener(self._watch(), clock=self._clock)
+
+
+class WatchListener:
+    """A `Listener` that looks."""
+
+    def __init__(self, watch: CommitWatcher, *, clock: Clock) -> None:
+        self._watch = watch
+        self._clock = clock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watch.close()
+
+    def hear(self, seconds: float) -> bool:
+        """Wait, then say whether anything was committed since the last look."""
+        if seconds > 0.0:
+            self._clock.sleep(seconds)
+
+        return self._watch.has_changed()
+
+    def heard(self) -> int | None:
+        """Return None: a commit does not say which run it was about."""
+        return None
+
+    def done(self, run_id: int) -> None:
+        """Do nothing: nothing was handed over."""
+
+    def sweep(self) -> int:
+        """Return 0: nothing is left with anybody."""
+        return 0

@@ -1,0 +1,1 @@
+"""Recovery of runs whose worker is dead, and why a workflow does not move."""

@@ -1,0 +1,282 @@
+"""
+Why a workflow is not moving, what will happen next, and what to type: one paragraph.
+
+Pure: reads the plain JSON of a document, its lease and its run, so that it starts fast and works on damaged ones too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.plain_document import error_of, last_attempt, number_in, phase_in, text_in
+from adws.adw_modules.queue.model import FINAL_RUNS, RunState
+from adws.adw_modules.recovery.plan import Claim
+from adws.adw_modules.timestamps import to_text
+
+if TYPE_CHECKING:
+    from adws.adw_modules.interfaces import LeaseRow
+    from adws.adw_modules.ownership.leases import Leases, Requests
+    from adws.adw_modules.process.identity import SystemProcesses
+    from adws.adw_modules.queue.store import RunStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Situation:
+    """What is known about a workflow."""
+
+    data: JsonObject  #: its document
+    lease: Claim
+    run_state: RunState | None = None  #: of its newest run
+    run_reason: str = ""
+    not_before: str = ""  #: when that run is due
+    is_due: bool = True
+    asked: tuple[str, ...] = ()  #: kinds of requests that its owner has not answered
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """The answer."""
+
+    why: str
+    then: str  #: what happens next by itself
+    commands: tuple[str, ...] = ()  #: what to type
+
+    def paragraph(self) -> str:
+        """Return it as one paragraph."""
+        typed = f" Type: {', or '.join(self.commands)}." if self.commands else ""
+
+        return f"{self.why} {self.then}{typed}"
+
+
+def explain(found: Situation) -> Explanation:
+    """Return why the workflow stands where it stands."""
+    adw_id, state = text_in(found.data, "adw_id"), text_in(found.data, "current_state")
+    if found.data.get("rollback") is not None and state != "rolled_back":
+        return Explanation(
+            why=f"Workflow {adw_id} is being rolled back and is not finished.",
+            then="Nothing else is done with it until that is over.",
+            commands=(f"adw rollback {adw_id}",),
+        )
+    if found.lease.is_live:
+        return _at_work(found, adw_id, state)
+    if state == "paused":
+        return _paused(found, adw_id)
+    if state == "failed":
+        return _failed(found, adw_id)
+    if state in ("completed", "abandoned", "rolled_back"):
+        return _over(found, adw_id, state)
+
+    return _waiting(found, adw_id, state)
+
+
+def _at_work(found: Situation, adw_id: str, state: str) -> Explanation:
+    phase = phase_in(found.data, "running")
+    what = f"{text_in(phase, 'name')}, attempt {_attempts(phase)}" if phase else state
+    asked = f" It was asked to {' and '.join(found.asked)} and has not answered yet." if found.asked else ""
+
+    return Explanation(
+        why=f"Workflow {adw_id} is moving: {found.lease.owner} works on {what}.{asked}",
+        then="It goes on by itself.",
+        commands=(f"adw logs {adw_id} -f", f"adw events {adw_id} -f"),
+    )
+
+
+def _paused(found: Situation, adw_id: str) -> Explanation:
+    phase = phase_in(found.data, "waiting")
+    if phase is not None:
+        return Explanation(
+            why=f"Workflow {adw_id} waits for a person to look at {text_in(phase, 'name')}.",
+            then="Nothing happens until somebody decides.",
+            commands=(f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"),
+        )
+    reason = text_in(found.data, "pause_reason") or "no reason is recorded"
+    place = text_in(found.data, "resume_state") or "pending"
+    named = "" if _has_definition(found.data) else " --workflow NAME"
+
+    return Explanation(
+        why=_sentence(f"Workflow {adw_id} is paused in {place}: {reason}"),
+        then="It keeps its issue and goes on only when it is told to.",
+        commands=(f"adw resume {adw_id}{named}", f"adw abandon {adw_id}"),
+    )
+
+
+def _failed(found: Situation, adw_id: str) -> Explanation:
+    phase = phase_in(found.data, "failed") or {}
+    name = text_in(phase, "name") or text_in(found.data, "failed_phase")
+    reason = text_in(found.data, "terminal_reason") or text_in(phase, "terminal_reason")
+    message = text_in(phase, "last_failure_reason")
+    advice = advice_of(phase, adw_id)
+    why = f"Workflow {adw_id} failed in {name or 'a phase'}" + (f" ({reason})" if reason else "")
+
+    return Explanation(
+        why=f"{_sentence(f'{why}: {message}' if message else why)}{_doctor(phase)} {advice}".rstrip(),
+        then="It keeps its issue and is not tried again by itself.",
+        commands=_ways_on(found.data, adw_id, phase, name),
+    )
+
+
+def _doctor(phase: JsonObject) -> str:
+    """Return what the doctor decided last about a phase that failed, "" when it has nothing to do with it."""
+    calls = phase.get("doctor")
+    last = calls[-1] if isinstance(calls, list) and calls else None
+    if not isinstance(last, dict) or text_in(last, "decision") not in ("skip", "human"):
+        return ""
+    what = "gave its other attempts up" if last["decision"] == "skip" else "asks for a person"
+
+    return " " + _sentence(f"The doctor ({text_in(last, 'by')}) {what}: {text_in(last, 'reason')}")
+
+
+def _ways_on(data: JsonObject, adw_id: str, phase: JsonObject, name: str) -> tuple[str, ...]:
+    """Return the commands that a failed workflow does not refuse."""
+    if not _has_definition(data):
+        return (f"adw resume {adw_id} --workflow NAME", f"adw abandon {adw_id}")
+    allowed = number_in(phase, "max_attempts") + number_in(phase, "granted")
+    is_spent = number_in(phase, "attempts_used") >= allowed > 0
+    is_out_of_retries = number_in(data, "retry_count") >= number_in(data, "max_retries")
+    grant = " --grant 3" if is_spent or is_out_of_retries else ""
+    if "BUDGET" in (text_in(data, "terminal_reason"), text_in(phase, "terminal_reason")):
+        return (f"adw cost {adw_id}", f"adw retry {adw_id}{grant} --budget USD", f"adw abandon {adw_id}")
+    again = f"adw retry {adw_id}{grant}"
+    afresh = () if not name or is_out_of_retries else (f"adw resume {adw_id} --from {name}",)
+
+    return (f"adw logs {adw_id}", again, *afresh, f"adw abandon {adw_id}")
+
+
+def _over(found: Situation, adw_id: str, state: str) -> Explanation:
+    number, workflow = found.data.get("issue_number"), found.data.get("workflow")
+    name = text_in(workflow, "name") if isinstance(workflow, dict) else ""
+    again = (f"adw run {number}{f' --workflow {name}' if name else ''}",) if isinstance(number, int) else ()
+    free = ", and its issue is free for another one" if again else ""
+
+    return Explanation(
+        why=f"Workflow {adw_id} is {state.replace('_', ' ')}.",
+        then=f"Nothing more happens to it{free}.",
+        commands=again,
+    )
+
+
+def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
+    if found.run_state is None or found.run_state in FINAL_RUNS:
+        return Explanation(
+            why=f"Workflow {adw_id} is {state}, and no run waits for it.",
+            then="The next worker, or adw recover, queues it again.",
+            commands=("adw recover", f"adw resume {adw_id}"),
+        )
+    if found.run_state is RunState.PENDING:
+        return _queued(found, adw_id, state)
+
+    return Explanation(
+        why=f"Workflow {adw_id} is {state}, but whoever worked on it is gone: {found.lease.why_over()}.",
+        then="The next worker, or adw recover, makes it ready to go on.",
+        commands=("adw recover", f"adw resume {adw_id}"),
+    )
+
+
+def _queued(found: Situation, adw_id: str, state: str) -> Explanation:
+    phase = phase_in(found.data, "retry_wait")
+    if phase is not None and (reason := text_in(phase, "wait_reason")):
+        at = text_in(phase, "retry_at")
+        if not at:
+            return Explanation(
+                why=_sentence(f"Workflow {adw_id} is in {text_in(phase, 'name')}, which {reason}"),
+                then="It goes on by itself when that is over. Workers make the calls of steps; what is done outside of "
+                "adw is reported over HTTP.",
+                commands=(f"adw executions {adw_id}", "adw retries", "adw external"),
+            )
+        return Explanation(
+            why=_sentence(f"Workflow {adw_id} waits with {text_in(phase, 'name')} until {_moment(at)}: {reason}"),
+            then="No attempt is used by that. Whoever waits for that moment goes on then: a worker, or the command "
+            "that was started for it.",
+            commands=("adw worker", f"adw resume {adw_id}"),
+        )
+    if phase is not None:
+        waits = (
+            f"Workflow {adw_id} waits to try {text_in(phase, 'name')} again at {_moment(text_in(phase, 'retry_at'))}"
+        )
+        failed = f"attempt {_attempts(phase)} failed: {text_in(phase, 'last_failure_reason')}"
+        return Explanation(
+            why=f"{waits} ({failed}).",
+            then="Whoever waits for that does it then: a worker, or the command that was started for it.",
+            commands=("adw worker", f"adw resume {adw_id}"),
+        )
+    due = "" if found.is_due else f", not before {_moment(found.not_before)}"
+    reason = f" ({found.run_reason})" if found.run_reason else ""
+
+    return Explanation(
+        why=f"Workflow {adw_id} is {state} and waits for a worker{due}{reason}.",
+        then="A worker takes it up.",
+        commands=("adw worker", f"adw resume {adw_id}"),
+    )
+
+
+# --- reading plain JSON ----------------------------------------------------------------------------------------
+
+
+def _has_definition(data: JsonObject) -> bool:
+    """Say whether a definition is frozen in it; documents of older versions have none."""
+    workflow = data.get("workflow")
+
+    return isinstance(workflow, dict) and bool(workflow.get("phases"))
+
+
+def advice_of(phase: JsonObject, adw_id: str) -> str:
+    """Return what helps against the last failure of *phase*, with commands as they can be typed; "" for nothing."""
+    advice = text_in(error_of(last_attempt(phase)), "advice")
+
+    return re.sub(r"(?<=adw )(\w+) ID\b", rf"\1 {adw_id}", advice)
+
+
+def _attempts(phase: JsonObject) -> str:
+    return f"{number_in(phase, 'attempts_used')}/{number_in(phase, 'max_attempts') + number_in(phase, 'granted')}"
+
+
+def _moment(text: str) -> str:
+    try:
+        return f"{timestamps.parse(text):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return text  # written by another tool: show what it says
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+# What is known about a workflow that may not be moving: gathered for `explanation`.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Desks:
+    """Where it is asked for."""
+
+    leases: Leases
+    runs: RunStore
+    requests: Requests
+    processes: SystemProcesses
+
+
+def situation_of(desks: Desks, adw_id: str, data: JsonObject, *, now: datetime) -> Situation:
+    """Return what is known about the workflow whose plain document is *data*."""
+    run = next(iter(desks.runs.of_workflow(adw_id, limit=1)), None)
+
+    return Situation(
+        data=data,
+        lease=claim_of(desks.leases.read(adw_id), desks.processes),
+        run_state=run.state if run else None,
+        run_reason=run.reason if run else "",
+        not_before=run.not_before if run else "",
+        is_due=run is None or run.not_before <= to_text(now),
+        asked=tuple(request.kind for request in desks.requests.open_for(adw_id)),
+    )
+
+
+def claim_of(row: LeaseRow | None, processes: SystemProcesses) -> Claim:
+    """Return who has a workflow, and whether he lives."""
+    if row is None or row.owner is None:
+        return Claim()
+
+    return Claim(owner=row.owner.describe(), verdict=processes.verdict(row.owner), seconds_left=row.seconds_left)

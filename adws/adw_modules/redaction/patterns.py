@@ -1,0 +1,396 @@
+"""
+The first net: values are hidden because of the name they stand under.
+
+Pure. A name is cut into words (`githubToken`, `GITHUB_TOKEN` and `github-token` are the same two) and the words decide,
+so `monkey`, `keyboard`, `max_tokens` and `primary_key` are no secrets. The tables below are the whole rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+# The second net: values are hidden because they look like a secret of a known kind.
+#
+# Pure. Every rule starts at a literal and at a word's edge, and no rule can try the same characters twice, so the time
+# is linear in the text whatever the text is.
+
+
+#: What stands where a secret was.
+MASK = "[redacted]"
+
+
+class Match(NamedTuple):
+    """A secret in a text, and where the text that made it one begins."""
+
+    context: int  #: start of what must be seen to recognise it, such as the name before the value
+    start: int
+    end: int
+
+
+class _Rule(NamedTuple):
+    """A pattern that is only tried when one of its literals is in the text."""
+
+    literals: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def _rule(literals: str, pattern: str) -> _Rule:
+    return _Rule(tuple(literals.split()), re.compile(pattern, re.ASCII))
+
+
+_EDGE = r"(?<![A-Za-z0-9])"
+
+#: Mistaken for nothing else, so they are taken out of what is stored too. Group 1 is the secret where there is a group.
+TOKENS: tuple[_Rule, ...] = (
+    _rule("ghp_ gho_ ghu_ ghs_ ghr_", _EDGE + r"gh[pousr]_[A-Za-z0-9_]{10,}"),
+    _rule("github_pat_", _EDGE + r"github_pat_[A-Za-z0-9_]{10,}"),
+    _rule("gl", _EDGE + r"gl(?:pat|ptt|rt|dt|cbt|ft|soat|agent|imt|oas)-[A-Za-z0-9_.\-]{16,}"),
+    _rule("sk-ant-", _EDGE + r"sk-ant-[A-Za-z0-9_\-]{8,}"),
+    _rule("sk-", _EDGE + r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_\-]{16,}|[A-Za-z0-9]{20,})"),
+    _rule("xox xapp-", _EDGE + r"(?:xox[abeoprs](?:\.xox[a-z])?|xapp)-[A-Za-z0-9\-]{10,}"),
+    _rule("AKIA ASIA ABIA ACCA", _EDGE + r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    _rule("AIza", _EDGE + r"AIza[A-Za-z0-9_\-]{30,}"),
+    # The edge has every character of the body: else each `-eyJ` of a long line would start a search of its own.
+    _rule("eyJ", r"(?<![A-Za-z0-9_\-])eyJ[A-Za-z0-9_\-]{10,}+(?:\.[A-Za-z0-9_\-]{4,}+){1,4}+"),
+    # The password of a URL. It may hold `@`, but no `/`, so a search ends at the next `://` at the latest.
+    _rule("://", r"://[^\s/?#\"'<>:@]{0,256}:([^\s/\"'<>]{1,1024})@"),
+)
+#: Group 1 is the secret where there is a group, else the whole match.
+RULES: tuple[_Rule, ...] = (
+    *TOKENS,
+    _rule("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9_+/\-]{10,})"),
+    _rule("/api/webhooks/", r"/api/webhooks/[0-9]{5,24}/([A-Za-z0-9_\-]{16,})"),
+    _rule(
+        "AKIA ASIA",
+        _EDGE + r"A[KS]IA[A-Z0-9]{16}[^\r\n]{0,100}?(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
+    ),
+    _rule("ya29.", _EDGE + r"ya29\.[A-Za-z0-9_.\-]{16,}"),
+    _rule("GOCSPX-", _EDGE + r"GOCSPX-[A-Za-z0-9_\-]{16,}"),
+    _rule("npm_", _EDGE + r"npm_[A-Za-z0-9]{20,}"),
+    _rule("pypi-AgE", _EDGE + r"pypi-AgE[A-Za-z0-9_\-]{16,}"),
+    _rule("_live_ _test_", _EDGE + r"[srp]k_(?:live|test)_[A-Za-z0-9]{10,}"),
+    _rule("whsec_", _EDGE + r"whsec_[A-Za-z0-9+/=_\-]{16,}"),
+    _rule("hf_", _EDGE + r"hf_[A-Za-z0-9]{30,}"),
+    _rule("SG.", _EDGE + r"SG\.[A-Za-z0-9_\-]{16,64}\.[A-Za-z0-9_\-]{16,128}"),
+    _rule("_v1_", _EDGE + r"do[opr]_v1_[a-f0-9]{32,}"),
+    _rule("shp", _EDGE + r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{24,}"),
+    _rule("dckr_", _EDGE + r"dckr_(?:pat|oat)_[A-Za-z0-9_\-]{16,}"),
+    _rule("hvs. hvb.", _EDGE + r"hv[sb]\.[A-Za-z0-9_\-]{20,}"),
+    _rule("AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Za-z0-9]{16,}"),
+    _rule("gsk_ xai- pplx-", _EDGE + r"(?:gsk_|xai-|pplx-)[A-Za-z0-9]{24,}"),
+    _rule("lin_api_", _EDGE + r"lin_api_[A-Za-z0-9]{16,}"),
+    _rule("ATATT3", _EDGE + r"ATATT3[A-Za-z0-9_\-=]{16,}"),
+    # A bot's token: its number, a colon, 35 characters.
+    _rule(":AA", r"(?<![A-Za-z0-9])[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,34}(?![A-Za-z0-9_\-])"),
+    _rule("? &", r"(?i:[?&](?:sig|signature|key|pw|pass|auth|code|x-amz-(?:signature|credential))=)([^\s&#\"'<>]{6,})"),
+)
+
+
+#: How TOKENS and private keys begin in the bytes of JSON, each behind a byte that must be there too and seldom is: one
+#: byte is looked for ten times as fast. Without an edge: in JSON a line break before a token is a letter. Each pattern
+#: starts with a literal, so that a search is one fast pass.
+_HINTS: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
+    (b"g", re.compile(rb"g(?:h[pousr]_[A-Za-z0-9_]{10}|l[a-z]{2,5}-[A-Za-z0-9_.\-]{16}|ithub_pat_[A-Za-z0-9_]{10})")),
+    (b"k", re.compile(rb"sk-(?:[A-Za-z0-9]{20}|(?:ant|proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_\-]{8})")),
+    (b"x", re.compile(rb"x(?:ox[abeoprs](?:\.xox[a-z])?|app)-[A-Za-z0-9\-]{10}")),
+    (b"A", re.compile(rb"A(?:Iza[A-Za-z0-9_\-]{30}|(?:KIA|SIA|BIA|CCA)[A-Z0-9]{16})")),
+    (b"J", re.compile(rb"eyJ[A-Za-z0-9_\-]{10}")),
+    (b"@", re.compile(rb"://[^\s/?#\"'<>:@]*+:[^\s/\"'<>@]*+@")),
+    (b"Y", re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")),
+)
+
+_SCHEME = re.compile(r"(?i:(?<![A-Za-z])(?:bearer|basic)[ \t]{1,4})([A-Za-z0-9._~+/=\-]{8,})", re.ASCII)
+_URL_USER = re.compile(r"://([^\s/?#\"'<>:@]{16,256})@")
+_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20}-----")
+_PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----")
+#: A private key is never longer; an unclosed one hides that much and no more.
+PEM_LONGEST = 32_768
+
+#: Characters of one kind in a row, but for those that stand between the words of paths.
+_RUN = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9/._\-]")
+#: So many runs there are, for each character, in what chance made: about 0.6, and in paths about 0.25.
+_RUNS_OF_CHANCE = 0.4
+
+
+def is_opaque(value: str) -> bool:
+    """Say whether *value* looks made by a machine: long, one word, letters and digits mixed, or very long."""
+    if len(value) < 8:
+        return False
+
+    has_digit = any(character.isdigit() for character in value)
+    has_letter = any(character.isalpha() for character in value)
+    return (has_digit and has_letter and (len(value) >= 16 or not value.isalnum() or _is_mixed(value))) or (
+        len(value) >= 24 and value.isalnum()
+    )
+
+
+def is_drawn(path: str) -> bool:
+    """Say whether *path*, though it begins like that of a file, looks drawn by a machine, whole or in a part."""
+    if any(len(part) >= 16 and is_opaque(part) for part in path.split("/")):
+        return True
+
+    # Base64 may begin with a slash and have more of them. Words of paths are longer than what chance makes of one kind.
+    return len(path) >= 16 and len(_RUN.findall(path)) > len(path) * _RUNS_OF_CHANCE
+
+
+def _is_mixed(value: str) -> bool:
+    """Say whether letters and digits alternate more than a word with a number at its end does."""
+    changes = sum(a.isdigit() != b.isdigit() for a, b in pairwise(value))
+
+    return changes > 1
+
+
+def find(text: str) -> Iterator[Match]:
+    """Yield every secret of a known kind in *text*."""
+    yield from _find_by(RULES, text)
+    if "PRIVATE KEY" in text:
+        yield from _find_private_keys(text)
+    if "://" in text:
+        yield from _find_opaque(_URL_USER, text)
+    lowered = text.lower()
+    if "bearer" in lowered or "basic" in lowered:
+        yield from _find_opaque(_SCHEME, text)
+
+
+def find_tokens(text: str) -> Iterator[Match]:
+    """Yield the secrets in *text* that cannot be anything else."""
+    yield from _find_by(TOKENS, text)
+    if "PRIVATE KEY" in text:
+        yield from _find_private_keys(text)
+
+
+def may_have_tokens(payload: bytes) -> bool:
+    """Say, fast, whether `find_tokens` may find something in *payload*, which may be JSON."""
+    for gate, pattern in _HINTS:  # noqa: SIM110 - on the path of every step, and any() costs half as much again
+        if gate in payload and pattern.search(payload) is not None:
+            return True
+
+    return False
+
+
+def _find_by(rules: tuple[_Rule, ...], text: str) -> Iterator[Match]:
+    for literals, pattern in rules:
+        if any(map(text.__contains__, literals)):  # half the time of a loop: this is on the path of every delivery
+            for item in pattern.finditer(text):
+                yield Match(item.start(), *item.span(pattern.groups))
+
+
+def _find_opaque(pattern: re.Pattern[str], text: str) -> Iterator[Match]:
+    """Yield the matches of *pattern* whose group looks like a secret: `Bearer x`, not `basic understanding`."""
+    for item in pattern.finditer(text):
+        if is_opaque(item[1]):
+            yield Match(item.start(), *item.span(1))
+
+
+def _find_private_keys(text: str) -> Iterator[Match]:
+    """Yield the private keys in *text* with their frame; one that is cut off reaches to the end."""
+    at = 0
+    while (begin := _PEM_BEGIN.search(text, at)) is not None:
+        stop = min(len(text), begin.end() + PEM_LONGEST)
+        end = _PEM_END.search(text, begin.end(), stop)
+        at = stop if end is None else end.end()
+        yield Match(begin.start(), begin.start(), at)
+
+
+def _set_of(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+#: These words make a name secret wherever they stand in it.
+STRONG_WORDS = _set_of(
+    "password passwords passwd passphrase passcode pwd secret secrets credential credentials creds authorization "
+    "cookie cookies dsn jwt bearer apikey apikeys secretkey privatekey accesskey authtoken accesstoken refreshtoken "
+    "sessiontoken clientsecret pgpassword htpasswd keytab"
+)
+#: These make it secret only as the last word, before a number or before one of the other words of secrets.
+WEAK_WORDS = frozenset(["token", "auth", "pat"])
+#: `key` and `tokens` are secret after one of these.
+KEY_OWNERS = _set_of(
+    "api private secret access encryption encrypt signing sign ssh gpg pgp master auth service account deploy session "
+    "client storage shared bearer refresh webhook host root admin app bot personal license subscription tls ssl rsa "
+    "anthropic openai github gitlab gh aws azure gcp google slack stripe sendgrid twilio datadog sentry npm pypi "
+    "claude linear jira cloudflare heroku supabase firebase mailgun"
+)
+#: `SOME_KEY` in capitals is an environment variable, and secret unless the word before says what kind of key it is.
+PLAIN_KEYS = _set_of(
+    "primary foreign public sort partition cache idempotency event issue group row hash natural surrogate composite "
+    "candidate unique index dedup lookup routing object bucket registry hot arrow function"
+)
+#: A name that ends so tells something about a secret and is not one.
+DESCRIBING_ENDS = _set_of(
+    "count counts used usage limit limits budget total totals type types kind name names file files filename path "
+    "dir directory length len min max size policy required expires expiry expiration ttl age at url uri endpoint field "
+    "fields enabled disabled present status state index rate cost price ratio window version format prefix hint scope "
+    "scopes manager store provider source rotation error errors stream reset changed missing valid invalid sock socket "
+    "agent mode method id ids in per seconds"
+)
+#: A name that starts so is a question, its value an answer.
+ASKING_STARTS = _set_of("is has had needs requires require no use uses max min num total")
+#: A working directory, not a password.
+NOT_SECRET = frozenset(["PWD", "OLDPWD", "pwd"])
+#: Values that say that there is no value.
+EMPTY_VALUES = frozenset(["", "none", "null", "nil", "true", "false", "undefined", "unset", "empty"])
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+#: Header lines whose value goes on to the end of the line.
+_HEADERS = _set_of("authorization proxy-authorization cookie set-cookie x-api-key x-auth-token")
+
+# Possessive parts (`++`): a name is read once, from its first letter; nothing is tried again. The look behind stands
+# after the first letter, because a pattern that starts with a set of letters is searched for three times as fast.
+_ASSIGNED = re.compile(
+    r"""
+    (?P<name>[A-Za-z_.\-](?<![A-Za-z0-9_.\-].)[A-Za-z0-9_.\-]*+) (?P<close>\\*+["'`])?+
+    [ \t]{0,4}+ (?P<sep>=>|:=|={1,2}|:) [ \t]{0,4}+
+    (?P<open>[bru]?\\*+["'`])?+
+    """,
+    re.VERBOSE,
+)
+_OPTION = re.compile(
+    r"""--(?<![A-Za-z0-9_.\-]--)(?P<name>[A-Za-z][A-Za-z0-9_.\-]*+)[ \t]{1,4}+(?!-)(?P<open>["'`])?+"""
+)
+_SAID = re.compile(
+    r"(?i:[tspa](?<![a-z0-9].)(?:oken|ecret|ass(?:word|wd|phrase)|pi[ _\-]?key)(?: is| was)?)[ \t]{1,4}"
+    r"([^\s\"'`&:=,;]{8,})"
+)
+_BARE = re.compile(r"""[^\s"'`&]++""")
+_WORD_ONLY = re.compile(r"""[^\s"'`&:=,;(){}\[\]<>]++""")
+_REST_OF_LINE = re.compile(r"""[^\r\n"'`]++""")
+_TRAILING = ")]},;.>"
+#: So many characters of a name are looked at, the last ones.
+_LONGEST_NAME = 256
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """Return the words of *name* in lower case, however they are joined."""
+    return tuple(word.lower() for word in _WORD.findall(name))
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """Say whether what stands under *name* is a secret."""
+    words = words_of(name)
+    if not words or name in NOT_SECRET or words[0] in ASKING_STARTS:
+        return False
+    if words[-1].isdigit() and len(words) > 1:
+        words = words[:-1]
+    if words[-1] in DESCRIBING_ENDS:
+        return words[-1] in {"id", "ids"} and "secret" in words
+    if STRONG_WORDS.intersection(words) or words[-2:] == ("connection", "string"):
+        return True
+    if words[-1] in WEAK_WORDS:
+        return True
+
+    return _is_key_of_something(name, words)
+
+
+def _is_key_of_something(name: str, words: tuple[str, ...]) -> bool:
+    """Decide the names that end in `key`, `keys` or `tokens`, which are mostly harmless."""
+    if len(words) == 1 or words[-1] not in {"key", "keys", "tokens"}:
+        return False
+    if words[-2] in KEY_OWNERS:
+        return True
+
+    return words[-1] == "key" and name.isupper() and words[-2] not in PLAIN_KEYS
+
+
+class KeyNet:
+    """Names of secrets, with those a user added."""
+
+    __slots__ = ("_extra",)
+
+    def __init__(self, extra_keys: Iterable[str] = ()) -> None:
+        self._extra = tuple(words for words in map(words_of, extra_keys) if words)
+
+    def is_secret(self, name: str) -> bool:
+        """Say whether what stands under *name* is a secret."""
+        if is_secret_name(name):
+            return True
+        if not self._extra:
+            return False
+
+        words = words_of(name)
+        return any(
+            words[start : start + len(extra)] == extra
+            for extra in self._extra
+            for start in range(len(words) - len(extra) + 1)
+        )
+
+    def find(self, text: str) -> Iterator[Match]:
+        """Yield the values in *text* that stand after a secret's name: `k=v`, `--k v`, `"k": "v"`, header lines."""
+        for pattern in (_ASSIGNED, _OPTION):
+            at = 0
+            while (item := pattern.search(text, at)) is not None:
+                at = item.end()
+                name = item["name"][-_LONGEST_NAME:].strip(".-")
+                if self.is_secret(name):
+                    # What is hidden is not searched again: a value of many names stays linear.
+                    at = _end_of_value(text, item, name)
+                    yield from _span(text, item.start(), item.end(), at)
+        lowered = text.lower()
+        if not any(word in lowered for word in ("token", "secret", "pass", "key")):
+            return
+        for item in _SAID.finditer(text):
+            if is_opaque(item[1].rstrip(_TRAILING)):
+                yield from _span(text, item.start(), *item.span(1))
+
+
+def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
+    """Return where the value after the name in *found* ends; the same place as it starts when it is none."""
+    start = found.end()
+    if found["open"] is not None:
+        return _end_of_quoted(text, start, found["open"].lstrip("bru"))
+    if found.re is _OPTION or found["sep"] != ":":
+        return _end_of(_BARE, text, start)
+    if name.lower() in _HEADERS:
+        return _end_of(_REST_OF_LINE, text, start)
+    if STRONG_WORDS.isdisjoint(words_of(name)) and found["close"] is None:
+        # `unexpected token: identifier` is a sentence; only what looks made by a machine is a value here.
+        end = _end_of(_WORD_ONLY, text, start)
+        return end if is_opaque(text[start:end]) else start
+    if text.startswith(("{", "["), start) and not text.startswith(MASK, start):
+        return start
+
+    return _end_of(_BARE, text, start)
+
+
+def _end_of(pattern: re.Pattern[str], text: str, start: int) -> int:
+    match = pattern.match(text, start)
+
+    return start if match is None else match.end()
+
+
+def _span(text: str, context: int, start: int, end: int) -> Iterator[Match]:
+    """Yield the span without its closing punctuation, unless it is empty, means "nothing" or is hidden already."""
+    value = text[start:end]
+    if value.startswith(MASK) and not value[len(MASK) :].strip(_TRAILING):
+        return
+    value = value.rstrip(_TRAILING) or value
+    if value.lower() in EMPTY_VALUES:
+        return
+
+    yield Match(context, start, start + len(value))
+
+
+def _end_of_quoted(text: str, start: int, quote: str) -> int:
+    """Return where the text opened by *quote* ends: at the same quote, else at the end of the line."""
+    at = text.find(quote, start)
+    while at >= 0 and _is_escaped(text, start, at, quote):
+        at = text.find(quote, at + len(quote))
+    line_end = text.find("\n", start, at if at >= 0 else len(text))
+    if line_end >= 0:
+        return line_end
+
+    return at if at >= 0 else len(text)
+
+
+def _is_escaped(text: str, start: int, at: int, quote: str) -> bool:
+    """Say whether the quote at *at* belongs to the value: it has more backslashes than the opening one had."""
+    before = 0
+    while at - before > start and text[at - before - 1] == "\\":
+        before += 1
+
+    return before % 2 == 1 if len(quote) == 1 else before > 0

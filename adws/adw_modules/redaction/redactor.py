@@ -1,0 +1,445 @@
+"""
+Take secrets out of everything that is stored, logged or shown.
+
+Pure. Three nets, each for itself: by the name a value stands under (`redaction_keys`), by its looks
+(`redaction_patterns`) and because it is known (`redaction_values`). All of them look at the original text; what any of
+them finds becomes `[redacted]`. Redacting twice changes nothing. It is a net, not a wall: docs/logging.md says what it
+cannot catch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from adws.adw_modules.identifiers import JsonValue
+from adws.adw_modules.redaction import patterns
+from adws.adw_modules.redaction.known_values import ValueNet, parts_of
+from adws.adw_modules.redaction.patterns import EMPTY_VALUES, MASK, KeyNet, Match, is_drawn
+
+__all__ = ["MASK", "Redactor", "StreamRedactor"]
+
+
+#: Deeper values are not looked at, and not shown.
+MAX_DEPTH = 64
+TOO_DEEP, CYCLE = "[too deep]", "[cycle]"
+
+#: What hides a secret can, next to other text, look like the start of another: so many times it is looked again.
+_ROUNDS = 8
+#: Texts up to this length are remembered, at most so many.
+_SHORT, _MOST_SEEN = 64, 4096
+#: Terminal codes inside a token would hide it from the patterns.
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|[@-Z\\-_])")
+_JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
+#: Set for convenience and known to everyone: hiding them would only make logs unreadable.
+_WELL_KNOWN_WORDS = (
+    "password passwd secret changeme change-me example default postgres postgresql mysql sqlite docker github gitlab "
+    "anthropic openai localhost development production testing username administrator anonymous"
+)
+_TRIVIAL = EMPTY_VALUES.union(_WELL_KNOWN_WORDS.split())
+#: What documents are made of: a password that somebody set to one of these words, or a part of one, must not make all
+#: documents unreadable. Without those that are a part of another.
+_WORDS_OF_DOCUMENTS = (
+    "abandoned adopted adw_id after_result all_adws allowed_paths append artifact attempts_used author backend_port "
+    "base_seconds blocked_by branch_name building by_phase by_provider categories chunk_size cleaning collect "
+    "collection command completed concurrency connection continue continues created_at current_state deadline_at "
+    "deadline_seconds deliveries demands description doctor_calls documenting duration element ended_at exponential "
+    "external fail_fast failed_phase followups from_state frontend_port furthest_failed headers headers_env "
+    "history_dropped inputs intended interrupted is_estimated is_required issue_class issue_number labels "
+    "last_attempt_timestamp last_failure_reason linear linting max_attempts max_cost_usd max_minutes max_retries "
+    "max_reworks max_same_failures max_seconds max_total_attempts merge_path message metadata method model_set "
+    "next_call on_error on_failure on_rework on_success opencode options order_by outbox outcome output params "
+    "pause_reason paused pending phases plan_file planning postgres pr_merged pr_number process prompt prompt_file "
+    "python queued replace report repository resources resume_state retries_granted retry_at retry_count retry_marks "
+    "retry_wait reviewing revision rollback rolled_back runner running sequential shipping skipped sqlite started_at "
+    "state_history state_version status strategy suspended terminal_reason testing threshold timeout_seconds timeouts "
+    "to_state token_counts total_usd updated_at upsert wait_reason waited_seconds waiting_since warned_at warnings "
+    "workflow workload worktree_path"
+)
+_SHORTEST_FROM_ENVIRONMENT = 6
+_PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")
+
+
+class Redactor:
+    """Hides secrets in texts, JSON values and bytes; built once, never changed, safe to share between threads."""
+
+    __slots__ = ("_keys", "_names", "_said", "_seen", "_values")
+
+    def __init__(self, known_values: Iterable[str] = (), *, extra_keys: Iterable[str] = ()) -> None:
+        self._keys = KeyNet(extra_keys)
+        self._values = ValueNet(known_values)
+        self._seen: dict[str, str] = {}  #: short text -> what is left of it
+        self._said: dict[str, str] = {}  #: the same for what is stored
+        self._names: dict[str, tuple[bool, str]] = {}  #: short name -> whether it is a secret's, what is left of it
+
+    @classmethod
+    def from_environment(
+        cls, env: Mapping[str, str], *, known_values: Iterable[str] = (), extra_keys: Iterable[str] = ()
+    ) -> Redactor:
+        """Return a redactor that knows *known_values*, and those in *env* whose variable is named like a secret."""
+        extra = tuple(extra_keys)
+        keys = KeyNet(extra)
+        known = set(known_values)
+        known.update(value for name, value in env.items() if keys.is_secret(name) and not _is_trivial(value))
+        for value in env.values():
+            known.update(part for part in parts_of(value) if part != value and not _is_trivial(part))
+
+        return cls(known, extra_keys=extra)
+
+    def redact_text(self, text: str) -> str:
+        """Return *text* with every secret found replaced by `[redacted]`."""
+        return _remembered(text, self._seen, self.find)
+
+    def redact(self, value: JsonValue) -> JsonValue:
+        """Return a copy of *value* without secrets, in keys too; never raises, whatever *value* holds."""
+        return self._redact(value, depth=0, inside=())
+
+    def redact_fields(self, fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return the same for named values: those of a log line."""
+        return self._redact_dict(fields, depth=1, inside=(id(fields),))
+
+    def scrub_bytes(self, payload: bytes) -> bytes:
+        """
+        Return *payload* without secrets, and the same object when none is in it.
+
+        Made for the path that writes documents: looks for whole known values and their spellings, and for tokens that
+        cannot be anything else. JSON stays JSON: secrets are taken out of its strings, its numbers are left alone.
+        """
+        if not self._values.is_in(payload) and not patterns.may_have_tokens(payload):
+            return payload
+
+        text = payload.decode("utf-8", "surrogateescape")
+        is_json = _is_json(text)
+        cleaner = _JSON_STRING.sub(self._scrub_string, text) if is_json else _hide_all(text, self._find_stored)
+        return payload if cleaner == text else cleaner.encode("utf-8", "surrogateescape")
+
+    def scrub_text(self, text: str) -> str:
+        """
+        Return *text*, which somebody said and which is to be stored, without secrets.
+
+        As `scrub_bytes` it leaves alone what only its name makes a secret; it finds parts of known values, too: what
+        people say may have been cut before it comes here.
+        """
+        return _remembered(text, self._said, self._find_stored)
+
+    def scrub_json(self, text: str) -> str:
+        """Return *text*, which is JSON, with every string in it as `scrub_text` leaves it, and ASCII if it was."""
+        # One look at all of them tells whether there is anything; spaces between them hide nothing.
+        if not self._find_stored(" ".join(_strings_in(json.loads(text)))):
+            return text
+
+        return _JSON_STRING.sub(self._scrub_string, text)
+
+    def find(self, text: str) -> list[Match]:
+        """Return everything in *text* that is a secret to one of the nets, in no order, overlaps included."""
+        result = [*self._keys.find(text), *patterns.find(text), *self._values.find(text)]
+        if "\x1b" in text:
+            result.extend(_find_without_ansi(text))
+
+        return result
+
+    def has_secret(self, text: str) -> bool:
+        """Say whether anything in *text* is hidden."""
+        return bool(self.find(text))
+
+    def may_begin_at_end_of(self, text: str) -> bool:
+        """Say whether *text* ends in what may be the start of a known secret."""
+        return self._values.may_begin_at_end_of(text)
+
+    def _find_stored(self, text: str) -> list[Match]:
+        """Return what must not be stored: a name before it is not enough, that would change what people wrote."""
+        return [*self._values.find(text), *patterns.find_tokens(text)]
+
+    def _scrub_string(self, found: re.Match[str]) -> str:
+        token = found[0]
+        text: str = json.loads(token, strict=False)
+        cleaner = _hide_all(text, self._find_stored)
+
+        # Half a character (a lone surrogate) can only be written as an escape.
+        has_half = "\\ud" in token.lower()
+        return token if cleaner == text else json.dumps(cleaner, ensure_ascii=has_half or token.isascii())
+
+    def _redact(self, value: object, *, depth: int, inside: tuple[int, ...]) -> JsonValue:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self.redact_text(value)
+        if isinstance(value, int | float):
+            return self._redact_number(value)
+        if isinstance(value, bytes | bytearray):
+            return self.redact_text(bytes(value).decode("utf-8", "backslashreplace"))
+        if not isinstance(value, dict | list | tuple):
+            return self.redact_text(_say(value))
+
+        return self._redact_container(value, depth=depth, inside=inside)
+
+    def _redact_container(
+        self, value: dict[object, object] | list[object] | tuple[object, ...], *, depth: int, inside: tuple[int, ...]
+    ) -> JsonValue:
+        if depth >= MAX_DEPTH:
+            return TOO_DEEP
+        if id(value) in inside:
+            return CYCLE
+
+        inside = (*inside, id(value))
+        if isinstance(value, dict):
+            return self._redact_dict(value, depth=depth + 1, inside=inside)
+        return self._redact_list(list(value), depth=depth + 1, inside=inside)
+
+    def _redact_number(self, value: float) -> JsonValue:
+        """Hide a number that is a known secret; what a number looks like says nothing."""
+        return MASK if self._values.has_any(_say(value)) else value
+
+    def _redact_dict(self, value: Mapping[Any, object], *, depth: int, inside: tuple[int, ...]) -> dict[str, JsonValue]:
+        result: dict[str, JsonValue] = {}
+        for key, item in value.items():
+            name = key if isinstance(key, str) else _say(key)
+            is_hidden, shown = self._names.get(name) or self._look_at(name)
+            if is_hidden or (name == "value" and self._keys.is_secret(_name_in(value))):
+                clean = self._hide_value(item)
+            elif type(item) is str:  # this and the next two are most of what is in a log line
+                clean = self.redact_text(item)
+            elif type(item) is int:
+                clean = self._redact_number(item)
+            elif item is None:
+                clean = None
+            else:
+                clean = self._redact(item, depth=depth, inside=inside)
+            result[shown if shown not in result else _free_name(shown, result)] = clean
+
+        return result
+
+    def _look_at(self, name: str) -> tuple[bool, str]:
+        """Return whether what stands under *name* is secret, and the name without secrets; remember short ones."""
+        result = (self._keys.is_secret(name), self.redact_text(name))
+        if len(name) <= _SHORT:
+            if len(self._names) >= _MOST_SEEN:
+                self._names.clear()
+            self._names[name] = result
+
+        return result
+
+    def _redact_list(self, value: list[object], *, depth: int, inside: tuple[int, ...]) -> JsonValue:
+        """Redact each item; in `["--token", "x"]` and `["Authorization", "x"]` the first says what the second is."""
+        result: list[JsonValue] = []
+        before: object = None
+        for item in value:
+            is_named = isinstance(before, str) and (before.startswith("--") or len(value) == 2) and "=" not in before
+            if is_named and not _is_option(item) and self._keys.is_secret(cast("str", before)):
+                result.append(self._hide_value(item))
+            else:
+                result.append(self._redact(item, depth=depth, inside=inside))
+            before = item
+
+        return result
+
+    @staticmethod
+    def _hide_value(value: object) -> JsonValue:
+        """Return the mask for what stands under a secret's name; "nothing" and yes-or-no are no secrets."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in EMPTY_VALUES:
+            return value
+
+        return MASK
+
+
+class StreamRedactor:
+    """
+    Redacts output that comes in pieces.
+
+    Lines come out when they are complete; text is held back as long as a secret may go on in it, so one that is cut by
+    the borders of chunks does not come out. At most *limit* characters are held: of an endless line without a break
+    what cannot be judged is dropped up to the next line break, not shown.
+    """
+
+    def __init__(self, redactor: Redactor, *, limit: int = 65_536) -> None:
+        self._redactor = redactor
+        self._limit = max(limit, 1024)
+        self._held = ""
+        self._is_dropping = False
+
+    def feed(self, chunk: str) -> str:
+        """Take the next piece and return what may be shown now."""
+        if self._is_dropping:
+            _, line_break, chunk = chunk.partition("\n")
+            if not line_break:
+                return ""
+            self._is_dropping, chunk = False, line_break + chunk
+        self._held += chunk
+
+        out = [self._take_lines()] if "\n" in chunk else []
+        while len(self._held) > self._limit and not self._is_dropping:
+            out.append(self._take_part())
+        return "".join(out)
+
+    def close(self) -> str:
+        """Return the rest; nothing comes after it."""
+        rest, self._held = self._held, ""
+
+        return self._redactor.redact_text(rest)
+
+    def _take_lines(self) -> str:
+        """Cut off the complete lines, but for those in which a secret may have begun."""
+        cut = self._held.rfind("\n") + 1
+        while cut and self._redactor.may_begin_at_end_of(self._held[:cut]):
+            cut = self._held.rfind("\n", 0, cut - 1) + 1
+
+        return self._take(cut, self._redactor.find(self._held))
+
+    def _take_part(self) -> str:
+        """Cut a line that is too long, at a place where no secret is."""
+        result = self._redactor.find(self._held)
+        wanted = len(self._held) - self._limit // 4
+        cut = _before_matches(wanted, result, len(self._held))
+        if cut > 0:
+            return self._take(cut, result)
+
+        # One secret, or what may be one, fills all that is held: show its mask and drop the rest of its line.
+        line, line_break, self._held = self._held.partition("\n")
+        self._held = line_break + self._held
+        self._is_dropping = not line_break
+        return self._redactor.redact_text(line) if line_break else _hide(line, [*result, Match(0, wanted, len(line))])
+
+    def _take(self, wanted: int, found: list[Match]) -> str:
+        cut = _before_matches(wanted, found, len(self._held))
+        text, self._held = self._held[:cut], self._held[cut:]
+
+        return self._redactor.redact_text(text)
+
+
+def _before_matches(cut: int, found: list[Match], length: int) -> int:
+    """Return the last place up to *cut* that is in no match, nor after one that may grow with the next chunk."""
+    for context, _, end in sorted(found, reverse=True):
+        if context < cut and (end > cut or end == length):
+            cut = context
+
+    return cut
+
+
+def _strings_in(value: JsonValue) -> Iterator[str]:
+    """Yield every string in *value*, names too, however deep it stands."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            left += [*item, *item.values()]
+        elif isinstance(item, list):
+            left += item
+
+
+def _remembered(text: str, seen: dict[str, str], find: Callable[[str], list[Match]]) -> str:
+    """Return what is left of *text*; a short one is looked at once: names, states, kinds of events come again."""
+    if len(text) > _SHORT:
+        return _hide_all(text, find)
+    known = seen.get(text)
+    if known is None:
+        if len(seen) >= _MOST_SEEN:
+            seen.clear()
+        known = seen[text] = _hide_all(text, find)
+
+    return known
+
+
+def _hide_all(text: str, find: Callable[[str], list[Match]]) -> str:
+    """Return *text* without what *find* finds, nor what it then finds in the rest."""
+    for _ in range(_ROUNDS):
+        cleaner = _hide(text, find(text))
+        if cleaner == text:
+            break
+        text = cleaner
+
+    return text
+
+
+def _hide(text: str, found: Iterable[Match]) -> str:
+    """Return *text* with the spans of *found* replaced; those that touch become one mask."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in _joined(found):
+        pieces += [text[at:start], MASK]
+        at = end
+    if not pieces:
+        return text
+
+    return "".join([*pieces, text[at:]])
+
+
+def _joined(found: Iterable[Match]) -> Iterator[tuple[int, int]]:
+    current: tuple[int, int] | None = None
+    for start, end in sorted((match.start, match.end) for match in found):
+        if current is not None and start <= current[1]:
+            current = (current[0], max(current[1], end))
+            continue
+        if current is not None:
+            yield current
+        current = (start, end)
+    if current is not None:
+        yield current
+
+
+def _find_without_ansi(text: str) -> Iterator[Match]:
+    """Yield what the patterns find when terminal codes are taken out, at its place in *text*."""
+    places = [at for kept in _kept(text) for at in kept]
+    plain = "".join(text[kept.start : kept.stop] for kept in _kept(text))
+    for match in patterns.find(plain):
+        yield Match(places[match.context], places[match.start], places[match.end - 1] + 1)
+
+
+def _kept(text: str) -> Iterator[range]:
+    at = 0
+    for code in _ANSI.finditer(text):
+        yield range(at, code.start())
+        at = code.end()
+    yield range(at, len(text))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+
+    return True
+
+
+def _say(value: object) -> str:
+    """Return *value* as text, also when it does not want to be one."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a stranger's __str__ may raise anything, and redaction never does
+        return f"<{type(value).__name__}>"
+
+
+def _name_in(value: Mapping[Any, object]) -> str:
+    """Return the name in `{"name": "GITHUB_TOKEN", "value": "x"}`, the way lists of variables are written."""
+    name = value.get("name", value.get("key"))
+
+    return name if isinstance(name, str) else ""
+
+
+def _free_name(name: str, taken: dict[str, JsonValue]) -> str:
+    """Return *name*, which is taken, with a number: two secrets as keys must not become one entry."""
+    number = 2
+    while f"{name}#{number}" in taken:
+        number += 1
+    return f"{name}#{number}"
+
+
+def _is_option(item: object) -> bool:
+    return isinstance(item, str) and item.startswith("--")
+
+
+def _is_trivial(value: str) -> bool:
+    """Say whether *value*, though named like a secret, is none: a switch, a small number, a path, a well-known word."""
+    text = value.strip()
+    if len(text) < _SHORTEST_FROM_ENVIRONMENT or text.lower() in _TRIVIAL or text in _WORDS_OF_DOCUMENTS:
+        return True
+    if text.replace(".", "").isdigit() and len(text) < 8:
+        return True
+
+    return _PATH.match(text) is not None and not is_drawn(text)

@@ -1,0 +1,1 @@
+"""Reports, metrics, timelines and charts."""

@@ -1,0 +1,679 @@
+"""
+Numbers as pictures: columns over time, a line over time, and bars beside names.
+
+Pure: text out of values, everything escaped. Places across are in percent of the width and heights in pixels, so that a
+picture fits a phone as it fits a screen and its words stay readable. Colours come from classes, and nothing is told by
+colour alone: each mark has its words, and the picture as a whole has a title and a description that are read out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+from adws.adw_modules.identifiers import span
+from adws.adw_modules.reports.timeline import WAITS, Mark, Timeline
+from adws.adw_modules.reports.timeline import Bar as timeline_Bar
+from adws.adw_modules.state_machine import END_STATES, PHASE_STATES, Table, WorkflowState, is_rework
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import HistoryEntry
+
+
+# A timeline as a picture: one lane for each phase, attempts as blocks, waits as thin lines.
+#
+# Pure: text out of values, everything escaped. Places across are in percent of the width and heights in pixels, so that
+# it fits a phone as it fits a screen, and its words stay readable. Colours come from the classes; nothing is told by
+# colour alone: waits are thin, attempts are thick, failures have a notch, and each has its words.
+
+
+#: Pixels: of a lane, of the row of times, and where in a lane its block and its line lie.
+_LANE, _AXIS_TIMELINE_SVG = 44, 22
+_BLOCK_TOP, _BLOCK = 20, 16
+_LINE_TOP, _LINE = 25, 6
+#: Times that are written below, the first and the last included.
+_TICKS = 5
+#: Percent of the width from which on a block has room for its number.
+_ROOM = 4.0
+#: Lengths in seconds from which on times are told by the minute, and by the day.
+_BY_MINUTE, _BY_DAY = 600.0, 2 * 86_400.0
+#: How an attempt ended that did not end well.
+BAD = frozenset({"failed", "interrupted"})
+#: How attempts stand or ended, as classes; what another tool calls it is no class.
+_CLASSES = frozenset({"running", "waiting", "succeeded", "suspended", "parked"}) | BAD
+
+
+def timeline_svg(line: Timeline, *, title: str, say: Callable[[str], str] = str) -> str:
+    """Return the picture of *line*; *title* is read out in its place, *say* is what every strange text passes."""
+    height = max(1, len(line.lanes)) * _LANE + _AXIS_TIMELINE_SVG
+    parts = [
+        (
+            f'<svg class="timeline kinds" role="img" aria-labelledby="timeline-title timeline-about" width="100%" '
+            f'height="{height}">'
+        ),
+        f'<title id="timeline-title">{escape(say(title))}</title>',
+        f'<desc id="timeline-about">{escape(say(about_timeline(line)))}</desc>',
+        *_grid(line, height),
+        *(part for number in range(len(line.lanes)) for part in _lane(line, number, say)),
+        *(_mark(line, mark, height, say) for mark in line.marks if line.start <= mark.at <= line.end),
+        *_now(line, height),
+        "</svg>",
+    ]
+
+    return "".join(parts)
+
+
+def about_timeline(line: Timeline) -> str:
+    """Return what the picture shows, in a few sentences."""
+    said = [f"{span(line.worked_seconds)} of work, {span(line.waited_seconds)} of waiting."]
+    for lane in line.lanes:
+        tries = [bar for bar in lane.bars if bar.attempt]
+        bad = sum(1 for bar in tries if bar.kind in BAD)
+        failed = f", {bad} of them failed" if bad else ""
+        count = f"{len(tries)} attempt{'s' if len(tries) != 1 else ''}{failed}" if tries else "not begun"
+        said.append(f"{lane.name}: {count}.")
+
+    return " ".join(said)
+
+
+def _grid(line: Timeline, height: int) -> Iterator[str]:
+    for number in range(_TICKS):
+        part = number / (_TICKS - 1)
+        anchor = "start" if number == 0 else "end" if number == _TICKS - 1 else "middle"
+        at = line.start + (line.end - line.start) * part
+        place = f"{part * 100:g}%"
+        yield f'<line class="grid" x1="{place}" x2="{place}" y1="0" y2="{height - _AXIS_TIMELINE_SVG}"/>'
+        yield f'<text class="tick" x="{place}" y="{height - 6}" text-anchor="{anchor}">{clock_text(at, line)}</text>'
+
+
+def clock_text(at: datetime, line: Timeline) -> str:
+    """Return a moment as briefly as the length of the picture allows."""
+    if line.seconds >= _BY_DAY:
+        return f"{at:%d %b %H:%M}"
+
+    return f"{at:%H:%M}" if line.seconds >= _BY_MINUTE else f"{at:%H:%M:%S}"
+
+
+def _lane(line: Timeline, number: int, say: Callable[[str], str]) -> Iterator[str]:
+    lane, top = line.lanes[number], number * _LANE
+    yield f'<line class="lane" x1="0" x2="100%" y1="{top + 28}" y2="{top + 28}"/>'
+    yield (
+        f'<text class="lane-name" x="0" y="{top + 14}">{escape(say(lane.name))}'
+        f'<tspan class="lane-status" dx="8">{escape(lane.status.replace("_", " "))}</tspan></text>'
+    )
+    for bar in lane.bars:
+        text = escape(say(words(bar)))
+        yield _block(line, bar, top, text) if bar.attempt else _thin(line, bar, top, text)
+
+
+def _block(line: Timeline, bar: timeline_Bar, top: int, text: str) -> str:
+    left, width = _across_timeline_svg(line, bar)
+    y = top + _BLOCK_TOP
+    opened = " open" if bar.is_open else ""
+    number = (
+        f'<text class="number" x="{left + width / 2:.3f}%" y="{y + 12}" text-anchor="middle">{bar.attempt}</text>'
+        if width >= _ROOM
+        else ""
+    )
+    notch = (
+        f'<rect class="notch" x="{left + width:.3f}%" y="{y - 3}" width="3" height="{_BLOCK + 6}" '
+        'transform="translate(-3 0)"/>'
+        if bar.kind in BAD
+        else ""
+    )
+    box = f'<rect class="block" x="{left:.3f}%" y="{y}" width="{width:.3f}%" height="{_BLOCK}" rx="3"/>'
+
+    kind = bar.kind if bar.kind in _CLASSES else "other"
+
+    return f'<g class="bar {kind}{opened}"><title>{text}</title>{box}{notch}{number}</g>'
+
+
+def _thin(line: Timeline, bar: timeline_Bar, top: int, text: str) -> str:
+    left, width = _across_timeline_svg(line, bar)
+    opened = " open" if bar.is_open else ""
+
+    return (
+        f'<g class="wait {bar.kind}{opened}"><title>{text}</title>'
+        f'<rect x="{left:.3f}%" y="{top + _LINE_TOP}" width="{width:.3f}%" height="{_LINE}" rx="3"/></g>'
+    )
+
+
+def words(bar: timeline_Bar) -> str:
+    """Return a bar in words: what it was, and for how long."""
+    return f"{bar.lane}: {bar.label} ({'so far ' if bar.is_open else ''}{span(bar.seconds)})"
+
+
+def _mark(line: Timeline, mark: Mark, height: int, say: Callable[[str], str]) -> str:
+    place = _percent(line, mark.at)
+
+    return (
+        f'<g class="mark {mark.kind}"><title>{escape(say(mark.label))}</title>'
+        f'<line x1="{place:.3f}%" x2="{place:.3f}%" y1="0" y2="{height - _AXIS_TIMELINE_SVG}"/>'
+        f'<circle cx="{place:.3f}%" cy="5" r="4"/></g>'
+    )
+
+
+def _now(line: Timeline, height: int) -> Iterator[str]:
+    """Yield the line that says how far it is, where something is still to come."""
+    if line.start < line.now < line.end:
+        place = _percent(line, line.now)
+        yield f'<line class="now" x1="{place:.3f}%" x2="{place:.3f}%" y1="0" y2="{height - _AXIS_TIMELINE_SVG}"/>'
+
+
+def _across_timeline_svg(line: Timeline, bar: timeline_Bar) -> tuple[float, float]:
+    left = _percent(line, bar.start)
+
+    return left, max(0.0, _percent(line, bar.end) - left)
+
+
+def _percent(line: Timeline, at: datetime) -> float:
+    return 100.0 * (at - line.start).total_seconds() / line.seconds
+
+
+def legend(line: Timeline) -> list[tuple[str, str, bool]]:
+    """Return the kinds there are in the picture: name, words, and whether it is a wait; work comes first."""
+    kinds = dict.fromkeys(bar.kind for bar in line.bars)
+    waits = [(kind, text, True) for kind, text in WAITS.items() if kind in kinds]
+
+    return [*((kind, kind, False) for kind in kinds if kind in _CLASSES), *waits]
+
+
+# The states of a workflow as a picture: where it is, and which way it came.
+#
+# Pure: text out of a table and the moves that were made, everything escaped. The way from pending to completed goes
+# down on the left, and what stops it stands on the right. Every move that was made is drawn; of the others those that
+# lead on, and once, from the box around the phases, those that all phases share.
+
+
+_S = WorkflowState
+#: A move, as two names.
+Move: TypeAlias = tuple[str, str]
+
+#: What stops a workflow, from the top down.
+_STOPS = (_S.PAUSED, _S.FAILED, _S.ABANDONED, _S.ROLLED_BACK)
+#: The moves between those that are drawn though nobody made them.
+_CHAIN: tuple[Move, ...] = (("failed", "abandoned"), ("abandoned", "rolled_back"), ("completed", "rolled_back"))
+#: Pixels: the picture, a state, and the middle of the two columns.
+WIDTH = 400
+_PITCH, _MARGIN = 46, 24
+_HALF_WIDTH, _HALF_HEIGHT = 60, 14
+_LEFT, _RIGHT = 116, 318
+#: How far a curve beside a column leaves it, and the way to and from a state are apart.
+_BEND, _APART = 44, 5
+#: Moves that are told in words.
+_MOST_MOVES = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """The middle of a state."""
+
+    x: int
+    y: float
+    row: int = 0  #: in its column, from the top
+
+    @property
+    def is_left(self) -> bool:
+        return self.x == _LEFT
+
+
+def moves_of(history: Iterable[HistoryEntry]) -> Counter[Move]:
+    """Return how often each move was made."""
+    return Counter((entry.from_state, entry.to_state) for entry in history)
+
+
+def state_svg(table: Table, current: str, made: Mapping[Move, int]) -> str:
+    """Return the picture of *table* with the state *current* and the moves that were *made* marked."""
+    places = _places(table)
+    height = round(max(place.y for place in places.values()) + _MARGIN)
+    seen = {name for move in made for name in move} | {current}
+    parts = [
+        (
+            '<svg class="states" role="img" aria-labelledby="states-title states-about" '
+            f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
+        ),
+        f'<title id="states-title">{escape(f"The workflow is {_said(current)}")}</title>',
+        f'<desc id="states-about">{escape(about(current, made))}</desc>',
+        "<defs>",
+        *(_arrowhead(name) for name in ("arrow", "arrow-made")),
+        "</defs>",
+        *_box(table, places),
+        *(_edge(places, move, made.get(move, 0)) for move in _moves(table, places, made)),
+        *(_node(name, place, is_current=name == current, is_seen=name in seen) for name, place in places.items()),
+        "</svg>",
+    ]
+
+    return "".join(parts)
+
+
+def about(current: str, made: Mapping[Move, int]) -> str:
+    """Return the picture in words."""
+    moves = [f"{_said(a)} to {_said(b)}{f' {n} times' if n > 1 else ''}" for (a, b), n in made.items()]
+    more = f" and {len(moves) - _MOST_MOVES} others" if len(moves) > _MOST_MOVES else ""
+    way = f" Moves so far: {', '.join(moves[:_MOST_MOVES])}{more}." if moves else ""
+
+    return f"The workflow is {_said(current)}.{way}"
+
+
+def _places(table: Table) -> dict[str, _Place]:
+    """Return where each state stands."""
+    left = [state.value for state in table if state not in _STOPS]
+    right = [state.value for state in _STOPS if state in table]
+    rows = max(len(left), len(right))
+
+    return {**_column_state_svg(left, _LEFT, rows), **_column_state_svg(right, _RIGHT, rows)}
+
+
+def _column_state_svg(names: Sequence[str], x: int, rows: int) -> dict[str, _Place]:
+    apart = _PITCH * (rows - 1) / max(1, len(names) - 1)
+
+    return {name: _Place(x=x, y=_MARGIN + number * apart, row=number) for number, name in enumerate(names)}
+
+
+def _moves(table: Table, places: Mapping[str, _Place], made: Mapping[Move, int]) -> list[Move]:
+    """Return the moves to draw, those that were made last: they lie on top."""
+    possible = [(source.value, target.value) for source, row in table.items() for target in row]
+    plain = [move for move in possible if move in _CHAIN or all(places[name].is_left for name in move)]
+    known = [move for move in made if places.keys() >= set(move)]
+
+    return [*(move for move in plain if move not in made), *known]
+
+
+def _box(table: Table, places: Mapping[str, _Place]) -> Iterator[str]:
+    """Yield the box around the phases, and the moves that all of them share."""
+    rows = [places[state.value].y for state in table if state in PHASE_STATES]
+    top, bottom = min(rows) - _HALF_HEIGHT - 6, max(rows) + _HALF_HEIGHT + 6
+    edge = _LEFT + _HALF_WIDTH + 6
+    yield (
+        f'<rect class="box" x="{_LEFT - _HALF_WIDTH - 6}" y="{top:g}" width="{2 * _HALF_WIDTH + 12}" '
+        f'height="{bottom - top:g}" rx="8"/>'
+    )
+    phases = [state for state in table if state in PHASE_STATES]
+    for stop in (state for state in _STOPS if state in table):
+        y = min(max(places[stop.value].y, top + 10), bottom - 10)
+        end = _Place(x=_RIGHT - _HALF_WIDTH, y=places[stop.value].y)
+        if all(stop in table[phase] for phase in phases):
+            yield _arrow(f"M{edge} {y - _APART:g}L{end.x} {end.y - _APART:g}", "edge")
+        if all(phase in table[stop] for phase in phases):
+            yield _arrow(f"M{end.x} {end.y + _APART:g}L{edge} {y + _APART:g}", "edge")
+
+
+def _edge(places: Mapping[str, _Place], move: Move, count: int) -> str:
+    source, target = places[move[0]], places[move[1]]
+    path, x, y = _path(source, target)
+    kind = "edge made" if count else "edge"
+    times = f'<text class="times" x="{x:g}" y="{y:g}" text-anchor="middle">\u00d7{count}</text>' if count > 1 else ""
+    words = f"{_said(move[0])} to {_said(move[1])}" + (f", {count} times" if count > 1 else "")
+
+    return f"<g><title>{escape(words)}</title>{_arrow(path, kind)}{times}</g>"
+
+
+def _path(source: _Place, target: _Place) -> tuple[str, float, float]:
+    """Return the way from one state to another, and where a word about it can stand."""
+    if source.x != target.x:
+        return _across(source, target)
+    if target.row == source.row + 1:
+        start, end = source.y + _HALF_HEIGHT, target.y - _HALF_HEIGHT
+        return f"M{source.x} {start:g}L{target.x} {end:g}", source.x + 16, (start + end) / 2 + 4
+    side = -1 if source.is_left else 1
+    x = source.x + side * _HALF_WIDTH
+    far = x + side * _BEND
+    middle = (source.y + target.y) / 2
+
+    return f"M{x} {source.y:g}C{far} {source.y:g} {far} {target.y:g} {x} {target.y:g}", far - side * 8, middle + 4
+
+
+def _across(source: _Place, target: _Place) -> tuple[str, float, float]:
+    """Return the way between the columns; that back runs a little lower, so that both are seen."""
+    side = 1 if source.is_left else -1
+    apart = -_APART if source.is_left else _APART
+    x1, x2 = source.x + side * _HALF_WIDTH, target.x - side * _HALF_WIDTH
+    y1, y2 = source.y + apart, target.y + apart
+    middle = (x1 + x2) / 2
+
+    return f"M{x1} {y1:g}C{middle:g} {y1:g} {middle:g} {y2:g} {x2} {y2:g}", middle, (y1 + y2) / 2 - 4
+
+
+def _node(name: str, place: _Place, *, is_current: bool, is_seen: bool) -> str:
+    marked = " current" if is_current else " seen" if is_seen else ""
+    left, top = place.x - _HALF_WIDTH, place.y - _HALF_HEIGHT
+
+    return (
+        f'<g class="state {escape(name)}{marked}">'
+        f'<rect x="{left}" y="{top:g}" width="{2 * _HALF_WIDTH}" height="{2 * _HALF_HEIGHT}" rx="14"/>'
+        f'<text x="{place.x}" y="{place.y + 4:g}" text-anchor="middle">{escape(_said(name))}</text></g>'
+    )
+
+
+def _arrow(path: str, kind: str) -> str:
+    head = "arrow-made" if "made" in kind else "arrow"
+
+    return f'<path class="{kind}" d="{path}" marker-end="url(#{head})"/>'
+
+
+def _arrowhead(name: str) -> str:
+    return (
+        f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
+        f'markerUnits="userSpaceOnUse" orient="auto-start-reverse"><path class="{name}" d="M0 0L8 4L0 8z"/></marker>'
+    )
+
+
+def _said(name: str) -> str:
+    return name.replace("_", " ")
+
+
+#: Pixels: what is drawn into, the row of labels below, and a bar beside a name with its row.
+_HEIGHT, _AXIS = 132, 22
+_ROW, _BAR = 40, 12
+#: Percent of the width that the numbers at the side take: nothing is drawn over them.
+_SIDE = 10.0
+#: Percent of its place that a column fills.
+_FILL = 0.76
+#: Labels below, at most.
+_LABELS = 4
+#: Lines across.
+_LINES = 4
+#: The smallest part of something, in pixels: what is there is seen.
+_LEAST = 2.0
+
+#: What makes of a number what is written beside it.
+Text = Callable[[float], str]
+
+
+def plain(value: float) -> str:
+    """Return a number as it is written beside a line."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def dollars(value: float) -> str:
+    """Return an amount of money as it is written beside a line."""
+    return f"${value:,.0f}" if float(value).is_integer() else f"${value:,.2f}"
+
+
+def percent(value: float) -> str:
+    """Return a share as it is written beside a line."""
+    return f"{value * 100:.0f} %"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One part of a column, from the bottom up."""
+
+    value: float
+    kind: str  #: its class, such as `completed`
+    words: str  #: read out, and shown when pointed at
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """What stands at one place of a time."""
+
+    label: str
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def value(self) -> float:
+        """How high it is."""
+        return math.fsum(part.value for part in self.parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A point of a line; None: there is nothing to show, and the line is broken."""
+
+    label: str
+    value: float | None
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bar:
+    """A bar beside a name."""
+
+    label: str
+    value: float
+    words: str
+    kind: str = "usual"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plot:
+    """What every picture has."""
+
+    key: str  #: what the ids in it begin with: no two on a page are the same
+    title: str
+    about: str  #: what it shows, in a sentence or two
+    text: Text = plain  #: what makes words of its numbers
+    top: float = 0.0  #: the scale goes up to this, at least
+    limit: float | None = None  #: a line that is not to be passed, such as a budget
+    limit_words: str = ""
+    say: Callable[[str], str] = str  #: what every text passes: what strangers wrote may draw nothing and do something
+
+    def safe(self, text: str) -> str:
+        """Return *text* as it may stand in the picture."""
+        return escape(self.say(text))
+
+
+def columns_svg(plot: Plot, columns: Sequence[Column]) -> str:
+    """Return columns beside each other, each made of parts on top of each other."""
+    top = scale_of(max((column.value for column in columns), default=0.0), plot)
+    drawn = (
+        mark for place, column in enumerate(columns) for mark in _column(plot, column, _place(place, len(columns)), top)
+    )
+
+    return _picture(plot, top, [column.label for column in columns], drawn)
+
+
+def line_svg(plot: Plot, points: Sequence[Point]) -> str:
+    """Return a line through points; where a point has no value it is broken."""
+    top = scale_of(max((point.value or 0.0 for point in points), default=0.0), plot)
+    count = len(points)
+    drawn = [
+        f'<line class="stroke" x1="{_middle(at - 1, count)}%" y1="{_y(one.value, top)}" x2="{_middle(at, count)}%" '
+        f'y2="{_y(two.value, top)}"/>'
+        for at, (one, two) in enumerate(pairwise(points), start=1)
+        if one.value is not None and two.value is not None
+    ]
+    drawn += [
+        f'<g class="dot"><title>{plot.safe(point.words)}</title>'
+        f'<circle cx="{_middle(at, count)}%" cy="{_y(point.value, top)}" r="3.5"/></g>'
+        for at, point in enumerate(points)
+        if point.value is not None
+    ]
+
+    return _picture(plot, top, [point.label for point in points], drawn)
+
+
+def bars_svg(plot: Plot, bars: Sequence[Bar]) -> str:
+    """Return bars below each other, each under its name and with its number behind it."""
+    most = max((bar.value for bar in bars), default=0.0) or 1.0
+    height = max(1, len(bars)) * _ROW
+    drawn = (_bar(plot, bar, number * _ROW, most) for number, bar in enumerate(bars))
+
+    return _framed(plot, "plot bars", height, drawn)
+
+
+def _bar(plot: Plot, bar: Bar, top: int, most: float) -> str:
+    value, share = plot.safe(plot.text(bar.value)), 100 * max(0.0, bar.value) / most
+
+    return (
+        f'<g class="bar {plot.safe(bar.kind)}"><title>{plot.safe(bar.words)}</title>'
+        f'<text class="name" x="0" y="{top + 14}">{plot.safe(bar.label)}</text>'
+        f'<text class="value" x="100%" y="{top + 14}" text-anchor="end">{value}</text>'
+        f'<rect class="rail" x="0" y="{top + 20}" width="100%" height="{_BAR}" rx="3"/>'
+        f'<rect class="fill" x="0" y="{top + 20}" width="{share:.3f}%" height="{_BAR}" rx="3"/></g>'
+    )
+
+
+def scale_of(most: float, plot: Plot) -> float:
+    """Return where the scale ends: a round number, not below anything that is shown."""
+    wanted = max(most, plot.top, plot.limit or 0.0)
+    if not 0.0 < wanted < math.inf:
+        return 1.0
+    size = 10.0 ** math.floor(math.log10(wanted))
+
+    return next(size * step for step in (1.0, 2.0, 4.0, 5.0, 8.0, 10.0) if size * step >= wanted * (1 - 1e-9))
+
+
+# --- parts of a picture ----------------------------------------------------------------------------------------
+
+
+def _picture(plot: Plot, top: float, labels: Sequence[str], drawn: Iterator[str] | Sequence[str]) -> str:
+    parts = [*_lines(plot, top), *drawn, *_limit(plot, top), *_labels(plot, labels)]
+
+    return _framed(plot, "plot", _HEIGHT + _AXIS, parts)
+
+
+def _framed(plot: Plot, kind: str, height: int, drawn: Iterator[str] | Sequence[str]) -> str:
+    key = plot.safe(plot.key)
+
+    return "".join(
+        [
+            f'<svg class="{kind}" role="img" aria-labelledby="{key}-title {key}-about" width="100%" height="{height}">',
+            f'<title id="{key}-title">{plot.safe(plot.title)}</title>',
+            f'<desc id="{key}-about">{plot.safe(plot.about)}</desc>',
+            *drawn,
+            "</svg>",
+        ]
+    )
+
+
+def _column(plot: Plot, column: Column, place: tuple[float, float], top: float) -> Iterator[str]:
+    left, width = place
+    y = float(_HEIGHT)
+    for part in column.parts:
+        if part.value <= 0:
+            continue
+        tall = max(_LEAST, part.value / top * _HEIGHT)
+        y -= tall
+        yield (
+            f'<g class="part {plot.safe(part.kind)}"><title>{plot.safe(part.words)}</title>'
+            f'<rect x="{left:.3f}%" y="{y:.2f}" width="{width:.3f}%" height="{tall:.2f}"/></g>'
+        )
+
+
+def _lines(plot: Plot, top: float) -> Iterator[str]:
+    for number in range(_LINES + 1):
+        value = top * number / _LINES
+        y = _y(value, top)
+        yield f'<line class="grid" x1="{_SIDE}%" x2="100%" y1="{y}" y2="{y}"/>'
+        if number in (_LINES // 2, _LINES):
+            yield f'<text class="tick" x="0" y="{y + 4:.2f}">{plot.safe(plot.text(value))}</text>'
+
+
+def _limit(plot: Plot, top: float) -> Iterator[str]:
+    if plot.limit:
+        y, words = _y(plot.limit, top), plot.safe(plot.limit_words)
+        yield f'<g class="limit"><title>{words}</title><line x1="{_SIDE}%" x2="100%" y1="{y}" y2="{y}"/></g>'
+
+
+def _labels(plot: Plot, labels: Sequence[str]) -> Iterator[str]:
+    """Yield labels that are equally far from each other; the last column has one."""
+    count, y = len(labels), _HEIGHT + _AXIS - 6
+    step = max(1, math.ceil(count / _LABELS))
+    for at in range((count - 1) % step, count, step):
+        # A narrow column at the very end has no room around it.
+        anchor, x = ("end", 100.0) if step > 1 and at == count - 1 else ("middle", _middle(at, count))
+        yield f'<text class="tick" x="{x}%" y="{y}" text-anchor="{anchor}">{plot.safe(labels[at])}</text>'
+
+
+def _place(at: int, count: int) -> tuple[float, float]:
+    """Return where a column begins and how wide it is, in percent."""
+    room = (100.0 - _SIDE) / count
+
+    return _SIDE + at * room + room * (1 - _FILL) / 2, room * _FILL
+
+
+def _middle(at: int, count: int) -> float:
+    return round(_SIDE + (at + 0.5) * (100.0 - _SIDE) / count, 3)
+
+
+def _y(value: float | None, top: float) -> float:
+    return round(_HEIGHT - max(0.0, value or 0.0) / top * _HEIGHT, 2)
+
+
+# A state table as a Mermaid diagram.
+#
+# Pure: text from a table. Every move of the table is in the picture and no other; a move that all phases share is drawn
+# once, from or to the box around them.
+
+
+#: Name of the box around the phases.
+BOX = "working"
+
+_LABELS_STATE_DIAGRAM = {
+    WorkflowState.PAUSED: "pause",
+    WorkflowState.FAILED: "fail",
+    WorkflowState.ABANDONED: "abandon",
+    WorkflowState.ROLLED_BACK: "roll back",
+}
+_LABELS_BACK = {WorkflowState.PAUSED: "resume", WorkflowState.FAILED: "retry"}
+
+
+def mermaid(table: Table) -> str:
+    """Return *table* as the text of a Mermaid state diagram; the last line ends like the others."""
+    phases = [state for state in table if state in PHASE_STATES]
+    others = [state for state in table if state not in PHASE_STATES]
+    lines = [
+        "stateDiagram-v2",
+        f"    [*] --> {WorkflowState.PENDING.value}",
+        f"    state {BOX} {{",
+        *(f"        {state.value}" for state in phases),
+        *(f"        {line}" for line in _inner(table, phases)),
+        "    }",
+        *(f"    {line}" for line in _outer(table, phases, others)),
+        *(f"    {state.value} --> [*]" for state in others if state in END_STATES),
+    ]
+
+    return "\n".join(lines) + "\n"
+
+
+def block(table: Table) -> str:
+    """Return the diagram in a Markdown fence, as it stands between the marks of a generated page."""
+    return f"```mermaid\n{mermaid(table)}```\n"
+
+
+def _inner(table: Table, phases: Iterable[WorkflowState]) -> Iterator[str]:
+    for state in phases:
+        for target in table[state]:
+            if target in PHASE_STATES:
+                yield _arrow_state_diagram(state.value, target.value, "rework" if is_rework(state, target) else "")
+
+
+def _outer(table: Table, phases: list[WorkflowState], others: list[WorkflowState]) -> Iterator[str]:
+    for other in others:
+        if all(other in table[phase] for phase in phases):
+            yield _arrow_state_diagram(BOX, other.value, _LABELS_STATE_DIAGRAM.get(other, ""))
+        else:
+            yield from (
+                _arrow_state_diagram(phase.value, other.value, _LABELS_STATE_DIAGRAM.get(other, ""))
+                for phase in phases
+                if other in table[phase]
+            )
+
+    for other in others:
+        back = _LABELS_BACK.get(other, "")
+        if all(phase in table[other] for phase in phases):
+            yield _arrow_state_diagram(other.value, BOX, back)
+        else:
+            yield from (
+                _arrow_state_diagram(other.value, phase.value, back) for phase in phases if phase in table[other]
+            )
+        yield from _between(table, other)
+
+
+def _between(table: Table, state: WorkflowState) -> Iterator[str]:
+    for target in table[state]:
+        if target not in PHASE_STATES:
+            default = _LABELS_BACK.get(state, "")
+            yield _arrow_state_diagram(state.value, target.value, _LABELS_STATE_DIAGRAM.get(target, default))
+
+
+def _arrow_state_diagram(source: str, target: str, label: str) -> str:
+    return f"{source} --> {target} : {label}" if label else f"{source} --> {target}"

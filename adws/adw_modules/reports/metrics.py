@@ -1,0 +1,891 @@
+"""
+What is counted of events, and what follows from it.
+
+Pure. Whoever looks through stored events hands them over once, in any pieces, and adds what comes back to what was
+counted before. A label that anybody can make up, such as the name of a model, is bounded: of what has a strange form or
+comes after so many others, all counts as one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import accumulate
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from prometheus_client import CollectorRegistry, exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+import adws
+from adws.adw_modules import circuit_breaker, timestamps
+from adws.adw_modules.agent import TokenUsage
+from adws.adw_modules.checkpoint import BreakerRow
+from adws.adw_modules.circuit_breaker import CircuitState
+from adws.adw_modules.costs import NO_PROVIDER, money
+from adws.adw_modules.db import connection, listing
+from adws.adw_modules.db.connection import Database, Session
+from adws.adw_modules.db.listing import Place
+from adws.adw_modules.error_tables import ErrorCategory
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.events import EVENT_TYPES
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.interfaces import Clock, Runner, Verdict
+from adws.adw_modules.queue import workers
+from adws.adw_modules.queue.model import RUN_KINDS
+from adws.adw_modules.queue.workers import RunnerState, state_of
+from adws.adw_modules.reports.model import Window
+from adws.adw_modules.resources.model import QuotaStatus
+from adws.adw_modules.state_machine import WorkflowState
+
+if TYPE_CHECKING:
+    from adws.app import Home
+
+# Every metric there is: its name, what it counts, and its labels. The page and the documentation are made from this.
+#
+# Names follow the conventions of Prometheus: base units, `_total` for what only grows. A label has few values, known
+# before or bounded: no ids, no free text.
+
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+
+#: Values by the values of the labels, in the order in which the metric names them.
+Values: TypeAlias = Mapping[tuple[str, ...], float]
+#: Metric -> its values. Of a histogram two parts: `bucket_of` (the bound is the last label) and `sum_of`.
+Readings: TypeAlias = Mapping[str, Values]
+
+#: Upper bounds of the buckets of durations, in seconds: from a fast linter to an agent that works for hours.
+SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 14400.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    kind: str  #: counter | gauge | histogram
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()  #: of a histogram: upper bounds, without infinity
+
+
+def bucket_of(name: str) -> str:
+    """Return under which name the buckets of a histogram are counted, each by itself."""
+    return f"{name}_bucket"
+
+
+def sum_of(name: str) -> str:
+    """Return under which name what a histogram has seen is added up."""
+    return f"{name}_sum"
+
+
+#: In the order of the page.
+METRICS: tuple[Metric, ...] = (
+    Metric(name="adw_info", kind=GAUGE, help="1, with the version of adw that answers.", labels=("version",)),
+    Metric(name="adw_workflows", kind=GAUGE, help="Workflows by the state they are in.", labels=("state",)),
+    Metric(
+        name="adw_transitions_total",
+        kind=COUNTER,
+        help="Moves of workflows from one state to another, by the state they came to.",
+        labels=("state",),
+    ),
+    Metric(
+        name="adw_attempts_total",
+        kind=COUNTER,
+        help="Attempts at phases that ended, by how.",
+        labels=("phase", "outcome"),
+    ),
+    Metric(
+        name="adw_attempt_duration_seconds",
+        kind=HISTOGRAM,
+        help="How long attempts took, without the time they waited for others.",
+        labels=("phase", "outcome"),
+        buckets=SECONDS,
+    ),
+    Metric(
+        name="adw_phase_duration_seconds",
+        kind=HISTOGRAM,
+        help="How long phases took from the start of their first attempt to their end, waits included; a rework counts "
+        "anew.",
+        labels=("phase", "outcome"),
+        buckets=SECONDS,
+    ),
+    Metric(
+        name="adw_retries_total",
+        kind=COUNTER,
+        help="Failures that are tried again, by the category of the error, of phases and of calls of steps.",
+        labels=("of", "category"),
+    ),
+    Metric(
+        name="adw_breaker_state",
+        kind=GAUGE,
+        help="1 for the state that the breaker of an outside party is in, 0 for the others.",
+        labels=("party", "state"),
+    ),
+    Metric(
+        name="adw_breaker_failures",
+        kind=GAUGE,
+        help="Failures of an outside party in a row.",
+        labels=("party",),
+    ),
+    Metric(
+        name="adw_queue_runs",
+        kind=GAUGE,
+        help="Runs that are not over, and those that were given up, by kind and where they stand.",
+        labels=("kind", "state"),
+    ),
+    Metric(
+        name="adw_queue_oldest_age_seconds",
+        kind=GAUGE,
+        help="How long the oldest run of a kind has been in a state; of one that waits since it could be claimed.",
+        labels=("kind", "state"),
+    ),
+    Metric(
+        name="adw_lease_takeovers_total",
+        kind=COUNTER,
+        help="Workflows taken over from an owner that had not given them back, by what was known about its process.",
+        labels=("verdict",),
+    ),
+    Metric(
+        name="adw_runs_recovered_total",
+        kind=COUNTER,
+        help="What recovery did about what workers left, by what was known about the worker, the mode and the action.",
+        labels=("verdict", "mode", "action"),
+    ),
+    Metric(
+        name="adw_cost_usd_total",
+        kind=COUNTER,
+        help="US dollars spent, as far as anybody knows; what is paid by the month costs nothing.",
+        labels=("provider", "model"),
+    ),
+    Metric(
+        name="adw_tokens_total",
+        kind=COUNTER,
+        help="Tokens that agents used.",
+        labels=("provider", "model", "type"),
+    ),
+    Metric(
+        name="adw_quota_used",
+        kind=GAUGE,
+        help="How much of a limit is used, in the unit of the limit; for disk and memory what is free.",
+        labels=("quota", "unit"),
+    ),
+    Metric(
+        name="adw_quota_limit",
+        kind=GAUGE,
+        help="The limit: the most that may be used; for disk and memory the least that must be free.",
+        labels=("quota", "unit"),
+    ),
+    Metric(
+        name="adw_quota_exceeded",
+        kind=GAUGE,
+        help="1 when there is no room: nothing new is begun.",
+        labels=("quota",),
+    ),
+    Metric(
+        name="adw_deliveries_total",
+        kind=COUNTER,
+        help="Deliveries of webhooks and polls that were stored, by what was made of them; one that came again is "
+        "repeated.",
+        labels=("verdict",),
+    ),
+    Metric(
+        name="adw_webhook_refused_total",
+        kind=COUNTER,
+        help="Webhook deliveries that this server refused since it started, by why.",
+        labels=("reason",),
+    ),
+    Metric(name="adw_runners", kind=GAUGE, help="Workers by what is known about them.", labels=("state",)),
+    Metric(
+        name="adw_runner_places",
+        kind=GAUGE,
+        help="Places of workers that are online: for how many runs there is one, and how many are taken.",
+        labels=("use",),
+    ),
+    Metric(
+        name="adw_executions_running",
+        kind=GAUGE,
+        help="Steps whose calls are being made.",
+    ),
+    Metric(
+        name="adw_iterations_open",
+        kind=GAUGE,
+        help="Iterations of those steps that are not over, by where they stand.",
+        labels=("state",),
+    ),
+    Metric(
+        name="adw_executions_total",
+        kind=COUNTER,
+        help="Steps with calls that ended, by how.",
+        labels=("outcome",),
+    ),
+    Metric(name="adw_iterations_total", kind=COUNTER, help="Iterations that ended, by how.", labels=("outcome",)),
+    Metric(name="adw_calls_total", kind=COUNTER, help="Calls of steps that ended, by how.", labels=("outcome",)),
+    Metric(name="adw_events_total", kind=COUNTER, help="Events that were stored, by type.", labels=("type",)),
+)
+
+BY_NAME: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in METRICS})
+
+#: What a label can say that is not known, or one too many.
+OTHER = "other"
+
+#: label -> its values, for the documentation.
+LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        "action": "what recovery did, as `adw recover` names it",
+        "category": "category of an error, as `adw explain` names it",
+        "kind": "kind of run: start, resume, retry, rollback, iteration, cron, delivery",
+        "mode": "how far recovery goes: none, stale, all",
+        "model": "model as the agent names it",
+        "of": "phase, call",
+        "outcome": "of an attempt succeeded, failed, interrupted, suspended, parked; of a phase completed, failed; of "
+        "others completed, failed, cancelled, suspended",
+        "party": "outside party, as `adw breakers` names it",
+        "phase": "name of a phase",
+        "provider": "who is paid, unnamed when nobody said it",
+        "quota": "limit, as `adw quota` names it",
+        "reason": "code of the answer: bad_signature, bad_delivery, too_large, too_many_requests and the like",
+        "state": "where something stands: a state of the state machine; a state of a run, of which pending is waiting "
+        "(it can be claimed now) or delayed; a state of a breaker, of a worker or of an iteration",
+        "type": "of events a name of [events](events.md); of tokens input, output, cache_read, cache_write",
+        "unit": "bytes, usd, worktrees, workflows",
+        "use": "all, busy",
+        "verdict": "of an owner alive, dead, unknown; of a delivery run, command, ignored, repeated",
+        "version": "version of adw",
+    }
+)
+
+#: label -> how many values are told apart; those that come later are one, called other. The labels that are not here
+#: have a fixed set of values.
+MOST_VALUES: Mapping[str, int] = MappingProxyType({"phase": 60, "provider": 20, "model": 60, "party": 60})
+
+
+# The page that Prometheus reads.
+#
+# Made for each look from readings, by a collector in a registry of its own: nothing is kept in this process, for what
+# is counted is counted in the database by all who work in the home.
+
+
+_OPENMETRICS = "application/openmetrics-text"
+_NOTHING: Values = {}
+
+
+def render(readings: Readings, accept: str = "") -> tuple[bytes, str]:
+    """Return the page and its media type: OpenMetrics for who asks for that, else the text format of Prometheus."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(readings))
+    wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    # The header itself stays here: of what a stranger sends nothing but this is looked at.
+    encode, media_type = exposition.choose_encoder(_OPENMETRICS if _OPENMETRICS in wanted else "")
+
+    return encode(registry), media_type
+
+
+class _Collector(Collector):
+    """Gives readings to a registry."""
+
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+
+    def collect(self) -> Iterator[Family]:
+        """Yield every metric, also one without a value: that it exists can be seen then."""
+        for metric in METRICS:
+            if metric.kind == HISTOGRAM:
+                yield self._histogram(metric)
+            else:
+                yield self._plain(metric)
+
+    def describe(self) -> Iterator[Family]:
+        """Yield nothing: two collectors never share this registry."""
+        return iter(())
+
+    def _plain(self, metric: Metric) -> Family:
+        kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+        family = kind(metric.name, metric.help, labels=metric.labels)
+        for labels, value in sorted(self._readings.get(metric.name, _NOTHING).items()):
+            family.add_metric(labels, value)
+
+        return family
+
+    def _histogram(self, metric: Metric) -> Family:
+        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        sums = self._readings.get(sum_of(metric.name), _NOTHING)
+        bounds = (*metric.buckets, math.inf)
+        for labels, counts in sorted(_by_labels(metric, self._readings).items()):
+            named = zip(map(floatToGoString, bounds), accumulate(counts), strict=True)
+            family.add_metric(labels, list(named), sums.get(labels, 0.0))
+
+        return family
+
+
+def _by_labels(metric: Metric, readings: Readings) -> dict[tuple[str, ...], list[float]]:
+    """Return how many came into each bucket; what was counted under bounds of an older version goes into the next."""
+    result: dict[tuple[str, ...], list[float]] = {}
+    for (*labels, bound), value in readings.get(bucket_of(metric.name), _NOTHING).items():
+        counts = result.setdefault(tuple(labels), [0.0] * (len(metric.buckets) + 1))
+        counts[bisect_left(metric.buckets, float(bound))] += value
+
+    return result
+
+
+EVENTS, ATTEMPTS, RETRIES = "adw_events_total", "adw_attempts_total", "adw_retries_total"
+TAKEOVERS, TRANSITIONS = "adw_lease_takeovers_total", "adw_transitions_total"
+COSTS, TOKENS = "adw_cost_usd_total", "adw_tokens_total"
+ATTEMPT_SECONDS, PHASE_SECONDS = "adw_attempt_duration_seconds", "adw_phase_duration_seconds"
+DELIVERIES = "adw_deliveries_total"
+#: The verdict on a delivery that came again.
+REPEATED = "repeated"
+DELIVERY_VERDICTS = ("run", "command", "ignored", REPEATED)
+
+_OUTCOMES = {f"attempt_{name}": name for name in ("succeeded", "failed", "interrupted", "suspended", "parked")}
+_ENDS = {"phase_completed": "completed", "phase_failed": "failed"}
+_CATEGORIES = frozenset({*(category.value for category in ErrorCategory), "interrupted"})
+_STATES = frozenset(state.value for state in WorkflowState)
+_VERDICTS = frozenset(verdict.value for verdict in Verdict)
+_TOKEN_TYPES = tuple(TokenUsage.__dataclass_fields__)
+#: What a name that strangers give may look like.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,79}")
+
+#: Metric -> the events that it counts, and the value of its label for each.
+OF_EVENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "adw_executions_total": {f"iterator_{name}": name for name in ("completed", "failed", "cancelled")},
+        "adw_iterations_total": {f"iteration_{name}": name for name in ("completed", "failed", "cancelled")},
+        "adw_calls_total": {f"action_{name}": name for name in ("completed", "failed", "suspended")},
+    }
+)
+
+
+class EventFact(NamedTuple):
+    """What is looked at of an event."""
+
+    event_type: str
+    node_name: str | None
+    duration: float | None
+    data: str  #: JSON
+
+
+class Tally:
+    """What events add to the counters there are."""
+
+    def __init__(self, known: Readings) -> None:
+        """Begin with the label values that *known* has; its numbers are not looked at."""
+        self.added: dict[str, dict[tuple[str, ...], float]] = {}
+        self._names = {label: _values_of(label, known) for label in MOST_VALUES}
+
+    def add_types(self, counts: Iterable[tuple[str, int]]) -> None:
+        """Count events by their type alone."""
+        for event_type, count in counts:
+            self._add(EVENTS, event_type if event_type in EVENT_TYPES else OTHER, amount=count)
+
+    def add(self, fact: EventFact) -> None:
+        """Count an event of DETAILED."""
+        _RULES[fact.event_type](self, fact, _data_of(fact))
+
+    # --- by event ------------------------------------------------------------------------------------------------
+
+    def _attempt(self, fact: EventFact, _data: JsonObject) -> None:
+        phase, outcome = self._bounded("phase", fact.node_name), _OUTCOMES[fact.event_type]
+        self._add(ATTEMPTS, phase, outcome)
+        self._observe(ATTEMPT_SECONDS, fact.duration, phase, outcome)
+
+    def _phase(self, fact: EventFact, _data: JsonObject) -> None:
+        self._observe(PHASE_SECONDS, fact.duration, self._bounded("phase", fact.node_name), _ENDS[fact.event_type])
+
+    def _retry(self, _fact: EventFact, data: JsonObject) -> None:
+        self._add(RETRIES, "phase", _one_of(_CATEGORIES, data.get("category")))
+
+    def _call_failed(self, _fact: EventFact, data: JsonObject) -> None:
+        if _object(data.get("retry")).get("again") is True:
+            self._add(RETRIES, "call", _one_of(_CATEGORIES, _object(data.get("error")).get("category")))
+
+    def _takeover(self, _fact: EventFact, data: JsonObject) -> None:
+        self._add(TAKEOVERS, _one_of(_VERDICTS, data.get("verdict")))
+
+    def _move(self, _fact: EventFact, data: JsonObject) -> None:
+        self._add(TRANSITIONS, _one_of(_STATES, data.get("to")))
+
+    def _cost(self, _fact: EventFact, data: JsonObject) -> None:
+        provider = self._bounded("provider", data.get("provider") or NO_PROVIDER)
+        model = self._bounded("model", data.get("model") or NO_PROVIDER)
+        cost = money(data.get("cost_usd"))
+        if cost is not None:
+            self._add(COSTS, provider, model, amount=cost)
+        used = TokenUsage.from_json(_object(data.get("tokens")))
+        for kind in _TOKEN_TYPES:
+            if count := getattr(used, kind):
+                self._add(TOKENS, provider, model, kind, amount=count)
+
+    # --- how -----------------------------------------------------------------------------------------------------
+
+    def _add(self, metric: str, *labels: str, amount: float = 1.0) -> None:
+        values = self.added.setdefault(metric, {})
+        values[labels] = values.get(labels, 0.0) + amount
+
+    def _observe(self, metric: str, seconds: float | None, *labels: str) -> None:
+        if seconds is None or not 0.0 <= seconds < math.inf:
+            return
+        self._add(bucket_of(metric), *labels, bound_of(metric, seconds))
+        self._add(sum_of(metric), *labels, amount=seconds)
+
+    def _bounded(self, label: str, value: object) -> str:
+        """Return *value* as a label: itself, or that it is one too many."""
+        known = self._names[label]
+        if not isinstance(value, str) or _NAME.fullmatch(value) is None:
+            return OTHER
+        if value not in known and len(known) >= MOST_VALUES[label]:
+            return OTHER
+        known.add(value)
+
+        return value
+
+
+_RULES: Mapping[str, Callable[[Tally, EventFact, JsonObject], None]] = MappingProxyType(
+    {
+        **dict.fromkeys(_OUTCOMES, Tally._attempt),  # noqa: SLF001 - of this module
+        **dict.fromkeys(_ENDS, Tally._phase),  # noqa: SLF001 - of this module
+        "retry_scheduled": Tally._retry,  # noqa: SLF001 - of this module
+        "action_failed": Tally._call_failed,  # noqa: SLF001 - of this module
+        "lease_taken_over": Tally._takeover,  # noqa: SLF001 - of this module
+        "state_changed": Tally._move,  # noqa: SLF001 - of this module
+        "cost_added": Tally._cost,  # noqa: SLF001 - of this module
+    }
+)
+#: Events of which more than the type is looked at.
+DETAILED = frozenset(_RULES)
+
+
+def bound_of(metric: str, value: float) -> str:
+    """Return the upper bound of the bucket that *value* falls into, as a label."""
+    bounds = BY_NAME[metric].buckets
+    place = bisect_left(bounds, value)
+
+    return repr(bounds[place]) if place < len(bounds) else "+Inf"
+
+
+def labels_of(metric: str) -> tuple[str, ...]:
+    """Return the names of the labels that a counter is kept under."""
+    for histogram in (ATTEMPT_SECONDS, PHASE_SECONDS):
+        if metric == bucket_of(histogram):
+            return (*BY_NAME[histogram].labels, "le")
+        if metric == sum_of(histogram):
+            return BY_NAME[histogram].labels
+
+    return BY_NAME[metric].labels if metric in BY_NAME else ()
+
+
+def derived(events: Values) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return the metrics that follow from how many *events* of each type there were."""
+    return {
+        metric: {(value,): events.get((event_type,), 0.0) for event_type, value in types.items()}
+        for metric, types in OF_EVENTS.items()
+    }
+
+
+def _values_of(label: str, known: Readings) -> set[str]:
+    """Return every value that *label* has."""
+    result: set[str] = set()
+    for metric, values in known.items():
+        names = labels_of(metric)
+        if label in names:
+            place = names.index(label)
+            result.update(labels[place] for labels in values)
+
+    return result - {OTHER}
+
+
+def _one_of(allowed: frozenset[str], value: object) -> str:
+    return value if isinstance(value, str) and value in allowed else OTHER
+
+
+def _data_of(fact: EventFact) -> JsonObject:
+    try:
+        return _object(json.loads(fact.data))
+    except ValueError:  # somebody changed the row by hand: what is left of it counts
+        return {}
+
+
+def _object(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+# What the page of metrics asks of the database: what was counted, and how things stand.
+#
+# Apart from `interfaces` because only that page needs it.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueLine:
+    """Runs of a kind that stand alike."""
+
+    kind: str
+    state: str  #: waiting | delayed | claimed | running | stopping | dead
+    runs: int
+    since: str = ""  #: since when the first of them has stood so; "": that says nothing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How many there are of what, at one moment."""
+
+    workflows: dict[str, int] = field(default_factory=dict)  #: by state
+    queue: tuple[QueueLine, ...] = ()
+    executions: int = 0  #: steps whose calls are being made
+    iterations: dict[str, int] = field(default_factory=dict)  #: of those steps, by where they stand
+
+
+# Reading everything that the page of metrics shows.
+#
+# What only grows was counted from events, or is counted first: then the page is as new as the look. How things stand is
+# asked of whoever knows. Metrics with a fixed set of labels have every one of them from the start, 0 where nothing is:
+# an alert on what is not there yet would be silent.
+
+
+#: Where a run can stand that is not over.
+_OPEN_RUNS = ("waiting", "delayed", "claimed", "running", "stopping")
+#: Unit of a limit -> its name in a label, and how much of that it is.
+_UNITS = {
+    "GB free": ("bytes", 2.0**30),
+    "GB": ("bytes", 2.0**30),
+    "USD": ("usd", 1.0),
+    "worktrees": ("worktrees", 1.0),
+    "workflows": ("workflows", 1.0),
+}
+
+_Found = dict[str, Mapping[tuple[str, ...], float]]
+
+
+class MetricsCollector:
+    """Reads the metrics of a home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def readings(self) -> Readings:
+        """Return every metric with its values as they are now."""
+        home, now = self._home, self._home.clock.now()
+        home.tally.catch_up()
+        counted = home.tally.counted()
+        standing = home.gauges.look()
+
+        return {
+            "adw_info": {(adws.__version__,): 1.0},
+            "adw_workflows": _filled(_singles(state.value for state in WorkflowState), _by_one(standing.workflows)),
+            **_queue(standing, now),
+            "adw_executions_running": {(): float(standing.executions)},
+            "adw_iterations_open": _by_one(standing.iterations),
+            **_breakers(home.breakers.stored(), now),
+            **_quotas(self._limits(timestamps.to_text(now)[:10])),
+            **self._runners(home.workers.all()),
+            **_counters(counted),
+        }
+
+    def _limits(self, day: str) -> tuple[QuotaStatus, ...]:
+        """Return the limits as they stand on *day*, such as 2026-01-31."""
+        spent = sum(line.cost_usd for line in self._home.reports.costs(Window(since=day), by="day"))
+
+        return self._home.quotas.gauges(spent_today=spent, sizes=None)
+
+    def _runners(self, runners: Iterable[Runner]) -> _Found:
+        states, places = Counter[str](), Counter[str]()
+        processes, lease_seconds = self._home.processes, self._home.settings.lease_ttl_seconds
+        for runner in runners:
+            state = state_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
+            states[state.value] += 1
+            if state is RunnerState.ONLINE:
+                places["all"] += runner.concurrency
+                places["busy"] += runner.busy
+
+        return {
+            "adw_runners": _filled(_singles(state.value for state in RunnerState), _by_one(states)),
+            "adw_runner_places": _filled(_singles(("all", "busy")), _by_one(places)),
+        }
+
+
+def _counters(counted: Readings) -> _Found:
+    result: _Found = dict(counted)
+    for metric, labels in _FIXED.items():
+        result[metric] = _filled(labels, counted.get(metric, {}))
+
+    return {**result, **derived(result[EVENTS])}
+
+
+def _queue(standing: Standing, now: datetime) -> _Found:
+    runs: dict[tuple[str, ...], float] = {(kind, state): 0.0 for kind in RUN_KINDS for state in (*_OPEN_RUNS, "dead")}
+    ages: dict[tuple[str, ...], float] = {
+        (kind, state): 0.0 for kind in RUN_KINDS for state in _OPEN_RUNS if state != "delayed"
+    }
+    for line in standing.queue:
+        runs[line.kind, line.state] = float(line.runs)
+        if line.since:
+            age = (now - timestamps.parse(line.since)).total_seconds()
+            ages[line.kind, line.state] = max(0.0, age)
+
+    return {"adw_queue_runs": runs, "adw_queue_oldest_age_seconds": ages}
+
+
+def _breakers(rows: Iterable[BreakerRow], now: datetime) -> _Found:
+    """Return how breakers stand; of very many those that are not closed come first."""
+    seen = sorted(
+        (circuit_breaker.seen(row, now) for row in rows),
+        key=lambda row: (row.state == CircuitState.CLOSED.value, row.name),
+    )[: MOST_VALUES["party"]]
+
+    return {
+        "adw_breaker_state": {
+            (row.name, state.value): float(row.state == state.value) for row in seen for state in CircuitState
+        },
+        "adw_breaker_failures": {(row.name,): float(row.failures) for row in seen},
+    }
+
+
+def _quotas(limits: Iterable[QuotaStatus]) -> _Found:
+    known = [(limit, *_UNITS[limit.unit]) for limit in limits if limit.is_known]
+
+    return {
+        "adw_quota_used": {(limit.name, unit): limit.used * size for limit, unit, size in known},
+        "adw_quota_limit": {(limit.name, unit): limit.limit * size for limit, unit, size in known},
+        "adw_quota_exceeded": {(limit.name,): float(limit.is_exceeded) for limit, _unit, _size in known},
+    }
+
+
+def _singles(values: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    return ((value,) for value in values)
+
+
+def _by_one(counts: Mapping[str, int]) -> dict[tuple[str, ...], float]:
+    return {(name,): float(count) for name, count in counts.items()}
+
+
+def _filled(labels: Iterable[tuple[str, ...]], values: Values) -> dict[tuple[str, ...], float]:
+    """Return *values*, and 0 for each of *labels* that has none."""
+    return {**dict.fromkeys(labels, 0.0), **values}
+
+
+#: Counters whose labels are known before, and those labels.
+_FIXED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    EVENTS: tuple(_singles(EVENT_TYPES)),
+    TRANSITIONS: tuple(_singles(state.value for state in WorkflowState)),
+    TAKEOVERS: tuple(_singles(verdict.value for verdict in (Verdict.DEAD, Verdict.UNKNOWN))),
+    DELIVERIES: tuple(_singles(DELIVERY_VERDICTS)),
+}
+
+
+# Numbers that only grow, in the table counters: whatever process counts, one page shows them all.
+#
+# One statement adds; nothing is read to count.
+
+
+class Counters:
+    """`Counters` in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, name: str, labels: Mapping[str, str], amount: float = 1.0) -> None:
+        """Count; raise UsageError for an amount below nothing."""
+        if not amount >= 0.0:
+            raise UsageError(f"the counter {name} only grows: {amount} cannot be added")
+        params = {
+            "name": connection.plain(name),
+            "labels": connection.plain(json.dumps(dict(labels), sort_keys=True)),
+            "amount": amount,
+        }
+        self._database.transact(lambda session: session.run(workers.COUNTER_ADD, params))
+
+    def all(self) -> tuple[tuple[str, Mapping[str, str], float], ...]:
+        """Return name, labels and value of each, in a fixed order."""
+        with self._database.read() as session:
+            rows = session.all(workers.COUNTERS_ALL)
+
+        return tuple((name, json.loads(labels), float(value)) for name, labels, value in rows)
+
+
+def add_in(session: Session, added: Readings) -> None:
+    """Add to the counters of metrics, in a fixed order: two who add never wait for each other in a circle."""
+    params = [
+        {"name": metric, "labels": _labels_text(metric, labels), "amount": amount}
+        for metric, values in sorted(added.items())
+        for labels, amount in sorted(values.items())
+    ]
+    session.run_each(workers.COUNTER_ADD, params)
+
+
+def read_in(session: Session) -> Readings:
+    """Return every counter of a metric; what is none, or has other labels than it should, is left out."""
+    result: dict[str, dict[tuple[str, ...], float]] = {}
+    for name, text, value in session.all(workers.COUNTERS_ALL):
+        labels = _labels_in(name, text)
+        if labels is not None:
+            result.setdefault(name, {})[labels] = float(value)
+
+    return result
+
+
+def _labels_text(metric: str, labels: tuple[str, ...]) -> str:
+    return json.dumps(dict(zip(labels_of(metric), labels, strict=True)), sort_keys=True)
+
+
+def _labels_in(metric: str, text: str) -> tuple[str, ...] | None:
+    names, said = labels_of(metric), json.loads(text)
+    if not names or not isinstance(said, dict) or said.keys() != set(names):
+        return None
+
+    return tuple(str(said[name]) for name in names)
+
+
+# Counting what happened: stored events become counters, each once.
+#
+# Nothing is counted where events are written, so no step waits for a counter, and none of two who work at once waits
+# for the other. Whoever wants to see the counters looks through the events since the last look; what comes of them and
+# how far the look went is one commit, and of two who look at once one finds that the other did. What is made again from
+# documents was counted when it happened, or is not counted: a counter may miss something, and never has it twice.
+
+
+#: Under which name events are looked through.
+CURSOR = "metrics"
+#: Events that are looked through at a time.
+CHUNK = 10_000
+
+_DETAILED = ", ".join(f"'{name}'" for name in sorted(DETAILED))
+_IN_PIECE = "seq > :after AND seq <= :last"
+PIECE_END = f"""
+SELECT max(seq) FROM (SELECT seq FROM events WHERE {_IN_PIECE} ORDER BY seq LIMIT :limit) AS piece
+"""
+TYPES = f"SELECT event_type, count(*) FROM events WHERE {_IN_PIECE} GROUP BY event_type ORDER BY event_type"
+FACTS = f"""
+SELECT event_type, node_name, duration, data FROM events
+WHERE {_IN_PIECE} AND event_type IN ({_DETAILED}) ORDER BY seq
+"""
+
+
+class EventTally:
+    """An `metrics.EventTally` over the tables events and counters."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def catch_up(self) -> int:
+        """Count every event since the last time, and return how many those were; nothing while some are on the way."""
+        last, counted = listing.last(self._database), 0
+        while last is not None:
+            result = self._count_piece(last)
+            if result is None:
+                break
+            counted += result
+
+        return counted
+
+    def counted(self) -> Readings:
+        """Return every counter of the metrics."""
+        with self._database.read() as session:
+            return read_in(session)
+
+    def _count_piece(self, last: int) -> int | None:
+        """Count some events up to number *last*, and return how many; None when there is nothing to count any more."""
+        with self._database.read() as session:
+            place = listing.place_of(session, CURSOR)
+            after = place.seq if place is not None else 0
+            row = session.one(PIECE_END, {"after": after, "last": last, "limit": CHUNK})
+            end = row[0] if row else None
+            if end is None and place is not None:
+                return None
+            end = after if end is None else int(end)
+            # Another event under the number of the last one: they were made again, and what they tell is old.
+            is_known = place is None or listing.event_at(session, place.seq) in {"", place.event_id}
+            tally, counted = _tally(session, after, end) if is_known else (None, 0)
+        self._database.transact(lambda session: self._store(session, place, end if is_known else last, tally))
+
+        return counted
+
+    def _store(self, session: Session, place: Place | None, end: int, tally: Tally | None) -> None:
+        """Write down what was counted, unless somebody else did meanwhile."""
+        if listing.take_place(self._database, session, CURSOR) != place:
+            return
+        if tally is not None:
+            add_in(session, tally.added)
+        listing.move(session, CURSOR, end)
+
+
+def pass_over(database: Database, session: Session) -> None:
+    """Write down that everything there is was counted: what was made again tells nothing new."""
+    listing.take_place(database, session, CURSOR)
+    listing.move(session, CURSOR, listing.last_in(session))
+
+
+def _tally(session: Session, after: int, end: int) -> tuple[Tally, int]:
+    tally, piece = Tally(read_in(session)), {"after": after, "last": end}
+    types = session.all(TYPES, piece)
+    tally.add_types((row[0], row[1]) for row in types)
+    for row in session.all(FACTS, piece):
+        tally.add(EventFact(*row))
+
+    return tally, sum(row[1] for row in types)
+
+
+# How many there are of what, now: for the page of metrics.
+#
+# Each count walks over an index that has little else: workflows by state over one that has no documents in it, runs and
+# steps over those that are not over. So a look stays cheap however much was done before.
+
+
+#: On SQLite the table is told to be walked by the index of what is not over: without statistics it takes the table.
+_RUNS = {"sqlite": "runs INDEXED BY uq_runs_unfinished", "postgresql": "runs"}
+
+WORKFLOWS = "SELECT state, count(*) FROM workflow_states GROUP BY state ORDER BY state"
+#: One that waits does so since it could be claimed, one with a worker since its state changed.
+QUEUE = """
+SELECT kind, place, count(*), min(since) FROM (
+  SELECT kind,
+    CASE WHEN state <> 'pending' THEN state WHEN not_before <= :moment THEN 'waiting' ELSE 'delayed' END AS place,
+    CASE WHEN state = 'pending' AND not_before > updated_at THEN not_before ELSE updated_at END AS since
+  FROM {runs} WHERE finished_at IS NULL
+) AS standing GROUP BY kind, place ORDER BY kind, place
+"""
+#: The condition is that of the index, which SQLite uses only for queries that say so.
+DEAD = """
+SELECT kind, count(*) FROM runs WHERE state = 'dead' AND state NOT IN ('pending', 'completed')
+GROUP BY kind ORDER BY kind
+"""
+EXECUTIONS = """
+SELECT count(*), coalesce(sum(stored - next_index), 0) FROM executions WHERE taken_at IS NULL AND state = 'running'
+"""
+RUNNING = "SELECT count(*) FROM iterations WHERE state = 'running'"
+RETRYING = "SELECT count(*) FROM iterations WHERE state = 'retry_wait'"
+
+
+class Gauges:
+    """`metrics.Standings` over the database."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._queue = QUEUE.format(runs=_RUNS[database.dialect])
+
+    def look(self) -> Standing:
+        """Return how many there are of what, all at one moment."""
+        moment = timestamps.to_text(self._clock.now())
+        with self._database.read() as session:
+            lines = [
+                QueueLine(kind=kind, state=state, runs=count, since="" if state == "delayed" else since)
+                for kind, state, count, since in session.all(self._queue, {"moment": moment})
+            ]
+            lines.extend(QueueLine(kind=kind, state="dead", runs=count) for kind, count in session.all(DEAD))
+            executions, waiting = session.one(EXECUTIONS) or (0, 0)
+            running, retrying = (session.one(sql) or (0,) for sql in (RUNNING, RETRYING))
+
+            return Standing(
+                workflows=dict(session.all(WORKFLOWS)),
+                queue=tuple(lines),
+                executions=executions,
+                iterations={"pending": max(0, int(waiting)), "running": running[0], "retry_wait": retrying[0]},
+            )

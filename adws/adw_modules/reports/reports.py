@@ -1,0 +1,614 @@
+"""
+A report as one value, and the report of the day as text.
+
+Pure: what was counted comes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.identifiers import JsonObject, JsonValue, span
+from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState, state_of
+from adws.adw_modules.reports import charts
+from adws.adw_modules.reports.charts import Bar, Column, Part, Plot, Point
+from adws.adw_modules.reports.model import (
+    CostSum,
+    Count,
+    DayOutcomes,
+    FailureGroup,
+    PhaseAttempts,
+    PhaseHistory,
+    RunningNow,
+    StuckKind,
+    StuckNow,
+    Subject,
+    WaitingNow,
+    WaitKind,
+    Window,
+    WorkflowCost,
+)
+from adws.adw_modules.resources.model import Orphan
+
+if TYPE_CHECKING:
+    from adws.app import Home
+
+
+#: Most workflows, or failures, that the report of a day names.
+MOST_NAMED = 10
+#: Characters of a message in the report of a day.
+_MESSAGE = 80
+
+
+# --- a report --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What was done since a day, and what is wrong now."""
+
+    made_at: str
+    since: str = ""  #: the first day, "": from the beginning
+    workflow: str = ""  #: name of a definition; "": all
+    states: Mapping[str, Count] = field(default_factory=dict)  #: of all workflows, whatever the window
+    outcomes: Sequence[DayOutcomes] = ()
+    attempts: Sequence[PhaseAttempts] = ()
+    costs_by_phase: Sequence[CostSum] = ()
+    costs_by_day: Sequence[CostSum] = ()
+    costliest: Sequence[WorkflowCost] = ()
+    failures: Sequence[FailureGroup] = ()
+    stuck: Sequence[StuckNow] = ()
+    orphans: Sequence[Orphan] | None = None  #: None: nobody looked for them
+    problems: Sequence[str] = ()  #: what could not be looked at
+
+    @property
+    def ended(self) -> DayOutcomes:
+        """All outcomes together."""
+        return together(self.outcomes)
+
+    @property
+    def spent(self) -> CostSum:
+        """All costs together."""
+        return spent_on(self.costs_by_phase)
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs."""
+        orphans: JsonValue = None if self.orphans is None else [orphan.to_json() for orphan in self.orphans]
+
+        return {
+            "made_at": self.made_at,
+            "since": self.since or None,
+            "workflow": self.workflow or None,
+            "states": {state: count.number for state, count in self.states.items()},
+            "outcomes": {**outcomes_json(self.ended), "by_day": [outcomes_json(day) for day in self.outcomes]},
+            "attempts": [attempts_json(phase) for phase in self.attempts],
+            "costs": {
+                **asdict(self.spent),
+                "by_phase": [asdict(cost) for cost in self.costs_by_phase],
+                "by_day": [asdict(cost) for cost in self.costs_by_day],
+                "by_workflow": [asdict(cost) for cost in self.costliest],
+            },
+            "failures": [asdict(failure) for failure in self.failures],
+            "stuck": [stuck_json(stuck) for stuck in self.stuck],
+            "orphans": orphans,
+            "problems": list(self.problems),
+        }
+
+
+def together(outcomes: Sequence[DayOutcomes]) -> DayOutcomes:
+    """Return the outcomes of several days as those of one."""
+    return DayOutcomes(
+        day="total",
+        completed=sum(day.completed for day in outcomes),
+        failed=sum(day.failed for day in outcomes),
+        abandoned=sum(day.abandoned for day in outcomes),
+        rolled_back=sum(day.rolled_back for day in outcomes),
+    )
+
+
+def spent_on(costs: Sequence[CostSum]) -> CostSum:
+    """Return several costs as one."""
+    return CostSum(
+        key="total",
+        cost_usd=sum(cost.cost_usd for cost in costs),
+        attempts=sum(cost.attempts for cost in costs),
+        unknown=sum(cost.unknown for cost in costs),
+        subscription=sum(cost.subscription for cost in costs),
+        estimated=sum(cost.estimated for cost in costs),
+        tokens=sum(cost.tokens for cost in costs),
+    )
+
+
+def outcomes_json(day: DayOutcomes) -> JsonObject:
+    """Return outcomes for programs, with their rate."""
+    return {**asdict(day), "ended": day.ended, "success_rate": day.success_rate}
+
+
+def attempts_json(phase: PhaseAttempts) -> JsonObject:
+    """Return the attempts at a phase for programs."""
+    return {
+        "phase": phase.phase,
+        "successes": phase.successes,
+        "mean_needed": phase.mean_needed,
+        "needed": {str(number): times for number, times in phase.needed.items()},
+        "by_status": dict(phase.by_status),
+        "seconds": phase.seconds,
+    }
+
+
+def stuck_json(stuck: StuckNow) -> JsonObject:
+    """Return what is stuck for programs."""
+    return {
+        **asdict(stuck.subject),
+        "kind": stuck.kind.value,
+        "phase": stuck.phase,
+        "since": stuck.since,
+        "why": stuck.why,
+        "commands": list(stuck.commands),
+    }
+
+
+def rate_text(outcomes: DayOutcomes) -> str:
+    """Return the success rate in words."""
+    rate = outcomes.success_rate
+    if rate is None:
+        return "nothing ended"
+
+    return f"{rate:.0%}: {outcomes.completed:,} of {outcomes.ended:,} completed"
+
+
+# --- the report of the day -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DayCounts:
+    """What a day came to."""
+
+    since: str  #: the moment from which on the cost counts
+    by_state: Mapping[str, int] = field(default_factory=dict)
+    cost_usd: float = 0.0
+    attempts: int = 0  #: that cost something, or were paid by the month
+    waiting: int = 0  #: runs that wait for a worker
+    stuck: Sequence[StuckNow] = ()
+    outcomes: Sequence[DayOutcomes] = ()  #: from the day of *since* on
+    failures: Sequence[FailureGroup] = ()  #: the most frequent ones, from that day on
+
+
+def headline(counts: DayCounts) -> str:
+    """Return the report in one line."""
+    total = sum(counts.by_state.values())
+    stuck = f", {len(counts.stuck)} stuck" if counts.stuck else ""
+
+    return f"{total} workflows, {counts.waiting} runs waiting{stuck}, {counts.cost_usd:.2f} USD in a day"
+
+
+def report(counts: DayCounts) -> str:
+    """Return the report."""
+    states = [f"  {name}: {number}" for name, number in sorted(counts.by_state.items()) if number]
+    more = [f"  and {len(counts.stuck) - MOST_NAMED} more"] if len(counts.stuck) > MOST_NAMED else []
+    stuck = [
+        f"  {one.subject.adw_id}: {one.why}; adw explain {one.subject.adw_id}" for one in counts.stuck[:MOST_NAMED]
+    ]
+
+    return "\n".join(
+        [
+            "Workflows by state:",
+            *(states or ["  none"]),
+            f"Ended since {counts.since[:10]}: {rate_text(together(counts.outcomes))}",
+            f"Runs that wait for a worker: {counts.waiting}",
+            f"Spent since {counts.since}: {counts.cost_usd:.2f} USD in {counts.attempts} attempts",
+            *_frequent(counts.failures),
+            *(["Not moving:", *stuck, *more] if stuck else []),
+        ]
+    )
+
+
+def _frequent(failures: Sequence[FailureGroup]) -> list[str]:
+    if not failures:
+        return []
+    lines = [f"  {one.count} x {one.phase}, {one.category}: {short(one.message)}" for one in failures[:MOST_NAMED]]
+
+    return ["Failed attempts:", *lines]
+
+
+def short(message: str, length: int = _MESSAGE) -> str:
+    """Return the first line of a message, cut where it is long."""
+    line = " ".join(message.split()) or "it says nothing"
+
+    return line if len(line) <= length else f"{line[: length - 3].rstrip()}..."
+
+
+# What is stuck now, why, and what to type.
+#
+# Pure. How long an attempt may take is said by its own history: how long successful attempts at that phase of that
+# workflow took. Where there is not enough of one, a fixed time holds. A workflow that waits for a moment, a person or
+# somebody outside is not stuck, and neither is one that waits because every worker is busy.
+
+
+_HISTORY = "of {count} that succeeded, 95 % took {p95} or less and none more than {longest}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StuckTerms:
+    """From when on something is stuck."""
+
+    lease_seconds: float = 30.0
+    minimum: int = 5  #: successes that make a history
+    factor: float = 2.0  #: times what most took
+    shortest_seconds: float = 60.0  #: nothing that takes less is called long
+    after: timedelta | None = timedelta(minutes=120)  #: without a history; None: nothing is too long then
+    untaken_seconds: float = 300.0  #: so long something may be due while no worker is there
+
+    def limit_of(self, history: PhaseHistory | None) -> float | None:
+        """Return how many seconds an attempt may take, None when nobody can say."""
+        if history is None or history.count < self.minimum:
+            return None if self.after is None else self.after.total_seconds()
+
+        return max(self.shortest_seconds, self.factor * history.p95, history.longest)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StuckFacts:
+    """What is known about what is not over."""
+
+    now: datetime
+    running: Sequence[RunningNow] = ()
+    waiting: Sequence[WaitingNow] = ()
+    unattended: Sequence[WaitingNow] = ()
+    histories: Mapping[tuple[str, str], PhaseHistory] | None = None  #: by workflow and phase
+    has_worker: bool = True  #: one that would take something up
+
+
+def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
+    """Return what is stuck: what lost its worker first, then what takes too long, then what nobody takes."""
+    return (
+        *(_silent(one) for one in facts.running if is_silent(one, terms)),
+        *(_unattended(one) for one in facts.unattended if _age(one.since, facts.now) > terms.lease_seconds),
+        *_too_long(facts, terms),
+        *_not_taken(facts, terms),
+    )
+
+
+def is_silent(one: RunningNow, terms: StuckTerms) -> bool:
+    """Say whether nobody says any more that the work on it goes on."""
+    is_unheard = one.silent_seconds is not None and one.silent_seconds > STALE_LEASES * terms.lease_seconds
+
+    return one.seconds_left < 0.0 or is_unheard
+
+
+def _silent(one: RunningNow) -> StuckNow:
+    silent = max(-one.seconds_left, one.silent_seconds or 0.0)
+    adw_id = one.subject.adw_id
+
+    return StuckNow(
+        subject=one.subject,
+        kind=StuckKind.SILENT,
+        phase=one.phase,
+        since=one.started_at,
+        why=f"its worker has not said for {span(silent)} that it lives",
+        commands=("adw recover", f"adw explain {adw_id}"),
+    )
+
+
+def _unattended(one: WaitingNow) -> StuckNow:
+    adw_id = one.subject.adw_id
+    what = f"{one.phase} is under way" if one.phase else f"it is {one.subject.state}"
+
+    return StuckNow(
+        subject=one.subject,
+        kind=StuckKind.UNATTENDED,
+        phase=one.phase,
+        since=one.since,
+        why=f"{what} by its document, but nobody works on it and no run of it waits",
+        commands=("adw recover", f"adw resume {adw_id}"),
+    )
+
+
+def _too_long(facts: StuckFacts, terms: StuckTerms) -> Iterator[StuckNow]:
+    for one in facts.running:
+        history = (facts.histories or {}).get(key_of(one.subject, one.phase))
+        took, limit = _age(one.started_at, facts.now), terms.limit_of(history)
+        if not one.phase or is_silent(one, terms) or limit is None or took <= limit:
+            continue
+        adw_id = one.subject.adw_id
+        yield StuckNow(
+            subject=one.subject,
+            kind=StuckKind.TOO_LONG,
+            phase=one.phase,
+            since=one.started_at,
+            why=f"attempt {one.attempt} at {one.phase} takes {span(took)} so far: {_usual(history, terms, limit)}",
+            commands=(f"adw logs {adw_id} -f", f"adw stop {adw_id}"),
+        )
+
+
+def _usual(history: PhaseHistory | None, terms: StuckTerms, limit: float) -> str:
+    if history is None or history.count < terms.minimum:
+        return f"more than {span(limit)}, and too few have succeeded to say how long it usually takes"
+
+    return _HISTORY.format(count=history.count, p95=span(history.p95), longest=span(history.longest))
+
+
+def _not_taken(facts: StuckFacts, terms: StuckTerms) -> Iterator[StuckNow]:
+    for one in () if facts.has_worker else facts.waiting:
+        waited = _age(one.since, facts.now)
+        if one.kind is not WaitKind.WORKER or waited < terms.untaken_seconds:
+            continue
+        yield StuckNow(
+            subject=one.subject,
+            kind=StuckKind.NOT_TAKEN,
+            phase=one.phase,
+            since=one.since,
+            why=f"it has been due for {span(waited)}, and no worker is there to take it",
+            commands=("adw worker", f"adw resume {one.subject.adw_id}"),
+        )
+
+
+def key_of(subject: Subject, phase: str) -> tuple[str, str]:
+    """Return what a history is kept under."""
+    return subject.workflow, phase
+
+
+def _age(moment: str, now: datetime) -> float:
+    """Return how many seconds ago a moment was, 0 for what is none."""
+    try:
+        return max(0.0, (now - timestamps.parse(moment)).total_seconds())
+    except ValueError:
+        return 0.0
+
+
+# Making reports: what was done, what is stuck, what is left over.
+#
+# Only looks. What is stuck is decided by the history of each phase; left-overs are those that `adw gc` finds.
+
+
+#: Lines of each list in a report.
+MOST_SHOWN = 10
+#: Workflows that are looked at for being stuck, of each sort.
+MOST_SUSPECTS = 500
+#: A report counts all there are, up to this.
+_ALL = 10_000_000
+
+
+class Reporting:
+    """Makes reports."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def stuck(self, *, limit: int = MOST_SUSPECTS) -> tuple[StuckNow, ...]:
+        """Return what is stuck now; *limit* is how many workflows of each sort are looked at."""
+        reports, settings = self._home.reports, self._home.settings
+        running = reports.running(limit=limit)
+        phases = {key_of(one.subject, one.phase) for one in running if one.phase}
+        has_worker = self._has_worker()
+        facts = StuckFacts(
+            now=self._home.clock.now(),
+            running=running,
+            waiting=() if has_worker else reports.queued(limit=limit),
+            unattended=reports.unattended(limit=limit),
+            histories=reports.histories(sorted(phases)) if phases else {},
+            has_worker=has_worker,
+        )
+
+        minutes = settings.cron_stuck_minutes
+        terms = StuckTerms(
+            lease_seconds=settings.lease_ttl_seconds, after=timedelta(minutes=minutes) if minutes else None
+        )
+
+        return find_stuck(facts, terms)
+
+    def report(self, window: Window, *, with_orphans: bool = True, limit: int = MOST_SHOWN) -> Report:
+        """Return the whole report; looking for left-overs takes longest and may ask the forge."""
+        reports = self._home.reports
+        collector = self._home.collector if with_orphans else None
+
+        return Report(
+            made_at=timestamps.to_text(self._home.clock.now()),
+            since=window.first_day,
+            workflow=window.workflow,
+            states=reports.states(at_most=_ALL),
+            outcomes=reports.outcomes(window),
+            attempts=reports.attempts(window),
+            costs_by_phase=reports.costs(window, by="phase"),
+            costs_by_day=reports.costs(window, by="day"),
+            costliest=reports.costliest(window, limit=limit),
+            failures=reports.failures(window, limit=limit),
+            stuck=self.stuck(),
+            orphans=None if collector is None else tuple(collector.find()),
+            problems=() if collector is None else tuple(collector.problems),
+        )
+
+    def _has_worker(self) -> bool:
+        """Say whether a worker is there that takes things up."""
+        processes, lease_seconds = self._home.processes, self._home.settings.lease_ttl_seconds
+
+        return any(
+            state_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds) is RunnerState.ONLINE
+            for runner in self._home.workers.all()
+        )
+
+
+# What reports and the overview draw: how workflows ended, how often with success, what was spent, on what.
+#
+# Pure. Days on which nothing happened are drawn as well: a gap is a fact.
+
+
+#: What a text of strangers passes.
+Say: TypeAlias = Callable[[str], str]
+#: Field of `DayOutcomes` -> what it is called; from the bottom up.
+OUTCOMES = {
+    "completed": "completed",
+    "failed": "failed",
+    "abandoned": "abandoned",
+    "rolled_back": "rolled back",
+}
+#: A budget that is further above the highest day than this is said, not drawn: all columns would be flat.
+FAR_BUDGET = 4.0
+#: Characters of a name above a bar: on a phone there is room for no more.
+_LABEL = 46
+#: Most days that are drawn.
+MOST_DAYS = 120
+
+
+def days_of(first: str, last: str) -> tuple[str, ...]:
+    """Return every day from *first* to *last*, at most so many that they can be drawn."""
+    begin, end = date.fromisoformat(first[:10]), date.fromisoformat(last[:10])
+    count = min(MOST_DAYS, max(0, (end - begin).days) + 1)
+
+    return tuple((end - timedelta(days=back)).isoformat() for back in reversed(range(count)))
+
+
+def outcomes_plot(outcomes: Sequence[DayOutcomes], days: Sequence[str], *, key: str = "outcomes") -> str:
+    """Return how many workflows ended on each of *days*, and how."""
+    known = {one.day: one for one in outcomes}
+    columns = [
+        Column(
+            label=_label(day),
+            parts=tuple(
+                Part(value=number, kind=name, words=f"{day}: {number:,} {said}")
+                for name, said in OUTCOMES.items()
+                if (number := getattr(known.get(day, DayOutcomes(day=day)), name))
+            ),
+        )
+        for day in days
+    ]
+    total = together([one for one in outcomes if one.day in set(days)])
+    counts = ", ".join(f"{getattr(total, name):,} {said}" for name, said in OUTCOMES.items())
+
+    return charts.columns_svg(
+        Plot(key=key, title="How workflows ended", about=f"{_span(days)}: {counts}.", top=4.0), columns
+    )
+
+
+def success_plot(outcomes: Sequence[DayOutcomes], days: Sequence[str], *, key: str = "success") -> str:
+    """Return the success rate of each of *days*; days on which nothing ended have none."""
+    known = {one.day: one for one in outcomes}
+    points = [
+        Point(label=_label(day), value=item.success_rate, words=f"{day}: {rate_text(item)}")
+        for day in days
+        for item in (known.get(day, DayOutcomes(day=day)),)
+    ]
+    total = together([one for one in outcomes if one.day in set(days)])
+
+    return charts.line_svg(
+        Plot(
+            key=key,
+            title="Success rate",
+            about=f"{_span(days)}: {rate_text(total)}.",
+            text=charts.percent,
+            top=1.0,
+        ),
+        points,
+    )
+
+
+def costs_plot(
+    costs: Sequence[CostSum], days: Sequence[str], *, budget: float | None = None, key: str = "costs"
+) -> str:
+    """Return what was spent on each of *days*; *costs* are by day, *budget* is what a day may cost."""
+    known = {one.key: one.cost_usd for one in costs}
+    columns = [
+        Column(
+            label=_label(day),
+            parts=(Part(value=spent, kind=_kind(spent, budget), words=f"{day}: ${spent:,.2f}"),) if spent else (),
+        )
+        for day in days
+        for spent in (known.get(day, 0.0),)
+    ]
+    total = spent_on([one for one in costs if one.key in set(days)]).cost_usd
+    limit = f" A day may cost ${budget:,.2f}." if budget else ""
+    is_near = budget is not None and budget <= FAR_BUDGET * max((column.value for column in columns), default=0.0)
+
+    return charts.columns_svg(
+        Plot(
+            key=key,
+            title="Cost by day",
+            about=f"{_span(days)}: ${total:,.2f} in all.{limit}",
+            text=charts.dollars,
+            limit=(budget or None) if is_near else None,
+            limit_words=f"a day may cost ${budget or 0.0:,.2f}",
+        ),
+        columns,
+    )
+
+
+def phase_costs_plot(costs: Sequence[CostSum], *, key: str = "phase-costs", say: Say = str) -> str:
+    """Return what was spent on each phase, what cost most first."""
+    most = sorted(costs, key=lambda one: (-one.cost_usd, one.key))
+    bars = [
+        Bar(label=one.key, value=one.cost_usd, words=f"{one.key}: ${one.cost_usd:,.2f} in {one.attempts:,} attempts")
+        for one in most
+    ]
+    said = ", ".join(f"{one.key} ${one.cost_usd:,.2f}" for one in most)
+
+    return charts.bars_svg(
+        Plot(
+            key=key,
+            title="Cost by phase",
+            about=f"{said}." if said else "Nothing was spent.",
+            text=charts.dollars,
+            say=say,
+        ),
+        bars,
+    )
+
+
+def attempts_plot(phase: PhaseAttempts, *, key: str, say: Say = str) -> str:
+    """Return how often a phase needed how many attempts."""
+    columns = [
+        Column(
+            label=str(number),
+            parts=(Part(value=times, kind="needed", words=f"{times:,} times {_tries(number)}"),) if times else (),
+        )
+        for number in range(1, max(phase.needed, default=0) + 1)
+        for times in (phase.needed.get(number, 0),)
+    ]
+    said = ", ".join(f"{times:,} times {_tries(number)}" for number, times in phase.needed.items())
+
+    return charts.columns_svg(
+        Plot(
+            key=key,
+            title=f"Attempts until {phase.phase} succeeded",
+            about=f"{said}." if said else "It never did.",
+            say=say,
+        ),
+        columns,
+    )
+
+
+def failures_plot(failures: Sequence[FailureGroup], *, key: str = "failures", say: Say = str) -> str:
+    """Return the most frequent failures."""
+    bars = [
+        Bar(
+            label=short(f"{one.phase}: {short(one.message)}", _LABEL),
+            value=one.count,
+            words=f"{one.count:,} x {one.phase}, {one.category}: {one.message}",
+            kind="failed",
+        )
+        for one in failures
+    ]
+    said = "; ".join(f"{one.count:,} x {one.phase}, {one.category}: {short(one.message)}" for one in failures)
+
+    return charts.bars_svg(
+        Plot(key=key, title="Most frequent failures", about=f"{said}." if said else "No attempt failed.", say=say), bars
+    )
+
+
+def _kind(spent: float, budget: float | None) -> str:
+    return "over" if budget and spent > budget else "cost"
+
+
+def _tries(number: int) -> str:
+    return "1 attempt" if number == 1 else f"{number:,} attempts"
+
+
+def _label(day: str) -> str:
+    return f"{date.fromisoformat(day):%d %b}"
+
+
+def _span(days: Sequence[str]) -> str:
+    return f"{days[0]} to {days[-1]}" if days else "No day"

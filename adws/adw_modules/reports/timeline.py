@@ -1,0 +1,384 @@
+"""
+When a workflow worked and when it waited, and for what: the bars of its timeline.
+
+Pure. Attempts are written down with their beginning and their end; what lies between two of them is a wait, and its
+cause is read off the attempt before it and off the moves of the workflow. What nobody wrote down is not guessed: a
+moment that cannot be read leaves its bar out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.engine.phase_selection import WAITING
+from adws.adw_modules.engine.transitions import AWAITING_APPROVAL
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.identifiers import span
+from adws.adw_modules.state_machine import is_rework, is_terminal, state_named
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import AttemptRecord, HistoryEntry, PhaseRecord, WorkflowDocument
+
+
+#: kind of a bar that is no attempt -> what it is, for people. The kinds of attempts are their status.
+WAITS = {
+    "retry": "waits to be tried again",
+    "quota": "waits for a rate limit or a quota",
+    "party": "waits for an outside party",
+    "others": "waits for work that others do",
+    "approval": "waits for a person to decide",
+    "paused": "paused",
+    "stopped": "failed, waits for a person",
+    "lost": "its worker is gone",
+    "queue": "waits for a worker",
+}
+#: Bars that are kept, the newest; more of them would not be told apart.
+MOST_BARS = 600
+#: The part of the whole below which a gap between two attempts is no wait.
+SHORTEST_PART = 0.004
+#: How much of a wait that has not ended is shown at most: as a part of what was before it, and in seconds at least.
+WAIT_PART, WAIT_SECONDS = 0.25, 60.0
+#: Characters of an error or a reason in a label.
+_LABEL_WIDTH = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bar:
+    """A stretch of time in which one thing went on."""
+
+    lane: str  #: the phase
+    kind: str  #: status of an attempt, or a key of WAITS
+    start: datetime
+    end: datetime
+    label: str  #: in words
+    attempt: int = 0  #: 0: a wait
+    round: int = 1
+    is_open: bool = False  #: it has not ended
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return (self.end - self.start).total_seconds()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """A moment at which something was decided."""
+
+    kind: str  #: rework | resumed | approved | rejected
+    at: datetime
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """A phase and its bars, the oldest first."""
+
+    name: str
+    status: str
+    bars: tuple[Bar, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeline:
+    """All of it."""
+
+    start: datetime
+    end: datetime  #: of the picture: now, the end of the workflow, or a moment that is waited for
+    now: datetime
+    lanes: tuple[Lane, ...]
+    marks: tuple[Mark, ...] = ()
+    left_out: int = 0  #: older bars
+    is_cut: bool = False  #: something goes on behind the end of the picture
+    spent: dict[str, float] = field(default_factory=dict)  #: kind -> seconds until now
+
+    @property
+    def seconds(self) -> float:
+        """How long it is, never 0."""
+        return max(1.0, (self.end - self.start).total_seconds())
+
+    @property
+    def bars(self) -> tuple[Bar, ...]:
+        """Every bar, the oldest first."""
+        return tuple(sorted((bar for lane in self.lanes for bar in lane.bars), key=lambda bar: bar.start))
+
+    @property
+    def worked_seconds(self) -> float:
+        """How long attempts took, together."""
+        return sum(seconds for kind, seconds in self.spent.items() if kind not in WAITS)
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long it waited for whatever."""
+        return sum(seconds for kind, seconds in self.spent.items() if kind in WAITS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Try:
+    """An attempt with its phase."""
+
+    phase: PhaseRecord
+    attempt: AttemptRecord
+    start: datetime
+    end: datetime  #: now, for one that has not ended
+
+    @property
+    def is_open(self) -> bool:
+        return self.attempt.ended_at is None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Gap:
+    """Time in which nothing was tried."""
+
+    start: datetime
+    end: datetime
+    before: _Try | None
+    after: _Try | None
+
+
+def timeline(document: WorkflowDocument, *, now: datetime) -> Timeline:
+    """Return the bars of the workflow in *document* as they stand *now*."""
+    tries = _tries(document, now)
+    start = min(filter(None, [_moment(document.created_at), *(one.start for one in tries)]), default=now)
+    ended = _ended(document)
+    until = max(ended or now, start)
+    shortest = (until - start).total_seconds() * SHORTEST_PART
+    waits = [bar for gap in _gaps(tries, start, until) for bar in _waits(document, gap, is_over=ended is not None)]
+    bars = [*(bar for one in tries for bar in _bars_of(one, now)), *(b for b in waits if b.seconds > shortest)]
+    bars.sort(key=lambda bar: bar.start)
+    kept = bars[-MOST_BARS:]
+    end, is_cut = _end(kept, start=start, until=until)
+
+    return Timeline(
+        start=kept[0].start if len(kept) < len(bars) else start,
+        end=end,
+        now=now,
+        lanes=tuple(_lane(phase, kept, end) for phase in document.phases),
+        marks=tuple(_marks(document.state_history)),
+        left_out=len(bars) - len(kept),
+        is_cut=is_cut,
+        spent=_spent(bars, until),
+    )
+
+
+def _lane(phase: PhaseRecord, bars: Sequence[Bar], end: datetime) -> Lane:
+    own = (replace(bar, end=min(bar.end, end)) for bar in bars if bar.lane == phase.name)
+
+    return Lane(name=phase.name, status=phase.status, bars=tuple(own))
+
+
+def _end(bars: Sequence[Bar], *, start: datetime, until: datetime) -> tuple[datetime, bool]:
+    """Return where the picture ends, and whether something is cut off there: a week of waiting must not fill it."""
+    last = bars[-1] if bars else None
+    if last is None or last.attempt or not last.is_open:
+        return until, False
+    room = max(WAIT_SECONDS, (last.start - start).total_seconds() * WAIT_PART)
+    limit = last.start + timedelta(seconds=room)
+
+    return (limit, True) if last.end > limit else (max(until, last.end), False)
+
+
+def _spent(bars: Sequence[Bar], until: datetime) -> dict[str, float]:
+    result: dict[str, float] = {}
+    for bar in bars:
+        seconds = (min(bar.end, until) - bar.start).total_seconds()
+        result[bar.kind] = result.get(bar.kind, 0.0) + max(0.0, seconds)
+
+    return result
+
+
+# --- attempts --------------------------------------------------------------------------------------------------
+
+
+def _tries(document: WorkflowDocument, now: datetime) -> list[_Try]:
+    """Return every attempt whose beginning can be read, the oldest first; one at a time is made."""
+    result = [
+        _Try(phase=phase, attempt=attempt, start=start, end=max(start, _moment(attempt.ended_at) or now))
+        for phase in document.phases
+        for attempt in phase.attempts
+        if (start := _moment(attempt.started_at)) is not None
+    ]
+
+    return sorted(result, key=lambda one: (one.start, one.attempt.number))
+
+
+def _bars_of(one: _Try, now: datetime) -> Iterator[Bar]:
+    """Yield an attempt, and for one that waits for others both parts of it."""
+    name, attempt = one.phase.name, one.attempt
+    bar = Bar(
+        lane=name,
+        kind=attempt.status,
+        start=one.start,
+        end=one.end,
+        label=_said_of(one),
+        attempt=attempt.number,
+        round=attempt.round,
+        is_open=one.is_open,
+    )
+    since = _moment(attempt.waiting_since)
+    if attempt.status != WAITING or since is None or not one.start <= since <= now:
+        yield bar
+        return
+    yield replace(bar, kind="running", end=since)
+    why = _clipped(one.phase.wait_reason or "")
+    yield replace(bar, kind="others", start=since, attempt=0, label=f"{WAITS['others']}{f': {why}' if why else ''}")
+
+
+def _said_of(one: _Try) -> str:
+    """Return an attempt in words."""
+    attempt = one.attempt
+    again = f", round {attempt.round}" if attempt.round > 1 else ""
+    waited = f", {span(attempt.waited_seconds)} of it waiting" if attempt.waited_seconds else ""
+    error = (attempt.error or {}).get("message")
+    why = f": {_clipped(error)}" if isinstance(error, str) and error else ""
+
+    return f"attempt {attempt.number}{again} {attempt.status}{waited}{why}"
+
+
+# --- what lies between them ------------------------------------------------------------------------------------
+
+
+def _gaps(tries: Sequence[_Try], start: datetime, until: datetime) -> Iterator[_Gap]:
+    """Yield the time before the first attempt, between two, and after the last."""
+    for before, after in pairwise([None, *tries, None]):
+        if before is not None and before.is_open:
+            continue
+        first, last = before.end if before else start, after.start if after else until
+        if first < last or after is None:  # two clocks may say otherwise
+            yield _Gap(start=first, end=last, before=before, after=after)
+
+
+def _waits(document: WorkflowDocument, gap: _Gap, *, is_over: bool) -> Iterator[Bar]:
+    """Yield what was waited for in a gap: where it was parked, and what came before and after that."""
+    place, parked = gap.start, None
+    for bar in _parked(document, gap):
+        yield from _wait(document, gap, place, bar.start, was_parked=parked is not None, is_open=False)
+        yield bar
+        place, parked = bar.end, bar
+    is_open = gap.after is None and not is_over
+    if parked is None or not parked.is_open:
+        yield from _wait(document, gap, place, gap.end, was_parked=parked is not None, is_open=is_open)
+
+
+def _wait(
+    document: WorkflowDocument, gap: _Gap, start: datetime, end: datetime, *, was_parked: bool, is_open: bool
+) -> Iterator[Bar]:
+    following = _next_phase(document, gap)
+    kind, why = ("queue", "") if was_parked or gap.before is None else _cause(gap.before, following)
+    lane = following if kind == "queue" or gap.before is None else gap.before.phase
+    if lane is None:
+        return
+    planned = _moment(lane.retry_at) if is_open else None
+    if is_open and lane.status == "retry_wait" and lane.wait_reason:
+        kind, why = ("quota" if kind == "quota" else "party"), lane.wait_reason
+    label = WAITS[kind] + (f": {_clipped(why)}" if why else "")
+    last = max(end, planned) if planned is not None else end
+    if last > start:
+        yield Bar(lane=lane.name, kind=kind, start=start, end=last, label=label, is_open=is_open)
+
+
+def _cause(before: _Try, following: PhaseRecord | None) -> tuple[str, str]:
+    """Return why nothing is tried after the attempt *before*, as a kind and a reason."""
+    error = before.attempt.error or {}
+    said = error.get("message")
+    why = said if isinstance(said, str) else ""
+    if before.attempt.status == "parked" or error.get("category") == "rate_limit":
+        return "quota", why
+    if before.attempt.status == "interrupted":
+        return "lost", why
+    if before.attempt.status == "failed" and following is not None and following.name == before.phase.name:
+        return "retry", why
+
+    return "queue", ""
+
+
+def _next_phase(document: WorkflowDocument, gap: _Gap) -> PhaseRecord | None:
+    """Return the phase that was waited to begin: the next one that was tried, else the first that is not over."""
+    if gap.after is not None:
+        return gap.after.phase
+    waiting = [phase for phase in document.phases if phase.status not in {"complete", "skipped", "failed"}]
+
+    return waiting[0] if waiting else None
+
+
+def _parked(document: WorkflowDocument, gap: _Gap) -> Iterator[Bar]:
+    """Yield the stretches of a gap in which the workflow was paused or had failed."""
+    one = gap.before or gap.after
+    lane = one.phase if one is not None else _next_phase(document, gap)
+    for entry, following in zip_longest(document.state_history, document.state_history[1:]):
+        kind, label = _parked_as(entry)
+        start = _moment(entry.timestamp)
+        end = _moment(following.timestamp) if following is not None else gap.end
+        if not kind or lane is None or start is None or end is None or end <= gap.start or start >= gap.end:
+            continue
+        is_open = following is None
+        first, last = max(start, gap.start), min(end, gap.end)
+        yield Bar(lane=lane.name, kind=kind, start=first, end=last, label=label, is_open=is_open)
+
+
+def _parked_as(entry: HistoryEntry) -> tuple[str, str]:
+    """Return what a workflow does after a move that parks it, as kind and label; "" for any other move."""
+    reason = entry.metadata.get("reason")
+    why = f": {_clipped(reason)}" if isinstance(reason, str) and reason else ""
+    if entry.to_state == "failed":
+        return "stopped", WAITS["stopped"] + why
+    if entry.to_state != "paused":
+        return "", ""
+    if reason == AWAITING_APPROVAL:
+        return "approval", WAITS["approval"]
+
+    return "paused", WAITS["paused"] + why
+
+
+def _ended(document: WorkflowDocument) -> datetime | None:
+    """Return when the workflow came to an end, None while it can go on; what undoes it comes later."""
+    if not is_terminal(document.current_state):
+        return None
+    for entry in document.state_history:
+        if is_terminal(entry.to_state) and (at := _moment(entry.timestamp)) is not None:
+            return at
+
+    return _moment(document.updated_at)
+
+
+# --- moments ---------------------------------------------------------------------------------------------------
+
+
+def _marks(history: Sequence[HistoryEntry]) -> Iterator[Mark]:
+    for entry in history:
+        at, result = _moment(entry.timestamp), _decided(entry)
+        if at is not None and result is not None:
+            yield Mark(kind=result[0], at=at, label=_clipped(result[1]))
+
+
+def _decided(entry: HistoryEntry) -> tuple[str, str] | None:
+    """Return what was decided by a move, as kind and label."""
+    reason, by = entry.metadata.get("reason"), entry.metadata.get("by")
+    whose = f" by {by}" if isinstance(by, str) and by else ""
+    if isinstance(reason, str) and reason in {"resumed", "approved", "rejected"}:
+        return reason, f"{reason}{whose}"
+    try:
+        goes_back = is_rework(state_named(entry.from_state), state_named(entry.to_state))
+    except UsageError:  # an older tool had other states
+        return None
+
+    return ("rework", f"{entry.from_state} sent the work back to {entry.to_state}") if goes_back else None
+
+
+def _moment(text: str | None) -> datetime | None:
+    if not text or text == timestamps.UNKNOWN_MOMENT:
+        return None
+    try:
+        return timestamps.parse(text)
+    except ValueError:
+        return None
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _LABEL_WIDTH else text[: _LABEL_WIDTH - 1] + "\u2026"

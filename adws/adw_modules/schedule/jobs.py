@@ -1,0 +1,671 @@
+"""
+What is done on a schedule: looking after quotas, crashed work, left-overs, breakers, notifications and the report.
+
+Each job may be done twice for one tick (a cron that died is taken over), so each is one that may. It returns what came
+of it in one sentence, what it remembers and what people are told; the three are stored together, once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import circuit_breaker, timestamps
+from adws.adw_modules.deliveries import commands
+from adws.adw_modules.deliveries.commands import Actor, NewDelivery, RunRequest
+from adws.adw_modules.errors import (
+    AdwError,
+    ConfigError,
+    DatabaseError,
+    DeliveryConflict,
+    ForgeNotFound,
+    ForgeRefused,
+    UsageError,
+)
+from adws.adw_modules.forge.model import Forge, HookDelivery, Issue, IssueText, KnowsLabellers, Labelled, Redelivers
+from adws.adw_modules.identifiers import JsonObject, comparable
+from adws.adw_modules.interfaces import OwnerRecord, Verdict
+from adws.adw_modules.queue.model import CRON, NewRun, Run, RunResult, RunState
+from adws.adw_modules.recovery.plan import Action
+from adws.adw_modules.reports import reports as reports_module
+from adws.adw_modules.reports.model import Window
+from adws.adw_modules.reports.reports import DayCounts
+from adws.adw_modules.schedule import notify
+from adws.adw_modules.schedule.store import Notice, ScheduleRow, Tick
+
+if TYPE_CHECKING:
+    from adws.adw_modules.checkpoint import BreakerRow
+    from adws.adw_modules.process.identity import SystemProcesses
+    from adws.adw_modules.reports.model import StuckNow
+    from adws.adw_modules.resources.model import QuotaStatus
+    from adws.adw_modules.schedule.store import ScheduleStore
+    from adws.app import Home
+
+
+#: Every entry of the schedule, in the order in which they are shown; the setting is `cron_<name>`.
+CRON_ENTRIES = (
+    "notify",
+    "recover",
+    "quota",
+    "breakers",
+    "poll_issues",
+    "poll_comments",
+    "redeliver",
+    "gc",
+    "retention",
+    "report",
+)
+#: Quotas of one machine; the others are those of everybody who shares the database.
+OF_MACHINE = frozenset({"disk", "memory", "worktrees", "worktree_size"})
+#: Notifications are forgotten after this long.
+KEEP_NOTIFICATIONS = timedelta(days=30)
+#: Orphans that are named in what came of gc.
+MOST_NAMED = 5
+
+#: Kinds of failures in the report of the day.
+_MOST_FAILURES = 3
+#: The report of the day counts all there are, up to this.
+_ALL = 10_000_000
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobEnd:
+    """What came of a job."""
+
+    outcome: str  #: in one sentence
+    memo: JsonObject | None = None  #: what it remembers; None: as before
+    notices: tuple[Notice, ...] = ()
+    details: tuple[str, ...] = ()  #: lines for whoever looks on
+
+
+Job = Callable[[Tick], JobEnd]
+
+
+class CronJobs:
+    """The jobs, by the names of their entries."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def all(self) -> dict[str, Job]:
+        """Return every job of this module."""
+        return {
+            "quota": self.quota,
+            "recover": self.recover,
+            "gc": self.gc,
+            "breakers": self.breakers,
+            "retention": self.retention,
+            "report": self.report,
+            "notify": self.notify,
+        }
+
+    # --- quotas ------------------------------------------------------------------------------------------------
+
+    def quota(self, tick: Tick) -> JobEnd:
+        """
+        Look at the limits and tell people of those that were reached, and of those that are free again.
+
+        Nothing is switched: whoever asks for a place while a limit is reached is refused and comes again by itself.
+        """
+        quotas = self._home.quotas
+        quotas.free_left_behind()
+        statuses = {self._quota_key(status): status for status in quotas.status()}
+        known = tick.memo.get("exceeded")
+        before: JsonObject = dict(known) if isinstance(known, dict) else {}
+        # What other machines remember of themselves stays: only they can see it change.
+        after = {key: since for key, since in before.items() if key not in statuses}
+        notices: list[Notice] = []
+        for key, status in statuses.items():
+            if status.is_exceeded:
+                after[key] = before.get(key, tick.due)
+            if status.is_exceeded != (key in before):
+                notices.append(self._quota_notice(key, status, tick.due))
+        named = [status.name for status in statuses.values() if status.is_exceeded]
+        outcome = f"used up, so that new work waits: {', '.join(named)}" if named else "no quota is used up"
+        details = tuple(f"{status.name}: {status.detail}" for status in statuses.values() if status.is_exceeded)
+
+        return JobEnd(outcome=outcome, memo={"exceeded": after}, notices=tuple(notices), details=details)
+
+    def _quota_key(self, status: QuotaStatus) -> str:
+        return f"{status.name}@{self._home.host}" if status.name in OF_MACHINE else status.name
+
+    def _quota_notice(self, key: str, status: QuotaStatus, due: str) -> Notice:
+        kind = "quota_exceeded" if status.is_exceeded else "quota_free"
+
+        return notify.quota_notice(
+            key,
+            is_exceeded=status.is_exceeded,
+            detail=status.detail,
+            key=f"{kind}:{key}:{due}",
+            channels=self._home.notifier.channels_of(kind),
+        )
+
+    # --- crashed and stuck work --------------------------------------------------------------------------------
+
+    def recover(self, tick: Tick) -> JobEnd:
+        """Make work ready to go on whose worker is gone, and tell people of what does not move."""
+        del tick
+        steps = self._home.recovery.recover().steps
+        done = [step for step in steps if step.action is not Action.REPORT]
+        needs = [step for step in steps if step.action is Action.REPORT]
+        stuck = self._stuck()
+        channels = self._home.notifier.channels_of("stuck")
+        notices = [
+            notify.stuck_notice(
+                one.subject.adw_id,
+                since=one.since,
+                why=one.why,
+                key=f"stuck:{one.subject.adw_id}:{one.kind.value}:{one.since}",
+                channels=channels,
+            )
+            for one in stuck
+        ]
+        notices += [
+            Notice(
+                key=f"stuck:{step.adw_id}:{hashlib.sha256(step.why.encode()).hexdigest()[:16]}",
+                kind="stuck",
+                title=f"workflow {step.adw_id} needs a person: {step.why}"[: notify.MAX_TITLE],
+                text=notify.hint_of("stuck", step.adw_id),
+                adw_id=step.adw_id,
+                channels=channels,
+            )
+            for step in needs
+        ]
+        outcome = f"{len(done)} recovered, {len(needs)} need a person, {len(stuck)} do not move"
+        details = tuple(f"{step.adw_id} {step.action.value}: {step.why}" for step in steps)
+
+        return JobEnd(outcome=outcome, notices=tuple(notices), details=details)
+
+    # --- left-overs --------------------------------------------------------------------------------------------
+
+    def gc(self, tick: Tick) -> JobEnd:
+        """Find left-overs, and remove them where that is switched on."""
+        del tick
+        collector = self._home.collector
+        orphans = collector.find()
+        named = tuple(f"{orphan.kind} {orphan.name}: {orphan.why}" for orphan in orphans)
+        if not self._home.settings.cron_gc_execute:
+            outcome = f"{len(orphans)} left over; adw gc --execute removes them" if orphans else "nothing is left over"
+            return JobEnd(outcome=outcome, details=(*named, *collector.problems))
+        removals = collector.remove(orphans)
+        gone = sum(removal.is_gone for removal in removals)
+        left = [f"{one.orphan.kind} {one.orphan.name}: {one.detail}" for one in removals if not one.is_gone]
+
+        return JobEnd(outcome=f"{gone} removed, {len(left)} left", details=(*left, *collector.problems))
+
+    def breakers(self, tick: Tick) -> JobEnd:
+        """
+        Write down what time has changed: a breaker whose time has come lets somebody try, an ended trial frees a place.
+
+        Nobody is asked anything: a question to an agent's provider costs money. The next attempt that needs the party
+        is the trial, and cron says which parties are held off.
+        """
+        del tick
+        now, store = self._home.clock.now(), circuit_breaker.DatabaseBreakers(self._home.database)
+
+        def rule(row: BreakerRow) -> BreakerRow:
+            current = circuit_breaker.seen(row, now)
+            return row if current == row else replace(current, changed_at=timestamps.to_text(now))
+
+        after = [store.change(row.name, rule) for row in store.all()]
+        held = [row for row in after if row.state == circuit_breaker.CircuitState.OPEN.value]
+        ready = [row.name for row in after if row.state == circuit_breaker.CircuitState.HALF_OPEN.value]
+        outcome = f"{len(held)} held off, {len(ready)} ready for a trial" if held or ready else "no party is held off"
+        details = tuple(f"{row.name} is held off until {row.reopens_at}: {row.reason}" for row in held)
+
+        return JobEnd(outcome=outcome, details=(*details, *(f"{name} may be tried" for name in ready)))
+
+    def retention(self, tick: Tick) -> JobEnd:
+        """Forget what is older than the settings say, and old notifications."""
+        del tick
+        now = self._home.clock.now()
+        workflows, details = self._home.retention.forget_all()
+        notices = self._home.notifications.forget_before(timestamps.to_text(now - KEEP_NOTIFICATIONS))
+        told = "; ".join((f"{workflows} workflows and {notices} notifications forgotten", *details[:MOST_NAMED]))
+
+        return JobEnd(outcome=told, details=details)
+
+    # --- telling people ----------------------------------------------------------------------------------------
+
+    def report(self, tick: Tick) -> JobEnd:
+        """Make the report of the day."""
+        since, reports = timestamps.to_text(timestamps.parse(tick.due) - _DAY), self._home.reports
+        costs, queue, window = list(self._home.costs.entries(since)), reports.queue(at_most=_ALL), Window(since=since)
+        counts = DayCounts(
+            since=since,
+            by_state={state: count.number for state, count in reports.states(at_most=_ALL).items()},
+            cost_usd=sum(entry.cost_usd or 0.0 for entry in costs),
+            attempts=len(costs),
+            waiting=queue.due.number + queue.later.number,
+            stuck=self._stuck(),
+            outcomes=reports.outcomes(window),
+            failures=reports.failures(window, limit=_MOST_FAILURES),
+        )
+        told, channels = reports_module.report(counts), self._home.notifier.channels_of("report")
+        title = f"adw: {reports_module.headline(counts)}"
+        notice = Notice(key=f"report:{tick.due}", kind="report", title=title, text=told, channels=channels)
+
+        return JobEnd(
+            outcome=reports_module.headline(counts),
+            memo={"report": told},
+            notices=(notice,),
+            details=tuple(told.splitlines()),
+        )
+
+    def _stuck(self) -> tuple[StuckNow, ...]:
+        """Return what does not move as it should, nothing where that is not looked for."""
+        return self._home.reporting.stuck() if self._home.settings.cron_stuck_minutes else ()
+
+    def notify(self, tick: Tick) -> JobEnd:
+        """Make notices of what happened, send what is due, and bring the sums of reports up."""
+        del tick
+        made = self._home.notifier.gather()
+        sent = self._home.notifier.send()
+        self._home.reports.refresh()
+
+        return JobEnd(
+            outcome=f"{made} new, {sent.sent} sent, {sent.failed} to be tried again, {sent.given_up} given up"
+        )
+
+
+# Doing entries of the schedule: each is claimed for one moment, done, and written down; and runs that ask for one.
+#
+# An entry is claimed in the database by one of all who could do it. A job that fails is written down; whoever dies in
+# the middle leaves a claim that ends by itself. A run of kind `cron` asks a worker to do an entry now, whenever it is
+# due.
+
+
+logger = logging.getLogger("adw.cron")
+
+#: Seconds that a claim lasts; it is renewed while its job runs.
+TTL_SECONDS = 120.0
+#: Seconds until an entry is asked for again that somebody else is at.
+BUSY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """What came of an entry."""
+
+    name: str
+    due: str
+    missed: int
+    status: str  #: done | failed | busy (another cron has it) | lost (another cron took it over)
+    outcome: str
+    details: tuple[str, ...] = ()
+
+
+class CronWork:
+    """Does one entry at a time."""
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        *,
+        book: ScheduleStore,
+        me: OwnerRecord,
+        processes: SystemProcesses,
+        ttl_seconds: float = TTL_SECONDS,
+    ) -> None:
+        self._jobs = jobs
+        self._book = book
+        self._me = me
+        self._processes = processes
+        self._ttl = ttl_seconds
+
+    def do(self, name: str, *, spec: str, due: str, row: ScheduleRow | None, missed: int = 0) -> Ran:
+        """Do the entry *name* for the moment *due*, unless somebody else has it; *row* is what is known about it."""
+        tick = self._book.claim(
+            name,
+            spec=spec,
+            due=due,
+            seen=row.last_due if row else "",
+            owner=self._me,
+            ttl_seconds=self._ttl,
+            dead_token=self._dead_token(row),
+        )
+        if tick is None:
+            outcome = "another cron has it, or has done it"
+            return Ran(name=name, due=due, missed=missed, status="busy", outcome=outcome)
+        with self._kept(tick):
+            status, end = self._do(tick)
+        kept = self._book.finish(tick, status=status, outcome=end.outcome, memo=end.memo, notices=end.notices)
+        logger.info("Done by schedule", extra={"action": "cron_ran", "entry": tick.name, "outcome": end.outcome})
+
+        return Ran(
+            name=name,
+            due=due,
+            missed=missed,
+            status=status if kept else "lost",
+            outcome=end.outcome,
+            details=end.details,
+        )
+
+    def _do(self, tick: Tick) -> tuple[str, JobEnd]:
+        try:
+            return "done", self._jobs[tick.name](tick)
+        except DatabaseError:
+            raise  # nothing can be written down: the claim ends by itself, and the tick is done by whoever comes next
+        except (AdwError, OSError) as exc:
+            logger.warning("A job failed", extra={"action": "cron_failed", "entry": tick.name}, exc_info=exc)
+            return "failed", JobEnd(outcome=" ".join(str(exc).split())[:500])
+        except Exception as exc:  # a bug in one job must not keep the others from being done
+            logger.exception("A job broke", extra={"action": "cron_failed", "entry": tick.name})
+            return "failed", JobEnd(outcome=f"a bug in adw: {type(exc).__name__}: {exc}"[:500])
+
+    def _dead_token(self, row: ScheduleRow | None) -> int | None:
+        """Return the token of a claim that nobody works on any more, None when there is none."""
+        if row is None or not row.owner:
+            return None
+        owner = OwnerRecord.from_text(row.owner)
+        # One of ours is left over: its end could not be written down, and we do one thing at a time.
+        is_over = owner == self._me or self._processes.verdict(owner) is Verdict.DEAD
+
+        return row.token if is_over else None
+
+    @contextmanager
+    def _kept(self, tick: Tick) -> Iterator[None]:
+        """Renew the claim while the block runs."""
+        over = threading.Event()
+
+        def renew() -> None:
+            while not over.wait(self._ttl / 3):
+                try:
+                    self._book.renew(tick, ttl_seconds=self._ttl)
+                except DatabaseError as exc:
+                    logger.warning("A claim was not renewed", extra={"action": "database_trouble"}, exc_info=exc)
+
+        thread = threading.Thread(target=renew, name="adw-cron-claim", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+# --- runs that ask for an entry --------------------------------------------------------------------------------
+
+
+class CronRuns:
+    """Queues runs that do an entry of the schedule, and does those that a worker claimed; implements `JobHandler`."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """The entries of the schedule: name -> when it comes by itself, "" for never."""
+        return {name: getattr(self._home.settings, f"cron_{name}") for name in CRON_ENTRIES}
+
+    def queue(self, entry: str, *, by: str = "") -> Run:
+        """Return the durable run that does *entry*; the one that waits or is under way when there is one."""
+        self._check(entry)
+
+        return self._home.runs.enqueue(NewRun(adw_id=f"cron-{entry}", kind=CRON, payload={"entry": entry}, asked_by=by))
+
+    def do(self, entry: str) -> Ran:
+        """Do *entry* now, whenever it is due; raise UsageError when there is none of that name."""
+        self._check(entry)
+        row = next((row for row in self._home.schedule.rows() if row.name == entry), None)
+        now = timestamps.to_text(self._home.clock.now())
+
+        # Each work has an owner of its own.
+        work = CronWork(
+            self._home.cron_jobs,
+            book=self._home.schedule,
+            me=self._home.processes.me("cron"),
+            processes=self._home.processes,
+        )
+
+        return work.do(entry, spec=self.entries[entry], due=now, row=row)
+
+    def work(self, run: Run) -> RunResult:
+        """Do what a claimed run asks for, and end it; what somebody else is at is looked at again soon."""
+        home = self._home
+        run = home.runs.begin(run)
+        if run.state is RunState.STOPPING:
+            return self._ended(run, RunState.STOPPED, run.reason)
+        with home.lease_renewer.keep(run, is_wanted=lambda: True):
+            ran = self.do(str(run.payload.get("entry") or ""))
+        if ran.status in {"busy", "lost"}:
+            due = timestamps.to_text(home.clock.now() + timedelta(seconds=BUSY_SECONDS))
+            again = home.runs.requeue(run, not_before=due, reason=ran.outcome)
+            return RunResult(run=again, outcome=None, message=ran.outcome)
+
+        return self._ended(run, RunState.COMPLETED if ran.status == "done" else RunState.FAILED, ran.outcome)
+
+    def give_up(self, run: Run, why: str) -> None:
+        """Leave it at that: the run itself says why, and the entry comes again by itself."""
+
+    def _ended(self, run: Run, state: RunState, reason: str) -> RunResult:
+        ended = self._home.runs.finish(run, state, reason=reason)
+
+        return RunResult(run=ended, outcome=None, message=ended.reason)
+
+    def _check(self, entry: str) -> None:
+        if entry not in CRON_ENTRIES:
+            raise UsageError(f"{entry!r} is no entry of the schedule; use one of {', '.join(CRON_ENTRIES)}")
+
+
+# Finding what no webhook told of: issues that ask for work, and deliveries that GitHub could not bring.
+#
+# What is found goes the way of a delivery: stored with its run in one transaction, and authorised when a worker takes
+# it up. The intent is spelled as the webhook's is, so that what was told and found is started once; and an issue that
+# somebody asked about before, or that had a workflow, is left alone.
+
+
+#: Most issues that are looked at in one go, the newest first.
+MOST_ISSUES = 100
+#: A label younger than this is left to the webhook.
+GRACE = timedelta(minutes=2)
+#: What happens to a new issue within this time belongs to its being opened, as the webhook sees it.
+AT_ONCE = timedelta(seconds=10)
+#: GitHub brings a delivery again for three days.
+REDELIVERABLE = timedelta(days=3)
+#: A delivery that failed so often is not asked for any more.
+MAX_TRIES = 5
+#: The comment that asks for the default workflow, as older set-ups have it.
+WORD = "adw"
+
+_NO_FORGE = "no forge is configured, so nothing is polled"
+
+
+def label_intent(repository: str, number: int, label: str, labelled: Labelled) -> str:
+    """Return the intent that the webhook gives to the same label."""
+    is_new = False
+    if labelled.created_at and labelled.at:
+        is_new = timestamps.parse(labelled.at) - timestamps.parse(labelled.created_at) <= AT_ONCE
+    when = f"new {labelled.created_at}" if is_new else f"label {label} {labelled.raw_at}"
+
+    return f"{repository}#{number} {when}"
+
+
+def comment_intent(repository: str, number: int, comment_id: int) -> str:
+    """Return the intent that the webhook gives to the same comment."""
+    return f"{repository}#{number} comment {comment_id}"
+
+
+def delivery_of(request: RunRequest, *, action: str) -> NewDelivery:
+    """Return *request* as a delivery that we found ourselves; the same intent gives the same guid."""
+    data = commands.to_json(request)
+    body = json.dumps(data, sort_keys=True).encode()
+
+    return NewDelivery(
+        guid=f"poll-{hashlib.sha256(request.intent.encode()).hexdigest()[:32]}",
+        event="poll",
+        action=action,
+        hook="",
+        body=body,
+        body_hash=hashlib.sha256(body).hexdigest(),
+        sender=request.actor.login,
+        repository=request.repository,
+        number=request.issue.number,
+        verdict="run",
+        reason=f"{request.actor.login or 'somebody'} asks for a workflow on issue {request.issue.number}",
+        request=data,
+    )
+
+
+class PollJobs:
+    """The jobs that ask the forge, by the names of their entries."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def all(self) -> dict[str, Job]:
+        """Return every job of this module."""
+        return {"poll_issues": self.issues, "poll_comments": self.comments, "redeliver": self.redeliver}
+
+    # --- issues ------------------------------------------------------------------------------------------------
+
+    def issues(self, tick: Tick) -> JobEnd:
+        """Start what the label asks for and no delivery told of."""
+        del tick
+        forge = self._forge()
+        if forge is None:
+            return JobEnd(outcome=_NO_FORGE)
+        issues = forge.issues(label=self._home.settings.webhook_label, limit=MOST_ISSUES)
+        started = [said for issue in issues if (said := self._look_at_label(forge, issue))]
+
+        return JobEnd(outcome=f"{len(issues)} with the label, {len(started)} started", details=tuple(started))
+
+    def _look_at_label(self, forge: Forge, issue: Issue) -> str:
+        label, repository = self._home.settings.webhook_label, comparable(forge.repository)
+        if self._is_known(repository, issue.number):
+            return ""  # who puts the label on again is heard by the webhook
+        labelled = forge.labelled(issue.number, label) if isinstance(forge, KnowsLabellers) else None
+        if labelled is None:
+            labelled = Labelled(login=issue.author, at="")
+        elif labelled.at > timestamps.to_text(self._home.clock.now() - GRACE):
+            return ""
+        intent = (
+            label_intent(repository, issue.number, label, labelled)
+            if labelled.at
+            else f"{repository}#{issue.number} poll label {label}"
+        )
+        actor = Actor(login=labelled.login, is_bot=labelled.is_bot)
+
+        return self._ask(repository, issue, actor, intent, action="labeled")
+
+    def _is_known(self, repository: str, number: int) -> bool:
+        """Say whether anybody asked for work on the issue, or a workflow was made for it."""
+        if self._home.deliveries.count_since("", repository=repository, number=number):
+            return True
+
+        return bool(self._home.catalogue.find_by_issue(number, repository))
+
+    def _ask(self, repository: str, issue: Issue, actor: Actor, intent: str, *, action: str) -> str:
+        request = RunRequest(
+            repository=repository,
+            issue=IssueText(
+                number=issue.number,
+                title=issue.title,
+                body=issue.body,
+                author=issue.author,
+                url=issue.url,
+                labels=issue.labels,
+            ),
+            actor=actor,
+            cause="poll",
+            intent=intent,
+        )
+        delivery = delivery_of(request, action=action)
+        if self._home.deliveries.get(delivery.guid) is not None:
+            return ""
+        clock = self._home.clock
+        try:
+            accepted = self._home.deliveries.accept(delivery, run_id_of=clock.token()[:8], adw_id=clock.token()[:8])
+        except DeliveryConflict:
+            return ""  # found by somebody else at the same moment, and the issue was edited in between
+        if not accepted.is_new:
+            return ""
+
+        return f"issue {issue.number} as {accepted.row.adw_id}, asked for by {actor.login or 'somebody'}"
+
+    # --- comments ----------------------------------------------------------------------------------------------
+
+    def comments(self, tick: Tick) -> JobEnd:
+        """Start open issues without a comment, and those whose latest comment is `adw`, as older set-ups do."""
+        del tick
+        forge = self._forge()
+        if forge is None:
+            return JobEnd(outcome=_NO_FORGE)
+        result = forge.issues(limit=MOST_ISSUES)
+        started = [said for issue in result if (said := self._look_at_comments(forge, issue))]
+
+        return JobEnd(outcome=f"{len(result)} open, {len(started)} started", details=tuple(started))
+
+    def _look_at_comments(self, forge: Forge, issue: Issue) -> str:
+        repository, number = comparable(forge.repository), issue.number
+        comments = forge.comments(number)
+        if not comments:
+            if self._is_known(repository, number):
+                return ""
+            intent = f"{repository}#{number} poll without comments"
+            return self._ask(repository, issue, Actor(login=issue.author), intent, action="opened")
+        last = comments[-1]
+        if last.body.strip().casefold() != WORD or last.author == forge.login():
+            return ""
+        intent = comment_intent(repository, number, last.comment_id)
+
+        return self._ask(repository, issue, Actor(login=last.author), intent, action="commented")
+
+    # --- deliveries that failed --------------------------------------------------------------------------------
+
+    def redeliver(self, tick: Tick) -> JobEnd:
+        """Have GitHub bring deliveries again that it could not bring."""
+        del tick
+        if not self._home.settings.webhook_secret:
+            return JobEnd(outcome="no webhook is set up (webhook_secret), so nothing is asked for again")
+        forge: object = self._forge()
+        if forge is None:
+            return JobEnd(outcome=_NO_FORGE)
+        if not isinstance(forge, Redelivers):
+            return JobEnd(outcome="this forge keeps no deliveries")
+        since = timestamps.to_text(self._home.clock.now() - REDELIVERABLE)
+        try:
+            tries = forge.hook_deliveries(since=since)
+        except (ForgeRefused, ForgeNotFound) as exc:
+            return JobEnd(
+                outcome="GitHub does not show us its hooks: give the token the right to read and write webhooks, "
+                f'or set redeliver = "off" under [cron] ({exc})'
+            )
+        asked = list(self._ask_again(forge, tries))
+
+        return JobEnd(outcome=f"{len(asked)} deliveries asked for again", details=tuple(asked))
+
+    def _ask_again(self, forge: Redelivers, tries: tuple[HookDelivery, ...]) -> Iterator[str]:
+        for one in failed_deliveries(tries):
+            if self._home.deliveries.get(one.guid) is None:  # else it came another way, or its answer was lost
+                forge.redeliver(one.hook_id, one.delivery_id)
+                yield f"{one.event} {one.guid} of {one.at}"
+
+    def _forge(self) -> Forge | None:
+        try:
+            return self._home.forge
+        except ConfigError:
+            return None
+
+
+def failed_deliveries(tries: tuple[HookDelivery, ...]) -> tuple[HookDelivery, ...]:
+    """Return the last try of each delivery that never came, oldest first; those that failed too often are left out."""
+    by_guid: dict[str, list[HookDelivery]] = defaultdict(list)
+    for one in tries:
+        by_guid[one.guid].append(one)
+    failed = (
+        max(group, key=lambda one: one.at)
+        for group in by_guid.values()
+        if not any(one.is_ok for one in group) and len(group) < MAX_TRIES
+    )
+
+    return tuple(sorted(failed, key=lambda one: one.at))

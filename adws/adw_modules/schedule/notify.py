@@ -1,0 +1,425 @@
+"""
+Telling people: by a command, by HTTP, by a comment on the issue.
+
+Each channel sends one notice within a time limit and raises NotifyFailed when that did not work; whether and when it is
+tried again is decided elsewhere. Nothing is sent that was not redacted. After a crash in the middle a notice may come
+twice: it carries its key, so that whoever gets it can tell, and a comment is looked for before it is posted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.errors import AdwError, ForgeError, NotifyFailed, RunFailed, StateError
+from adws.adw_modules.events import Event
+from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.forge.text import Marker
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.phase import NoOrders
+from adws.adw_modules.process.run import CommandLine, run_process
+from adws.adw_modules.schedule.store import Notice, NotificationRow
+from adws.adw_modules.workflow.model import Timeouts
+
+if TYPE_CHECKING:
+    from adws.adw_modules.forge.model import Forge
+    from adws.adw_modules.redaction.redactor import Redactor
+    from adws.app import Home
+
+
+#: Variables of our own environment that the command gets. Secrets of its own it reads from a file of its own.
+PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
+#: What the marker of a comment that tells something stands for.
+NOTICE = "notice"
+
+
+class Channel(Protocol):
+    """A way by which people are told."""
+
+    def send(self, row: NotificationRow) -> None:
+        """Tell it; raise NotifyFailed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandChannel:
+    """Runs a command, which gets the notice in variables."""
+
+    argv: tuple[str, ...]
+    home: Home = field(repr=False)
+
+    def send(self, row: NotificationRow) -> None:
+        """Run the command; raise NotifyFailed unless it ends with 0 in time."""
+        home, seconds = self.home, self.home.settings.notify_timeout_seconds
+        message = message_of(row, home.redactor.redact_text)
+        shown = {f"ADW_NOTIFY_{name.upper()}": str(value) for name, value in message.items()}
+        command = CommandLine(
+            argv=self.argv,
+            cwd=home.settings.home,
+            env={**{name: home.env[name] for name in PASSED_ON if name in home.env}, **shown},
+            timeouts=Timeouts(wall=seconds),
+            grace_seconds=1.0,
+        )
+        try:
+            end = run_process(
+                command,
+                clock=home.clock,
+                processes=home.processes,
+                orders=NoOrders(),
+                record=lambda _record: None,
+                redactor=home.redactor,
+            )
+        except RunFailed as exc:
+            raise NotifyFailed(str(exc)) from exc
+        if end.timed_out:
+            raise NotifyFailed(f"the command did not end within {seconds:g} s and was ended")
+        if end.exit_code != 0:
+            last = next((line for line in reversed(end.tail.splitlines()) if line.strip()), "")
+            how = f"exit code {end.exit_code}" if end.exit_code is not None else f"signal {end.signal}"
+            raise NotifyFailed(f"the command ended with {how}{f': {last.strip()[:200]}' if last else ''}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpChannel:
+    """Posts a notice as JSON."""
+
+    url: str = field(repr=False)
+    redactor: Redactor
+    timeout_seconds: float
+
+    def send(self, row: NotificationRow) -> None:
+        """Post it; raise NotifyFailed unless the answer is 2xx and comes in time."""
+        import httpx  # noqa: PLC0415 - takes a while to import, and few homes notify by HTTP
+
+        try:
+            # Not followed: a redirection would turn the POST into a GET, and the address is the user's own.
+            answer = httpx.post(
+                self.url,
+                json=message_of(row, self.redactor.redact_text),
+                headers={"Idempotency-Key": key_of(row), "User-Agent": "adw"},
+                timeout=self.timeout_seconds,
+                follow_redirects=False,
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise NotifyFailed(f"no answer to the POST: {type(exc).__name__}") from exc
+        if not answer.is_success:
+            raise NotifyFailed(f"the POST was answered with {answer.status_code}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommentChannel:
+    """Comments on the issue of the workflow; a notice that is about none is not told there."""
+
+    home: Home
+
+    def send(self, row: NotificationRow) -> None:
+        """Post the comment unless it is there; raise NotifyFailed when the forge does not take it."""
+        number = self._issue_of(row.adw_id) if row.adw_id else None
+        if number is None:
+            return
+        try:
+            self._post(self.home.forge, number, row)
+        except ForgeError as exc:
+            raise NotifyFailed(str(exc)) from exc
+
+    def _issue_of(self, adw_id: str) -> int | None:
+        """Return the issue of a workflow, None when it has none here."""
+        try:
+            number = self.home.store.peek(adw_id).data.get("issue_number")
+        except StateError:
+            return None
+
+        return number if isinstance(number, int) else None
+
+    def _post(self, forge: Forge, number: int, row: NotificationRow) -> None:
+        key = self.home.forge_key
+        # An id has no space for a whole key; part of its hash tells notices of one issue apart.
+        marker = Marker(adw_id=f"{row.adw_id[:40]}-{key_of(row)[:16]}", op=NOTICE)
+        me = forge.login()
+        for comment in forge.comments(number):
+            known = forge_text.read_marker(comment.body, key=key, repository=forge.repository)
+            if comment.author == me and known == marker:
+                return
+        said = forge_text.bot_comment(self.home.redactor.redact_text(f"{row.title}\n\n{row.text}".strip()))
+        written = forge_text.make_marker(marker, key=key, repository=forge.repository)
+        forge.create_comment(number, forge_text.with_marker(said, written))
+
+
+def key_of(row: NotificationRow) -> str:
+    """Return what is the same each time that this notice comes."""
+    return hashlib.sha256(f"{row.key}\0{row.channel}".encode()).hexdigest()[:32]
+
+
+def message_of(row: NotificationRow, redact: Callable[[str], str]) -> JsonObject:
+    """Return a notice as it is sent, without secrets."""
+    return {
+        "key": key_of(row),
+        "kind": row.kind,
+        "title": redact(row.title),
+        "text": redact(row.text),
+        "adw_id": row.adw_id,
+        "created_at": row.created_at,
+    }
+
+
+# What people are told, and in which words.
+#
+# Pure. An event makes at most one notice, whose key is that of the event: so one transition is told once, however often
+# anybody looks. What has no event (a quota, a workflow that does not move) has a key made of what it is about.
+
+
+#: Ways by which people are told.
+COMMAND, HTTP, COMMENT = "command", "http", "comment"
+#: kind of a notice -> the word by which people switch it on (`notify.events`).
+KINDS = {
+    "failed": "failed",
+    "paused": "paused",
+    "approval": "approval",
+    "completed": "completed",
+    "quota_exceeded": "quota",
+    "quota_free": "quota",
+    "breaker_opened": "breaker",
+    "stuck": "stuck",
+    "report": "report",
+}
+SWITCHES = tuple(dict.fromkeys(KINDS.values()))
+#: How often a notice is tried by one channel.
+MAX_ATTEMPTS = 5
+#: Seconds before the second try; they double with each.
+FIRST_RETRY_SECONDS = 60.0
+#: Longest title and text that are sent, in characters.
+MAX_TITLE, MAX_TEXT = 200, 4000
+
+#: States that are told when a workflow comes to them.
+_STATES = {"failed": "failed", "completed": "completed", "paused": "paused"}
+#: The reason of a pause that `approval_asked` tells of already.
+_AWAITING = "awaiting_approval"
+_HINTS = {
+    "failed": "adw explain {id} says why and what to type",
+    "paused": "adw explain {id} says what it waits for, adw resume {id} makes it go on",
+    "approval": "adw approve {id} lets it pass, adw reject {id} sends it back",
+    "stuck": "adw explain {id} says what it waits for",
+}
+
+ChannelsOf = Callable[[str], tuple[str, ...]]  #: kind -> the channels that tell it
+
+
+def notice_of(event: Event, channels_of: ChannelsOf) -> Notice | None:
+    """Return what people are told about *event*, None when that is nothing."""
+    kind = kind_of(event)
+    channels = channels_of(kind) if kind else ()
+    if not channels:
+        return None
+    what = event.data.get("party") if kind == "breaker_opened" else None
+    told = _of_breaker(event) if what else _of_workflow(kind, event)
+
+    return Notice(
+        key=event.event_id,
+        kind=kind,
+        title=_line(told, MAX_TITLE),
+        text=hint_of(kind, event.adw_id),
+        adw_id=event.adw_id,
+        channels=channels,
+    )
+
+
+def kind_of(event: Event) -> str:
+    """Return the kind of notice that *event* makes, "" for none."""
+    if event.event_type == "approval_asked":
+        return "approval"
+    if event.event_type == "breaker_opened":
+        return "breaker_opened"
+    if event.event_type != "state_changed" or event.data.get("reason") == _AWAITING:
+        return ""
+
+    return _STATES.get(event.status, "")
+
+
+def _of_workflow(kind: str, event: Event) -> str:
+    where = event.data.get("phase") or event.node_name
+    why = event.data.get("message") or event.data.get("reason") or event.data.get("terminal_reason")
+    words = {"failed": "failed", "paused": "is paused", "approval": "waits for approval", "completed": "is completed"}
+    place = f" in {where}" if where and kind != "completed" else ""
+    reason = f": {str(why).replace('_', ' ')}" if why and kind != "completed" else ""
+
+    return f"workflow {event.adw_id} {words[kind]}{place}{reason}"
+
+
+def _of_breaker(event: Event) -> str:
+    until, why = event.data.get("reopens_at"), event.data.get("reason")
+
+    return f"{event.data.get('party')} is held off until {until or 'it answers again'}{f': {why}' if why else ''}"
+
+
+def hint_of(kind: str, adw_id: str) -> str:
+    """Return what a person can type about a notice, "" for nothing."""
+    return _HINTS.get(kind, "").format(id=adw_id)
+
+
+def quota_notice(name: str, *, is_exceeded: bool, detail: str, key: str, channels: tuple[str, ...]) -> Notice:
+    """Return what people are told when a limit is reached, or is not any more."""
+    kind = "quota_exceeded" if is_exceeded else "quota_free"
+    said = "is used up: new work waits" if is_exceeded else "is free again: work goes on"
+
+    return Notice(key=key, kind=kind, title=f"the quota {name} {said}", text=_line(detail, MAX_TEXT), channels=channels)
+
+
+def stuck_notice(adw_id: str, *, since: str, why: str, key: str, channels: tuple[str, ...]) -> Notice:
+    """Return what people are told about a workflow that does not move."""
+    return Notice(
+        key=key,
+        kind="stuck",
+        title=_line(f"workflow {adw_id} has not moved since {since}{f': {why}' if why else ''}", MAX_TITLE),
+        text=hint_of("stuck", adw_id),
+        adw_id=adw_id,
+        channels=channels,
+    )
+
+
+def retry_at(attempts: int, now: datetime, *, most: int = MAX_ATTEMPTS) -> datetime | None:
+    """Return when a notice is tried again of which *attempts* failed, None when it is given up."""
+    if attempts >= most:
+        return None
+
+    return now + timedelta(seconds=FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 10))
+
+
+def _line(text: str, limit: int) -> str:
+    line = " ".join(text.split())
+
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+# Bringing people what they are to be told: a sink of the event stream.
+#
+# Events are looked through where they are stored, after their commit, so a crash loses none. Whatever goes wrong with a
+# channel is written down with the notice and tried again a few times; nothing of it reaches the work that is told
+# about.
+
+
+logger = logging.getLogger("adw.notify")
+
+#: The first look takes in what happened this long ago: whoever starts to notify hears of today, not of last year.
+FIRST_LOOK = timedelta(hours=1)
+#: Most notices sent in one go, so that a flood holds nothing else up.
+MOST_AT_ONCE = 50
+#: Seconds beyond the time limit of a channel that a claim lasts.
+CLAIM_RESERVE_SECONDS = 30.0
+#: Seconds that the end of a process waits for a notice that is under way.
+JOIN_SECONDS = 15.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sent:
+    """What came of one go."""
+
+    sent: int = 0
+    failed: int = 0
+    given_up: int = 0
+
+
+class Notifier:
+    """Gathers notices and sends them."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def channels_of(self, kind: str) -> tuple[str, ...]:
+        """Return the channels that a notice of this kind is told by."""
+        return tuple(self._home.channels) if KINDS[kind] in self._home.settings.notify_events else ()
+
+    def gather(self) -> int:
+        """Make notices of what happened since the last time, and return how many rows that made."""
+        home = self._home
+        if not home.channels:
+            return 0
+        home.flush_projection()  # events of documents in files come to the table of events with it
+        since = timestamps.to_text(home.clock.now() - FIRST_LOOK)
+
+        return home.notifications.gather(self._pick, since=since)
+
+    def _pick(self, event: Event) -> Notice | None:
+        return notice_of(event, self.channels_of)
+
+    def send(self) -> Sent:
+        """Send what is due, and return what came of it; what a channel does wrong stays here."""
+        counts = {"sent": 0, "pending": 0, "given_up": 0}
+        ttl_seconds = self._home.settings.notify_timeout_seconds + CLAIM_RESERVE_SECONDS
+        for _ in range(MOST_AT_ONCE):
+            row = self._home.notifications.take(ttl_seconds=ttl_seconds)
+            if row is None:
+                break
+            counts[self._send(row)] += 1
+
+        return Sent(sent=counts["sent"], failed=counts["pending"], given_up=counts["given_up"])
+
+    def _send(self, row: NotificationRow) -> str:
+        home, error = self._home, ""
+        channel, max_attempts = home.channels.get(row.channel), home.settings.notify_attempts
+        if row.attempts > max_attempts:
+            error = row.error or "whoever sent it died each time"
+        elif channel is None:
+            error = f"the channel {row.channel} is not set up any more"
+        else:
+            try:
+                channel.send(row)
+            except AdwError as exc:
+                error = str(exc)
+            except Exception as exc:  # a bug of a channel must not keep other notices, or work, from going on
+                logger.exception("A channel broke", extra={"action": "notify_broke", "channel": row.channel})
+                error = f"{type(exc).__name__}: {exc}"
+        again = retry_at(row.attempts, home.clock.now(), most=max_attempts) if channel else None
+        status = "pending" if error and again else "given_up" if error else "sent"
+        if error:
+            said = {"action": "notify_failed", "channel": row.channel, "notice": row.key, "error": error}
+            logger.warning("A notification could not be sent", extra=said)
+        later = timestamps.to_text(again) if error and again else ""
+        home.notifications.settle(row, status=status, error=error[:500], not_before=later)
+
+        return status
+
+
+class NotifyThread:
+    """Notifies beside the work of a process: `poke` says that something may have happened, and never waits."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._poked = threading.Event()
+        self._is_closing = False
+        self._thread: threading.Thread | None = None
+
+    def poke(self) -> None:
+        """Have people told soon, where a channel is set up; never waits, never raises."""
+        if not self._home.channels:
+            return
+        if self._thread is None and not self._is_closing:
+            self._thread = threading.Thread(target=self._run, name="adw-notify", daemon=True)
+            self._thread.start()
+        self._poked.set()
+
+    def close(self) -> None:
+        """Wait a little for what is under way; what is left is sent by the next worker, or by cron."""
+        self._is_closing = True
+        self._poked.set()
+        if self._thread is not None:
+            self._thread.join(JOIN_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            self._poked.wait()
+            self._poked.clear()
+            self._notify()
+            if self._is_closing:
+                return
+
+    def _notify(self) -> None:
+        try:
+            self._home.notifier.gather()
+            self._home.notifier.send()
+        except Exception:  # told about work must never end the work; the next poke tries again
+            logger.exception("Could not notify", extra={"action": "notify_broke"})

@@ -1,0 +1,1 @@
+"""Steps of a phase: executions, iterations, tools and sinks."""

@@ -1,0 +1,411 @@
+"""
+What follows from one call of a step: it is made again, the next page is called for, or the iteration is over.
+
+Pure. Of the rules of a step the first one that matches decides, on the whole response or error. How often a call was
+made is read off the row and nothing else. What is found stands in the event of the call (`data.retry`), and whoever
+decides later, or again from the log, reads it there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from urllib.parse import urlsplit
+
+from adws.adw_modules.error_handler import ErrorFacts
+from adws.adw_modules.error_tables import ErrorCategory
+from adws.adw_modules.errors import ExpressionError
+from adws.adw_modules.expressions import expressions
+from adws.adw_modules.expressions.values import Value
+from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.retry_handler import Backoff, Retry, RetryPolicies, decide
+from adws.adw_modules.steps.model import Assignment, CallReport
+from adws.adw_modules.workflow.model import (
+    COLLECT_STRATEGIES,
+    NO_TEMPLATES,
+    ON_ERROR,
+    ON_SUCCESS,
+    BackoffStrategy,
+    RetryRule,
+    StepSpec,
+)
+
+# What becomes of the results of a chain of calls, such as the pages of an API.
+#
+# Pure. Of each page the part is taken that `merge_path` leads to, and the parts are put together as `collect` says.
+# A page that does not have what is asked of it is an error, never left out in silence.
+
+
+APPEND, REPLACE, COLLECT, MERGE = COLLECT_STRATEGIES
+
+
+def at_path(value: JsonValue, path: str) -> JsonValue:
+    """Return what *path* leads to in *value*, such as `data.items` or `pages.0.rows`; *value* itself for ""."""
+    result, way = value, "the result"
+    for key in path.split(".") if path else ():
+        if isinstance(result, Mapping) and key in result:
+            result = result[key]
+        elif isinstance(result, list) and key.isdecimal() and int(key) < len(result):
+            result = result[int(key)]
+        else:
+            raise ExpressionError(f"merge_path {path}: there is no {key} in {way}{_has(result)}", name=key)
+        way = key if way == "the result" else f"{way}.{key}"
+
+    return result
+
+
+def part_of_page(strategy: str, result: JsonValue, merge_path: str) -> JsonValue:
+    """Return what is kept of one page; raise ExpressionError when *strategy* can do nothing with it."""
+    part = at_path(result, merge_path)
+    needed = {APPEND: list, MERGE: dict}.get(strategy)
+    if needed is not None and not isinstance(part, needed):
+        kind = "a list" if needed is list else "a table"
+        where = f"at {merge_path} in the result" if merge_path else "as the result"
+        why = f"{strategy} needs {kind} {where}, and there is {_kind(part)}: look at merge_path"
+        raise ExpressionError(why, name=merge_path)
+
+    return part
+
+
+def collected(strategy: str, results: Iterable[JsonValue], merge_path: str = "") -> JsonValue:
+    """
+    Return the results of all pages, in their order, put together; raise ExpressionError when one does not fit.
+
+    Parts that `part_of_page` has taken already are given without *merge_path*.
+    """
+    parts = (part_of_page(strategy, result, merge_path) for result in results)
+    if strategy == COLLECT:
+        return list(parts)
+    if strategy == APPEND:
+        return [item for part in parts for item in part]  # type: ignore[union-attr]  # lists, as part_of_page saw to
+    value: JsonValue = {} if strategy == MERGE else None
+    for part in parts:
+        value = merged(value, part) if strategy == MERGE else part  # type: ignore[arg-type]  # tables, the same
+
+    return value
+
+
+def merged(first: JsonObject, second: JsonObject) -> JsonObject:
+    """Return two tables as one: tables inside are merged, of all else the second one counts."""
+    result = dict(first)
+    for key, value in second.items():
+        before = result.get(key)
+        result[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+
+    return result
+
+
+def _kind(value: JsonValue) -> str:
+    names = {dict: "a table", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+
+    return names.get(type(value), "a number")
+
+
+def _has(value: JsonValue) -> str:
+    if isinstance(value, Mapping):
+        return f"; it has: {', '.join(list(value)[:10])}" if value else ", it is empty"
+
+    return f", which is {_kind(value)}"
+
+
+#: How often a call is made again whose worker vanished.
+MAX_INTERRUPTIONS = 5
+#: Why it is made again then.
+INTERRUPTION = "interrupted"
+#: Why such a call failed, as the classifier would say it.
+INTERRUPTED: Mapping[str, JsonValue] = MappingProxyType(
+    {
+        "type": "Interrupted",
+        "category": ErrorCategory.TRANSIENT.value,
+        "klass": "interrupted",
+        "recoverable": True,
+        "message": "the worker that made the call vanished",
+        "has_stack_trace": False,
+    }
+)
+
+COMPLETED, EXHAUSTED, FAILED = "completed", "exhausted", "failed"
+
+#: Characters of a digest in `marks`.
+_DIGEST = 16
+
+#: Makes what templates know; only asked where a rule looks at it.
+Values = Callable[[], Mapping[str, Value]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallFacts:
+    """What the row of an iteration says about the call that is reported on."""
+
+    attempts: int  #: calls that were begun, this one counted
+    page: int
+    same_call: int  #: calls for this page, this one counted
+    interruptions: int  #: of those, how many were cut off, this one not counted
+    fingerprint: str = ""  #: of the failure before
+    same_failures: int = 0  #: how often that came in a row
+    marks: str = ""  #: digests of the calls that pages asked for
+    call: JsonObject | None = None  #: what the page before asked for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What follows from a call, and what the row remembers of it."""
+
+    facts: JsonObject  #: for the event: again, after_seconds, page, call, rule | sequence, reason
+    fingerprint: str = ""
+    same_failures: int = 0
+    marks: str = ""
+    part: JsonValue = None  #: what is kept of this page
+    keeps_part: bool = False
+
+
+def inputs_of(step: StepSpec, assignment: Assignment, values: Mapping[str, Value]) -> JsonObject:
+    """
+    Return the inputs of a call: those of the step filled in, and over them what the page before asked for.
+
+    What came in a response is never read as a template, and cannot send credentials to another host.
+    """
+    filled: JsonObject = {
+        key: value if key in NO_TEMPLATES else expressions.render(value, values) for key, value in step.inputs.items()
+    }
+
+    if not assignment.call:
+        return filled
+    if filled.get("headers_env") and "url" in assignment.call:
+        _check_host(str(filled.get("url")), str(assignment.call["url"]))
+
+    return merged(filled, assignment.call)
+
+
+def _check_host(own: str, asked: str) -> None:
+    """Raise ExpressionError when the next page is at another host: what is in `headers_env` is for the first one."""
+    if _origin(own) != _origin(asked):
+        there, here = (urlsplit(url).hostname or url[:60] for url in (asked, own))
+        why = f"the next page is asked of {there}, and headers_env is for {here}: credentials go to no other host"
+        raise ExpressionError(why, name="url")
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError as exc:
+        raise ExpressionError(f"{url[:60]!r} is no address: {exc}", name="url") from exc
+
+
+def collecting(step: StepSpec) -> RetryRule | None:
+    """Return the rule that says what becomes of the pages of *step*, None when there are none."""
+    return next((rule for rule in step.retry if rule.kind == ON_SUCCESS), None)
+
+
+def judge(
+    step: StepSpec,
+    row: CallFacts,
+    report: CallReport | None,
+    values: Values,
+    *,
+    now: datetime,
+    random: float | None = None,
+) -> Judgement:
+    """Return what follows from *report*; None: the call was cut off, and nobody reports."""
+    try:
+        if report is not None and report.ok:
+            return _after_success(step, row, report, values, random)
+        return _after_failure(step, row, report, values, now=now, random=random)
+    except ExpressionError as exc:
+        return Judgement(facts=_over(step, FAILED, str(exc)), marks=row.marks)
+
+
+def _over(step: StepSpec, sequence: str, reason: str = "") -> JsonObject:
+    """Return that the iteration is over; only with rules there is a sequence to tell of."""
+    if not step.retry and sequence == COMPLETED:
+        return {}
+    result: JsonObject = {"again": False, "reason": reason} if reason else {"again": False}
+    if step.retry or sequence != FAILED:
+        result["sequence"] = sequence
+
+    return result
+
+
+# --- after a success -------------------------------------------------------------------------------------------
+
+
+def _after_success(
+    step: StepSpec, row: CallFacts, report: CallReport, values: Values, random: float | None
+) -> Judgement:
+    rule = collecting(step)
+    if rule is None:
+        return Judgement(facts=_over(step, COMPLETED))
+    part = part_of_page(rule.collect, report.result, rule.merge_path)
+    known = {**values(), "response": report.result, "attempt": row.attempts, "page": row.page}
+    for item in step.retry:
+        if item.kind == ON_SUCCESS and expressions.holds(item.when or "true", known):
+            return replace(_next_page(step, item, row, known, random), part=part, keeps_part=True)
+
+    return Judgement(facts=_over(step, COMPLETED), part=part, keeps_part=True)
+
+
+def _next_page(
+    step: StepSpec, rule: RetryRule, row: CallFacts, known: Mapping[str, Value], random: float | None
+) -> Judgement:
+    if row.page >= rule.max_attempts:
+        why = f"{row.page} of {rule.max_attempts} calls are made, and {rule.when} still holds"
+        return Judgement(facts=_over(step, EXHAUSTED, why))
+    asked: JsonObject = {key: expressions.render(value, known) for key, value in rule.next_call.items()}
+    call = merged(row.call or {}, asked)
+    marks = row.marks
+    if rule.next_call:
+        digest = _digest(call)
+        if digest in marks.split():
+            return Judgement(facts=_over(step, FAILED, _stuck(row.page, asked)))
+        marks = f"{marks} {digest}".strip()
+    # Pages come one after the other as fast as they may; who polls waits longer each time.
+    wait = _backoff(rule).delay(0 if rule.next_call else row.page - 1, random)
+    facts: JsonObject = {
+        "again": True,
+        "rule": ON_SUCCESS,
+        "page": row.page + 1,
+        "after_seconds": round(wait, 6),
+        "call": call,
+        "max_attempts": rule.max_attempts,
+    }
+
+    return Judgement(facts=facts, marks=marks)
+
+
+def _stuck(page: int, asked: JsonObject) -> str:
+    said = json.dumps(asked, ensure_ascii=False)
+
+    return f"no progress: after page {page} the same call is asked for that was made before: {said[:200]}"
+
+
+def _digest(call: JsonObject) -> str:
+    text = json.dumps(call, sort_keys=True)
+
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+
+
+# --- after a failure -------------------------------------------------------------------------------------------
+
+
+def _after_failure(
+    step: StepSpec,
+    row: CallFacts,
+    report: CallReport | None,
+    values: Values,
+    *,
+    now: datetime,
+    random: float | None,
+) -> Judgement:
+    if report is None:
+        facts = _interrupted(step, row)
+        return Judgement(facts=facts, fingerprint=row.fingerprint, same_failures=row.same_failures, marks=row.marks)
+    error, fingerprint = report.error or {}, report.fingerprint
+    same = row.same_failures + 1 if fingerprint and fingerprint == row.fingerprint else 1
+    rule = _matching(step, row, error, values)
+    if rule is not None:
+        facts = _by_rule(step, rule, row, error, same, now=now, random=random)
+    else:
+        facts = _over(step, FAILED, _message(error))
+
+    return Judgement(facts=facts, fingerprint=fingerprint, same_failures=same, marks=row.marks)
+
+
+def _interrupted(step: StepSpec, row: CallFacts) -> JsonObject:
+    """
+    Return what follows when a worker vanished: no rule is used up by that.
+
+    It had several calls, and nobody knows which of them it made, or which one took it along.
+    """
+    if row.interruptions >= MAX_INTERRUPTIONS:
+        return _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
+
+    return {"again": True, "rule": INTERRUPTION, "page": row.page, "after_seconds": 0.0, "call": row.call or {}}
+
+
+def _matching(step: StepSpec, row: CallFacts, error: JsonObject, values: Values) -> RetryRule | None:
+    known: Mapping[str, Value] | None = None
+    for rule in step.retry:
+        if rule.kind != ON_ERROR:
+            continue
+        if not rule.when:
+            return rule
+        if known is None:
+            known = {**values(), "error": error, "attempt": row.attempts, "page": row.page}
+        if expressions.holds(rule.when, known):
+            return rule
+
+    return None
+
+
+def _by_rule(
+    step: StepSpec,
+    rule: RetryRule,
+    row: CallFacts,
+    error: JsonObject,
+    same: int,
+    *,
+    now: datetime,
+    random: float | None,
+) -> JsonObject:
+    """Return what *rule* says about a failure; how long to wait is said by the one decision about retries."""
+    calls = row.same_call - row.interruptions
+    if same >= rule.max_same_failures > 0 and calls < rule.max_attempts:
+        why = f"the same failure came {same} times in a row: {_message(error)}"
+        return _over(step, EXHAUSTED, why)
+    decision = decide(
+        _error_facts(error, is_wanted=bool(rule.when)),
+        attempts_used=calls,
+        max_attempts=rule.max_attempts,
+        policy=_policies(rule),
+        now=now,
+        random=random,
+    )
+    if not isinstance(decision, Retry):
+        is_used_up = decision.terminal_reason == "MAX_ATTEMPTS_EXHAUSTED"
+        return _over(step, EXHAUSTED if is_used_up else FAILED, decision.reason)
+
+    return {
+        "again": True,
+        "rule": ON_ERROR,
+        "page": row.page,
+        "after_seconds": round(decision.delay_seconds, 6),
+        "call": row.call or {},
+        "max_attempts": rule.max_attempts,
+    }
+
+
+def _policies(rule: RetryRule) -> RetryPolicies:
+    waits = _backoff(rule)
+
+    return RetryPolicies(
+        transient=waits, rate_limit=waits, resource=waits, keeps_class_delay=False, keeps_class_retries=False
+    )
+
+
+def _backoff(rule: RetryRule) -> Backoff:
+    return Backoff(
+        base_seconds=rule.base_seconds,
+        max_seconds=max(rule.max_seconds, rule.base_seconds),
+        strategy=BackoffStrategy(rule.strategy),
+    )
+
+
+def _error_facts(error: JsonObject, *, is_wanted: bool) -> ErrorFacts:
+    """Return a reported error for the decision; one that a condition asks for is retried whatever its category."""
+    names = {category.value for category in ErrorCategory}
+    if error.get("category") not in names:
+        error = {**error, "category": ErrorCategory.FATAL.value}
+    facts = ErrorFacts.from_json(error)
+    if is_wanted and not facts.recoverable:
+        facts = replace(facts, category=ErrorCategory.TRANSIENT, recoverable=True, metadata={})
+
+    return facts
+
+
+def _message(error: JsonObject) -> str:
+    return str(error.get("message") or error.get("type") or "the call failed")[:500]

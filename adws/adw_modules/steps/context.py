@@ -1,0 +1,206 @@
+"""
+What steps know, and what the events of an execution show of it.
+
+Decisions are made on the whole. Events get the keys that explain an execution and nothing else: secrets taken out,
+large values replaced by their size, results of steps by what kind of thing they were. Long results of loops stay in
+the database and are read when a template asks for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, overload
+
+from adws.adw_modules.expressions.values import Rows, Value
+from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.steps.execution_update import MAX_VALUE, REFERENCE, truncated
+from adws.adw_modules.steps.model import NewExecution
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.redaction.redactor import Redactor
+    from adws.adw_modules.steps.store import Executions
+
+#: Characters of JSON of the context of an event, of which every call makes two.
+MAX_SMALL = 2_000
+#: The key of a table that stands for a large result, and the one in it that says what kind of thing that is.
+KEPT, _KIND = "_kept", "_type"
+
+_SHOWN = ("workload", "vars")
+_KINDS = {dict: "dict", list: "list", str: "str", bool: "bool", int: "int", float: "float", type(None): "null"}
+
+
+def limited(value: JsonValue) -> JsonValue:
+    """Return *value*, or what is left of it when it is large: the small ones of its keys, or its size."""
+    size = len(json.dumps(value))
+    if size <= MAX_VALUE:
+        return value
+    if isinstance(value, dict):
+        smaller: JsonObject = {key: limited(item) for key, item in value.items()}
+        if len(json.dumps(smaller)) <= MAX_VALUE:
+            return smaller
+
+    return truncated(size)
+
+
+def shown_context(
+    ids: Mapping[str, JsonValue],
+    context: JsonObject,
+    redactor: Redactor,
+    statuses: Mapping[str, JsonValue] = MappingProxyType({}),
+) -> JsonObject:
+    """Return what an event shows of what the templates of a phase know; *statuses* are those of steps."""
+    steps = context.get("steps")
+
+    return {
+        **ids,
+        **{name: limited(redactor.redact(context[name])) for name in _SHOWN if context.get(name)},
+        "_step_results": {
+            name: result_facts(value, status="skipped" if statuses.get(name) == "skipped" else "success")
+            for name, value in (steps if isinstance(steps, dict) else {}).items()
+        },
+    }
+
+
+def event_contexts(new: NewExecution, redactor: Redactor) -> tuple[JsonObject, JsonObject]:
+    """Return what the first and the last event of an execution show of its context, and what all others do."""
+    ids: JsonObject = {
+        "execution_id": new.execution_id,
+        "parent_execution_id": new.parent_execution_id,
+        "catalog_id": new.catalog_id,
+    }
+    whole = shown_context(ids, new.context, redactor)
+    if len(json.dumps(whole)) <= MAX_SMALL:
+        return whole, whole
+    sizes = {name: len(json.dumps(value)) for name, value in whole.items()}
+    small = {
+        name: value if name not in _SHOWN or sizes[name] < MAX_SMALL // 4 else truncated(sizes[name])
+        for name, value in whole.items()
+    }
+    if len(json.dumps(small)) > MAX_SMALL:
+        small["_step_results"] = truncated(sizes["_step_results"])
+
+    return whole, small
+
+
+def result_facts(value: JsonValue, *, status: str = "success") -> JsonObject:
+    """Return what a context says about the result of a step: what kind of thing it is, and not the thing."""
+    has_data = value is not None and value not in ([], {}, "")
+    kind = value[_KIND] if isinstance(value, dict) and KEPT in value and _KIND in value else _KINDS[type(value)]
+
+    return {"has_data": has_data, "status": status, "data_type": kind}
+
+
+# --- large results ---------------------------------------------------------------------------------------------
+
+
+def stored_result(result: JsonValue, key: str, executions: Executions) -> JsonValue:
+    """
+    Return what is stored of a result in the place of many: itself, or the key that it is kept under.
+
+    What only looks like such a key is kept, too: results come from outside.
+    """
+    size = len(json.dumps(result))
+    if size <= MAX_VALUE and not _is_reference(result):
+        return result
+    executions.keep(key, result)
+
+    return {KEPT: key, _KIND: _KINDS[type(result)], **truncated(size)}
+
+
+def _is_reference(value: JsonValue) -> bool:
+    if not isinstance(value, dict):
+        return False
+    results = value.get("results")
+
+    return KEPT in value or (isinstance(results, dict) and REFERENCE in results)
+
+
+# --- what templates know ---------------------------------------------------------------------------------------
+
+
+def known_of(
+    document: WorkflowDocument, phases: Mapping[str, JsonObject], steps: JsonObject, variables: JsonObject
+) -> JsonObject:
+    """Return what every template of a phase knows; `vars` are those of the phases before, and of the steps so far."""
+    issue: JsonObject = {"number": document.issue_number}
+    if document.issue is not None:
+        issue |= document.issue.model_dump(mode="json", include={"title", "body", "author", "url", "labels"})
+    before: JsonObject = {}
+    for result in phases.values():
+        variables_before = result.get("vars")
+        before |= variables_before if isinstance(variables_before, dict) else {}
+
+    return {
+        "issue": issue,
+        "workload": dict(document.workflow.workload) if document.workflow is not None else {},
+        "vars": {**before, **variables},
+        "steps": steps,
+        "phases": dict(phases),
+    }
+
+
+def resolved(context: JsonObject, executions: Executions, adw_id: str) -> dict[str, Value]:
+    """Return a stored context with what stands for large results of *adw_id* replaced by these."""
+    steps, phases = context.get("steps"), context.get("phases")
+    values: dict[str, Value] = dict(context)
+    if isinstance(steps, dict):
+        read: dict[str, Value] = {name: read_result(value, executions, adw_id) for name, value in steps.items()}
+        values["steps"] = read  # type: ignore[assignment]  # rows may stand wherever a value may
+    if isinstance(phases, dict):
+        values["phases"] = {name: _with_result(value, executions, adw_id) for name, value in phases.items()}
+
+    return values
+
+
+def _with_result(phase: JsonValue, executions: Executions, adw_id: str) -> JsonValue:
+    if not isinstance(phase, dict) or not _is_reference(phase.get("result")):
+        return phase
+    result = read_result(phase["result"], executions, adw_id)
+
+    return {**phase, "result": result}  # type: ignore[dict-item]  # rows may stand wherever a value may
+
+
+def read_result(value: JsonValue, executions: Executions, adw_id: str) -> Value:
+    """Return the stored result of a step as templates know it; results of loops are read when they are asked for."""
+    if not isinstance(value, dict) or not _is_reference(value):
+        return value
+    kept, results, ours = value.get(KEPT), value.get("results"), f"{adw_id}."
+    if isinstance(kept, str):
+        return executions.kept(kept) if kept.startswith(ours) else value
+    if isinstance(results, dict) and str(results[REFERENCE]).startswith(ours):
+        total = value.get("total")
+        rows = ResultRows(executions, str(results[REFERENCE]), total if isinstance(total, int) else 0)
+        return {**value, "results": rows}  # type: ignore[dict-item]  # Rows are values too
+
+    return value
+
+
+class ResultRows(Rows):
+    """The results of an execution, in the order of its collection; null for an iteration that gave none."""
+
+    def __init__(self, executions: Executions, execution_id: str, total: int) -> None:
+        self._executions = executions
+        self._id = execution_id
+        self._total = total
+
+    def __len__(self) -> int:
+        return self._total
+
+    def __iter__(self) -> Iterator[JsonValue]:
+        return (result for _index, _state, result in self._executions.results(self._id))
+
+    @overload
+    def __getitem__(self, index: int) -> JsonValue: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[JsonValue]: ...
+    def __getitem__(self, index: int | slice) -> JsonValue | Sequence[JsonValue]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(self._total))]
+        place = index + self._total if index < 0 else index
+        if not 0 <= place < self._total:
+            raise IndexError(f"there are {self._total} results, and no number {index}")
+
+        return next(result for _index, _state, result in self._executions.results(self._id, first=place))

@@ -1,0 +1,283 @@
+"""
+A step whose calls are spread over workers: the execution, its iterations, and what is reported of them.
+
+The rows are the truth about what is done and what is left; the events of an execution tell how it came to that, and
+folding them gives the same. An iteration is fenced by the run that works on it: whoever lost that run changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+from adws.adw_modules.expressions.values import Value
+from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.queue.model import ITERATION, NO_DEMANDS, NewRun
+from adws.adw_modules.workflow.model import Requirements
+
+if TYPE_CHECKING:
+    from adws.adw_modules.workflow.model import StepSpec
+
+
+# Where executions and their iterations stand. Apart from `executions`, so that views start without its records.
+
+
+class IterationState(Enum):
+    """Where an iteration stands."""
+
+    PENDING = "pending"  #: waits for a place
+    RUNNING = "running"  #: a run has it
+    RETRY_WAIT = "retry_wait"  #: called again at `next_at`, after a failure or for the next page
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"  #: the loop ended before it, or a person did not want it
+
+
+class ExecutionState(Enum):
+    """Where an execution stands."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewExecution:
+    """An execution that is asked for. A step without a loop is one of a single iteration without an element."""
+
+    execution_id: str  #: `<adw_id>.<phase>.<attempt>.<step>`
+    parent_execution_id: str  #: of the phase's attempt
+    adw_id: str
+    phase: str
+    attempt_number: int  #: of the phase
+    catalog_id: str
+    step: StepSpec
+    context: JsonObject  #: what templates may know: issue, workload, vars, results of steps and phases before
+    labels: frozenset[str] = frozenset()  #: of its runs
+    demands: Requirements = NO_DEMANDS  #: of the workers that make its calls
+    parent_run_id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Execution:
+    """An execution as it stands: the facts that decisions are made on."""
+
+    execution_id: str
+    step: StepSpec
+    total: int | None = None  #: iterations, None while the collection is being stored
+    state: ExecutionState = ExecutionState.RUNNING
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    reason: str = ""  #: why it failed or was cancelled
+    first_event_id: str = ""
+
+    @property
+    def ended(self) -> int:
+        """How many iterations are over."""
+        return self.succeeded + self.failed + self.cancelled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """One call to make now."""
+
+    execution_id: str
+    index: int
+    element: JsonValue
+    attempt_number: int  #: of this iteration, over all pages
+    page: int  #: counts from 1
+    same_call: int  #: calls for this page, this one counted
+    call: JsonObject = field(default_factory=dict)  #: inputs that the page before asked for
+    event_id: str = ""  #: of its `iteration_started` or `action_started`
+    sequence_id: str = ""  #: the first event of its chain of calls
+    was_interrupted: bool = False  #: the call before was cut off
+
+    @property
+    def sink_key(self) -> str:
+        """Names what a sink saves for this call, whoever makes it and however often."""
+        return f"{self.execution_id}#{self.index}#{self.page}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallReport:
+    """What came of one call."""
+
+    index: int
+    attempt_number: int
+    ok: bool
+    result: JsonValue = None  #: whole, as it came
+    error: JsonObject | None = None  #: type, message, category, has_stack_trace
+    fingerprint: str = ""  #: equal for failures that are the same
+    duration: float = 0.0
+    context: JsonObject = field(default_factory=dict)  #: sanitised, for the event
+    meta: JsonObject = field(default_factory=dict)
+    is_suspended: bool = False  #: ended on order: does not count, and is made again
+
+
+# --- what the planner answers ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallAgain:
+    """The iteration is called again: after a failure, or for the next page."""
+
+    index: int
+    after_seconds: float
+    page: int
+    call: JsonObject
+    why: str  #: on_error | on_success
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndIteration:
+    """The iteration is over; *sequence* is how its chain of calls ended, "" when it had only one and no rule."""
+
+    index: int
+    state: IterationState
+    sequence: str = ""  #: completed | exhausted | failed
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CancelRest:
+    """What has not begun is not begun any more."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndExecution:
+    """All is over: the phase goes on."""
+
+    state: ExecutionState
+    reason: str = ""
+
+
+Command: TypeAlias = CallAgain | EndIteration | CancelRest | EndExecution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """What a run has to do next."""
+
+    assignments: tuple[Assignment, ...] = ()
+    wait_until: str = ""  #: nothing now, but a call is due then; "": nothing is left for this run
+    is_over: bool = False  #: the execution has ended
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduledRetry:
+    """A call that waits for its time."""
+
+    execution_id: str
+    adw_id: str
+    phase: str
+    step: str
+    index: int
+    attempt_number: int
+    page: int
+    next_at: str
+    why: str
+    error: str = ""
+
+
+# The rows of an execution while a turn may change them; `execution_update` changes them, `store` reads and writes them.
+
+
+PENDING, RUNNING, RETRY_WAIT = (
+    IterationState.PENDING.value,
+    IterationState.RUNNING.value,
+    IterationState.RETRY_WAIT.value,
+)
+#: How JSON spells what is not there.
+NULL = "null"
+
+
+@dataclass(kw_only=True, slots=True)
+class Iteration:
+    """The row of an iteration, while a turn may change it; values of JSON are texts."""
+
+    index: int
+    state: str = PENDING
+    attempts: int = 0
+    page: int = 1
+    same_call: int = 0
+    interruptions: int = 0
+    next_at: str = ""
+    why: str = ""
+    run_id: int | None = None
+    token: int = 0
+    last_event_id: str = ""
+    sequence_id: str = ""
+    fingerprint: str = ""
+    same_failures: int = 0
+    marks: str = ""
+    error: str = ""
+    process: str = ""
+    started_at: str | None = None
+    ended_at: str | None = None
+    call: str = "{}"
+    element: str = NULL
+    result: str = NULL
+
+
+@dataclass(kw_only=True, slots=True)
+class ExecutionRow:
+    """The row of an execution, while a turn may change it."""
+
+    execution: Execution
+    next_index: int = 0  #: the first iteration that nobody has begun
+    cancel_reason: str = ""  #: why nothing more is begun
+    last_event: int = 0
+    lanes: int = 1
+    stored: int = 0
+    ended_at: str | None = None
+    created_at: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutionSpec:
+    """What of an execution never changes."""
+
+    new: NewExecution
+    event_context: JsonObject = field(default_factory=dict)  #: sanitised, for its first and last event
+    small_context: JsonObject = field(default_factory=dict)  #: the same for all others, of which there are many
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slot:
+    """Who makes the turn: the run that has a lane, None for a person or the phase itself."""
+
+    run_id: int
+    token: int
+    worker_id: str
+
+
+def values_of(
+    new: NewExecution, known: Mapping[str, Value], *, index: int, element: JsonValue, attempt: int, page: int
+) -> dict[str, Value]:
+    """Return what the templates of one call know."""
+    values = {**known, "attempt": attempt, "page": page}
+    if new.step.loop is not None:
+        values["index"] = index
+        values[new.step.loop.element] = element
+
+    return values
+
+
+def lane_run(new: NewExecution, slot: str) -> NewRun:
+    """Return the run that a lane of an execution is."""
+    return NewRun(
+        adw_id=new.adw_id,
+        kind=ITERATION,
+        payload={"execution_id": new.execution_id},
+        asked_by="steps",
+        demands=new.demands,
+        labels=new.labels,
+        slot=slot,
+        parent_run_id=new.parent_run_id,
+    )

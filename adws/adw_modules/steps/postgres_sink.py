@@ -1,0 +1,194 @@
+"""
+Saving rows to a PostgreSQL database of the user.
+
+One transaction for each call: its key and its rows, or neither. A connection that broke is made again once, and what
+was under way is done again: the key tells whether it had been committed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.types.json import Jsonb
+
+from adws.adw_modules.errors import DatabaseUnavailable, SinkRefused, TransactionAborted
+from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.steps.sink_rows import (
+    JSON,
+    KEYS,
+    MAKE_KEYS,
+    MIXED,
+    NOTHING,
+    NUMBER,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    TableRows,
+    as_json,
+    insert,
+    make_table,
+    no_unique_index,
+    quoted,
+    refuse_unknown,
+    values,
+)
+
+#: What a column holds -> its type.
+TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        NOTHING: "text",
+        TRUTH: "boolean",
+        WHOLE: "bigint",
+        NUMBER: "double precision",
+        TEXT: "text",
+        JSON: "jsonb",
+        MIXED: "jsonb",
+    }
+)
+CONNECT_SECONDS = 10
+
+_WHOLE_TYPES = frozenset({"smallint", "integer", "bigint"})
+_TEXT_TYPES = frozenset({"text", "character varying", "character", "name"})
+_JSON_TYPES = frozenset({"json", "jsonb"})
+#: Making a table that another transaction makes at the same time fails: so only one does.
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('adw sink ' || current_database(), 0))"
+_FIND = "SELECT to_regclass(%s)"
+_TAKE_KEY = (
+    f"INSERT INTO {KEYS} (sink_key, table_name, row_count) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+).encode()
+_LIMITS = "SELECT set_config('statement_timeout', %(ms)s, true), set_config('lock_timeout', %(ms)s, true)"
+_COLUMNS = (
+    "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute"
+    " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+)
+
+#: Connections of a parent process: never used, never closed.
+_PARENTS: list[psycopg.Connection] = []
+
+
+class PostgresSink:
+    """One database that rows are saved to. One thread at a time uses it."""
+
+    def __init__(self, url: str, *, password: str = "", name: str = "", patience_seconds: float = 30.0) -> None:
+        """Use the database at *url*; people know it by *name*."""
+        self._url = url
+        self._password = password
+        self._name = name
+        self._limit = str(int(patience_seconds * 1000))
+        self._connection: psycopg.Connection | None = None
+        self._owner = 0  #: the process that connected
+        self._has_keys = False
+
+    def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
+        """
+        Save *rows* once for *sink_key*, by *key* where they are upserted; say whether this did it.
+
+        Raises SinkRefused, or DatabaseUnavailable and TransactionAborted, which may go by themselves.
+        """
+        new = TableRows(table=table, rows=rows, sink_key=sink_key, key=key)
+        new.check()
+        try:
+            try:
+                return self._save(self._connected(), new)
+            except psycopg.OperationalError:
+                if self._connection is not None and not self._connection.broken:
+                    raise
+                self.close()  # an idle connection that the server had ended
+                return self._save(self._connected(), new)
+        except (psycopg.Error, UnicodeEncodeError) as exc:
+            raise self._error(exc, new) from exc
+
+    def close(self) -> None:
+        """End the connection."""
+        connection, self._connection, self._has_keys = self._connection, None, False
+        if connection is not None and self._owner == os.getpid():
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def _connected(self) -> psycopg.Connection:
+        if self._connection is not None and self._owner != os.getpid():
+            _PARENTS.append(self._connection)
+            self._connection = None
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(
+                make_conninfo(self._url, password=self._password or None),
+                autocommit=True,
+                connect_timeout=CONNECT_SECONDS,
+                application_name="adw",
+            )
+            self._owner = os.getpid()
+
+        return self._connection
+
+    def _save(self, connection: psycopg.Connection, new: TableRows) -> bool:
+        with connection.transaction():
+            connection.execute(_LIMITS, {"ms": self._limit})
+            if not self._has_keys:
+                self._make_keys(connection)
+            taken = connection.execute(_TAKE_KEY, (new.sink_key, new.table, len(new.rows)))
+            if taken.rowcount:
+                self._insert(connection, new)
+        self._has_keys = True
+
+        return bool(taken.rowcount)
+
+    def _make_keys(self, connection: psycopg.Connection) -> None:
+        """Make the table of keys; who may not make tables can use one that is there."""
+        if connection.execute(_FIND, (KEYS,)).fetchone() == (None,):
+            connection.execute(_LOCK)
+            connection.execute(MAKE_KEYS.encode())
+
+    def _insert(self, connection: psycopg.Connection, new: TableRows) -> None:
+        types = self._types(connection, new)
+        if not types:
+            connection.execute(_LOCK)
+            types = self._types(connection, new)
+        if not types:
+            connection.execute(make_table(new, TYPES).encode())
+            types = self._types(connection, new)
+        refuse_unknown(new.columns, types, f"the table {new.table}")
+        with connection.cursor() as cursor:
+            statement = insert(new, "\0").replace("%", "%%").replace("\0", "%s")
+            cursor.executemany(statement.encode(), values(new, lambda name, one: _adapt(name, one, types)))
+
+    def _types(self, connection: psycopg.Connection, new: TableRows) -> dict[str, str]:
+        """Return the columns of the table with their types, {} when it does not exist."""
+        return dict(connection.execute(_COLUMNS, (quoted(new.table),)).fetchall())
+
+    def _error(self, exc: Exception, new: TableRows) -> SinkRefused | DatabaseUnavailable | TransactionAborted:
+        said = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
+        if isinstance(exc, psycopg.errors.InvalidColumnReference) and new.key:
+            return no_unique_index(new)
+        if isinstance(exc, psycopg.errors.QueryCanceled | psycopg.errors.TransactionRollback):
+            return TransactionAborted(f"the database {self._name} did not save in time: {said}; nothing was saved")
+        if isinstance(exc, psycopg.OperationalError | psycopg.InterfaceError):
+            self.close()
+            return DatabaseUnavailable(f"cannot save to the database {self._name}: {said}")
+
+        return SinkRefused(
+            f"the database {self._name} does not take the rows for the table {new.table}: {said}; nothing was saved"
+        )
+
+
+def _adapt(name: str, value: JsonValue, types: Mapping[str, str]) -> object:
+    """Return *value* as its column takes it; none is rounded or guessed."""
+    kind = types[name]
+    if value is None:
+        return None
+    if kind in _JSON_TYPES:
+        return Jsonb(value)
+    if kind in _TEXT_TYPES:
+        return value if isinstance(value, str) else as_json(value)
+    if kind in _WHOLE_TYPES and isinstance(value, float):
+        if not value.is_integer():
+            raise SinkRefused(f"the column {name} holds whole numbers, and {value} is none: change its type")
+        return int(value)
+    if isinstance(value, dict | list):
+        raise SinkRefused(f"the column {name} has the type {kind}, and cannot hold a list or a table: choose `rows`")
+
+    return value

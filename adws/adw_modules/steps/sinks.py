@@ -1,0 +1,646 @@
+"""
+Sinks: saving what a call gave back to a file of lines, a table, a function or a plugin.
+
+Files of lines are JSON Lines and CSV. Each part is in the file once, however often it is written and wherever a writer
+is killed. Under the lock of the file: what a dead writer left is settled first (whole: kept; torn: cut off), then the
+part is written down, then it is written, and then it is settled. What people write into the file is never cut. The
+ledger is in `.adw-sinks` beside the file, which git does not see.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from adws.adw_modules import durable_file
+from adws.adw_modules.db import sqlite
+from adws.adw_modules.errors import (
+    ConfigError,
+    DatabaseUnavailable,
+    FailedRun,
+    RunFailed,
+    SinkRefused,
+    UnsafePath,
+)
+from adws.adw_modules.expressions import expressions
+from adws.adw_modules.expressions.values import Value
+from adws.adw_modules.identifiers import JsonObject, JsonValue, hint
+from adws.adw_modules.plugins import RowSink
+from adws.adw_modules.steps.sink_rows import (
+    JSON,
+    KEYS,
+    MAKE_KEYS,
+    MIXED,
+    NOTHING,
+    NUMBER,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    TableRows,
+    as_json,
+    columns_of,
+    csv_columns,
+    csv_lines,
+    insert,
+    json_lines,
+    make_table,
+    no_unique_index,
+    quoted_column,
+    refuse_unknown,
+    rows_of,
+    values,
+)
+from adws.adw_modules.steps.tools import Callables
+from adws.adw_modules.workflow.checks import why_outside
+from adws.adw_modules.workflow.model import CONNECTION_TYPES, SINK_OPTIONS, Connection, SinkSpec, chosen
+
+if TYPE_CHECKING:
+    from adws.app import Home
+
+#: Directory of the ledgers, beside the files.
+LEDGERS = ".adw-sinks"
+#: Longest header of a CSV file.
+MAX_HEADER_BYTES = 1 << 16
+#: Ledgers that are kept open.
+KEPT = 8
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CHUNK = 1 << 20
+
+
+#: Ledgers that a parent process has open: never used, never closed, never collected.
+_PARENTS: list[SinkLedger] = []
+
+#: Makes the bytes of a part; gets what reads the first line of the file, None when that is empty.
+Compose = Callable[[Callable[[], bytes] | None], bytes]
+
+
+class LineFiles:
+    """Saves rows to files below a working directory."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, tuple[int, os.stat_result, SinkLedger]] = {}
+
+    def save_json(self, rows: list[JsonObject], *, root: Path, path: str, sink_key: str) -> bool:
+        """Append *rows* to a file of JSON Lines, once for *sink_key*; say whether this did it."""
+        return self._save(root, path, sink_key, lambda _header: json_lines(rows))
+
+    def save_csv(self, rows: list[JsonObject], *, root: Path, path: str, sink_key: str, delimiter: str = ",") -> bool:
+        """Append *rows* to a file of CSV, whose first line names the columns; once for *sink_key*."""
+
+        def compose(header: Callable[[], bytes] | None) -> bytes:
+            columns = columns_of(rows)
+            if header is None:
+                return csv_lines(rows, columns, delimiter=delimiter, with_header=True)
+            known = csv_columns(header(), delimiter=delimiter)
+            refuse_unknown(columns, known, path)
+
+            return csv_lines(rows, known, delimiter=delimiter, with_header=False)
+
+        return self._save(root, path, sink_key, compose)
+
+    def close(self) -> None:
+        """Close the ledgers."""
+        while self._open:
+            self._let_go(next(iter(self._open)))
+
+    # --- one part ----------------------------------------------------------------------------------------------
+
+    def _save(self, root: Path, path: str, sink_key: str, compose: Compose) -> bool:
+        place = _inside(root, path)
+        with _locked(place) as fd:
+            ledger = self._ledger(place)
+            _settle_left(fd, ledger, place)
+            if ledger.has(sink_key):
+                return False
+            size = os.fstat(fd).st_size
+            payload = compose(partial(_header, fd, place) if size else None)
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                payload = b"\n" + payload  # somebody's last line has no end
+            ledger.intend(sink_key, start=size, length=len(payload), sha256=hashlib.sha256(payload).hexdigest())
+            _write(fd, payload, at=size)
+            if not size:
+                durable_file.sync_directory_at(str(place.parent))
+            ledger.settle(sink_key)
+
+        return True
+
+    def _ledger(self, place: Path) -> SinkLedger:
+        """Return the ledger of a file, open; another process' or that of a directory that is gone is not used."""
+        path = _ledger_path(place)
+        result = self._open.get(path)
+        if result is not None:
+            pid, seen, ledger = result
+            if pid == os.getpid() and _is_same(path, seen):
+                return ledger
+            self._let_go(path)
+        while len(self._open) >= KEPT:
+            self._let_go(next(iter(self._open)))
+        ledger = SinkLedger(path)
+        self._open[path] = (os.getpid(), path.stat(), ledger)
+
+        return ledger
+
+    def _let_go(self, path: Path) -> None:
+        pid, _, ledger = self._open.pop(path)
+        if pid == os.getpid():
+            ledger.close()
+        else:
+            _PARENTS.append(ledger)
+
+
+def _is_same(path: Path, seen: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), seen)
+    except FileNotFoundError:
+        return False
+
+
+# --- places ----------------------------------------------------------------------------------------------------
+
+
+def _inside(root: Path, path: str) -> Path:
+    """Return the file *path* below *root*; raise SinkRefused when it is not there, also by way of a link."""
+    if why := why_outside(path):
+        raise SinkRefused(f"the path {path!r} of the sink {why}")
+    place = root / path
+    durable_file.make_directory(str(place.parent))
+    if not place.parent.resolve().is_relative_to(root.resolve()):
+        raise SinkRefused(f"the path {path!r} of the sink leaves the working directory by a link: move that away")
+
+    return place
+
+
+def _ledger_path(place: Path) -> Path:
+    """Return where the ledger of a file is, and see to it that git leaves it alone."""
+    folder = place.parent / LEDGERS
+    if not folder.is_dir() or folder.is_symlink():
+        if folder.is_symlink():
+            raise SinkRefused(f"{folder} is a link: move it away, adw makes a directory of its own")
+        durable_file.make_directory(str(folder))
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")
+
+    return folder / f"{place.name}.db"
+
+
+@contextmanager
+def _locked(place: Path) -> Iterator[int]:
+    """Open the file and hold its lock; a file that was moved away while we waited is not the one any more."""
+    while True:
+        try:
+            fd = os.open(place, _FLAGS, 0o666)
+        except OSError as exc:
+            raise UnsafePath(f"{place} cannot be written by a sink: {exc.strerror or exc}") from exc
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise UnsafePath(f"{place} is not a regular file: move it away, or give the sink another path")
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if _is_same(place, os.fstat(fd)):
+                yield fd
+                return
+        finally:
+            with suppress(OSError):  # closing frees it; a child that was forked meanwhile must not keep it
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------
+
+
+def _settle_left(fd: int, ledger: SinkLedger, place: Path) -> None:
+    """Find out what became of a part whose writer vanished: it is in the file, or nothing of it is."""
+    part = ledger.unsettled()
+    if part is None:
+        return
+    size, end = os.fstat(fd).st_size, part.start + part.length
+    if size >= end and _digest(fd, part.start, part.length) == part.sha256:
+        os.fsync(fd)
+        ledger.settle(part.sink_key)
+        return
+    if size > end:
+        raise SinkRefused(
+            f"{place} was changed while a part of it was being written (at byte {part.start}): look at it, and remove"
+            f" {_ledger_path(place)} when it is as it shall be"
+        )
+    if size > part.start:
+        os.ftruncate(fd, part.start)
+        os.fsync(fd)
+    ledger.drop(part.sink_key)
+
+
+def _digest(fd: int, start: int, length: int) -> str:
+    digest = hashlib.sha256()
+    while length > 0 and (chunk := os.pread(fd, min(length, _CHUNK), start)):
+        digest.update(chunk)
+        start, length = start + len(chunk), length - len(chunk)
+
+    return digest.hexdigest()
+
+
+def _header(fd: int, place: Path) -> bytes:
+    """Return the first line of a file that is not empty."""
+    begin = os.pread(fd, MAX_HEADER_BYTES, 0)
+    line, end, _ = begin.partition(b"\n")
+    if not end and len(begin) == MAX_HEADER_BYTES:
+        raise SinkRefused(f"the first line of {place} is longer than {MAX_HEADER_BYTES} bytes")
+
+    return line
+
+
+def _write(fd: int, payload: bytes, *, at: int) -> None:
+    """Put *payload* into the file, durably."""
+    left = memoryview(payload)
+    place = at
+    while left:
+        written = os.pwrite(fd, left, place)
+        left, place = left[written:], place + written
+    os.fsync(fd)
+
+
+# Save what a call gave back, in the job that made the call.
+#
+# Once for each key, but for functions: those get the key and may be called again with it. A sink that cannot save
+# raises, and the call has failed.
+
+
+class TableSink(Protocol):
+    """A database that rows are saved to: `SqliteSink`, `postgres_sink.PostgresSink`."""
+
+    def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
+        """Save rows once for *sink_key*; say whether this did it."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Sinks:
+    """The sinks of one home. One thread at a time uses them."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._files = LineFiles()
+        self._callables = Callables((home.settings.home,))
+        self._open: dict[str, TableSink] = {}  #: by the name of the connection
+        self._plugins: dict[str, RowSink] = {}  #: by the name of the plugin
+
+    def save(self, sink: SinkSpec, result: JsonValue, *, values: Mapping[str, Value], root: Path, sink_key: str) -> int:
+        """
+        Save *result* and return how many rows it made; what is saved under *sink_key* already is not saved again.
+
+        *values* is what templates know, *root* the working directory. Raises ExpressionError, SinkRefused,
+        DatabaseError, or whatever a function of the user raises.
+        """
+        known = {**values, "result": result}
+        rows = rows_of(_rows(sink, result, known))
+        given = _given(sink, known)
+        if not rows:
+            return 0
+        if sink.tool == "python":
+            function = self._callables.find(sink.call)
+            _stay(sink.call, lambda: function(rows, sink_key, **given.options))
+        elif sink.tool in {"jsonl", "csv"}:
+            self._to_file(sink, rows, root, sink_key, given)
+        elif sink.tool in CONNECTION_TYPES:
+            self._table_sink(sink).save(sink.table, rows, sink_key=sink_key, key=sink.key)
+        else:
+            if sink.tool not in self._plugins:
+                self._plugins[sink.tool] = self._home.plugins.new_sink(sink.tool)
+            plugin = self._plugins[sink.tool]
+            _stay(sink.tool, lambda: plugin.save(rows, sink_key=sink_key, options=given.options))
+
+        return len(rows)
+
+    def close(self) -> None:
+        """Close all that is open."""
+        self._files.close()
+        while self._open:
+            self._open.popitem()[1].close()
+        while self._plugins:
+            close = getattr(self._plugins.popitem()[1], "close", None)
+            if close is not None:
+                close()
+
+    def _to_file(self, sink: SinkSpec, rows: list[JsonObject], root: Path, sink_key: str, given: _Given) -> None:
+        if sink.tool == "jsonl":
+            self._files.save_json(rows, root=root, path=given.path, sink_key=sink_key)
+            return
+        delimiter = given.options.get("delimiter", ",")
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
+            raise SinkRefused(f"the option delimiter is {delimiter!r}, and must be one character")
+        self._files.save_csv(rows, root=root, path=given.path, sink_key=sink_key, delimiter=delimiter)
+
+    def _table_sink(self, sink: SinkSpec) -> TableSink:
+        connections = self._home.settings.connections
+        name = chosen(sink.connection, sink.tool, {one.name: one.type for one in connections.values()})
+        if not name:
+            wanted = sink.connection or f"of the type {sink.tool}"
+            raise SinkRefused(f"there is no connection {wanted} here: write [connections.NAME] into adw.toml")
+        if name not in self._open:
+            self._open[name] = self._opened(connections[name])
+
+        return self._open[name]
+
+    def _opened(self, connection: Connection) -> TableSink:
+        """Return the sink of a connection; raise ConfigError when it cannot be used here."""
+        if connection.type == "sqlite":
+            return SqliteSink(self._home.settings.home / Path(connection.path).expanduser())
+        try:
+            # The driver is an extra: an installation without PostgreSQL does not have it.
+            from adws.adw_modules.steps.postgres_sink import PostgresSink  # noqa: PLC0415 - see above
+        except ImportError as exc:
+            raise ConfigError(
+                f"PostgreSQL needs a driver that is missing ({exc}): pip install 'adw[postgres]'"
+            ) from exc
+        url = connection.url or self._variable(connection, connection.url_env)
+        password = self._variable(connection, connection.password_env) if connection.password_env else ""
+
+        return PostgresSink(url, password=password, name=connection.name)
+
+    def _variable(self, connection: Connection, name: str) -> str:
+        value = self._home.env.get(name)
+        if not value:
+            raise ConfigError(f"the environment variable {name} of the connection {connection.name} is not set: set it")
+
+        return value
+
+
+def _stay(name: str, save: Callable[[], object]) -> None:
+    """Call *save* of a stranger, who may mean to end a program, but not ours."""
+    try:
+        save()
+    except SystemExit as exc:
+        text = f"{name} called sys.exit({exc.code!r})"
+        raise RunFailed(FailedRun(exit_code=1, text=text, tool=name), text) from exc
+
+
+def _rows(sink: SinkSpec, result: JsonValue, known: Mapping[str, Value]) -> Value:
+    return expressions.evaluate(sink.rows, known) if sink.rows else result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Given:
+    """What a sink says besides, filled in."""
+
+    path: str
+    options: Mapping[str, JsonValue]
+
+
+def _given(sink: SinkSpec, known: Mapping[str, Value]) -> _Given:
+    options = {name: expressions.render(value, known) for name, value in sink.options.items()}
+    allowed = SINK_OPTIONS.get(sink.tool)
+    for name in options:
+        if allowed is not None and name not in allowed:
+            which = hint(name, allowed) if allowed else ", which has none"
+            raise SinkRefused(f"{name!r} is no option of the sink {sink.tool}{which}")
+    path = expressions.render(sink.path, known)
+    if not isinstance(path, str):
+        raise SinkRefused(f"the path of the sink is {path!r}, and must be a text")
+
+    return _Given(path=path, options=options)
+
+
+# What was saved to a file, by key: a small SQLite database beside it.
+#
+# A part is written down before it is in the file (`intend`, durable when it returns) and settled when it is. At most
+# one part is not settled: the one whose writer vanished, or is at it; whoever has the file's lock next looks after it.
+
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS parts (
+  sink_key TEXT PRIMARY KEY, start INTEGER NOT NULL, length INTEGER NOT NULL, sha256 TEXT NOT NULL,
+  is_settled INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS open_parts ON parts (is_settled) WHERE is_settled = 0;
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What one call saved, or was about to."""
+
+    sink_key: str
+    start: int  #: where in the file, in bytes
+    length: int
+    sha256: str
+
+
+class SinkLedger:
+    """The parts of one file. Whoever uses it has the lock of that file."""
+
+    def __init__(self, path: Path, *, patience_seconds: float = 30.0) -> None:
+        """Open the ledger *path*, or make it."""
+        self._path = path
+        try:
+            # Another thread may close it: that of the worker, when those that saved have ended.
+            self._connection = sqlite3.connect(
+                path, isolation_level=None, timeout=patience_seconds, check_same_thread=False
+            )
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.executescript(_SCHEMA)
+        except sqlite3.Error as exc:
+            with suppress(AttributeError):
+                self._connection.close()
+            raise self._error(exc) from exc
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    def has(self, sink_key: str) -> bool:
+        """Say whether the part *sink_key* is in the file."""
+        sql = "SELECT 1 FROM parts WHERE sink_key = ? AND is_settled = 1"
+
+        return bool(self._run(sql, (sink_key,)))
+
+    def unsettled(self) -> Part | None:
+        """Return the part of which nobody knows whether it is in the file."""
+        result = self._run("SELECT sink_key, start, length, sha256 FROM parts WHERE is_settled = 0", ())
+
+        return (
+            Part(sink_key=result[0][0], start=result[0][1], length=result[0][2], sha256=result[0][3])
+            if result
+            else None
+        )
+
+    def intend(self, sink_key: str, *, start: int, length: int, sha256: str) -> None:
+        """Write down that a part is about to be written; durable when this returns."""
+        self._run("PRAGMA synchronous = FULL", ())
+        self._run(
+            "INSERT INTO parts (sink_key, start, length, sha256) VALUES (?, ?, ?, ?)",
+            (sink_key, start, length, sha256),
+        )
+
+    def settle(self, sink_key: str) -> None:
+        """Write down that a part is in the file; when a power cut loses this, the file itself is looked at."""
+        self._run("PRAGMA synchronous = NORMAL", ())
+        self._run("UPDATE parts SET is_settled = 1 WHERE sink_key = ?", (sink_key,))
+
+    def drop(self, sink_key: str) -> None:
+        """Forget a part that is not in the file."""
+        self._run("PRAGMA synchronous = FULL", ())
+        self._run("DELETE FROM parts WHERE sink_key = ? AND is_settled = 0", (sink_key,))
+
+    def _run(self, sql: str, params: tuple[object, ...]) -> list[tuple[str, int, int, str]]:
+        try:
+            return self._connection.execute(sql, params).fetchall()
+        except sqlite3.Error as exc:
+            raise self._error(exc) from exc
+
+    def _error(self, exc: sqlite3.Error) -> DatabaseUnavailable:
+        return DatabaseUnavailable(f"cannot use {self._path}, which knows what the file beside it holds: {exc}")
+
+
+# Saving rows to a SQLite file of the user.
+#
+# One transaction for each call: its key and its rows, or neither. The file's own settings (journal, page size) are left
+# as they are.
+
+
+#: What a column holds -> its type.
+SQLITE_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        NOTHING: "TEXT",
+        TRUTH: "BOOLEAN",
+        WHOLE: "INTEGER",
+        NUMBER: "REAL",
+        TEXT: "TEXT",
+        JSON: "TEXT",
+        MIXED: "",
+    }
+)
+#: Whole numbers that the file can hold.
+_LARGEST = 2**63
+
+#: What stands in the way and may go by itself.
+_TRANSIENT = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+#: Connections of a parent process: never used, never closed.
+_PARENT_CONNECTIONS: list[sqlite3.Connection] = []
+
+
+class SqliteSink:
+    """One file that rows are saved to. One thread at a time uses it."""
+
+    def __init__(self, path: Path, *, patience_seconds: float = 30.0) -> None:
+        """Use the file *path*, which is made when it is not there."""
+        self._path = path
+        self._patience = patience_seconds
+        self._connection: sqlite3.Connection | None = None
+        self._owner = 0  #: the process that opened it
+        self._file: os.stat_result | None = None
+
+    def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
+        """Save *rows* once for *sink_key*; say whether this did it. Raises SinkRefused or DatabaseUnavailable."""
+        new = TableRows(table=table, rows=rows, sink_key=sink_key, key=key)
+        new.check()
+        try:
+            with self._transaction() as connection:
+                return self._save(connection, new)
+        except (sqlite3.Error, UnicodeEncodeError) as exc:
+            raise self._error(exc, new) from exc
+
+    def close(self) -> None:
+        """Close the file."""
+        connection, self._connection = self._connection, None
+        if connection is not None and self._owner == os.getpid():
+            connection.close()
+
+    def _save(self, connection: sqlite3.Connection, new: TableRows) -> bool:
+        connection.execute(MAKE_KEYS)
+        taken = connection.execute(
+            f"INSERT INTO {KEYS} (sink_key, table_name, row_count) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (new.sink_key, new.table, len(new.rows)),
+        )
+        if taken.rowcount == 0:
+            return False
+        known = self._columns(connection, new.table)
+        if known:
+            refuse_unknown(new.columns, known, f"the table {new.table}")
+        else:
+            connection.execute(make_table(new, SQLITE_TYPES))
+        connection.executemany(insert(new, "?"), values(new, _adapt))
+
+        return True
+
+    def _columns(self, connection: sqlite3.Connection, table: str) -> list[str]:
+        schema, _, name = table.rpartition(".")
+        before = f"{quoted_column(schema)}." if schema else ""
+        result = connection.execute(f"PRAGMA {before}table_xinfo({quoted_column(name)})")
+
+        return [row[1] for row in result]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._opened()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+
+    def _opened(self) -> sqlite3.Connection:
+        """Return the connection; one that a parent opened, or to a file that was moved away, is not used."""
+        if self._connection is not None:
+            if self._owner == os.getpid() and self._is_in_place():
+                return self._connection
+            if self._owner == os.getpid():
+                self._connection.close()
+            else:
+                _PARENT_CONNECTIONS.append(self._connection)
+        sqlite.refuse_network(self._path)
+        durable_file.make_directory(str(self._path.parent))
+        self._connection = sqlite3.connect(
+            self._path, isolation_level=None, timeout=self._patience, check_same_thread=False
+        )
+        self._owner = os.getpid()
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._file = self._path.stat()
+
+        return self._connection
+
+    def _is_in_place(self) -> bool:
+        try:
+            return self._file is not None and os.path.samestat(self._path.stat(), self._file)
+        except FileNotFoundError:
+            return False
+
+    def _error(self, exc: Exception, new: TableRows) -> SinkRefused | DatabaseUnavailable:
+        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+        if code in _TRANSIENT:
+            return DatabaseUnavailable(f"cannot save to {self._path}: {exc}; nothing was saved")
+        if "ON CONFLICT clause does not match" in str(exc):
+            return no_unique_index(new)
+
+        return SinkRefused(f"{self._path} does not take the rows for the table {new.table}: {exc}; nothing was saved")
+
+
+def _adapt(name: str, value: JsonValue) -> object:
+    if isinstance(value, dict | list):
+        return as_json(value)
+    if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+        raise SinkRefused(f"the number {value} in the column {name} is too large for SQLite: give it as a text")
+
+    return value

@@ -1,0 +1,1 @@
+"""Workflow documents on disk and in the database."""

@@ -1,0 +1,1 @@
+"""Workers: claim a run, execute it, answer orders."""

@@ -1,0 +1,676 @@
+"""
+What people do to a workflow: pause, stop, abandon, resume, retry, approve, reject, hint.
+
+While a lease is live only its owner writes: then this leaves a request, and says so. Without a live owner it takes the
+lease, closes what a crash left open, and makes the change itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from adws.adw_modules import document
+from adws.adw_modules.document import Draft, Mark
+from adws.adw_modules.engine import resume, transitions
+from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.engine.phase_selection import WAITING, waiting_attempt
+from adws.adw_modules.engine.resume import ResumePlan
+from adws.adw_modules.engine.transitions import TerminalFailure
+from adws.adw_modules.errors import AdwError, StateInvalid, UsageError, WorkflowBusy
+from adws.adw_modules.interfaces import Request
+from adws.adw_modules.phase import NoOrders, Outcome
+from adws.adw_modules.plain_document import last_attempt, objects
+from adws.adw_modules.queue.model import (
+    FINAL_RUNS,
+    LIVE_RUNS,
+    ROLLBACK,
+    NewRun,
+    Run,
+    RunEnd,
+    RunState,
+    stop_reason,
+)
+from adws.adw_modules.state_machine import (
+    ACTIVE_STATES,
+    TERMINAL_STATES,
+    WorkflowState,
+    WorkflowStateMachine,
+    state_named,
+)
+from adws.adw_modules.worker.run_executor import NOTED, note_hint
+from adws.adw_modules.workflow.model import WorkflowSpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.identifiers import JsonObject, JsonValue
+    from adws.adw_modules.steps.model import ScheduledRetry
+    from adws.app import Home
+
+
+# Retries of phases that wait for their time: which they are, and giving one up.
+#
+# Pure. A phase whose attempt waits for work that others do is no retry: that attempt is not over.
+
+
+_ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
+#: Why a phase has failed whose next attempt a person did not want.
+CANCELLED = "RETRY_CANCELLED"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitingRetry:
+    """Something that is tried again at a moment: a phase, or a call of a step."""
+
+    kind: str  #: phase | call
+    retry_id: str  #: what `adw retries cancel` takes: the workflow, or the execution
+    adw_id: str
+    phase: str
+    next_at: str
+    why: str
+    step: str = ""
+    index: int | None = None  #: of a call's iteration
+    attempt_number: int = 0  #: attempts so far
+    page: int | None = None
+    error: str = ""
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs."""
+        return asdict(self)
+
+
+def of_call(retry: ScheduledRetry) -> WaitingRetry:
+    """Return a call of a step that waits."""
+    return WaitingRetry(
+        kind="call",
+        retry_id=retry.execution_id,
+        adw_id=retry.adw_id,
+        phase=retry.phase,
+        step=retry.step,
+        index=retry.index,
+        attempt_number=retry.attempt_number,
+        page=retry.page,
+        next_at=retry.next_at,
+        why=retry.why,
+        error=retry.error,
+    )
+
+
+def of_phase(data: Mapping[str, JsonValue]) -> WaitingRetry | None:
+    """Return the retry that the workflow in the plain document *data* waits for, None when it waits for none."""
+    for phase in objects(data.get("phases")) if data.get("current_state") in _ACTIVE else ():
+        if phase.get("status") != "retry_wait" or not phase.get("retry_at"):
+            continue
+        if last_attempt(phase).get("status") == WAITING:
+            continue
+        used = phase.get("attempts_used")
+        return WaitingRetry(
+            kind="phase",
+            retry_id=str(data.get("adw_id") or ""),
+            adw_id=str(data.get("adw_id") or ""),
+            phase=str(phase.get("name") or ""),
+            next_at=str(phase.get("retry_at")),
+            why=str(phase.get("wait_reason") or "it failed"),
+            attempt_number=used if isinstance(used, int) else 0,
+            error=str(phase.get("last_failure_reason") or ""),
+        )
+
+    return None
+
+
+def waiting_phase(document: WorkflowDocument) -> int:
+    """Return the place of the phase that waits to be tried again; raise UsageError when none does."""
+    for index, record in enumerate(document.phases if document.current_state in _ACTIVE else ()):
+        if record.status == "retry_wait" and waiting_attempt(record) is None:
+            return index
+
+    raise UsageError(f"workflow {document.adw_id} has no phase that waits to be tried again: adw retries shows them")
+
+
+def cancel(draft: Draft, spec: WorkflowSpec, index: int, *, by: str, reason: str = "") -> Outcome:
+    """Fail the phase at *index* instead of trying it again; the workflow goes on without one that is not required."""
+    why = f"{by} cancelled its next attempt" + (f": {reason}" if reason else "")
+
+    return transitions.fail_waiting(draft, spec, index, TerminalFailure(reason=CANCELLED, message=why))
+
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A live owner was asked; the request is durable."""
+
+    request: Request
+    owner: str  #: in words
+    #: Obeys the request if its owner is gone by now; he may have died over it.
+    again: Callable[[], Asked | Applied] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Applied:
+    """It is done."""
+
+    state: str  #: of the workflow, now
+    message: str
+    run: Run | None = None  #: the one that goes on with it
+    is_confirmed: bool = True  #: whether everything that worked on it is known to have ended
+
+
+class Control:
+    """Changes workflows from outside their work."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        mark: Mark | None = None,
+    ) -> None:
+        """*mark* names the requester."""
+        self._home = home
+        self._mark = mark
+
+    def asked_by(self, mark: Mark) -> Control:
+        """Return the same for what *mark* asks: the write that obeys it says so, and a delivery is obeyed once."""
+        return Control(self._home, mark=mark)
+
+    def _change(self, session: WorkSession, rule: Callable[[Draft], _Result]) -> _Result:
+        """Store what *rule* does, and who asked for it."""
+
+        def marked(draft: Draft) -> _Result:
+            answer = rule(draft)
+            document.mark(draft, self._mark)
+            return answer
+
+        return session.change(marked)
+
+    def _asked(self, payload: JsonObject) -> JsonObject:
+        """Return what is asked of a live owner, with who asks it."""
+        return payload if self._mark is None else {**payload, "mark": self._mark.to_json()}
+
+    @contextmanager
+    def _session(self, adw_id: str) -> Iterator[WorkSession]:
+        """Own a workflow to change it inside the block; raise WorkflowBusy when somebody works on it."""
+        engine = self._home.engine  # built first: a wrong setting is refused before the workflow is taken
+        with self._home.ownership.own(adw_id) as owned, engine.log_of(adw_id):
+            yield WorkSession(engine, owned, NoOrders())
+
+    # --- stopping ----------------------------------------------------------------------------------------------
+
+    def pause(self, adw_id: str, *, by: str, reason: str = "") -> Asked | Applied:
+        """Park the workflow; an attempt under way is suspended and does not count."""
+        why = reason or f"paused by {by}"
+
+        return self._ask_or(adw_id, "pause", by, why, lambda session: self._park(session, why))
+
+    def stop(self, adw_id: str, *, by: str, reason: str = "", is_urgent: bool = False) -> Asked | Applied:
+        """Stop the work and park the workflow; with *is_urgent* its processes get no time to end by themselves."""
+        why = reason or f"stopped by {by}"
+
+        return self._ask_or(adw_id, "stop", by, why, lambda session: self._park(session, why), is_urgent=is_urgent)
+
+    def abandon(self, adw_id: str, *, by: str, reason: str = "") -> Asked | Applied:
+        """Give the workflow up and free its issue; what it made is kept until a rollback."""
+        why = reason or f"abandoned by {by}"
+
+        return self._ask_or(adw_id, "abandon", by, why, lambda session: self._abandon(session, why))
+
+    def _park(self, session: WorkSession, why: str) -> Applied:
+        state = WorkflowState(session.document.current_state)
+        if state is WorkflowState.PAUSED:
+            return Applied(state=state.value, message=f"workflow {session.document.adw_id} is paused already")
+        if state in TERMINAL_STATES or state is WorkflowState.FAILED:
+            raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to pause")
+        told = stop_reason(why, session.doubt)
+        self._change(session, lambda draft: transitions.pause(draft, told))
+        session.rest()
+        self._end_runs(session.document.adw_id, told)
+
+        return _applied(session, "is paused", told if session.doubt else "")
+
+    def _abandon(self, session: WorkSession, why: str) -> Applied:
+        state = WorkflowState(session.document.current_state)
+        if state in TERMINAL_STATES:
+            raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to abandon")
+        told = stop_reason(why, session.doubt)
+        self._change(session, lambda draft: transitions.abandon(draft, told))
+        session.rest()
+        self._end_runs(session.document.adw_id, told)
+
+        return _applied(session, "is abandoned; what it made is kept", told if session.doubt else "")
+
+    def _end_runs(self, adw_id: str, why: str) -> None:
+        for run in self._home.runs.of_workflow(adw_id):
+            is_left = run.state in LIVE_RUNS and run.seconds_left <= 0.0  # else its worker, or recovery, confirms it
+            if is_left and self._home.runs.settle_lost(run, RunEnd(state=RunState.STOPPED, reason=why)) is not None:
+                continue
+            if run.state not in FINAL_RUNS:
+                self._home.runs.ask_to_stop(run.run_id, reason=why)
+
+    def _ask_or(
+        self,
+        adw_id: str,
+        kind: str,
+        by: str,
+        why: str,
+        change: Callable[[WorkSession], Applied],
+        *,
+        is_urgent: bool = False,
+    ) -> Asked | Applied:
+        """Make *change* as the owner, or leave a request to the one there is."""
+        try:
+            with self._session(adw_id) as session:
+                session.settle()
+                return change(session)
+        except WorkflowBusy:
+            payload = self._asked({"reason": why, "is_urgent": is_urgent})
+            request = self._home.requests.ask(adw_id, kind, payload=payload, asked_by=by)
+        if kind == "stop":
+            self._mark_stopping(adw_id, why)
+
+        return self._serve(request, change)
+
+    def _mark_stopping(self, adw_id: str, why: str) -> None:
+        """Write on the run that it shall stop: whoever finds its worker dead knows what was wanted of it."""
+        for run in self._home.runs.of_workflow(adw_id, limit=1):
+            if run.state in LIVE_RUNS and run.kind != ROLLBACK:
+                self._home.runs.ask_to_stop(run.run_id, reason=why)
+
+    def _serve(self, request: Request, change: Callable[[WorkSession], Applied]) -> Asked | Applied:
+        """Obey our own request if its owner left before it could see it; he looks once more after he left."""
+        try:
+            with self._session(request.adw_id) as session:
+                asked = self._home.requests.get(request.request_id)
+                if asked is not None and asked.handled_at is not None:
+                    return Applied(state=session.document.current_state, message=asked.outcome or "answered")
+                session.settle()
+                try:
+                    applied = change(session)
+                except UsageError as exc:
+                    self._home.requests.handled(request.request_id, str(exc))
+                    raise
+                self._home.requests.handled(request.request_id, applied.message)
+                return applied
+        except WorkflowBusy as exc:
+            return Asked(request=request, owner=exc.owner, again=lambda: self._serve(request, change))
+
+    # --- going on ----------------------------------------------------------------------------------------------
+
+    def plan(self, adw_id: str, *, from_phase: str = "", grant: int = 0, budget: float | None = None) -> ResumePlan:
+        """Return what a resume would do; changes nothing."""
+        document = self._home.load(adw_id)
+        machine = WorkflowStateMachine.of(document, now=self._home.clock.now)
+
+        return resume.plan_resume(
+            document,
+            resume.definition_of(document),
+            machine,
+            from_phase=from_phase,
+            grant=grant,
+            budget=budget,
+            max_cost_usd=self._home.settings.quota_max_cost,
+        )
+
+    def resume(
+        self,
+        adw_id: str,
+        *,
+        by: str,
+        from_phase: str = "",
+        hint: str = "",
+        grant: int = 0,
+        budget: float | None = None,
+        spec: WorkflowSpec | None = None,
+    ) -> Applied:
+        """
+        Make a stopped workflow go on, and queue it; raise UsageError, saying why, when it cannot.
+
+        *budget* is what it may cost in all from now on, in US dollars. *spec* is for a document of an older version,
+        which has no definition of its own.
+        """
+        with self._session(adw_id) as session:
+            self._refuse_while_rolled_back(adw_id)
+            if spec is not None:
+                _refuse_second_definition(session.document)
+                session.change(lambda draft: resume.adopt(draft, spec))
+                session.forget_table()
+            session.settle()
+            plan = session.plan_resume(from_phase=from_phase, grant=grant, budget=budget)
+            self._change(session, lambda draft: resume.apply_resume(draft, plan, hint=hint, by=by))
+            self._overtake(session)
+            for phase in session.spec.phases:
+                if phase.name == plan.phase:
+                    self._home.service_guard.mended(phase)
+            run = self._queue(self._home.run_factory.of(session.document, "retry" if grant else "resume", asked_by=by))
+
+            return Applied(state=session.document.current_state, message=plan.describe(), run=run)
+
+    def _refuse_while_rolled_back(self, adw_id: str) -> None:
+        for run in self._home.runs.of_workflow(adw_id, limit=1):
+            if run.kind == ROLLBACK and run.state not in FINAL_RUNS:
+                raise UsageError(f"workflow {adw_id} is to be rolled back (run {run.run_id}): it does not go on")
+
+    def _overtake(self, session: WorkSession) -> None:
+        """Answer what was asked of an owner who died over it: what is decided now is newer, but a hint still holds."""
+        for request in self._home.requests.open_for(session.document.adw_id):
+            answer = "overtaken: the workflow was told to go on"
+            if request.kind == "hint":
+                session.change(partial(note_hint, request))
+                answer = NOTED
+            self._home.requests.handled(request.request_id, answer)
+
+    def _queue(self, wanted: NewRun) -> Run:
+        """
+        Return a run that is due now; one that waits for its time is replaced.
+
+        Called by the owner of the workflow: a run that somebody else still has is of a worker who is gone, or who will
+        find the workflow owned.
+        """
+        run = self._home.runs.enqueue(wanted)
+        if run.state in LIVE_RUNS:
+            self._home.runs.take_back(run, reason=f"{wanted.kind} asked by {wanted.asked_by or 'somebody'}")
+            run = self._home.runs.enqueue(wanted)
+        if run.state is not RunState.PENDING or not run.not_before:
+            return run
+        self._home.runs.ask_to_stop(run.run_id, reason=f"{wanted.kind} asked by {wanted.asked_by or 'somebody'}")
+
+        return self._home.runs.enqueue(replace(wanted, priority=run.priority))
+
+    def hint(self, adw_id: str, text: str, *, by: str) -> Asked | Applied:
+        """Say what to do differently in the next attempt."""
+        try:
+            with self._session(adw_id) as session:
+                return self._note_hint(session, text, by)
+        except WorkflowBusy:
+            request = self._home.requests.ask(adw_id, "hint", payload=self._asked({"text": text}), asked_by=by)
+
+        return self._serve(request, lambda session: self._note_hint(session, text, by))
+
+    def _note_hint(self, session: WorkSession, text: str, by: str) -> Applied:
+        state = WorkflowState(session.document.current_state)
+        if state in TERMINAL_STATES:
+            raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is no next attempt")
+        self._change(session, lambda draft: resume.add_hint(draft, "", text, by))
+
+        return Applied(state=state.value, message=NOTED)
+
+    # --- retries -----------------------------------------------------------------------------------------------
+
+    def cancel_retry(self, adw_id: str, *, by: str, reason: str = "") -> Applied:
+        """Fail the phase that waits to be tried again; raise UsageError when none does, WorkflowBusy while at work."""
+        with self._session(adw_id) as session:
+            session.settle()
+            index = waiting_phase(session.document)
+            phase = session.document.phases[index].name
+            self._change(session, lambda draft: cancel(draft, session.spec, index, by=by, reason=reason))
+            session.rest()
+            state = WorkflowState(session.document.current_state)
+            if state in TERMINAL_STATES or state is WorkflowState.FAILED:
+                self._end_runs(adw_id, f"the retry of {phase} was cancelled by {by}")
+                run = None
+            else:  # the phase is not required
+                run = self._queue(self._home.run_factory.of(session.document, "resume", asked_by=by))
+
+            return Applied(
+                state=state.value, message=f"{phase} is not tried again; the workflow is {state.value}", run=run
+            )
+
+    # --- approval ----------------------------------------------------------------------------------------------
+
+    def approve(self, adw_id: str, *, by: str, text: str = "") -> Applied:
+        """Let the phase that waits pass, and queue the workflow."""
+        return self._judge(adw_id, by, lambda session, draft: resume.approve(draft, session.spec, text=text, by=by))
+
+    def reject(self, adw_id: str, *, by: str, text: str = "") -> Applied:
+        """Send the phase that waits back to work, with *text* as a hint, and queue the workflow."""
+        return self._judge(adw_id, by, lambda session, draft: resume.reject(draft, session.spec, text=text, by=by))
+
+    def _judge(self, adw_id: str, by: str, rule: Callable[[WorkSession, Draft], Outcome | None]) -> Applied:
+        with self._session(adw_id) as session:
+            self._refuse_while_rolled_back(adw_id)
+            phase = session.document.phases[resume.waiting_phase(session.document)].name
+            self._change(session, lambda draft: rule(session, draft))
+            state = WorkflowState(session.document.current_state)
+            is_over = state in TERMINAL_STATES or state is WorkflowState.FAILED
+            self._overtake(session)
+            run = None if is_over else self._queue(self._home.run_factory.of(session.document, "resume", asked_by=by))
+
+            return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
+
+
+def _applied(session: WorkSession, what: str, doubt: str) -> Applied:
+    document = session.document
+    told = f"workflow {document.adw_id} {what}"
+
+    return Applied(state=document.current_state, message=f"{told}; {doubt}" if doubt else told, is_confirmed=not doubt)
+
+
+def _refuse_second_definition(document: WorkflowDocument) -> None:
+    if document.workflow is not None and document.workflow.phases:
+        raise UsageError(
+            f"workflow {document.adw_id} runs {document.workflow.name}, frozen when it started: leave --workflow out"
+        )
+
+
+# What a person may order about a workflow as it stands now.
+#
+# Pure, and no second set of rules: whether a workflow can go on is asked of the plan that going on is made with. A live
+# owner is asked to stop or to take a hint; what needs the workflow to be free is not offered while he has it.
+
+
+#: More than a workflow has cost, to see whether money is what it lacks.
+_ENOUGH_USD = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoingOn:
+    """How a workflow can go on."""
+
+    plan: str = ""  #: what would happen, in words; "": it cannot
+    needs: tuple[str, ...] = ()  #: grant | budget: what has to come with the order
+    phases: tuple[str, ...] = ()  #: those that it can be started from afresh
+    refusal: str = ""  #: why it cannot go on, or what it needs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Possible:
+    """What may be ordered."""
+
+    approval: str = ""  #: the phase that waits to be approved or rejected, "" for none
+    may_pause: bool = False
+    may_stop: bool = False  #: somebody works on it, and can be stopped
+    may_abandon: bool = False
+    may_hint: bool = False
+    may_roll_back: bool = False
+    is_retry: bool = False  #: it failed: going on is trying again
+    going_on: GoingOn = field(default_factory=GoingOn)
+    cancels: str = ""  #: the phase whose next attempt can be cancelled, "" for none
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it can be told to go on."""
+        return bool(self.going_on.plan)
+
+
+def allowed_actions(
+    document: WorkflowDocument,
+    *,
+    is_live: bool = False,
+    is_rolled_back_next: bool = False,
+    max_cost_usd: float | None = None,
+    now: Callable[[], datetime],
+) -> Possible:
+    """
+    Return what may be ordered about the workflow in *document*.
+
+    *is_live*: somebody works on it. *is_rolled_back_next*: a rollback waits for a worker. *max_cost_usd* is the cap of
+    the settings.
+    """
+    state = state_named(document.current_state)
+    may_roll_back = state is not WorkflowState.ROLLED_BACK and not document.pr_merged
+    if document.rollback is not None or is_rolled_back_next:
+        return Possible(may_roll_back=may_roll_back and not is_rolled_back_next)
+    is_over = state in TERMINAL_STATES
+    is_free = not is_live and not is_over
+
+    return Possible(
+        approval=_approval(document) if is_free else "",
+        may_pause=state in ACTIVE_STATES,
+        may_stop=is_live and state in ACTIVE_STATES,
+        may_abandon=not is_over,
+        may_hint=not is_over,
+        may_roll_back=may_roll_back,
+        is_retry=state is WorkflowState.FAILED,
+        going_on=_going_on(document, max_cost_usd, now) if is_free and not _waits_for_others(document) else GoingOn(),
+        cancels=_cancels(document) if is_free else "",
+    )
+
+
+def _waits_for_others(document: WorkflowDocument) -> bool:
+    """Say whether an attempt goes on by itself when others have done their work: told to go on it would wait again."""
+    return any(waiting_attempt(record) is not None for record in document.phases)
+
+
+def _approval(document: WorkflowDocument) -> str:
+    try:
+        return document.phases[resume.waiting_phase(document)].name
+    except UsageError:
+        return ""
+
+
+def _cancels(document: WorkflowDocument) -> str:
+    try:
+        return document.phases[waiting_phase(document)].name
+    except UsageError:
+        return ""
+
+
+def _going_on(document: WorkflowDocument, max_cost_usd: float | None, now: Callable[[], datetime]) -> GoingOn:
+    try:
+        spec = resume.definition_of(document)
+        machine = WorkflowStateMachine.of(document, now=now)
+    except StateInvalid as exc:
+        return GoingOn(refusal=str(exc))
+    asking = _Asking(document, spec, machine, max_cost_usd)
+    result = asking.plan()
+    if isinstance(result, ResumePlan):
+        return GoingOn(plan=result.describe(), phases=asking.phases())
+    for needs in (("grant",), ("budget",), ("grant", "budget")):
+        other = asking.plan(needs=needs)
+        if isinstance(other, ResumePlan):
+            phase = f"workflow {document.adw_id} goes on with {other.phase}"
+            return GoingOn(plan=phase, needs=needs, phases=asking.phases(), refusal=result)
+
+    return GoingOn(refusal=result)
+
+
+class _Asking:
+    """Asks the plan of going on what it says to this and that."""
+
+    def __init__(
+        self,
+        document: WorkflowDocument,
+        spec: WorkflowSpec,
+        machine: WorkflowStateMachine,
+        max_cost_usd: float | None,
+    ) -> None:
+        self._document, self._spec, self._machine = document, spec, machine
+        self._max_cost_usd = max_cost_usd
+
+    def plan(self, *, from_phase: str = "", needs: tuple[str, ...] = ()) -> ResumePlan | str:
+        """Return the plan, or why there is none."""
+        spent = self._document.cost.total_usd
+        try:
+            return resume.plan_resume(
+                self._document,
+                self._spec,
+                self._machine,
+                from_phase=from_phase,
+                grant=1 if "grant" in needs else 0,
+                budget=spent + _ENOUGH_USD if "budget" in needs else None,
+                max_cost_usd=self._max_cost_usd,
+            )
+        except AdwError as exc:
+            return str(exc)
+
+    def phases(self) -> tuple[str, ...]:
+        """Return the phases that it can be started from."""
+        names = [record.name for record in self._document.phases]
+
+        return tuple(
+            name
+            for name in names
+            if isinstance(self.plan(from_phase=name), ResumePlan)
+            or isinstance(self.plan(from_phase=name, needs=("budget",)), ResumePlan)
+        )
+
+
+# What is tried again later, in one list: phases that wait for their next attempt, and calls of steps. And giving one
+# up.
+
+
+#: Runs that are looked through at a time.
+_AT_ONCE = 500
+
+
+class PendingRetries:
+    """Lists scheduled retries and cancels them."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def all(self, *, adw_id: str = "", limit: int = 1000) -> tuple[WaitingRetry, ...]:
+        """Return the scheduled retries, the next one first."""
+        calls = map(of_call, self._home.executions.retries(adw_id=adw_id, limit=limit))
+        retries = [*self._phases(adw_id), *calls]
+
+        return tuple(sorted(retries, key=lambda retry: (retry.next_at, retry.retry_id, retry.index or 0))[:limit])
+
+    def cancel(self, retry_id: str, *, by: str, index: int | None = None, reason: str = "") -> str:
+        """
+        Give up what waits under *retry_id*, and return what was done; raise UsageError when nothing waits there.
+
+        Of an execution: the call of one iteration, or all that has not ended. Of a workflow: its phase fails.
+        """
+        executions = self._home.executions
+        if executions.get(retry_id) is None:
+            if index is not None:
+                raise UsageError(
+                    f"there is no execution {retry_id}, so it has no iteration {index}: adw retries shows them"
+                )
+            return self._home.control.cancel_retry(retry_id, by=by, reason=reason).message
+        why = f"cancelled by {by}" + (f": {reason}" if reason else "")
+        if not executions.cancel(retry_id, reason=why, index=index):
+            what = "is over" if index is None else f"has no iteration {index} that waits for a call"
+            raise UsageError(f"execution {retry_id} {what}: adw retries shows what waits")
+
+        return f"execution {retry_id} is {why}" if index is None else f"iteration {index} of {retry_id} is {why}"
+
+    def _phases(self, adw_id: str) -> list[WaitingRetry]:
+        ids = [adw_id] if adw_id else self._waiting_workflows()
+        retries = []
+        for one in ids:
+            try:
+                retry = of_phase(self._home.store.peek(one).data)
+            except AdwError:
+                if adw_id:
+                    raise
+                continue  # its run waits, and nobody can read what for; `adw db check` names it
+            if retry is not None:
+                retries.append(retry)
+
+        return retries
+
+    def _waiting_workflows(self) -> list[str]:
+        """Return the workflows whose run waits for a moment."""
+        waiting: dict[str, None] = {}
+        before: int | None = None
+        while page := self._home.runs.page(states=(RunState.PENDING,), limit=_AT_ONCE, before=before):
+            waiting.update(dict.fromkeys(run.adw_id for run in page if run.not_before and not run.slot))
+            before = page[-1].run_id
+
+        return list(waiting)

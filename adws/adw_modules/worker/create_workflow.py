@@ -1,0 +1,158 @@
+"""
+Starting a workflow: its document, with the definition frozen in it, its issue lock and its run.
+
+Accepted means durable: when this returns, the document exists in PENDING and a run waits for a worker.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import effects as effects_module
+from adws.adw_modules import timestamps
+from adws.adw_modules.document import FrozenIssue, PhaseRecord, Resource, WorkflowDocument, WorkflowRef
+from adws.adw_modules.events import Event
+from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.queue.model import NewRun, RunFactory
+from adws.adw_modules.workflow.model import Requirements, WorkflowSpec, phase_to_json
+
+if TYPE_CHECKING:
+    from adws.adw_modules.identifiers import JsonObject
+    from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
+    from adws.adw_modules.workflow.library import Workflows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewWorkflow:
+    """What somebody wants started."""
+
+    issue_number: int | None
+    spec: WorkflowSpec
+    repository: str = ""
+    issue: FrozenIssue = field(default_factory=FrozenIssue)
+    model_set: str | None = None
+    priority: int = 0
+    asked_by: str = ""
+    max_retries: int = 3
+    max_reworks: int = 3
+    max_total_attempts: int | None = None
+    max_minutes: float | None = None
+    adw_id: str = ""  #: chosen before, "": a new one
+    hint: str = ""  #: what to do differently than the issue says, from `asked_by`
+    delivery: str = ""  #: guid of the delivery that asks for it
+    cause: str = ""  #: what made somebody ask: label, comment, review ...
+    demands: Requirements | None = None  #: of workers; None: those of its definition
+    continues: WorkflowDocument | None = None  #: its branch and pull request are gone on with
+
+
+class WorkflowCreator:
+    """Creates workflows."""
+
+    def __init__(
+        self,
+        *,
+        ownership: WorkflowOwnership,
+        clock: Clock,
+        workflows: Workflows,
+        runs: RunFactory,
+    ) -> None:
+        """*workflows* checks that a definition can be run here; *runs* makes the first run."""
+        self._ownership = ownership
+        self._runs = runs
+        self._clock = clock
+        self._workflows = workflows
+
+    def document(self, start: NewWorkflow) -> WorkflowDocument:
+        """Return the first revision of a workflow; nothing is stored."""
+        self._workflows.check_ready(start.spec)
+        moment = timestamps.to_text(self._clock.now())
+
+        made = WorkflowDocument(
+            adw_id=start.adw_id or self._clock.token()[:8],
+            issue_number=start.issue_number,
+            repository=start.repository,
+            workflow=WorkflowRef(
+                name=start.spec.name,
+                version=start.spec.version,
+                phases=_frozen(start.spec),
+                demands=(start.demands or start.spec.demands).to_json(),
+                workload=dict(start.spec.workload),
+            ),
+            issue=start.issue,
+            phases=[
+                PhaseRecord(name=phase.name, state=phase.state, max_attempts=phase.max_attempts)
+                for phase in start.spec.phases
+            ],
+            model_set=start.model_set,
+            max_retries=start.max_retries,
+            max_reworks=start.max_reworks,
+            max_total_attempts=start.max_total_attempts,
+            max_minutes=start.max_minutes,
+            created_at=moment,
+            updated_at=moment,
+            hints=[{"text": start.hint, "by": start.asked_by, "at": moment, "phase": ""}] if start.hint else [],
+            deliveries=[start.delivery] if start.delivery else [],
+        )
+
+        return made if start.continues is None else _continued(made, start.continues)
+
+    def create(self, document: WorkflowDocument, start: NewWorkflow) -> AbstractContextManager[OwnedWorkflow]:
+        """Store *document* with its lock and its run, and own it inside the block; raise IssueLocked."""
+        return self._ownership.create(document, events=_asked(start), run=self._first_run(document, start))
+
+    def start(self, start: NewWorkflow) -> WorkflowDocument:
+        """Create a workflow and leave it to a worker; raise IssueLocked, or StateExists for an id that is taken."""
+        document = self.document(start)
+
+        return self._ownership.leave(document, events=_asked(start), run=self._first_run(document, start))
+
+    def _first_run(self, document: WorkflowDocument, start: NewWorkflow) -> NewRun:
+        return self._runs.of(document, "start", asked_by=start.asked_by, priority=start.priority)
+
+
+def _asked(start: NewWorkflow) -> tuple[Event, ...]:
+    """Return what the history says of a delivery that asked for the workflow."""
+    if not start.delivery:
+        return ()
+    data: JsonObject = {"delivery": start.delivery, "cause": start.cause, "by": start.asked_by}
+    if start.continues is not None:
+        data["continues"] = start.continues.adw_id
+
+    return (Event(event_type="work_asked_for", data=data),)
+
+
+#: Kinds of effects that a workflow shares with the one that it continues.
+_SHARED = frozenset({"branch", "remote_branch", "pull_request"})
+
+
+def _continued(made: WorkflowDocument, before: WorkflowDocument) -> WorkflowDocument:
+    """Return *made* on the branch and the pull request of *before*, which stay the effects of that one."""
+    # The pull request has the marker of the first of all: by that it is found.
+    first = before.continues or before.adw_id
+    shared = [
+        Resource(
+            key=item.key,
+            kind=item.kind,
+            outcome="adopted",
+            host=item.host or None,
+            undo={**item.undo, "made_by": item.undo.get("made_by") or before.adw_id},
+        )
+        for item in effects_module.effects(before)
+        if item.kind in _SHARED and item.outcome in effects_module.MADE
+    ]
+
+    return made.changed(
+        continues=first,
+        followups=before.followups + 1,
+        resources=shared,
+        branch_name=before.branch_name,
+        pr_number=before.pr_number,
+        plan_file=before.plan_file,
+        issue_class=before.issue_class,
+    )
+
+
+def _frozen(spec: WorkflowSpec) -> list[JsonObject]:
+    return [phase_to_json(phase) for phase in spec.phases]

@@ -1,0 +1,481 @@
+"""
+Working on one run: own the workflow, make attempts, act on what comes of them.
+
+Only here is an outcome acted on. The run is given back, requeued or ended after the document says so, never before: a
+crash in between leaves a run whose worker is gone, and recovery finds both.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from adws.adw_modules import document, timestamps
+from adws.adw_modules.document import Draft, Mark
+from adws.adw_modules.engine import resume, transitions
+from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.errors import (
+    AdwError,
+    DatabaseError,
+    Fenced,
+    OwnershipError,
+    QuotaExceeded,
+    RunLost,
+    StateConflict,
+    StateError,
+    StateWriteFailed,
+    UsageError,
+    WorkElsewhere,
+    WorkflowBusy,
+)
+from adws.adw_modules.interfaces import Request
+from adws.adw_modules.ownership.lease_renewer import ENDING_REQUESTS, LeaseHandle, reason_of
+from adws.adw_modules.phase import Done, Failed, Next, Order, Outcome, Paused, RetryAt, Stopped
+from adws.adw_modules.queue.model import (
+    FINAL_RUNS,
+    ITERATION,
+    ROLLBACK,
+    WITHOUT_WORKFLOW,
+    Run,
+    RunEnd,
+    RunResult,
+    RunState,
+    stop_reason,
+)
+from adws.adw_modules.state_machine import ACTIVE_STATES, TERMINAL_STATES, WorkflowState
+
+if TYPE_CHECKING:
+    from adws.adw_modules.ownership.leases import Requests
+    from adws.adw_modules.ownership.ownership import OwnedWorkflow
+    from adws.app import Home
+
+# Answering what was asked of the owner of a workflow: each request is obeyed first, then answered.
+#
+# Obeying looks at the state the document is in, not at what the request hoped for: a pause that comes after the end is
+# too late, and says so. What cannot be written is not answered either: the next owner finds it.
+
+
+#: The answer to a hint.
+NOTED = "noted for the next attempt"
+
+#: Requests that park the workflow.
+PAUSING = ("pause", "stop")
+_ABANDONING = ("abandon", "rollback")
+#: Orders after which somebody else goes on with the workflow.
+_LEAVING = ("drain", "lost_lease")
+
+
+class RequestHandler:
+    """Answers the requests to the owner of one workflow."""
+
+    def __init__(self, requests: Requests, session: WorkSession, charge: LeaseHandle) -> None:
+        self._requests = requests
+        self._session = session
+        self._charge = charge
+
+    def fetch(self) -> None:
+        """Bring what was asked since the keeper looked, or of an owner that died over it."""
+        for request in self._requests.open_for(self._charge.adw_id):
+            self._charge.note(request)
+
+    def obey(self) -> Outcome | None:
+        """Obey and answer everything while no attempt is under way; return the outcome when that ends the work."""
+        if self._has_lost_lease():
+            return Stopped(reason="lost_lease")
+        self._close_what_a_crash_left()
+        outcome = self._obey_requests()
+        order = self._charge.current()
+        if outcome is not None or order is None:
+            return outcome
+        if order.kind in _LEAVING:
+            return Stopped(reason=order.kind)
+
+        return self._obey_order(order)
+
+    def note_hints(self) -> None:
+        """Write the hints down and leave everything else: an attempt is recorded that has to run or be suspended."""
+        for request in self._charge.open_requests():
+            if request.kind == "hint" and not self._has_lost_lease():
+                self._obey_request(request)
+
+    def conclude(self, outcome: Outcome) -> Outcome:
+        """Obey what came while the last attempt ran, and return how the work ends with that."""
+        if self._has_lost_lease():
+            return outcome
+        self.fetch()
+        changed = self._obey_requests()
+        order = self._charge.current()
+        if changed is None and order is not None and order.kind not in _LEAVING:
+            changed = self._obey_order(order)
+
+        return changed or outcome
+
+    # --- how -----------------------------------------------------------------------------------------------------
+
+    def _has_lost_lease(self) -> bool:
+        order = self._charge.current()
+        return order is not None and order.kind == "lost_lease"
+
+    def _close_what_a_crash_left(self) -> None:
+        # A parked or abandoned workflow has no attempt that runs, and no process.
+        if any(request.kind in ENDING_REQUESTS for request in self._charge.open_requests()):
+            self._session.settle()
+
+    def _obey_order(self, order: Order) -> Outcome | None:
+        """Obey an order that came without a request: a signal, or a run that shall stop."""
+        if order.request_id is not None:
+            return None  # answered with its request
+        self._session.settle()
+
+        return self._pause(order.reason) if order.kind in PAUSING else self._abandon(order.reason)
+
+    def _obey_requests(self) -> Outcome | None:
+        outcome: Outcome | None = None
+        for request in self._charge.open_requests():
+            outcome = self._obey_request(request) or outcome
+
+        return outcome
+
+    def _obey_request(self, request: Request) -> Outcome | None:
+        outcome: Outcome | None = None
+        if request.kind == "hint":
+            answer = self._hint(request)
+        elif request.kind in PAUSING:
+            outcome = self._pause(reason_of(request), _mark_of(request))
+            answer = self._stands()
+        elif request.kind in _ABANDONING:
+            outcome = self._abandon(reason_of(request), _mark_of(request))
+            answer = self._stands()
+        else:
+            answer = f"{request.kind} is nothing that this owner can do"
+        self._requests.handled(request.request_id, answer)
+        self._charge.answered(request.request_id)
+
+        return outcome
+
+    def _hint(self, request: Request) -> str:
+        if self._state() in TERMINAL_STATES:
+            return f"too late: the workflow is {self._state().value}"
+        self._session.change(partial(note_hint, request))
+
+        return NOTED
+
+    def _pause(self, reason: str, mark: Mark | None = None) -> Outcome | None:
+        """Park the workflow unless it is parked or over."""
+        if not self._is_active():
+            self._note(mark, WorkflowState.PAUSED)
+            return None
+
+        told = stop_reason(reason, self._session.doubt)
+
+        return self._session.change(lambda draft: _marked(draft, mark, transitions.pause(draft, told)))
+
+    def _abandon(self, reason: str, mark: Mark | None = None) -> Outcome | None:
+        """Give the workflow up unless it is over."""
+        if self._state() in TERMINAL_STATES:
+            self._note(mark, WorkflowState.ABANDONED)
+            return None
+
+        told = stop_reason(reason, self._session.doubt)
+
+        return self._session.change(lambda draft: _marked(draft, mark, transitions.abandon(draft, told)))
+
+    def _note(self, mark: Mark | None, state: WorkflowState) -> None:
+        """Write down who asked for what is so already: the attempt that it ended wrote *state* with its own end."""
+        if mark is not None and self._state() is state and not document.is_marked(self._session.document, mark):
+            self._session.change(lambda draft: document.mark(draft, mark))
+
+    def _stands(self) -> str:
+        document = self._session.document
+        reasons = {WorkflowState.PAUSED: document.pause_reason, WorkflowState.FAILED: document.terminal_reason}
+        why = reasons.get(self._state())
+
+        return f"{document.current_state}: {why}" if why else document.current_state
+
+    def _is_active(self) -> bool:
+        return self._state() in ACTIVE_STATES
+
+    def _state(self) -> WorkflowState:
+        return WorkflowState(self._session.document.current_state)
+
+
+def note_hint(request: Request, draft: Draft) -> None:
+    """Write the hint of *request* down, unless a delivery that was done twice asked for it before."""
+    payload, mark = request.payload, _mark_of(request)
+    if document.is_marked(draft.document, mark):
+        return
+    document.mark(draft, mark)
+    resume.add_hint(draft, str(payload.get("phase") or ""), str(payload.get("text") or ""), request.asked_by)
+
+
+def _mark_of(request: Request) -> Mark | None:
+    return Mark.from_json(request.payload.get("mark"))
+
+
+def _marked(draft: Draft, mark: Mark | None, outcome: Outcome) -> Outcome:
+    document.mark(draft, mark)
+
+    return outcome
+
+
+logger = logging.getLogger("adw.worker")
+
+#: Most seconds until a run is tried again whose workflow somebody else is working on, and those of the first time.
+BUSY_SECONDS = 2.0
+FIRST_BUSY_SECONDS = 0.05
+#: Seconds until a run is tried again that a full disk or a lost database stopped.
+TROUBLE_SECONDS = 30.0
+#: Seconds until a run is tried again that there was no room for.
+QUOTA_SECONDS = 60.0
+#: Kinds of runs that do not go on with a workflow.
+ERRAND_KINDS = WITHOUT_WORKFLOW | {ROLLBACK, ITERATION}
+
+
+#: Why work was stopped without a word to the workflow itself.
+_STOPS = {
+    "drain": "its worker was told to end and gave it back",
+    "lost_lease": "its worker could not prove any more that the workflow is its own",
+}
+
+
+class JobHandler(Protocol):
+    """Executes runs of one kind that do not continue a workflow: `Home.job_handler` returns the one for a kind."""
+
+    def work(self, run: Run) -> RunResult:
+        """Execute a claimed run and end it; errors are handled as with every other run."""
+
+    def give_up(self, run: Run, why: str) -> None:
+        """Record, where the requester looks, that the run will not be executed."""
+
+
+class RunExecutor:
+    """Carries a claimed run as far as it goes."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        # Built before a run is claimed: a wrong setting stops the worker instead of failing its runs. And runs are
+        # executed in several threads.
+        _ = home.engine, home.workspace, home.ownership, home.lease_renewer, home.runs, home.requests
+
+    def work(self, run: Run, *, owning: AbstractContextManager[OwnedWorkflow] | None = None) -> RunResult:
+        """Work on *run* until it waits, is parked or over; *owning* is the ownership of who owns it already."""
+        try:
+            end = self._do(run) if run.kind in ERRAND_KINDS else self._go_on(run, owning)
+        except WorkflowBusy as exc:
+            return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
+        except (RunLost, StateConflict, Fenced, OwnershipError) as exc:
+            logger.warning("Run lost", extra={"action": "run_lost", "run_id": run.run_id, "workflow": run.adw_id})
+            return self._let_go(run, str(exc))
+        except QuotaExceeded as exc:
+            return self._later(run, str(exc), seconds=QUOTA_SECONDS)
+        except WorkElsewhere as exc:
+            return self._leave_to(run, exc)
+        except (StateWriteFailed, DatabaseError) as exc:
+            return self._later(run, str(exc), seconds=TROUBLE_SECONDS)
+        except AdwError as exc:
+            return self._refuse(run, exc) if run.kind in ERRAND_KINDS else self.give_up(run, exc)
+        self._answer_latecomers(end)
+
+        return end
+
+    def _go_on(self, run: Run, owning: AbstractContextManager[OwnedWorkflow] | None) -> RunResult:
+        with owning or self._home.ownership.own(run.adw_id, run=run) as owned:
+            return self._with(owned, run)
+
+    def _do(self, run: Run) -> RunResult:
+        handler = self._home.job_handler(run.kind)
+        if handler is None:
+            raise UsageError(f"this worker cannot do what runs of kind {run.kind} are for: start one with adw worker")
+
+        return handler.work(run)
+
+    def _refuse(self, run: Run, cause: AdwError) -> RunResult:
+        """End a run that may not be done; a workflow that it names stays as it is."""
+        said = {"action": "run_failed", "run_id": run.run_id, "workflow": run.adw_id}
+        logger.warning("Not done", extra=said, exc_info=cause)
+        self._tell_handler(run, str(cause))
+        ended = self._home.runs.finish(run, RunState.FAILED, reason=str(cause))
+
+        return RunResult(run=ended, outcome=None, message=str(cause))
+
+    def _tell_handler(self, run: Run, why: str) -> None:
+        handler = self._home.job_handler(run.kind)
+        if handler is None:
+            return
+        try:
+            handler.give_up(run, why)
+        except AdwError:
+            said = {"action": "run_failed", "run_id": run.run_id}
+            logger.warning("Could not tell that it is given up", extra=said, exc_info=True)
+
+    def _with(self, owned: OwnedWorkflow, run: Run) -> RunResult:
+        home = self._home
+        run = owned.run or home.runs.begin(run)
+        with home.engine.log_of(run.adw_id), home.lease_renewer.charge(owned, run) as charge:
+            if run.state is RunState.STOPPING:
+                charge.give(Order(kind="stop", reason=run.reason or "asked to stop"))
+            session = WorkSession(home.engine, owned, charge)
+            outcome = self._carry_on(session, charge, RequestHandler(home.requests, session, charge))
+            if outcome != Stopped(reason="lost_lease"):
+                session.rest()
+        ended = owned.end_run(run, end_of(run, outcome))
+        if isinstance(outcome, RetryAt):
+            # Makes the run due when what the workflow waits for ended before it began to wait.
+            home.executions.wake(run.adw_id)
+
+        return RunResult(run=ended, outcome=outcome)
+
+    def _carry_on(self, session: WorkSession, charge: LeaseHandle, desk: RequestHandler) -> Outcome:
+        """Make attempts until the workflow does not simply go on."""
+        desk.fetch()
+        early = desk.obey()
+        if early is not None:
+            return early
+        # Raises QuotaExceeded when a limit is reached, WorkElsewhere when only another machine can continue the work.
+        self._home.workspace.admit(session)
+        if not any(record.attempts for record in session.document.phases):
+            self._home.status_comment.update(
+                session
+            )  # a phase may take an hour, and the requester is to see it at once
+        while True:
+            if session.has_begun:
+                desk.note_hints()
+            elif (early := desk.obey()) is not None:
+                return early
+            outcome = session.attempt(may_go_on=lambda: not charge.has_business())
+            if not isinstance(outcome, Next):
+                return desk.conclude(outcome)
+            self._home.status_comment.update(session)
+
+    def _answer_latecomers(self, end: RunResult) -> None:
+        """
+        Answer what was asked after our last look and before the workflow was free.
+
+        Who asks later finds it free and does it himself; and where a run waits, the next owner answers.
+        """
+        run = end.run
+        if run is None or run.state not in FINAL_RUNS:
+            return
+        try:
+            if self._home.requests.open_for(run.adw_id):
+                self._answer(run.adw_id)
+        except WorkflowBusy:
+            return  # the next owner does it
+        except AdwError:
+            said = {"action": "requests_not_answered", "workflow": run.adw_id}
+            logger.warning("Requests wait for the next owner", extra=said, exc_info=True)
+
+    def _answer(self, adw_id: str) -> None:
+        home = self._home
+        with (
+            home.ownership.own(adw_id) as owned,
+            home.engine.log_of(adw_id),
+            home.lease_renewer.charge(owned) as charge,
+        ):
+            desk = RequestHandler(home.requests, WorkSession(home.engine, owned, charge), charge)
+            desk.fetch()
+            desk.obey()
+
+    # --- acting ------------------------------------------------------------------------------------------------
+
+    def _later(self, run: Run, why: str, *, seconds: float) -> RunResult:
+        due = self._home.clock.now() + timedelta(seconds=seconds)
+        again = self._home.runs.requeue(run, not_before=timestamps.to_text(due), reason=why)
+
+        return RunResult(run=again, outcome=None, message=why)
+
+    def _leave_to(self, run: Run, why: WorkElsewhere) -> RunResult:
+        """Give a run back for the one host that can go on with its workflow."""
+        demands = replace(run.demands, host=why.host)
+        again = self._home.runs.requeue(run, reason=str(why), demands=demands)
+
+        return RunResult(run=again, outcome=None, message=str(why))
+
+    def _let_go(self, run: Run, why: str) -> RunResult:
+        """Give a run back that we may not work on any more, if it is still ours to give."""
+        try:
+            return self._later(run, why, seconds=busy_seconds(run.attempts))
+        except (RunLost, DatabaseError):
+            return RunResult(run=None, outcome=None, message=why)
+
+    def give_up(self, run: Run, cause: Exception) -> RunResult:
+        """
+        End a run that cannot be worked on, and park its workflow for a person.
+
+        Its document is missing, damaged or makes no sense to us, or nobody knows what is on the disk. A workflow that
+        stayed as it is would be queued again by the next recovery, for ever.
+        """
+        is_known = isinstance(cause, AdwError)
+        why = str(cause) if is_known else f"a bug in adw: {type(cause).__name__}: {cause}"
+        said = {"action": "run_failed", "run_id": run.run_id, "workflow": run.adw_id, "why": why}
+        logger.error("Run cannot be worked on", extra=said, exc_info=None if is_known else cause)
+        if run.kind not in WITHOUT_WORKFLOW and run.kind != ITERATION:
+            self._park(run, why)
+        self._tell_handler(run, why)
+        ended = self._home.runs.finish(run, RunState.FAILED, reason=why)
+
+        return RunResult(run=ended, outcome=None, message=why)
+
+    def _park(self, run: Run, why: str) -> None:
+        home = self._home
+        try:
+            with home.ownership.own(run.adw_id) as owned, home.lease_renewer.charge(owned) as charge:
+                session = WorkSession(home.engine, owned, charge)
+                with suppress(StateError):  # without a definition nobody can say what an open attempt means
+                    session.settle()
+                if WorkflowState(session.document.current_state) in ACTIVE_STATES:
+                    session.change(lambda draft: transitions.pause(draft, why))
+                    session.rest()
+        except AdwError:
+            # The run says why; recovery names a document that cannot be read.
+            said = {"action": "workflow_not_parked", "workflow": run.adw_id}
+            logger.warning("The workflow could not be parked", extra=said, exc_info=True)
+
+
+def busy_seconds(claims: int) -> float:
+    """Return how long to leave a busy workflow alone: who creates or resumes one has it for a moment only."""
+    return min(BUSY_SECONDS, FIRST_BUSY_SECONDS * 2.0 ** min(max(claims - 1, 0), 16))
+
+
+def end_of(run: Run, outcome: Outcome) -> RunEnd:
+    """Return what becomes of a run with *outcome*: it waits again, or is over."""
+    if isinstance(outcome, RetryAt):
+        due = timestamps.to_text(outcome.at)
+        return RunEnd(state=RunState.PENDING, not_before=due, reason=describe(outcome))
+    if isinstance(outcome, Stopped):
+        return RunEnd(state=RunState.PENDING, reason=describe(outcome))
+
+    return RunEnd(state=final_state(run, outcome), reason=describe(outcome))
+
+
+def final_state(run: Run, outcome: Outcome) -> RunState:
+    """Return how a run ends with an outcome that nothing follows."""
+    if isinstance(outcome, Failed):
+        return RunState.FAILED
+    if not isinstance(outcome, Done):
+        return RunState.STOPPED
+    wanted = WorkflowState.ROLLED_BACK if run.kind == ROLLBACK else WorkflowState.COMPLETED
+
+    return RunState.COMPLETED if outcome.state == wanted.value else RunState.STOPPED
+
+
+def describe(outcome: Outcome) -> str:
+    """Return an outcome in a few words."""
+    if isinstance(outcome, Done):
+        return outcome.state
+    if isinstance(outcome, RetryAt):
+        if outcome.is_waiting:
+            return f"{outcome.phase} {outcome.reason}"
+        return f"{outcome.phase} is tried again at {timestamps.to_text(outcome.at)}: {outcome.reason}"
+    if isinstance(outcome, Paused):
+        return f"paused: {outcome.reason}"
+    if isinstance(outcome, Failed):
+        return f"{outcome.phase} failed ({outcome.reason}): {outcome.message}"
+    if isinstance(outcome, Stopped):
+        return f"{_STOPS.get(outcome.reason, outcome.reason)}; the attempt under way does not count"
+
+    return f"goes on with {outcome.phase}"

@@ -1,0 +1,434 @@
+"""
+The worker: claims runs, works on them, recovers what dead workers left, and drains when it is told to stop.
+
+Waiting costs next to nothing: a listener says cheaply whether there may be something to claim, and the queue when the
+next run is due. What it was told of is a hint: it claims the run that is next, whichever that is.
+Deliveries have a place of their own beside the workflows: a stop is not to wait for what it stops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import adws
+from adws.adw_modules.errors import (
+    AdwError,
+    DatabaseCorrupt,
+    DatabaseError,
+    DatabaseUnavailable,
+    DemandsUnmet,
+    SchemaMismatch,
+)
+from adws.adw_modules.interfaces import Clock, Listener, OwnerRecord
+from adws.adw_modules.phase import Failed, Order
+from adws.adw_modules.queue.model import NO_TERMS, ClaimPolicy, Run, RunResult, RunState
+from adws.adw_modules.queue.workers import Patience, Unmatched, WorkerHeartbeat, plan_unmatched
+from adws.adw_modules.workflow.model import Capabilities
+
+if TYPE_CHECKING:
+    from adws.adw_modules.queue.store import RunStore
+    from adws.app import Home
+
+# When to look for workers that vanished: at the end of the first claim that nobody renewed, not a minute later.
+#
+# The database says how long each claim lasts. A worker that rests wakes up when the first one ends; one that was
+# renewed meanwhile is looked at again at its new end. What recovery leaves alone although its claim is over is looked
+# at a few times more, because the lease of a workflow can end a moment after the claim of its run, and then with every
+# recovery.
+
+
+#: Seconds between two looks at a claim that is over, and how often that is done.
+AGAIN_SECONDS = 0.25
+MAX_LOOKS = 5
+
+
+class ExpiryTimer:
+    """Knows when the next claim ends."""
+
+    def __init__(self, runs: RunStore, clock: Clock) -> None:
+        self._runs = runs
+        self._clock = clock
+        self._look_at = float("inf")
+        self._looks: dict[tuple[int, int], int] = {}  #: claim that is over -> how often it was looked at
+
+    def seconds_to_look(self) -> float | None:
+        """Return in how many seconds a claim may be over, None when nobody has one; remembers it."""
+        live = {(run.run_id, run.token): run.seconds_left for run in self._runs.live()}
+        self._looks = {claim: looks for claim, looks in self._looks.items() if claim in live}
+        waits = [max(left, self._rest_of(claim)) for claim, left in live.items() if self._is_looked_at(claim)]
+        if not waits:
+            self._look_at = float("inf")
+            return None
+        self._look_at = self._clock.monotonic() + min(waits)
+
+        return min(waits)
+
+    def has_lost(self) -> bool:
+        """Say whether a claim is over that recovery should look at now; asks the database only when one may be."""
+        if self._clock.monotonic() < self._look_at:
+            return False
+        self._look_at = float("inf")
+        over = [(run.run_id, run.token) for run in self._runs.live() if run.seconds_left <= 0.0]
+        result = [claim for claim in over if self._is_looked_at(claim)]
+        for claim in result:
+            self._looks[claim] = self._looks.get(claim, 0) + 1
+
+        return bool(result)
+
+    def _is_looked_at(self, claim: tuple[int, int]) -> bool:
+        return self._looks.get(claim, 0) < MAX_LOOKS
+
+    def _rest_of(self, claim: tuple[int, int]) -> float:
+        return AGAIN_SECONDS if self._looks.get(claim) else 0.0
+
+
+logger = logging.getLogger("adw.worker")
+
+#: Seconds between two tries while the database does not answer.
+TROUBLE_SECONDS = 1.0
+#: Seconds between two looks for a delivery that was put off, while every place for workflows is taken.
+DELIVERY_SECONDS = 5.0
+#: Seconds between two claims while something is due that is not for us: another's demands, a limit that is reached.
+HELD_SECONDS = 0.25
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerOptions:
+    """How a worker works."""
+
+    concurrency: int = 1
+    once: bool = False  #: stop when nothing is due
+    max_runs: int | None = None  #: stop after that many
+    stop_on_first_failure: bool = False
+    poll_seconds: float = 0.03  #: between two looks at the queue
+    recover_seconds: float = 60.0  #: between two recoveries; the first is at the start
+    patience_seconds: float = 60.0  #: without the database, then it gives up
+    ttl_seconds: float = 30.0  #: of a claim
+    terms: ClaimPolicy = NO_TERMS  #: what it offers, and how many runs of a kind go on at a time
+
+
+@dataclass(kw_only=True, slots=True)
+class WorkerTotals:
+    """What a worker did."""
+
+    claimed: int = 0
+    completed: int = 0
+    failed: int = 0
+    requeued: int = 0
+    stopped: int = 0
+    lost: int = 0
+
+
+class Worker:
+    """Works on runs until it is told to stop."""
+
+    def __init__(
+        self,
+        home: Home,
+        options: WorkerOptions,
+        *,
+        on_end: Callable[[RunResult], None] = lambda _end: None,
+        tick: Callable[[], object] | None = None,
+    ) -> None:
+        """*tick* is called each minute by a dispatcher that can keep time (`Home.dispatcher`)."""
+        self._home = home
+        self._options = options
+        self._on_end = on_end
+        self._me = home.processes.me("worker")
+        self._dispatcher = home.dispatcher(tick)
+        self._work = home.run_executor
+        self._unmatched = UnschedulableRuns(home, self._me)
+        self._presence = WorkerHeartbeat(
+            home.workers,
+            me=self._me,
+            offer=options.terms.offer or Capabilities(host=self._me.host),
+            places=options.concurrency,
+            version=adws.__version__,
+            clock=home.clock,
+            every_seconds=home.settings.lease_renew_seconds,
+        )
+        self._is_draining = False
+        self._taken = 0  #: runs that count for `max_runs`
+        self._hints: dict[Future[RunResult], int] = {}  #: what led to work: the run that the listener was told of
+        self._trouble_since: float | None = None
+        self._recovered_at = float("-inf")
+        self._has_compared = False  #: whether each document was compared with its copy, which is done once
+        self._losses = ExpiryTimer(home.runs, home.clock)
+        self.totals = WorkerTotals()
+
+    def drain(self, reason: str = "the worker was told to stop", *, is_urgent: bool = False) -> None:
+        """
+        Claim nothing more and end what is under way: attempts are suspended, runs go back to the queue.
+
+        Signal handlers call this: it takes no lock.
+        """
+        self._is_draining = True
+        self._presence.is_draining = True
+        self._home.lease_renewer.order_all(Order(kind="drain", reason=reason, is_urgent=is_urgent))
+
+    def run(self) -> WorkerTotals:
+        """
+        Work until drained, or until there is nothing left that the options ask for.
+
+        Raises DatabaseError when the database is gone for good; what is under way is suspended first.
+        """
+        with (
+            self._presence,
+            self._dispatcher.listen(self._me, places=self._options.concurrency) as listener,
+            ThreadPoolExecutor(self._places, thread_name_prefix="adw-run") as pool,
+        ):
+            try:
+                running = self._loop(pool, listener)
+            except BaseException:
+                self.drain("the worker failed")  # else leaving this block would wait for the end of all work
+                raise
+            self._collect(running, listener, wait_for_all=True)
+
+        return self.totals
+
+    def _loop(self, pool: ThreadPoolExecutor, listener: Listener) -> set[Future[RunResult]]:
+        """Claim and hand out until it is time to end; return what is under way then."""
+        running: set[Future[RunResult]] = set()
+        while not self._is_draining:
+            running = self._collect(running, listener)
+            self._presence.busy = len(running)
+            self._recover_if_due(listener)
+            hint = listener.heard() if self._has_place(len(running)) else None
+            run = self._next(len(running))
+            if run is not None:
+                future = pool.submit(self._work_on, run)
+                running.add(future)
+                if hint is not None:
+                    self._hints[future] = hint
+                continue
+            if hint is not None:
+                listener.done(hint)  # it is with somebody else, or not for us
+            if not running and self._is_over():
+                break
+            if self._trouble_since is None:  # else it was waited for already
+                self._rest(running, listener)
+
+        return running
+
+    def _work_on(self, run: Run) -> RunResult:
+        try:
+            return self._work.work(run)
+        except (AdwError, OSError):
+            raise
+        except Exception as exc:  # noqa: BLE001 - a bug: logged there, and a person looks before it is run again
+            return self._work.give_up(run, exc)
+
+    def _recover_if_due(self, listener: Listener) -> None:
+        if self._is_draining or not (self._is_time_to_recover() or self._has_lost()):
+            return
+        self._recovered_at = self._home.clock.monotonic()
+        try:
+            self._recover()
+            listener.sweep()
+        except DatabaseError as exc:
+            self._note_trouble(exc)
+        except (AdwError, OSError):
+            logger.exception("Could not recover", extra={"action": "recovery_failed"})
+
+    def _recover(self) -> None:
+        """Recover runs of dead workers, fail runs that no worker can execute, and forget workers that are gone."""
+        home = self._home
+        home.recovery.recover(every_document=not self._has_compared)
+        self._has_compared = True
+        self._unmatched.give_up()
+        # Workers that left count for as long as a run may wait for them.
+        settings = home.settings
+        home.workers.forget(silent_seconds=max(settings.runners_forget_seconds, settings.runs_no_match_seconds))
+
+    def _is_time_to_recover(self) -> bool:
+        return self._home.clock.monotonic() - self._recovered_at >= self._options.recover_seconds
+
+    def _has_lost(self) -> bool:
+        try:
+            return self._losses.has_lost()
+        except DatabaseError as exc:
+            self._note_trouble(exc)
+            return False
+
+    # --- claiming ----------------------------------------------------------------------------------------------
+
+    @property
+    def _places(self) -> int:
+        """How many runs it works on at a time: one delivery more than it has places for other runs."""
+        return self._options.concurrency + 1
+
+    def _has_place(self, busy: int) -> bool:
+        """Say whether it may take up a workflow."""
+        return busy < self._options.concurrency and not self._has_claimed_enough()
+
+    def _next(self, busy: int) -> Run | None:
+        if busy >= self._places or self._has_claimed_enough():
+            self._trouble_since = None  # nothing is wanted of the database
+            return None
+        is_full = busy >= self._options.concurrency
+        try:
+            run = self._home.runs.claim(
+                self._me,
+                ttl_seconds=self._options.ttl_seconds,
+                only_deliveries=is_full,
+                terms=self._options.terms,
+            )
+        except DatabaseError as exc:
+            self._note_trouble(exc)
+            return None
+        self._trouble_since = None
+        if run is not None:
+            self.totals.claimed += 1
+            self._taken += 1
+
+        return run
+
+    def _has_claimed_enough(self) -> bool:
+        return self._options.max_runs is not None and self._taken >= self._options.max_runs
+
+    def _is_over(self) -> bool:
+        """Say whether there is nothing left to wait for; asked when nothing runs and nothing is due."""
+        is_sure = self._trouble_since is None  # who could not look does not know that nothing is due
+
+        return (self._options.once and is_sure) or self._has_claimed_enough()
+
+    def _note_trouble(self, cause: DatabaseError) -> None:
+        """Wait a little for a database that is gone; raise when that does not help, or has not helped for long."""
+        if isinstance(cause, DatabaseCorrupt | SchemaMismatch):
+            raise cause
+        now = self._home.clock.monotonic()
+        if self._trouble_since is None:
+            # Once: it is tried again every second, and says the same each time.
+            logger.warning("The database does not answer", extra={"action": "database_trouble", "why": str(cause)})
+            self._trouble_since = now
+        silent = now - self._trouble_since
+        if silent >= self._options.patience_seconds:
+            raise DatabaseUnavailable(
+                f"the database has not answered for {silent:.0f} s, so this worker stops: {cause}"
+            ) from cause
+        self._pause(min(TROUBLE_SECONDS, self._options.patience_seconds))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, unless we are to end: a signal handler can only leave a mark, so look for it often."""
+        until = self._home.clock.monotonic() + seconds
+        while not self._is_draining and (left := until - self._home.clock.monotonic()) > 0.0:
+            self._home.clock.sleep(min(left, self._options.poll_seconds))
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    def _rest(self, running: set[Future[RunResult]], listener: Listener) -> None:
+        """Wait until something may have happened: a run ended, one was told of, the next one is due."""
+        may_claim = len(running) < self._places and not self._has_claimed_enough()
+        limit = self._longest_rest(len(running)) if may_claim else self._options.recover_seconds
+        started = self._home.clock.monotonic()
+        while not self._is_draining and self._home.clock.monotonic() - started < limit:
+            if running and wait(running, timeout=self._options.poll_seconds, return_when=FIRST_COMPLETED).done:
+                return
+            if not may_claim and not running:
+                self._home.clock.sleep(self._options.poll_seconds)
+            elif may_claim and self._has_heard(listener, 0.0 if running else self._options.poll_seconds):
+                return
+
+    def _longest_rest(self, busy: int) -> float:
+        if busy < self._options.concurrency:
+            return self._seconds_to_rest()
+
+        return min(DELIVERY_SECONDS, self._options.recover_seconds)
+
+    def _has_heard(self, listener: Listener, seconds: float) -> bool:
+        try:
+            return listener.hear(seconds)
+        except DatabaseError as exc:
+            self._note_trouble(exc)
+            return True
+
+    def _seconds_to_rest(self) -> float:
+        """Return how long nothing becomes due by itself: no run, no recovery, no end of somebody's claim."""
+        due: float | None = None
+        loss: float | None = None
+        try:
+            due, loss = self._home.runs.seconds_to_next(), self._losses.seconds_to_look()
+        except DatabaseError as exc:
+            self._note_trouble(exc)
+        if due == 0.0:
+            due = HELD_SECONDS
+        until_recovery = self._recovered_at + self._options.recover_seconds - self._home.clock.monotonic()
+        # A claim that is made while we rest ends later than this.
+        ends = [until_recovery, self._options.ttl_seconds, *(one for one in (due, loss) if one is not None)]
+
+        return max(self._options.poll_seconds, min(ends))
+
+    # --- ends --------------------------------------------------------------------------------------------------
+
+    def _collect(
+        self, running: set[Future[RunResult]], listener: Listener, *, wait_for_all: bool = False
+    ) -> set[Future[RunResult]]:
+        done = wait(running).done if wait_for_all else {future for future in running if future.done()}
+        for future in done:
+            hint = self._hints.pop(future, None)
+            if hint is not None:
+                listener.done(hint)
+            self._count(future)
+
+        return running - done
+
+    def _count(self, future: Future[RunResult]) -> None:
+        try:
+            end = future.result()
+        except (AdwError, OSError) as exc:
+            self.totals.lost += 1  # its claim ends by itself, and recovery finds the run
+            logger.exception("A run could not be ended", extra={"action": "run_lost"}, exc_info=exc)
+            return
+        state = end.run.state if end.run else None
+        name = {RunState.COMPLETED: "completed", RunState.FAILED: "failed", RunState.STOPPED: "stopped"}
+        field = "lost" if state is None else name.get(state, "requeued")
+        setattr(self.totals, field, getattr(self.totals, field) + 1)
+        if end.outcome is None and field == "requeued":
+            self._taken -= 1  # somebody else had its workflow, or the disk was full: nothing was done
+        self._on_end(end)
+        if self._options.stop_on_first_failure and (state is RunState.FAILED or isinstance(end.outcome, Failed)):
+            self.drain("a workflow failed, and the worker was asked to stop then")
+
+
+# Giving up runs that demand what no worker has.
+#
+# The rule is `workers.plan_unmatched`. What it names is claimed like any other work, so that only one worker gives
+# it up, and ends like work that cannot be done: the run FAILED, its workflow parked, both with the reason.
+
+
+class UnschedulableRuns:
+    """Finds runs that no worker can execute, and fails them."""
+
+    def __init__(self, home: Home, me: OwnerRecord) -> None:
+        self._home = home
+        self._me = me
+
+    def plan(self) -> tuple[Unmatched, ...]:
+        """Return the runs that would be failed now."""
+        home = self._home
+        waiting = home.runs.demanding()
+        if not waiting:
+            return ()
+        patience = Patience(no_match=home.settings.runs_no_match_seconds, lease=home.settings.lease_ttl_seconds)
+
+        return plan_unmatched(waiting, home.workers.all(), now=home.clock.now(), patience=patience)
+
+    def give_up(self) -> int:
+        """Fail the runs that no worker can execute, and return how many there were."""
+        return sum(self._give_up(unschedulable) for unschedulable in self.plan())
+
+    def _give_up(self, unschedulable: Unmatched) -> bool:
+        run = unschedulable.run
+        # As somebody who has what it demands: what it demands now, if that changed, nobody may have waited for.
+        terms = ClaimPolicy(offer=Capabilities(host=run.demands.host or self._me.host, tags=run.demands.tags))
+        ttl_seconds = self._home.settings.lease_ttl_seconds
+        claimed = self._home.runs.claim(self._me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=terms)
+        if claimed is None:
+            return False  # somebody came after all, or was faster
+        self._home.run_executor.give_up(claimed, DemandsUnmet(unschedulable.why))
+
+        return True

@@ -1,0 +1,1 @@
+"""Workflow definitions: model, loading, checks, library."""

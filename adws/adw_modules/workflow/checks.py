@@ -1,0 +1,1350 @@
+"""
+Say whether one phase of a workflow is sound in itself, whatever the phases around it.
+
+Pure. How phases hang together is checked in `workflow_checks`.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from adws.adw_modules.error_tables import RETRYABLE
+from adws.adw_modules.errors import BadWorkflowGraph, ExpressionError, UsageError
+from adws.adw_modules.expressions import expressions
+from adws.adw_modules.identifiers import hint
+from adws.adw_modules.state_machine import PIPELINE, REWORKABLE_STATES, WorkflowState, derive_table, state_named
+from adws.adw_modules.workflow import model as workflow_model
+from adws.adw_modules.workflow.model import (
+    AGENT,
+    AGENTS,
+    COLLECT_STRATEGIES,
+    COMMAND,
+    CONNECTION_TYPES,
+    EXTERNAL,
+    FAILURE_POLICIES,
+    GATE_KINDS,
+    INPUTS_OF_TOOL,
+    LOOP_MODES,
+    MAX_SECONDS,
+    NO_TEMPLATES,
+    ON_ERROR,
+    ON_SUCCESS,
+    OUTPUTS,
+    PYTHON,
+    SEQUENTIAL,
+    SINK_MODES,
+    SINK_OPTIONS,
+    SINK_TOOLS,
+    STEPS,
+    THRESHOLD,
+    TOOLS,
+    BackoffStrategy,
+    Gate,
+    KeyPath,
+    LoopSpec,
+    NextRule,
+    PhaseSpec,
+    Problem,
+    RetryRule,
+    RetrySpec,
+    SinkSpec,
+    StepSpec,
+    Timeouts,
+    WorkflowSpec,
+    chosen,
+    path_problem,
+)
+
+__all__ = ["Problem", "check_workflow"]
+
+
+#: Names of workflows and phases; they become parts of file names.
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+NAME_RULE = "use letters, digits, '-' and '_' (at most 64), a letter first"
+#: Tiers a workflow may have.
+MAX_TIER = 1000
+#: Attempts a phase may have in one round.
+MAX_ATTEMPTS = 100
+#: How the wait between attempts may grow.
+RETRY_STRATEGIES = tuple(strategy.value for strategy in BackoffStrategy)
+#: Lists and tables inside each other in `options`.
+MAX_DEPTH = 20
+
+#: A function, as `call` names it.
+CALL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+#: The name of an environment variable.
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: What a phase can run -> whose business that is.
+_RUNNER_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "command": "the runner command",
+        "shell": "the runner command",
+        "call": "the runner python",
+        "prompt": "agents",
+        "steps": "the runner steps",
+        "deadline_seconds": "the runner external",
+    }
+)
+#: What a gate can hold -> the kind of gate it belongs to.
+_GATE_KEYS: Mapping[str, str] = MappingProxyType({"command": "command", "shell": "command", "artifact": "artifact"})
+
+
+def check_phase(phase: PhaseSpec, *, runners: Collection[str], has_file: Callable[[str], bool]) -> list[Problem]:
+    """Return all that is wrong with *phase* itself; paths begin at the phase."""
+    return shape_problems(phase) or [
+        *_name_problems(phase),
+        *_runner_problems(phase, runners, has_file),
+        *_number_problems(phase),
+        *_retry_problems(phase.retry),
+        *_list_problems(phase),
+        *(problem for index, gate in enumerate(phase.gates) for problem in _gate_problems(gate, index)),
+        *_option_problems(phase.options),
+    ]
+
+
+def shape_problems(phase: PhaseSpec) -> list[Problem]:
+    """Return a problem for each field of another type than it is declared with, as a definition in Python may have."""
+    return [
+        _problem((name,), f"{name} must be {rule}, not {shown(getattr(phase, name))}")
+        for rule, (names, is_right) in _TYPES.items()
+        for name in names
+        if not is_right(getattr(phase, name))
+    ]
+
+
+def _problem(path: KeyPath, message: str) -> Problem:
+    return Problem(path=path, message=message)
+
+
+def shown(value: object) -> str:
+    """Return *value* as a sentence shows it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# --- types -----------------------------------------------------------------------------------------------------
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_seconds(value: object) -> bool:
+    """Whether *value* is a number of seconds that a clock can be set to."""
+    # Compared, not converted: a whole number may be larger than any float. NaN is not less than anything.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_SECONDS
+
+
+#: what a field must be -> the fields, and whether a value is that
+_TYPES: Mapping[str, tuple[tuple[str, ...], Callable[[object], bool]]] = MappingProxyType(
+    {
+        "a text": (("name", "state", "runner", "shell", "call", "prompt", "on_rework"), _is_text),
+        "a tuple of texts": (("needs", "allowed_paths", "command", "env"), _is_texts),
+        "a whole number": (("tier", "max_attempts"), _is_whole),
+        "True or False": (("is_required",), lambda value: isinstance(value, bool)),
+        "Timeouts": (("timeouts",), lambda value: isinstance(value, Timeouts)),
+        "a RetrySpec": (("retry",), lambda value: isinstance(value, RetrySpec)),
+        "a tuple of Gates": (
+            ("gates",),
+            lambda value: isinstance(value, tuple) and all(isinstance(gate, Gate) for gate in value),
+        ),
+        "a tuple of StepSpecs": (
+            ("steps",),
+            lambda value: isinstance(value, tuple) and all(isinstance(step, StepSpec) for step in value),
+        ),
+        "a mapping": (("options",), lambda value: isinstance(value, Mapping)),
+    }
+)
+
+
+# --- what it runs ----------------------------------------------------------------------------------------------
+
+
+def _name_problems(phase: PhaseSpec) -> Iterator[Problem]:
+    if not NAME.fullmatch(phase.name):
+        yield _problem(("name",), f"{shown(phase.name)} cannot be the name of a phase: {NAME_RULE}")
+
+
+def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Callable[[str], bool]) -> Iterator[Problem]:
+    if phase.runner not in runners:
+        yield _problem(("runner",), f"there is no runner {phase.runner!r}{hint(phase.runner, runners)}")
+        return  # what an unknown runner needs is not known either
+
+    yield from _foreign_keys(phase)
+    if phase.runner == COMMAND:
+        yield from _command_problems(phase.command, phase.shell, "the runner command needs")
+    elif phase.runner == PYTHON:
+        yield from _call_problems(phase.call)
+    elif phase.runner == STEPS:
+        if not phase.steps:
+            yield _problem((), "the runner steps needs steps: write at least one [[...phases.steps]]")
+    elif phase.runner in (AGENT, *AGENTS):
+        yield from _prompt_problems(phase, has_file)
+        yield from (_problem(("options",), words) for words in workflow_model.problems_of(phase))
+
+
+def _foreign_keys(phase: PhaseSpec) -> Iterator[Problem]:
+    """Yield a problem for each thing to run that this runner would not look at."""
+    named = {one: f"the runner {one}" for one in (COMMAND, PYTHON, STEPS, EXTERNAL)}
+    mine = {**named, **dict.fromkeys((AGENT, *AGENTS), "agents")}.get(phase.runner, "")
+    for key, whose in _RUNNER_KEYS.items():
+        if whose != mine and getattr(phase, key):
+            yield _problem((key,), f"{key} is for {whose}, and the runner here is {phase.runner}: take one of them out")
+
+
+def _command_problems(command: Sequence[str], shell: str, who_needs: str) -> Iterator[Problem]:
+    if bool(command) == bool(shell):
+        result = "both" if command else "neither"
+        yield _problem((), f"{who_needs} command (a list) or shell (one line), and has {result}")
+        return
+    if shell and not shell.strip():
+        yield _problem(("shell",), "shell is empty: write the line to run")
+    if command and not command[0]:
+        yield _problem(("command",), "the first element of command is empty: it is the program to run")
+    for key, texts in (("command", command), ("shell", (shell,))):
+        if any("\0" in text for text in texts):
+            yield _problem((key,), f"{key} holds a NUL character, which no program can be given")
+
+
+def _call_problems(call: str) -> Iterator[Problem]:
+    if not call:
+        yield _problem((), "the runner python needs call, such as package.module:function")
+    elif not CALL.fullmatch(call):
+        yield _problem(("call",), f"call is {shown(call)} and must be of the form package.module:function")
+
+
+def _prompt_problems(phase: PhaseSpec, has_file: Callable[[str], bool]) -> Iterator[Problem]:
+    if not phase.prompt:
+        yield _problem((), f"the agent {phase.runner} needs prompt, the file with what it shall do")
+    elif not has_file(phase.prompt):
+        yield _problem(("prompt",), f"there is no prompt file {phase.prompt}: write it, or name another")
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------
+
+
+def _number_problems(phase: PhaseSpec) -> Iterator[Problem]:
+    if not 0 <= phase.tier <= MAX_TIER:
+        yield _problem(("tier",), f"tier is {phase.tier} and must be from 0 to {MAX_TIER}")
+    if not 1 <= phase.max_attempts <= MAX_ATTEMPTS:
+        yield _problem(("max_attempts",), f"max_attempts is {phase.max_attempts} and must be from 1 to {MAX_ATTEMPTS}")
+    if phase.deadline_seconds is not None and not (is_seconds(phase.deadline_seconds) and phase.deadline_seconds > 0):
+        said = shown(phase.deadline_seconds)
+        yield _problem(
+            ("deadline_seconds",),
+            f"deadline_seconds is {said} and must be more than 0 seconds, at most {MAX_SECONDS:g}",
+        )
+    for name in Timeouts.__slots__:
+        value = getattr(phase.timeouts, name)
+        if value is not None and not (is_seconds(value) and value > 0):
+            yield _problem(
+                ("timeouts", name),
+                f"the timeout {name} is {shown(value)} and must be more than 0 seconds, at most {MAX_SECONDS:g}",
+            )
+
+
+def _retry_problems(retry: RetrySpec) -> Iterator[Problem]:
+    if retry.strategy is not None and retry.strategy not in RETRY_STRATEGIES:
+        yield _unknown(("retry", "strategy"), "retry strategy", retry.strategy, RETRY_STRATEGIES)
+    wrong = [
+        name
+        for name in ("base_seconds", "max_seconds")
+        if (value := getattr(retry, name)) is not None and not (is_seconds(value) and value >= 0)
+    ]
+    for name in wrong:
+        yield _problem(
+            ("retry", name), f"{name} is {shown(getattr(retry, name))} and must be from 0 to {MAX_SECONDS:g} seconds"
+        )
+    if not wrong and retry.base_seconds is not None and retry.max_seconds is not None:
+        yield from _retry_bounds(retry.base_seconds, retry.max_seconds)
+    yield from _category_problems(retry.categories)
+
+
+def _retry_bounds(base: float, most: float) -> Iterator[Problem]:
+    if base > most:
+        yield _problem(("retry", "max_seconds"), f"max_seconds ({most:g}) is less than base_seconds ({base:g})")
+
+
+def _category_problems(categories: object) -> Iterator[Problem]:
+    if categories is None:
+        return
+    if not isinstance(categories, tuple):
+        yield _problem(("retry", "categories"), f"categories must be a tuple of texts, not {shown(categories)}")
+        return
+    known = sorted(category.value for category in RETRYABLE)
+    for index, name in enumerate(categories):
+        if name not in known:
+            yield _unknown(("retry", "categories", index), "kind of error that may be tried again", name, known)
+
+
+def _unknown(path: KeyPath, what: str, found: object, known: Sequence[str]) -> Problem:
+    return _problem(path, f"{found!r} is no {what}{hint(str(found), known)}")
+
+
+# --- lists -----------------------------------------------------------------------------------------------------
+
+
+def _list_problems(phase: PhaseSpec) -> Iterator[Problem]:
+    for index, pattern in enumerate(phase.allowed_paths):
+        if why := why_outside(pattern):
+            yield _problem(("allowed_paths", index), f"the allowed path {shown(pattern)} {why}")
+    for index, name in enumerate(phase.env):
+        if not VARIABLE.fullmatch(name):
+            yield _problem(("env", index), f"{shown(name)} cannot be the name of an environment variable")
+
+
+def why_outside(path: str) -> str:
+    """Return why *path* cannot be one below the working directory, "" when it is."""
+    if not path.strip() or "\0" in path:
+        return "is no path"
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or path.startswith("~"):
+        return "is absolute: give one below the working directory"
+
+    return "leaves the working directory: take the '..' out" if ".." in pure.parts else ""
+
+
+# --- gates -----------------------------------------------------------------------------------------------------
+
+
+def _gate_problems(gate: Gate, index: int) -> Iterator[Problem]:
+    yield from (problem.below("gates", index) for problem in _problems_of_gate(gate))
+
+
+def _problems_of_gate(gate: Gate) -> Iterator[Problem]:
+    if gate.kind not in GATE_KINDS:
+        yield _unknown(("kind",), "kind of gate", gate.kind, GATE_KINDS)
+        return
+    if not (_is_texts(gate.command) and _is_text(gate.shell) and _is_text(gate.artifact)):
+        yield _problem((), "the command of a gate must be a tuple of texts, its shell and artifact texts")
+        return
+    for key, kind in _GATE_KEYS.items():
+        if kind != gate.kind and getattr(gate, key):
+            yield _problem((key,), f"a gate is one thing: this one is of the kind {gate.kind}, and has {key} too")
+    if gate.kind == "command":
+        yield from _command_problems(gate.command, gate.shell, "a gate of the kind command needs")
+    if gate.kind == "artifact" and (why := why_outside(gate.artifact)):
+        yield _problem(("artifact",), f"the artifact {shown(gate.artifact)} {why}")
+    if not (is_seconds(gate.timeout_seconds) and gate.timeout_seconds > 0):
+        said = shown(gate.timeout_seconds)
+        yield _problem(
+            ("timeout_seconds",), f"timeout_seconds is {said} and must be more than 0 seconds, at most {MAX_SECONDS:g}"
+        )
+
+
+# --- options ---------------------------------------------------------------------------------------------------
+
+
+def _option_problems(options: Mapping[str, object]) -> Iterator[Problem]:
+    """Yield a problem for each value that a document could not keep: JSON has no dates and no infinities."""
+    for key, value in options.items():
+        if not _is_text(key):
+            yield _problem(("options",), f"{shown(key)} in options is no text, and keys must be texts")
+        elif not is_json(value, MAX_DEPTH):
+            yield _problem(("options", key), f"the option {key} cannot be kept as JSON: write it as a text or a number")
+
+
+def is_json(value: object, depth: int) -> bool:
+    """Whether *value* can be kept as JSON, with lists and tables at most *depth* deep."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if value is None or isinstance(value, str | int):
+        return True
+    if depth == 0:
+        return False
+    if isinstance(value, list):
+        return all(is_json(item, depth - 1) for item in value)
+
+    return isinstance(value, dict) and all(
+        isinstance(key, str) and is_json(item, depth - 1) for key, item in value.items()
+    )
+
+
+# Say whether the templates and conditions of a step can be read, and whether what they name can be there.
+#
+# Pure. Which names a template knows depends on where it stands: that table is here, for those who check templates and
+# for those who fill them in. Names that are asked for with `default` or `is defined` need not be there.
+
+
+#: What every template knows: the frozen issue, `[workflows.NAME.workload]`, values that steps have set, and the results
+#: of steps and of phases that are done.
+EVERYWHERE = ("issue", "workload", "vars", "steps", "phases")
+#: What a call knows besides: the number of the element, and of the call.
+OF_A_LOOP = ("index",)
+OF_A_CALL = ("attempt", "page")
+#: What came of a call: for on_error, for on_success, and for all that is done with a result.
+OF_A_FAILURE, OF_A_RESPONSE, OF_A_RESULT = ("error",), ("response",), ("result",)
+#: Names that no element can have.
+RESERVED = frozenset((*EVERYWHERE, *OF_A_LOOP, *OF_A_CALL, *OF_A_FAILURE, *OF_A_RESPONSE, *OF_A_RESULT))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What is known around the steps of a phase; None: not known, and not checked."""
+
+    workload: frozenset[str] | None = None
+    phases: frozenset[str] | None = None  #: phases before this one
+    vars: frozenset[str] = field(default_factory=frozenset)  #: that steps of phases before may have set
+    connections: Mapping[str, str] | None = None  #: name -> type
+    sinks: Collection[str] = SINK_TOOLS  #: the sinks there are
+
+
+#: Nothing is known.
+UNKNOWN = Surroundings()
+
+
+def template_problems(step: StepSpec, steps: Sequence[StepSpec], around: Surroundings) -> Iterator[Problem]:
+    """Yield a problem for each template or condition of *step*, one of *steps*, that cannot be filled in."""
+    known = _known_below(step, steps, around)
+    for path, text, names, is_condition in _templates(step):
+        try:
+            used = expressions.paths_of(text, is_condition=is_condition)
+        except ExpressionError as exc:
+            yield Problem(path=path, message=f"{_said(path)} {str(exc)[:1].lower()}{str(exc)[1:]}")
+            continue
+        for why in _unknown_step_templates(used, names, known):
+            yield Problem(path=path, message=f"{_said(path)} names {why}")
+    yield from _unquoted(step)
+
+
+def _said(path: KeyPath) -> str:
+    return ".".join(str(key) for key in path)
+
+
+# --- where templates stand -------------------------------------------------------------------------------------
+
+
+class _Template(NamedTuple):
+    path: KeyPath
+    text: str
+    names: frozenset[str]  #: that are known there
+    is_condition: bool
+
+
+def _templates(step: StepSpec) -> Iterator[_Template]:
+    """Yield every template of *step*."""
+    base = frozenset(EVERYWHERE)
+    call = base | {*OF_A_CALL} if step.loop is None else base | {*OF_A_CALL, *OF_A_LOOP, step.loop.element}
+    if step.when:
+        yield _Template(("when",), step.when, base, is_condition=True)
+    yield from _of_loop_step_templates(step)
+    for key, value in step.inputs.items():
+        if key not in NO_TEMPLATES:
+            yield from _texts((key,), value, call)
+    for path, rule in rule_paths(step):
+        yield from _of_rule_step_templates(path, rule, call)
+    yield from _of_sink_step_templates(step, call | {*OF_A_RESULT})
+    yield from _texts(("vars",), step.vars, base | {*OF_A_RESULT})
+    for index, following in enumerate(step.next):
+        if following.when:
+            yield _Template(("next", index, "when"), following.when, base | {*OF_A_RESULT}, is_condition=True)
+
+
+def _of_rule_step_templates(path: KeyPath, rule: RetryRule, call: frozenset[str]) -> Iterator[_Template]:
+    names = call | {*(OF_A_FAILURE if rule.kind == ON_ERROR else OF_A_RESPONSE)}
+    if rule.when:
+        key = "when" if rule.kind == ON_ERROR else "while"
+        yield _Template((*path, key), rule.when, names, is_condition=True)
+    yield from _texts((*path, "next_call"), rule.next_call, names)
+
+
+def _of_sink_step_templates(step: StepSpec, names: frozenset[str]) -> Iterator[_Template]:
+    if step.sink is not None:
+        for key in ("path", "rows", "options"):
+            yield from _texts(("sink", key), getattr(step.sink, key), names)
+
+
+def rule_paths(step: StepSpec) -> Iterator[tuple[KeyPath, RetryRule]]:
+    """Yield each rule of retry with its place in the file: by its kind, or in the list."""
+    kinds = [rule.kind for rule in step.retry]
+    for index, rule in enumerate(step.retry):
+        yield ("retry", rule.kind if len({*kinds}) == len(kinds) else index), rule
+
+
+def _of_loop_step_templates(step: StepSpec) -> Iterator[_Template]:
+    loop = step.loop
+    if loop is None:
+        return
+    base = frozenset(EVERYWHERE)
+    yield from _texts(("loop", "collection"), loop.collection, base)
+    if loop.where:
+        yield _Template(("loop", "where"), loop.where, base | {loop.element}, is_condition=True)
+    if loop.order_by:
+        yield _Template(("loop", "order_by"), loop.order_by, base | {loop.element}, is_condition=True)
+
+
+def _texts(path: KeyPath, value: object, names: frozenset[str]) -> Iterator[_Template]:
+    """Yield each template in *value*, however deep it stands."""
+    if isinstance(value, str) and ("{{" in value or "{%" in value):
+        yield _Template(path, value, names, is_condition=False)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts((*path, key), item, names)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _texts((*path, index), item, names)
+
+
+# --- what they name --------------------------------------------------------------------------------------------
+
+
+def _unknown_step_templates(
+    used: frozenset[expressions.Path], names: frozenset[str], known: Mapping[str, _Below]
+) -> Iterator[str]:
+    for path in sorted(used):
+        if path[0] not in names:
+            where = " (it is known elsewhere, not here)" if path[0] in RESERVED else ""
+            yield f"{path[0]}, which is not known here{where}{hint(path[0], sorted(names))}"
+        elif len(path) > 1 and path[0] in known and (why := known[path[0]](path[1])):
+            yield f"{path[0]}.{path[1]}, {why}"
+
+
+#: Says why a key cannot be there, "" when it can.
+_Below = Callable[[str], str]
+
+
+def _known_below(step: StepSpec, steps: Sequence[StepSpec], around: Surroundings) -> Mapping[str, _Below]:
+    """Return for each name whose keys are known what says whether one of them can be there."""
+    result: dict[str, _Below] = {"steps": lambda name: _why_no_step(name, step, steps)}
+    if around.workload is not None:
+        result["workload"] = _among(around.workload, "and the workload of the workflow has no such value")
+    if around.phases is not None:
+        result["phases"] = _among(around.phases, "and no phase before this one is called so")
+    variables = around.vars | {name for one in steps for name in one.vars}
+    result["vars"] = _among(frozenset(variables), "and no step sets it in vars")
+
+    return result
+
+
+def _among(names: frozenset[str], otherwise: str) -> _Below:
+    return lambda name: "" if name in names else f"{otherwise}{hint(name, sorted(names)) if names else ''}"
+
+
+def _why_no_step(name: str, step: StepSpec, steps: Sequence[StepSpec]) -> str:
+    names = [one.name for one in steps]
+    if name not in names:
+        return f"and there is no such step{hint(name, names)}"
+    if name == step.name or names.index(name) < names.index(step.name):
+        return ""
+    # A step that goes back makes later ones earlier.
+    places = {one.name: index for index, one in enumerate(steps)}
+    goes_back = any(rule.step in places and places[rule.step] <= places[one.name] for one in steps for rule in one.next)
+
+    return "" if goes_back else "which comes later"
+
+
+def _unquoted(step: StepSpec) -> Iterator[Problem]:
+    """Yield a problem when a value would be read by the shell as part of the line, whatever it holds."""
+    lines: list[tuple[KeyPath, object]] = [(("shell",), step.inputs.get("shell"))]
+    lines += [((*path, "next_call", "shell"), rule.next_call.get("shell")) for path, rule in rule_paths(step)]
+    for path, line in lines:
+        if isinstance(line, str) and "{{" in line and not _is_quoted(line):
+            rule = "shell puts a value into a line for the shell: end it with |quote, or use command with a list"
+            yield Problem(path=path, message=rule)
+
+
+def _is_quoted(line: str) -> bool:
+    try:
+        return all(name == "quote" for name in expressions.filters_of(line))
+    except ExpressionError:
+        return True  # told already
+
+
+# Say whether the loop, the rules of retry, the sink and the next steps of a step are sound.
+#
+# Pure. `step_checks` asks this of each step.
+
+
+#: The most of each number; each is at least 1.
+MAX_CONCURRENCY = 1000
+MAX_CHUNK = 10_000
+MAX_ITERATIONS = 10_000_000
+MAX_CALLS = 10_000
+
+_ELEMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
+
+
+def _not_one_of(path: KeyPath, what: str, found: str, known: Sequence[str]) -> Iterator[Problem]:
+    if found not in known:
+        yield _problem(path, f"{found!r} is no {what}{hint(found, known)}")
+
+
+def _out_of_range(path: KeyPath, value: int | None, most: int) -> Iterator[Problem]:
+    if value is not None and not 1 <= value <= most:
+        yield _problem(path, f"{path[-1]} is {value} and must be from 1 to {most}")
+
+
+# --- loops -----------------------------------------------------------------------------------------------------
+
+
+def loop_problems(step: StepSpec) -> Iterator[Problem]:
+    """Yield what is wrong with the loop of *step*."""
+    loop = step.loop
+    if loop is not None:
+        yield from (problem.below("loop") for problem in _of_loop(loop))
+
+
+def _of_loop(loop: LoopSpec) -> Iterator[Problem]:
+    if not (isinstance(loop.collection, list) and is_json(loop.collection, 20)) and not (
+        isinstance(loop.collection, str) and "{{" in loop.collection
+    ):
+        rule = 'collection must be a list or a template of one, such as "{{ workload.users }}"'
+        yield _problem(("collection",), f"{rule}, not {shown(loop.collection)}")
+    if not _ELEMENT.fullmatch(loop.element) or loop.element in RESERVED:
+        why = "it means something else in templates" if loop.element in RESERVED else "use letters, digits and '_'"
+        yield _problem(("element",), f"{shown(loop.element)} cannot be the name of an element: {why}")
+    yield from _not_one_of(("mode",), "mode of a loop", loop.mode, LOOP_MODES)
+    yield from _out_of_range(("concurrency",), loop.concurrency, MAX_CONCURRENCY)
+    yield from _out_of_range(("chunk_size",), loop.chunk_size, MAX_CHUNK)
+    yield from _out_of_range(("limit",), loop.limit, MAX_ITERATIONS)
+    if loop.mode == SEQUENTIAL and loop.concurrency > 1:
+        rule = f'concurrency is {loop.concurrency}, and a sequential loop makes one call at a time: say mode = "async"'
+        yield _problem(("concurrency",), rule)
+    yield from _not_one_of(("on_failure",), "policy about failures", loop.on_failure, FAILURE_POLICIES)
+    yield from _threshold_problems(loop)
+
+
+def _threshold_problems(loop: LoopSpec) -> Iterator[Problem]:
+    if loop.on_failure != THRESHOLD:
+        if loop.threshold:
+            yield _problem(("threshold",), 'threshold is for on_failure = "threshold": say that, or take it out')
+        return
+    if not 0 < loop.threshold <= MAX_ITERATIONS or (loop.threshold > 1 and loop.threshold != int(loop.threshold)):
+        rule = "a share of all iterations below 1, or a whole number of them"
+        yield _problem(("threshold",), f"threshold is {shown(loop.threshold)} and must be the most failures: {rule}")
+
+
+# --- retry -----------------------------------------------------------------------------------------------------
+
+
+def retry_problems(step: StepSpec) -> Iterator[Problem]:
+    """Yield what is wrong with the rules of *step*."""
+    for path, rule in rule_paths(step):
+        yield from (problem.below(*path) for problem in (*_of_rule(rule), *_of_pages(rule, step.tool)))
+
+
+def _of_rule(rule: RetryRule) -> Iterator[Problem]:
+    yield from _not_one_of((), "kind of rule", rule.kind, (ON_ERROR, ON_SUCCESS))
+    yield from _out_of_range(("max_attempts",), rule.max_attempts, MAX_CALLS)
+    yield from _out_of_range(("max_same_failures",), rule.max_same_failures, MAX_CALLS)
+    yield from _not_one_of(("backoff",), "way for a wait to grow", rule.strategy, RETRY_STRATEGIES)
+    wrong = [name for name in ("base_seconds", "max_seconds") if not _is_wait(getattr(rule, name))]
+    for name in wrong:
+        said = shown(getattr(rule, name))
+        yield _problem((name,), f"{name} is {said} and must be from 0 to {MAX_SECONDS:g} seconds")
+    if not wrong and rule.base_seconds > rule.max_seconds:
+        rule_of = f"max_seconds ({rule.max_seconds:g}) is less than base_seconds ({rule.base_seconds:g})"
+        yield _problem(("max_seconds",), rule_of)
+
+
+def _is_wait(value: float) -> bool:
+    return is_seconds(value) and value >= 0
+
+
+def _of_pages(rule: RetryRule, tool: str) -> Iterator[Problem]:
+    if rule.kind == ON_ERROR:
+        for name, usual in (("next_call", {}), ("collect", "replace"), ("merge_path", "")):
+            if getattr(rule, name) != usual:
+                yield _problem((name,), f"{name} is for on_success: a failed call is made again as it was")
+        return
+    if not rule.when.strip():
+        yield _problem((), "on_success has no while: without one it would never end")
+    known = INPUTS_OF_TOOL.get(tool, tuple(rule.next_call))
+    for key in rule.next_call:
+        if key not in known:
+            yield _problem(("next_call", key), f"{key!r} is no input of the tool {tool}{hint(key, known)}")
+    yield from _not_one_of(("collect",), "way to collect", rule.collect, COLLECT_STRATEGIES)
+    if why := path_problem(rule.merge_path):
+        yield _problem(("merge_path",), f"merge_path {why}")
+
+
+# --- sinks -----------------------------------------------------------------------------------------------------
+
+
+#: tool -> the keys it needs, and those it may have besides
+_SINK_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "sqlite": (("table",), ("connection", "key")),
+    "postgres": (("table",), ("connection", "key")),
+    "jsonl": (("path",), ()),
+    "csv": (("path",), ()),
+    "python": (("call",), ()),
+}
+
+
+def sink_problems(
+    step: StepSpec, connections: Mapping[str, str] | None, sinks: Collection[str] = SINK_TOOLS
+) -> Iterator[Problem]:
+    """
+    Yield what is wrong with the sink of *step*.
+
+    *connections* has the type of each, None when they are not known; *sinks* are those there are.
+    """
+    sink = step.sink
+    if sink is None:
+        return
+    if sink.tool not in sinks:
+        yield _problem(("sink", "tool"), f"there is no sink {sink.tool!r}{hint(sink.tool, sinks)}")
+        return
+    yield from (problem.below("sink") for problem in (*_keys_of_sink(sink), *_of_sink(sink)))
+    if connections is not None and sink.tool in CONNECTION_TYPES:
+        yield from (problem.below("sink") for problem in _of_connection(sink, connections))
+
+
+def _keys_of_sink(sink: SinkSpec) -> Iterator[Problem]:
+    needed, possible = _SINK_KEYS.get(sink.tool, ((), ()))  # a plugin has options and nothing else
+    for name in needed:
+        if not getattr(sink, name):
+            yield _problem((), f"a sink with the tool {sink.tool} needs {name}")
+    for name in ("connection", "table", "key", "path", "call"):
+        if getattr(sink, name) and name not in (*needed, *possible):
+            yield _problem((name,), f"{name} is not for a sink with the tool {sink.tool}: take it out")
+
+
+def _of_sink(sink: SinkSpec) -> Iterator[Problem]:
+    yield from _not_one_of(("mode",), "mode of a sink", sink.mode, SINK_MODES)
+    if sink.mode == "upsert" and sink.tool not in CONNECTION_TYPES:
+        yield _problem(
+            ("mode",), f"the sink {sink.tool} can only append: upsert is for {' and '.join(CONNECTION_TYPES)}"
+        )
+    elif (sink.mode == "upsert") != bool(sink.key) and sink.tool in CONNECTION_TYPES:
+        yield _problem(("key",), "upsert needs key, the columns that make two rows the same; append has none")
+    if sink.table and not _TABLE.fullmatch(sink.table):
+        yield _problem(("table",), f"{shown(sink.table)} cannot be the name of a table: use letters, digits and '_'")
+    for name in sink.key:
+        if not _COLUMN.fullmatch(name):
+            yield _problem(("key",), f"{shown(name)} cannot be the name of a column: use letters, digits and '_'")
+    if sink.path and (why := why_outside(sink.path)):
+        yield _problem(("path",), f"the path {shown(sink.path)} {why}")
+    known = SINK_OPTIONS.get(sink.tool, tuple(sink.options))
+    for name in sink.options:
+        if name not in known:
+            which = hint(name, known) if known else ", which has none"
+            yield _problem(("options", name), f"{name!r} is no option of the sink {sink.tool}{which}")
+    if sink.call and not CALL.fullmatch(sink.call):
+        yield _problem(("call",), f"call is {shown(sink.call)} and must be of the form package.module:function")
+
+
+def _of_connection(sink: SinkSpec, connections: Mapping[str, str]) -> Iterator[Problem]:
+    if chosen(sink.connection, sink.tool, connections):
+        return
+    fitting = [name for name, kind in connections.items() if kind == sink.tool]
+    if not sink.connection:
+        what = (
+            f"there are {', '.join(fitting)}: say which"
+            if fitting
+            else f"write [connections.NAME] type = {sink.tool!r}"
+        )
+        yield _problem((), f"a sink with the tool {sink.tool} needs connection; {what}")
+    elif sink.connection in connections:
+        kind = connections[sink.connection]
+        yield _problem(("connection",), f"the connection {sink.connection} is of the type {kind}, not {sink.tool}")
+    else:
+        what = hint(sink.connection, connections) if connections else f": write [connections.{sink.connection}]"
+        yield _problem(("connection",), f"there is no connection {sink.connection!r}{what}")
+
+
+# --- what comes next -------------------------------------------------------------------------------------------
+
+
+def next_problems(steps: Sequence[StepSpec]) -> Iterator[Problem]:
+    """Yield what is wrong with the order of *steps*; paths begin at the list of them."""
+    names = [step.name for step in steps]
+    for index, step in enumerate(steps):
+        for number, rule in enumerate(step.next):
+            if rule.step and rule.step not in names:
+                why = f"step {step.name!r}: next names {rule.step!r}, and there is no such step{hint(rule.step, names)}"
+                yield _problem((index, "next", number), why)
+            if not rule.when and number < len(step.next) - 1:
+                why = (
+                    f"step {step.name!r}: next has {rule.step!r} without a condition, so what follows is never reached"
+                )
+                yield _problem((index, "next", number), why)
+    for circle in _circles(steps):
+        said = " -> ".join((*circle, circle[0]))
+        why = f"the steps {said} go round for ever: give one of them a next with when"
+        yield _problem((names.index(circle[0]), "next"), why)
+
+
+def _circles(steps: Sequence[StepSpec]) -> Iterator[tuple[str, ...]]:
+    """Yield each ring of steps that go on to each other without a condition, from its first step on."""
+    after: dict[str, str] = {}
+    for index, step in enumerate(steps):
+        if not step.next:
+            after[step.name] = steps[index + 1].name if index + 1 < len(steps) else ""
+        elif not step.next[0].when:
+            after[step.name] = step.next[0].step
+    seen: set[str] = set()
+    for step in steps:
+        way: list[str] = []
+        name = step.name
+        while name in after and name not in seen:
+            seen.add(name)
+            way.append(name)
+            name = after[name]
+        if name in way:
+            yield tuple(way[way.index(name) :])
+
+
+# Say whether each field of a step has the type it is declared with, as a definition made in Python may not.
+#
+# Pure. Only when all are as declared can be asked what they mean.
+
+
+def step_shape_problems(step: StepSpec) -> list[Problem]:
+    """Return a problem for each field of another type than it is declared with."""
+    result = list(_wrong(step, "", ()))
+    if result:
+        return result
+
+    return [
+        problem
+        for part, path in (
+            (step.loop, ("loop",)),
+            (step.sink, ("sink",)),
+            *((rule, ("retry", index)) for index, rule in enumerate(step.retry)),
+            *((rule, ("next", index)) for index, rule in enumerate(step.next)),
+        )
+        if part is not None
+        for problem in _wrong(part, f"{path[0]}.", path)
+    ]
+
+
+def _wrong(
+    part: StepSpec | LoopSpec | RetryRule | SinkSpec | NextRule, before: str, path: KeyPath
+) -> Iterator[Problem]:
+    for name, (rule, is_right) in _TYPES_STEP_SHAPES[type(part)].items():
+        value = getattr(part, name)
+        if not is_right(value):
+            yield Problem(path=(*path, name), message=f"{before}{name} must be {rule}, not {shown(value)}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_table_step_shapes(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+def _tuple_of(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
+
+
+_TEXT = ("a text", lambda value: isinstance(value, str))
+_WHOLE = ("a whole number", _is_whole)
+_NUMBER = ("a number", _is_number)
+_TABLE_STEP_SHAPES = ("a mapping of texts", _is_table_step_shapes)
+_MAYBE_WHOLE = ("a whole number or None", lambda value: value is None or _is_whole(value))
+
+_Rule = tuple[str, Callable[[object], bool]]
+_TYPES_STEP_SHAPES: Mapping[type, Mapping[str, _Rule]] = MappingProxyType(
+    {
+        StepSpec: {
+            **dict.fromkeys(("name", "tool", "when"), _TEXT),
+            **dict.fromkeys(("inputs", "vars"), _TABLE_STEP_SHAPES),
+            "timeout_seconds": _NUMBER,
+            "next": ("a tuple of NextRules", _tuple_of(NextRule)),
+            "retry": ("a tuple of RetryRules", _tuple_of(RetryRule)),
+            "loop": ("a LoopSpec or None", lambda value: value is None or isinstance(value, LoopSpec)),
+            "sink": ("a SinkSpec or None", lambda value: value is None or isinstance(value, SinkSpec)),
+        },
+        LoopSpec: {
+            **dict.fromkeys(("element", "mode", "where", "order_by", "on_failure"), _TEXT),
+            "concurrency": _WHOLE,
+            **dict.fromkeys(("chunk_size", "limit"), _MAYBE_WHOLE),
+            "threshold": _NUMBER,
+        },
+        RetryRule: {
+            **dict.fromkeys(("kind", "when", "strategy", "collect", "merge_path"), _TEXT),
+            **dict.fromkeys(("max_attempts", "max_same_failures"), _WHOLE),
+            **dict.fromkeys(("base_seconds", "max_seconds"), _NUMBER),
+            "next_call": _TABLE_STEP_SHAPES,
+        },
+        SinkSpec: {
+            **dict.fromkeys(("tool", "connection", "table", "path", "mode", "call", "rows"), _TEXT),
+            "key": ("a tuple of texts", _tuple_of(str)),
+            "options": _TABLE_STEP_SHAPES,
+        },
+        NextRule: dict.fromkeys(("step", "when"), _TEXT),
+    }
+)
+
+
+# Say whether the steps of a phase are sound: everything that can be known before anything runs.
+#
+# Pure. Templates are looked at in `step_templates`, loops, rules of retry and sinks in `step_part_checks`.
+
+
+#: Steps of a phase.
+MAX_STEPS = 200
+#: Names of steps and variables: they stand in templates, where `-` is minus.
+STEP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+STEP_NAME_RULE = "use letters, digits and '_' (at most 64), a letter first"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+#: Headers whose value is a credential.
+SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token"})
+
+
+def check_steps(
+    steps: Sequence[StepSpec], *, has_file: Callable[[str], bool], around: Surroundings = UNKNOWN
+) -> list[Problem]:
+    """Return all that is wrong with the steps of a phase; paths begin at the phase."""
+    problems = [
+        problem for index, step in enumerate(steps) for problem in _named(step_shape_problems(step), step, index)
+    ]
+    if problems:
+        return problems  # a name that is a number: what it is good for cannot be asked
+    if len(steps) > MAX_STEPS:
+        return [Problem(path=("steps",), message=f"there are {len(steps)} steps, and a phase has at most {MAX_STEPS}")]
+    for index, step in enumerate(steps):
+        result = [
+            *_own_problems(step, steps[:index]),
+            *_tool_problems(step, has_file),
+            *loop_problems(step),
+            *retry_problems(step),
+            *_next_call_problems(step),
+            *sink_problems(step, around.connections, around.sinks),
+            *template_problems(step, steps, around),
+        ]
+        problems += _named(result, step, index)
+
+    return problems + [problem.below("steps") for problem in next_problems(steps)]
+
+
+def _named(problems: Sequence[Problem], step: StepSpec, index: int) -> list[Problem]:
+    who = f"step {step.name!r}" if step.name else f"step number {index + 1}"
+
+    return [Problem(path=("steps", index, *one.path), message=f"{who}: {one.message}") for one in problems]
+
+
+# --- the step itself -------------------------------------------------------------------------------------------
+
+
+def _own_problems(step: StepSpec, before: Sequence[StepSpec]) -> Iterator[Problem]:
+    if not STEP_NAME.fullmatch(step.name):
+        yield _problem(("name",), f"{shown(step.name)} cannot be the name of a step: {STEP_NAME_RULE}")
+    if step.name in {one.name for one in before}:
+        yield _problem(("name",), "there are two steps of that name: give one of them another")
+    if not (is_seconds(step.timeout_seconds) and step.timeout_seconds > 0):
+        said = shown(step.timeout_seconds)
+        yield _problem(
+            ("timeout_seconds",), f"timeout_seconds is {said} and must be more than 0 seconds, at most {MAX_SECONDS:g}"
+        )
+    for name in step.vars:
+        if not STEP_NAME.fullmatch(name):
+            yield _problem(("vars", name), f"{shown(name)} cannot be the name of a variable: {STEP_NAME_RULE}")
+    for key, value in (*step.inputs.items(), ("vars", dict(step.vars))):
+        if not is_json(value, MAX_DEPTH):
+            yield _problem((key,), f"{key} cannot be kept as JSON: write it as a text or a number")
+
+
+def _tool_problems(step: StepSpec, has_file: Callable[[str], bool]) -> Iterator[Problem]:
+    if step.tool not in TOOLS:
+        yield _problem(("tool",), f"there is no tool {step.tool!r}{hint(step.tool, TOOLS)}")
+        return
+    known = INPUTS_OF_TOOL[step.tool]
+    for key in step.inputs:
+        if key not in known:
+            yield _problem((key,), f"{key!r} is no input of the tool {step.tool}{hint(key, known)}")
+    yield from _kind_problems(step.inputs)
+    if step.tool == "agent":
+        yield from _agent_problems(step.inputs, has_file)
+    else:
+        yield from _CHECKS[step.tool](step.inputs)
+
+
+def _kind_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
+    """Yield a problem for each input of the wrong kind; a template of one expression may give any."""
+    for key, value in inputs.items():
+        rule, is_right = _KINDS.get(key, ("", lambda _value: True))
+        if not is_right(value):
+            yield _problem((key,), f"{key} must be {rule}, not {shown(value)}")
+
+
+def _next_call_problems(step: StepSpec) -> Iterator[Problem]:
+    """Yield what is wrong with the inputs of later pages: they are made of responses, which strangers write."""
+    for path, rule in rule_paths(step):
+        fixed = [key for key in rule.next_call if key in NO_TEMPLATES]
+        asked = {key: value for key, value in rule.next_call.items() if key not in fixed}
+        result = [
+            *(_problem((key,), f"{key} is the same for all calls of a step, so next_call has none") for key in fixed),
+            *_kind_problems(asked),
+            *(_http_values(asked) if step.tool == "http" else ()),
+            *_second_choice(step.inputs, asked),
+        ]
+        yield from (problem.below(*path, "next_call") for problem in result)
+
+
+def _second_choice(inputs: Mapping[str, object], asked: Mapping[str, object]) -> Iterator[Problem]:
+    """Yield a problem where *asked* gives what *inputs* give in another way."""
+    for pair in (("json", "body"), ("command", "shell"), ("prompt", "prompt_file")):
+        for first, second in (pair, pair[::-1]):
+            if first in inputs and second in asked:
+                yield _problem((second,), f"the step has {first}, so its next call cannot have {second}")
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping) or is_template(value)
+
+
+def is_template(value: object) -> bool:
+    """Whether *value* is a text that is filled in."""
+    return isinstance(value, str) and "{{" in value
+
+
+#: input -> what it must be, and whether a value is that
+_KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("url", "method", "shell", "stdin", "output", "call", "code", "prompt", "prompt_file", "agent", "model"),
+            ("a text", _is_text),
+        ),
+        **dict.fromkeys(("params", "headers", "args", "options"), ("a table, or a template of one", _is_table)),
+        "headers_env": (
+            "a table of headers and names of environment variables",
+            lambda value: isinstance(value, Mapping) and all(_is_variable(name) for name in value.values()),
+        ),
+        "env": (
+            "a list of names of environment variables",
+            lambda value: isinstance(value, list | tuple) and all(map(_is_variable, value)),
+        ),
+        "command": (
+            'a list of texts that is not empty, such as ["make", "plan"]; for one line use shell',
+            lambda value: isinstance(value, list | tuple) and bool(value) and all(map(_is_text, value)),
+        ),
+    }
+)
+
+
+def _is_variable(value: object) -> bool:
+    return isinstance(value, str) and VARIABLE.fullmatch(value) is not None
+
+
+def _one_of(inputs: Mapping[str, object], first: str, second: str, tool: str) -> Iterator[Problem]:
+    """Yield a problem unless exactly one of two inputs is there, and not empty."""
+    result = [key for key in (first, second) if key in inputs]
+    if len(result) != 1:
+        number = "both" if result else "neither"
+        yield _problem((), f"the tool {tool} needs {first} or {second}, and has {number}")
+    elif isinstance(inputs[result[0]], str) and not str(inputs[result[0]]).strip():
+        yield _problem((result[0],), f"{result[0]} is empty")
+
+
+# --- tools -----------------------------------------------------------------------------------------------------
+
+
+def _http_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
+    if not inputs.get("url", ""):
+        yield _problem((), "the tool http needs url")
+    if "json" in inputs and "body" in inputs:
+        yield _problem(("body",), "give json or body, not both")
+    yield from _http_values(inputs)
+
+
+def _http_values(inputs: Mapping[str, object]) -> Iterator[Problem]:
+    url = inputs.get("url", "")
+    if isinstance(url, str) and url and (why := _why_no_address(url)):
+        yield _problem(("url",), f"url {why}")
+    method = inputs.get("method", "GET")
+    if isinstance(method, str) and not is_template(method) and method.upper() not in METHODS:
+        yield _problem(("method",), f"{method!r} is no method of HTTP{hint(method, METHODS)}")
+    headers = inputs.get("headers")
+    for name, value in headers.items() if isinstance(headers, Mapping) else ():
+        if str(name).lower() in SECRET_HEADERS and not is_template(value):
+            rule = f"the header {name} stands here with its value: name an environment variable in headers_env instead"
+            yield _problem(("headers", name), rule)
+
+
+def _why_no_address(url: str) -> str:
+    if url.startswith("{{"):
+        return ""
+    if not url.lower().startswith(("http://", "https://")):
+        return f"is {shown(url)} and must begin with http:// or https://"
+    try:
+        has_password = urlsplit(url).password is not None
+    except ValueError:
+        return f"is {shown(url)}, which is no address"
+
+    return "holds a password: name an environment variable in headers_env instead" if has_password else ""
+
+
+def _command_problems_step_checks(inputs: Mapping[str, object]) -> Iterator[Problem]:
+    yield from _one_of(inputs, "command", "shell", "command")
+    output = inputs.get("output", OUTPUTS[0])
+    if isinstance(output, str) and output not in OUTPUTS:
+        yield _problem(("output",), f"{output!r} is no form of output{hint(output, OUTPUTS)}")
+
+
+def _python_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
+    yield from _one_of(inputs, "call", "code", "python")
+    call, code = inputs.get("call"), inputs.get("code")
+    if isinstance(call, str) and call.strip() and not CALL.fullmatch(call):
+        yield _problem(("call",), f"call is {shown(call)} and must be of the form package.module:function")
+    if isinstance(code, str) and code.strip() and (why := _why_no_code(code)):
+        yield _problem(("code",), f"code {why}")
+
+
+def _why_no_code(code: str) -> str:
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+        return f"cannot be read as Python: {exc}"
+    if not any(isinstance(one, ast.FunctionDef) and one.name == "main" for one in body):
+        return "has no function main: that is what is called"
+
+    return ""
+
+
+def _agent_problems(inputs: Mapping[str, object], has_file: Callable[[str], bool]) -> Iterator[Problem]:
+    yield from _one_of(inputs, "prompt", "prompt_file", "agent")
+    name = inputs.get("prompt_file")
+    if isinstance(name, str) and name.strip() and not has_file(name):
+        yield _problem(("prompt_file",), f"there is no prompt file {name}: write it, or name another")
+    agent = inputs.get("agent", AGENTS[0])
+    if isinstance(agent, str) and agent not in AGENTS:
+        yield _problem(("agent",), f"there is no agent {agent!r}{hint(agent, AGENTS)}")
+
+
+_CHECKS: Mapping[str, Callable[[Mapping[str, object]], Iterator[Problem]]] = MappingProxyType(
+    {"http": _http_problems, "command": _command_problems_step_checks, "python": _python_problems}
+)
+
+
+# Say whether the definition of a workflow is sound.
+#
+# Pure: it is told which runners there are and whether a file is there. All that is wrong is reported at once, each with
+# the key it stands at. Each phase in itself is checked in `phase_checks`; how they hang together, here.
+
+
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+
+
+def check_workflow(
+    spec: WorkflowSpec,
+    *,
+    runners: Collection[str],
+    has_file: Callable[[str], bool],
+    connections: Mapping[str, str] | None = None,
+    sinks: Collection[str] = SINK_TOOLS,
+) -> list[Problem]:
+    """
+    Return all that is wrong with *spec*; a definition without a problem can be started.
+
+    *connections* has the type of each named connection; None: which there are is not known here. *sinks* are those
+    there are.
+    """
+    problems = list(_own_problems_workflow_checks(spec))
+    for index, phase in enumerate(spec.phases):
+        for item in check_phase(phase, runners=runners, has_file=has_file):
+            named = Problem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
+            problems.append(named.below("phases", index))
+    if any(shape_problems(phase) for phase in spec.phases):
+        return problems  # a need that is a number, a name that is none: how they hang together cannot be asked
+    problems += _steps(spec, has_file, Surroundings(connections=connections, sinks=sinks))
+
+    return problems + [
+        problem.below("phases")
+        for check in (_names, _states, _tiers, _needs, _reworks)
+        for problem in check(spec.phases)
+    ]
+
+
+def _steps(spec: WorkflowSpec, has_file: Callable[[str], bool], home: Surroundings) -> Iterator[Problem]:
+    """Yield what is wrong with the steps of phases: they know the workload, and what phases before them have done."""
+    for index, phase in enumerate(spec.phases):
+        earlier = spec.phases[:index]
+        around = replace(
+            home,
+            workload=frozenset(spec.workload),
+            phases=frozenset(one.name for one in earlier),
+            vars=frozenset(name for one in earlier for step in one.steps for name in step.vars),
+        )
+        for item in check_steps(phase.steps, has_file=has_file, around=around):
+            named = Problem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
+            yield named.below("phases", index)
+
+
+def _at(index: int, key: str, message: str) -> Problem:
+    return Problem(path=(index, key), message=message)
+
+
+# --- the workflow itself ---------------------------------------------------------------------------------------
+
+
+def _own_problems_workflow_checks(spec: WorkflowSpec) -> Iterator[Problem]:
+    if not _fits(NAME, spec.name):
+        yield Problem(path=(), message=f"{spec.name!r} cannot be the name of a workflow: {NAME_RULE}")
+    if not _fits(_VERSION, spec.version):
+        yield Problem(
+            path=("version",),
+            message=f"{spec.version!r} cannot be a version: use letters, digits, '.', '_', '+' and '-' (at most 64)",
+        )
+    if not is_json(spec.workload, MAX_DEPTH):
+        yield Problem(path=("workload",), message="workload cannot be kept as JSON: write texts and numbers")
+    if not spec.phases:
+        yield Problem(path=("phases",), message=_graph_problem([]))
+
+
+def _fits(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _names(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, phase in enumerate(phases):
+        if phase.name in seen:
+            yield _at(index, "name", f"there are two phases called {phase.name!r}: give one of them another name")
+        seen.add(phase.name)
+
+
+# --- states ----------------------------------------------------------------------------------------------------
+
+
+def _states(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+    """Yield what the table of states refuses: looked at one by one and in pairs, so that all of it is said."""
+    sound: list[tuple[int, tuple[str, WorkflowState]]] = []
+    for index, phase in enumerate(phases):
+        try:
+            place = (phase.name, state_named(phase.state))
+        except UsageError:
+            known = [state.value for state in PIPELINE]
+            why = f"phase {phase.name!r}: {phase.state!r} is no state{hint(phase.state, known, 'a phase runs under')}"
+            yield _at(index, "state", why)
+            continue
+        if why := _graph_problem([place]):
+            yield _at(index, "state", why)
+        else:
+            sound.append((index, place))
+    for (_, before), (index, place) in pairwise(sound):
+        if why := _graph_problem([before, place]):
+            yield _at(index, "state", why)
+
+
+def _graph_problem(phases: Sequence[tuple[str, WorkflowState]]) -> str:
+    try:
+        derive_table(phases)
+    except BadWorkflowGraph as exc:
+        return str(exc)
+
+    return ""
+
+
+# --- the order of phases ---------------------------------------------------------------------------------------
+
+
+def _tiers(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+    for index, (before, phase) in enumerate(pairwise(phases), 1):
+        if phase.tier < before.tier:
+            yield _at(
+                index,
+                "tier",
+                f"phase {phase.name!r} (tier {phase.tier}) comes after {before.name!r} (tier {before.tier}): "
+                "a tier can only be followed by itself or a later one",
+            )
+
+
+def _needs(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+    places = {phase.name: index for index, phase in reversed([*enumerate(phases)])}
+    circles = _circles_workflow_checks(phases)
+    for circle in circles:
+        first = min(places[name] for name in circle)
+        yield _at(first, "needs", _said_circle(sorted(circle, key=places.__getitem__)))
+    for index, phase in enumerate(phases):
+        for number, name in enumerate(phase.needs):
+            if any({name, phase.name} <= circle for circle in circles):
+                continue
+            if why := _why_unmet(phase, index, phases[places[name]] if name in places else None, name, places):
+                yield Problem(path=(index, "needs", number), message=f"phase {phase.name!r} needs {name!r}{why}")
+
+
+def _why_unmet(phase: PhaseSpec, index: int, needed: PhaseSpec | None, name: str, places: Mapping[str, int]) -> str:
+    """Return why the need of *name* can never be met, or not for sure; "" when it can."""
+    if needed is None:
+        return f", but there is no such phase{hint(name, sorted(places, key=places.__getitem__))}"
+    if needed.tier > phase.tier:
+        return f" of the later tier {needed.tier}, so it could never start: move it to a tier that is no earlier"
+    if places[name] > index:
+        return ", which comes later, so it could never start: phases run in the order they are written"
+    if phase.is_required and not needed.is_required:
+        return (
+            ", which may fail without ending the workflow, and then it could never start: "
+            f"make {name!r} required, or take the need away"
+        )
+
+    return ""
+
+
+def _said_circle(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"phase {names[0]!r} needs itself, so it could never start: take that away"
+
+    return f"the phases {', '.join(map(repr, names))} need each other, so none could ever start: take one need away"
+
+
+def _circles_workflow_checks(phases: Sequence[PhaseSpec]) -> list[frozenset[str]]:
+    """Return the groups of phases that wait for each other."""
+    needs = {phase.name: phase.needs for phase in phases}
+    reached = {name: _reached(name, needs) for name in needs}
+    result = [
+        frozenset(other for other in reached[name] if name in reached.get(other, ()))
+        for name in needs
+        if name in reached[name]
+    ]
+
+    return list(dict.fromkeys(result))
+
+
+def _reached(start: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return everything *start* waits for, directly or not."""
+    result: set[str] = set()
+    queue = list(needs[start])
+    for name in queue:  # the list grows while it is walked
+        if name not in result:
+            result.add(name)
+            queue.extend(needs.get(name, ()))
+
+    return result
+
+
+# --- rework ----------------------------------------------------------------------------------------------------
+
+
+def _reworks(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+    for index, phase in enumerate(phases):
+        if phase.on_rework and (why := _why_no_rework(phase, phases[:index], phases)):
+            yield _at(index, "on_rework", f"phase {phase.name!r} cannot go back to {phase.on_rework!r}: {why}")
+
+
+def _why_no_rework(phase: PhaseSpec, earlier: Sequence[PhaseSpec], phases: Sequence[PhaseSpec]) -> str:
+    target = next((item for item in earlier if item.name == phase.on_rework), None)
+    if target is None:
+        names = [item.name for item in phases]
+        if phase.on_rework in names:
+            return "it does not come earlier"
+        return f"there is no such phase{hint(phase.on_rework, names)}"
+    reworkable = sorted(state.value for state in REWORKABLE_STATES)
+    if phase.state not in reworkable:
+        return f"only phases under {' or '.join(reworkable)} can ask for rework, and it runs under {phase.state}"
+    if target.state != WorkflowState.BUILDING.value:
+        return f"rework goes to a phase under building, and {target.name!r} runs under {target.state}"
+
+    return ""

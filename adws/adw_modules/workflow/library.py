@@ -1,0 +1,386 @@
+"""
+Every workflow there is: those that come with adw, those of `adw.toml`, those registered in Python.
+
+Pure: it is given what the file says and who can run what. A definition is checked when it is taken in, and again when
+it is frozen for a start; what is wrong in the file is told all at once, each with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from types import MappingProxyType
+
+from adws.adw_modules.errors import UnknownWorkflow, WorkflowInvalid
+from adws.adw_modules.identifiers import JsonObject, hint, nearest
+from adws.adw_modules.workflow import model as workflow_model
+from adws.adw_modules.workflow.checks import Surroundings, check_phase, check_steps, check_workflow
+from adws.adw_modules.workflow.load import (
+    Definition,
+    Overlay,
+    PlainTable,
+    RawTable,
+    read_overlay,
+    read_workflow,
+    written_path,
+)
+from adws.adw_modules.workflow.model import (
+    AGENT,
+    CLEAN,
+    DEFAULT_MAX_ATTEMPTS,
+    SHIP,
+    SINK_TOOLS,
+    STATE_OF_PHASE,
+    FrozenWorkflow,
+    PhaseSpec,
+    Problem,
+    WorkflowSpec,
+)
+
+# The workflows that come with adw, and the names under which users of ADW scripts know them.
+#
+# Words only. Shipping and cleaning up adw does itself; the other phases are meant for an agent, and where none is set
+# up, `[phases.NAME]` in `adw.toml` gives them a command (`overlaid`). A known name keeps its shape: one that never
+# shipped does not ship here either.
+
+
+BUILT_IN = "built in"
+
+_EIGHT = tuple(STATE_OF_PHASE)
+#: The phases that adw does itself.
+_OWN_RUNNERS: Mapping[str, str] = MappingProxyType({"ship": SHIP, "clean": CLEAN})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shape:
+    """A built-in workflow before its phases are made."""
+
+    phases: tuple[str, ...]
+    description: str
+    prompts: Mapping[str, str] = field(default_factory=dict)  #: phase -> prompt, where it is not its name
+
+
+_SHAPES: Mapping[str, _Shape] = MappingProxyType(
+    {
+        "sdlc": _Shape(phases=_EIGHT, description="The whole way from an issue to a cleaned-up, shipped change."),
+        "plan_build": _Shape(phases=("plan", "build"), description="Plan a change and build it."),
+        "plan_build_test": _Shape(phases=("plan", "build", "test"), description="Plan, build and test a change."),
+        "plan_build_test_review": _Shape(
+            phases=("plan", "build", "test", "review"), description="Plan, build, test and review a change."
+        ),
+        "plan_build_review": _Shape(
+            phases=("plan", "build", "review"), description="Plan, build and review a change, without tests."
+        ),
+        "plan_build_document": _Shape(
+            phases=("plan", "build", "document"), description="Plan, build and document a change."
+        ),
+        "plan_build_test_review_document": _Shape(
+            phases=("plan", "build", "test", "review", "document"),
+            description="Everything up to the documentation; ships nothing.",
+        ),
+        "sdlc_ZTE": _Shape(
+            phases=("plan", "build", "test", "review", "document", "ship"),
+            description="Zero touch: everything up to the documentation, then ships.",
+        ),
+        "sdlc_from_build": _Shape(phases=_EIGHT[1:], description="The whole way for work that is planned already."),
+        "patch": _Shape(
+            phases=("plan", "build"), description="A small change asked for in a comment.", prompts={"plan": "patch"}
+        ),
+        "plan": _Shape(phases=("plan",), description="Plan a change."),
+        "build": _Shape(phases=("build",), description="Build what is planned."),
+        "lint": _Shape(phases=("lint",), description="Check the style of what is built."),
+        "test": _Shape(phases=("test",), description="Test what is built."),
+        "review": _Shape(phases=("review",), description="Review what is built."),
+        "document": _Shape(phases=("document",), description="Document what is built."),
+        "ship": _Shape(phases=("ship",), description="Ship what is built."),
+        "clean": _Shape(phases=("clean",), description="Clean up after a change."),
+    }
+)
+
+#: Name of an ADW script, without `adw_` and `_iso` -> the built-in of its shape.
+_SCRIPTS: Mapping[str, str] = MappingProxyType(
+    {
+        **{
+            name: name
+            for name in _SHAPES
+            if name not in {"sdlc", "clean", "plan_build_test_review_document"}  # no script has these names or shapes
+        },
+        "sdlc": "plan_build_test_review_document",
+        # Shipping without a look has to be asked for in capitals: in lower case it means the chain that does not ship.
+        "sdlc_zte": "plan_build_test_review_document",
+        "sdlc_complete": "sdlc",
+        "sdlc_complete_ZTE": "sdlc",
+        "sdlc_complete_zte": "sdlc",
+        "lightweight": "plan_build_test",
+        "cleanup": "clean",
+    }
+)
+
+#: Every known ADW name -> the built-in it means. `_iso` says that a script works in a worktree, as adw always does.
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {f"adw_{script}{ending}": name for script, name in _SCRIPTS.items() for ending in ("_iso", "")}
+)
+
+
+def built_in_names() -> tuple[str, ...]:
+    """Return the names of the workflows that come with adw."""
+    return tuple(_SHAPES)
+
+
+def built_ins(
+    overlays: Mapping[str, Mapping[str, object]] | None = None, *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
+) -> dict[str, WorkflowSpec]:
+    """Return every built-in by name; *overlays* are the fields that replace those of the phase of that name."""
+    return {name: _made(name, shape, overlays or {}, max_attempts) for name, shape in _SHAPES.items()}
+
+
+def overlaid(phase: PhaseSpec, fields: Mapping[str, object]) -> PhaseSpec:
+    """Return *phase* with *fields* of its own replaced; a new runner leaves nothing of what the old one ran."""
+    bare = replace(phase, command=(), shell="", call="", prompt="") if "runner" in fields else phase
+
+    return replace(bare, **fields)  # type: ignore[arg-type]  # workflow_file saw to names and types
+
+
+def _made(name: str, shape: _Shape, overlays: Mapping[str, Mapping[str, object]], max_attempts: int) -> WorkflowSpec:
+    phases = tuple(
+        overlaid(
+            replace(_phase(phase, shape), max_attempts=max_attempts),
+            overlays.get(phase, {}),
+        )
+        for phase in shape.phases
+    )
+
+    return WorkflowSpec(name=name, description=shape.description, phases=_without_lost_needs(phases), source=BUILT_IN)
+
+
+def _phase(name: str, shape: _Shape) -> PhaseSpec:
+    """Return the built-in phase *name* of *shape*."""
+    earlier = shape.phases[: shape.phases.index(name)]
+    runner = _OWN_RUNNERS.get(name, AGENT)
+
+    return PhaseSpec(
+        name=name,
+        state=STATE_OF_PHASE[name],
+        runner=runner,
+        prompt=shape.prompts.get(name, name) if runner == AGENT else "",
+        # Nothing ships without an explicit success of what was there to be done.
+        needs=earlier if name == "ship" else (),
+        # What is shipped stays shipped, whether or not the clean-up works.
+        is_required=name != "clean",
+        # Shipping sends work back when the base moved and conflicts with it.
+        on_rework="build" if name in {"test", "review", "ship"} and "build" in earlier else "",
+    )
+
+
+def _without_lost_needs(phases: tuple[PhaseSpec, ...]) -> tuple[PhaseSpec, ...]:
+    """Take back the need of a phase that an overlay made optional: a required phase can only need required ones."""
+    optional = {phase.name for phase in phases if not phase.is_required}
+
+    return tuple(replace(phase, needs=tuple(name for name in phase.needs if name not in optional)) for phase in phases)
+
+
+_NO_TABLE = PlainTable()
+
+
+class Workflows:
+    """The workflows of a home, by name."""
+
+    def __init__(
+        self,
+        *,
+        runners: Collection[str],
+        has_file: Callable[[str], bool],
+        definitions: RawTable = _NO_TABLE,
+        phases: RawTable = _NO_TABLE,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        why_idle: Callable[[PhaseSpec], str] = lambda _phase: "",
+        connections: Mapping[str, str] | None = None,
+        sinks: Collection[str] = SINK_TOOLS,
+    ) -> None:
+        """
+        Take in the tables `[workflows]` and `[phases]` of the file; raise WorkflowInvalid with all that is wrong.
+
+        *max_attempts* is for phases that do not say how many they have. *has_file* says whether a prompt is there.
+        *why_idle* says why a phase cannot be run on this machine, "" when it can: such a phase is no mistake in the
+        file, and is told about when its workflow is started. *connections* has the type of each named connection.
+        *runners* and *sinks* are those there are.
+        """
+        self._sinks = sinks
+        self._why_idle = why_idle
+        self._connections = connections
+        self._runners = runners
+        self._found_sound: WorkflowSpec | None = None  #: the last definition that was ready to be started
+        self._has_file = has_file
+        self._max_attempts = max_attempts
+        self._own: dict[str, WorkflowSpec] = {}
+        overlays = _overlays_of(phases)
+        problems = list(chain(self._problems_of_overlays(overlays, phases), self._take_in(definitions)))
+        if problems:
+            raise WorkflowInvalid(*problems)
+        self._built_in = built_ins(
+            {name: overlay.fields for name, overlay in overlays.items()}, max_attempts=max_attempts
+        )
+
+    # --- looking -----------------------------------------------------------------------------------------------
+
+    def names(self) -> tuple[str, ...]:
+        """Return the name of every workflow, those that come with adw first; aliases are not among them."""
+        return tuple(dict.fromkeys((*self._built_in, *self._own)))
+
+    def aliases(self) -> Mapping[str, str]:
+        """Return the names that mean a workflow of another name."""
+        return MappingProxyType({alias: name for alias, name in ALIASES.items() if alias not in self._own})
+
+    def get(self, name: str) -> WorkflowSpec:
+        """Return the workflow that *name* means; raise UnknownWorkflow saying which there are."""
+        known = {**self._built_in, **self._own}
+        meant = name if name in known else ALIASES.get(name, name)
+        if meant not in known:
+            raise UnknownWorkflow(name, self.names(), meant=nearest(name, (*known, *self.aliases())))
+
+        return known[meant]
+
+    def all(self) -> tuple[WorkflowSpec, ...]:
+        """Return every workflow, in the order of their names."""
+        return tuple(self.get(name) for name in self.names())
+
+    def without_runner(self, spec: WorkflowSpec) -> Mapping[str, str]:
+        """Return the phases that nothing can run here, each with the reason."""
+        result = {phase.name: self._why_not(phase) for phase in spec.phases}
+
+        return MappingProxyType({name: why for name, why in result.items() if why})
+
+    def _why_not(self, phase: PhaseSpec) -> str:
+        if phase.runner == AGENT and AGENT not in self._runners:
+            return "no agent is set up"
+
+        return self._why_idle(phase)
+
+    # --- changing ----------------------------------------------------------------------------------------------
+
+    def register(self, spec: WorkflowSpec, *, replace: bool = False) -> None:
+        """Add a definition made in Python; raise WorkflowInvalid when it is not sound or its name is taken."""
+        if not replace and (taken := self._why_taken(spec.name)):
+            raise WorkflowInvalid(f"{taken}: choose another name, or register it with replace=True")
+        self._refuse(spec)
+        self._own[spec.name] = spec
+
+    # --- starting ----------------------------------------------------------------------------------------------
+
+    def check_ready(self, spec: WorkflowSpec) -> None:
+        """Raise WorkflowInvalid when *spec* cannot be started: a phase without a runner, or anything else."""
+        idle = self.without_runner(spec)
+        if idle:
+            raise WorkflowInvalid(_no_runner(spec, idle))
+        # Every start asks, mostly for the same definition. A prompt's file may be gone since; nothing else can change.
+        if spec is not self._found_sound:
+            self._refuse(spec)
+            self._found_sound = None if any(phase.prompt for phase in spec.phases) else spec
+
+    def freeze(self, spec: WorkflowSpec) -> JsonObject:
+        """Return *spec* as the document of a starting workflow keeps it; raise WorkflowInvalid like `check_ready`."""
+        self.check_ready(spec)
+
+        return workflow_model.freeze(spec)
+
+    @staticmethod
+    def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
+        """Return the definition that a document keeps; raise StateInvalid when it keeps none."""
+        return workflow_model.thaw(frozen)
+
+    # --- what is wrong -----------------------------------------------------------------------------------------
+
+    def _refuse(self, spec: WorkflowSpec) -> None:
+        problems = self._check(spec)
+        if problems:
+            raise WorkflowInvalid(*(f"workflow {spec.name}: {problem.message}" for problem in problems))
+
+    def _check(self, spec: WorkflowSpec) -> list[Problem]:
+        return check_workflow(
+            spec, runners=self._runners, has_file=self._has_file, connections=self._connections, sinks=self._sinks
+        )
+
+    def _why_taken(self, name: str) -> str:
+        if name in self._own:
+            return f"there is a workflow {name} already ({self._own[name].source})"
+        if name in built_in_names() or name in ALIASES:
+            return f"{name} is the name of a workflow that comes with adw"
+
+        return ""
+
+    def _problems_of_overlays(self, overlays: Mapping[str, Overlay], table: RawTable) -> Iterator[str]:
+        for name, overlay in overlays.items():
+            problems = overlay.problems or self._problems_of_overlay(overlay)
+            yield from _placed(table, "phases", name, problems)
+
+    def _problems_of_overlay(self, overlay: Overlay) -> tuple[Problem, ...]:
+        phase = built_ins({overlay.name: overlay.fields})[overlay.name].phases[0]
+        # One that is still left to the agent of the built-in is told about when a workflow with it is started.
+        is_left = "runner" not in overlay.fields
+        runners = (*self._runners, AGENT) if is_left and AGENT not in self._runners else self._runners
+        has_file = (lambda _name: True) if is_left else self._has_file
+
+        steps = check_steps(
+            phase.steps, has_file=has_file, around=Surroundings(connections=self._connections, sinks=self._sinks)
+        )
+
+        return (*check_phase(phase, runners=runners, has_file=has_file), *steps)
+
+    def _take_in(self, table: RawTable) -> Iterator[str]:
+        """Add the sound definitions of *table*, and yield what is wrong with the others."""
+        for name, raw in table.data.items():
+            source = _place(table, name)
+            definition = read_workflow(name, raw, source=source, max_attempts=self._max_attempts)
+            yield from _placed(table, "workflows", name, self._problems_of(definition))
+            self._own[name] = definition.spec
+
+    def _problems_of(self, definition: Definition) -> Iterator[Problem]:
+        yield from self._name_problems(definition)
+        yield from definition.problems
+        # What could not be read is no matter for further complaints.
+        unread = {problem.path[:2] for problem in definition.problems}
+        if unread & {(), ("phases",)}:
+            return
+        for problem in self._check(definition.spec):
+            if problem.path[:2] not in unread:
+                yield problem
+
+    def _name_problems(self, definition: Definition) -> Iterator[Problem]:
+        name = definition.spec.name
+        taken = self._why_taken(name)
+        if taken and not definition.is_replacement:
+            yield Problem(path=(), message=f"{taken}: choose another name, or say replace = true")
+        if definition.is_replacement and not taken:
+            known = built_in_names()
+            yield Problem(path=("replace",), message=f"there is no workflow {name!r} to replace{hint(name, known)}")
+
+
+def _no_runner(spec: WorkflowSpec, idle: Mapping[str, str]) -> str:
+    """Return the sentence about phases that nothing can run, with each reason once."""
+    names, why = list(idle), "; ".join(dict.fromkeys(idle.values()))
+    whole = (
+        f"phase {names[0]} of {spec.name} has no runner"
+        if len(names) == 1
+        else f"the phases {', '.join(names)} of {spec.name} have no runner"
+    )
+    built_in = [name for name in names if name in STATE_OF_PHASE]
+    tables = ", ".join(f"[phases.{name}]" for name in built_in)
+    rest = f"; or give {'it' if len(names) == 1 else 'each'} a command in adw.toml under {tables}" if built_in else ""
+
+    return f"{whole}: {why}{rest}"
+
+
+def _overlays_of(table: RawTable) -> dict[str, Overlay]:
+    return {name: read_overlay(name, raw) for name, raw in table.data.items()}
+
+
+def _placed(table: RawTable, section: str, name: str, problems: Iterable[Problem]) -> Iterator[str]:
+    """Yield each problem as a sentence that begins with file and line."""
+    for problem in problems:
+        place = _place(table, name, *written_path(table.data[name], problem.path))
+        yield f"{place}: [{section}.{name}] {problem.message}"
+
+
+def _place(table: RawTable, *keys: str | int) -> str:
+    return f"{table.path or 'adw.toml'}:{table.line_of(*keys) or 1}"

@@ -1,0 +1,754 @@
+"""
+A workflow as data: named phases in the order they run, and everything each of them may and must do.
+
+Nouns only. `workflow_checks` says whether a definition is sound, `workflow_library` has those that come with adw,
+`workflow_file` reads those of a user. A definition is frozen into the document when a workflow starts: what a file says
+later changes nothing about a workflow that runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from enum import Enum
+from types import MappingProxyType
+from typing import Protocol, TypeAlias, TypeVar
+
+from adws.adw_modules.errors import StateInvalid, UsageError
+from adws.adw_modules.identifiers import JsonObject, JsonValue, hint
+
+# The steps of a phase as data: what each does, whether, how often, over what, and where its results go.
+#
+# Nouns only. A step is one call of a tool. `loop` makes one call for each element of a collection, `retry` calls again
+# after a failure or for the next page, `sink` saves what a call gave back; each goes with each.
+
+
+#: What a step can call.
+TOOLS = ("command", "python", "http", "agent")
+#: tool -> what it gets, in the order of the documentation; texts in it are templates, but for NO_TEMPLATES.
+INPUTS_OF_TOOL: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "http": ("url", "method", "params", "headers", "headers_env", "json", "body"),
+        "command": ("command", "shell", "stdin", "env", "output"),
+        "python": ("call", "code", "args"),
+        "agent": ("prompt", "prompt_file", "agent", "model", "options"),
+    }
+)
+#: Inputs that stand for themselves: code is never made of values, and names of variables are no templates.
+NO_TEMPLATES = ("headers_env", "env", "output", "call", "code", "prompt_file", "agent")
+#: What the tool command makes of what a program printed.
+OUTPUTS = ("text", "lines", "json")
+#: The runner of phases that are made of steps.
+STEPS = "steps"
+#: The runner of phases that somebody outside does.
+EXTERNAL = "external"
+
+SEQUENTIAL, ASYNC = "sequential", "async"
+LOOP_MODES = (SEQUENTIAL, ASYNC)
+#: Calls at a time of an async loop that does not say how many.
+DEFAULT_CONCURRENCY = 5
+#: What a loop does about iterations that failed for good.
+FAIL_FAST, CONTINUE, THRESHOLD = "fail_fast", "continue", "threshold"
+FAILURE_POLICIES = (FAIL_FAST, CONTINUE, THRESHOLD)
+
+ON_ERROR, ON_SUCCESS = "on_error", "on_success"
+#: What becomes of the results of a sequence of calls.
+COLLECT_STRATEGIES = ("append", "replace", "collect", "merge")
+
+SINK_TOOLS = ("sqlite", "postgres", "jsonl", "csv", "python")
+SINK_MODES = ("append", "upsert")
+#: Sink -> the options it understands; those of `python` are arguments of its function, whatever their names.
+SINK_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"sqlite": (), "postgres": (), "jsonl": (), "csv": ("delimiter",)}
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopSpec:
+    """One call for each element."""
+
+    collection: JsonValue  #: a template that gives a list, or the list itself
+    element: str = "item"  #: the name an element has in templates
+    mode: str = SEQUENTIAL
+    concurrency: int = 1  #: most calls at a time; sequential is one
+    chunk_size: int | None = None  #: so many elements make one iteration, which gets them as a list
+    where: str = ""  #: a condition; elements for which it does not hold are left out
+    order_by: str = ""  #: an expression; elements are done in the order of its values
+    limit: int | None = None  #: most iterations
+    on_failure: str = FAIL_FAST
+    threshold: float = 0.0  #: policy threshold: most failures; below 1 a share of all iterations
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryRule:
+    """When to call again, and how. Of several the first one that matches decides."""
+
+    kind: str  #: on_error | on_success
+    when: str = ""  #: a condition over `error`, `response`, `attempt`, `page`; "": always (on_error)
+    max_attempts: int = 3  #: calls in all, the first one counted
+    strategy: str = "exponential"  #: fixed | linear | exponential
+    base_seconds: float = 1.0
+    max_seconds: float = 60.0
+    next_call: Mapping[str, JsonValue] = field(default_factory=dict)  #: inputs of the next call, as templates
+    collect: str = "replace"
+    merge_path: str = ""  #: where in a response its items are, such as `data.items`
+    max_same_failures: int = 5  #: the same failure so often in a row ends the sequence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkSpec:
+    """Where each result is saved, in the job that made it."""
+
+    tool: str
+    connection: str = ""  #: name of a `[connections.NAME]`
+    table: str = ""
+    path: str = ""  #: of a file, below the working directory
+    mode: str = "append"
+    key: tuple[str, ...] = ()  #: columns that make two rows the same, for upsert
+    call: str = ""  #: tool python: `package.module:function`
+    rows: str = ""  #: a template that gives the rows; "": the result itself
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NextRule:
+    """Which step comes next."""
+
+    step: str  #: "": the end of the phase
+    when: str = ""  #: a condition; "": always
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepSpec:
+    """One step."""
+
+    name: str
+    tool: str
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)  #: what the tool gets, texts in it are templates
+    when: str = ""  #: a condition; when it does not hold the step is skipped
+    next: tuple[NextRule, ...] = ()  #: the first that holds; empty: the step after this one
+    loop: LoopSpec | None = None
+    retry: tuple[RetryRule, ...] = ()
+    sink: SinkSpec | None = None
+    vars: Mapping[str, JsonValue] = field(default_factory=dict)  #: set when it has ended, as templates over `result`
+    timeout_seconds: float = 600.0  #: of one call
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether its calls are runs of their own: a loop or a retry is not done inside the phase's own run."""
+        return self.loop is not None or bool(self.retry)
+
+
+#: Keys of a path.
+MAX_KEYS = 50
+
+
+def path_problem(path: str) -> str:
+    """Return how a sentence about *path* goes on that is none, "" when it is one."""
+    keys = path.split(".")
+    if path and (len(keys) > MAX_KEYS or not all(key.strip() == key and key for key in keys)):
+        return f"is {path[:60]!r} and must be keys with dots between, such as data.items"
+
+    return ""
+
+
+# Steps as JSON: in the document, and in the row of an execution.
+#
+# Words only. What is as usual is left out; what is missing is as usual, so that a later version may add fields.
+
+
+_PartStepJson = TypeVar("_PartStepJson", LoopSpec, NextRule, RetryRule, SinkSpec)
+
+
+def step_to_json(step: StepSpec) -> JsonObject:
+    """Return *step* as JSON."""
+    result = _plain_step_json(step)
+    if step.next:
+        result["next"] = [_plain_step_json(rule) for rule in step.next]
+    if step.loop is not None:
+        result["loop"] = _plain_step_json(step.loop)
+    if step.retry:
+        result["retry"] = [_plain_step_json(rule) for rule in step.retry]
+    if step.sink is not None:
+        result["sink"] = _plain_step_json(step.sink)
+
+    return result
+
+
+def step_from_json(data: Mapping[str, object]) -> StepSpec:
+    """Return the step written by `step_to_json`; raise TypeError when that is not whole. Unknown keys are left out."""
+    if not isinstance(data, Mapping):
+        raise TypeError(f"a step is {data!r}, and no table")
+    values = {one.name: data[one.name] for one in fields(StepSpec) if one.name in data}
+    for name, kind in (("next", NextRule), ("retry", RetryRule)):
+        if name in data:
+            values[name] = tuple(_made_step_json(kind, rule) for rule in _listed(data[name]))  # type: ignore[type-var]  # of _Part
+    for name, part in (("loop", LoopSpec), ("sink", SinkSpec)):
+        if name in data:
+            values[name] = _made_step_json(part, data[name])  # type: ignore[type-var]  # of _Part
+
+    return StepSpec(**values)  # type: ignore[arg-type]  # written by step_to_json
+
+
+def _plain_step_json(part: StepSpec | LoopSpec | NextRule | RetryRule | SinkSpec) -> JsonObject:
+    """Return the fields that are not as usual, but for parts that are nouns themselves."""
+    result: JsonObject = {}
+    for one in fields(part):
+        value = getattr(part, one.name)
+        usual = one.default_factory() if one.default_factory is not MISSING else one.default
+        if value == usual or one.name in ("next", "loop", "retry", "sink"):
+            continue
+        result[one.name] = _json(value)
+
+    return result
+
+
+def _json(value: object) -> JsonValue:
+    if isinstance(value, Mapping):
+        return {str(key): _json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+
+    return value  # type: ignore[return-value]  # a text, a number, true, false or null, as step_checks sees to
+
+
+def _made_step_json(kind: type[_PartStepJson], data: object) -> _PartStepJson:
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{kind.__name__} is {data!r}, and no table")
+    values = {one.name: data[one.name] for one in fields(kind) if one.name in data}
+    if "key" in values:
+        values["key"] = tuple(str(name) for name in _listed(values["key"]))
+
+    return kind(**values)
+
+
+def _listed(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+
+    return value
+
+
+# A named connection: where a sink saves to.
+#
+# Nouns only. A connection has no password: it names the environment variable that has it.
+
+
+#: The databases that there can be connections to; each is the tool of a sink, too.
+CONNECTION_TYPES = ("sqlite", "postgres")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connection:
+    """A `[connections.NAME]`."""
+
+    name: str
+    type: str  #: sqlite | postgres
+    path: str = ""  #: sqlite: the file, below the home unless it is absolute
+    url: str = ""  #: postgres: `postgresql://user@host:5432/database`, without a password
+    url_env: str = ""  #: postgres: the variable that has the whole address
+    password_env: str = ""  #: postgres: the variable that has the password
+
+
+def chosen(name: str, tool: str, types: Mapping[str, str]) -> str:
+    """
+    Return the connection that a sink with *tool* means by *name*, "" when it cannot be said.
+
+    Without a name it is the only one of that type. *types* has the type of each connection.
+    """
+    if name:
+        return name if types.get(name) == tool else ""
+    fitting = [one for one, kind in types.items() if kind == tool]
+
+    return fitting[0] if len(fitting) == 1 else ""
+
+
+# What a run demands of the worker that does it, and whether a worker has that.
+#
+# Pure. Demands are stored as one text with one spelling, so that equal demands are equal rows, and "" is none at all.
+
+
+#: A tag, or the name of a host.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requirements:
+    """What a worker must be, all of it."""
+
+    host: str = ""  #: "": any
+    tags: frozenset[str] = frozenset()
+
+    def to_text(self) -> str:
+        """Return the demands in their one spelling, "" for none."""
+        result = self.to_json()
+
+        return json.dumps(result, separators=(",", ":"), ensure_ascii=False) if result else ""
+
+    def to_json(self) -> JsonObject:
+        """Return the demands as a document keeps them, empty for none."""
+        result: JsonObject = {}
+        if self.host:
+            result["host"] = self.host
+        if self.tags:
+            result["tags"] = sorted(self.tags)  # type: ignore[assignment]  # texts are JSON
+
+        return result
+
+    def describe(self) -> str:
+        """Return the demands in words."""
+        host = [f"host {self.host}"] if self.host else []
+        tags = [f"tag {tag}" for tag in sorted(self.tags)]
+
+        return " and ".join([*host, *tags]) or "nothing"
+
+    def also(self, *, host: str = "", tags: Iterable[str] = ()) -> Requirements:
+        """Return these demands with another *host*, if one is named, and with *tags* besides; raise UsageError."""
+        return Requirements(host=checked_host(host) if host else self.host, tags=self.tags | checked_tags(tags))
+
+    @classmethod
+    def from_text(cls, text: str) -> Requirements:
+        """Return the demands written in *text*; raise UsageError for what is none."""
+        if not text:
+            return cls()
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as exc:
+            raise UsageError(f"{text!r} are no demands of a run") from exc
+
+        return cls.from_json(data)
+
+    @classmethod
+    def from_json(cls, data: object) -> Requirements:
+        """Return the demands that *data* stand for; raise UsageError for what is none."""
+        if not isinstance(data, Mapping) or not data.keys() <= {"host", "tags"}:
+            raise UsageError(f"{data!r} are no demands of a run: they have a host and tags")
+        host, tags = data.get("host", ""), data.get("tags", [])
+        if not isinstance(host, str) or not isinstance(tags, list):
+            raise UsageError(f"{data!r} are no demands of a run: a host is a name, tags are a list of names")
+
+        return cls(host=checked_host(host) if host else "", tags=checked_tags(tags))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What a worker has to offer."""
+
+    host: str
+    tags: frozenset[str] = frozenset()
+
+
+def meets(offer: Capabilities, demands: Requirements) -> bool:
+    """Say whether a worker with *offer* may do what *demands* that."""
+    return demands.host in {"", offer.host} and demands.tags <= offer.tags
+
+
+def checked_tags(tags: Iterable[object]) -> frozenset[str]:
+    """Return *tags*; raise UsageError when one is no tag."""
+    result = list(tags)
+    for tag in result:
+        if not isinstance(tag, str) or not _NAME.fullmatch(tag):
+            raise UsageError(f"{tag!r} is no tag: use letters, digits and . _ : - (at most 100)")
+
+    return frozenset(map(str, result))
+
+
+def checked_host(host: str) -> str:
+    """Return *host*; raise UsageError when it cannot be the name of one."""
+    if not _NAME.fullmatch(host):
+        raise UsageError(f"{host!r} is no name of a host: use letters, digits and . _ : - (at most 100)")
+
+    return host
+
+
+NO_DEMANDS = Requirements()
+#: Attempts of a phase in one round, unless its definition says otherwise.
+DEFAULT_MAX_ATTEMPTS = 5
+#: The runners that are no agents.
+COMMAND, PYTHON = "command", "python"
+#: The runner of built-in phases: whichever agent is set up.
+AGENT = "agent"
+#: The runners of the built-in phases that adw does itself.
+SHIP, CLEAN = "ship", "clean"
+#: The agents, each a runner of that name.
+AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
+#: What this version can run.
+RUNNERS = (COMMAND, PYTHON, STEPS, EXTERNAL, SHIP, CLEAN, AGENT, *AGENTS)
+#: What a gate may look at.
+GATE_KINDS = ("command", "artifact", "result", "human")
+#: The eight phases everybody knows -> the state each runs under.
+STATE_OF_PHASE: Mapping[str, str] = MappingProxyType(
+    {
+        "plan": "planning",
+        "build": "building",
+        "lint": "linting",
+        "test": "testing",
+        "review": "reviewing",
+        "document": "documenting",
+        "ship": "shipping",
+        "clean": "cleaning",
+    }
+)
+#: The way to a value in a definition: names of keys, and places in a list.
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeouts:
+    """The three clocks of a phase's process, in seconds; None: that clock is not looked at."""
+
+    wall: float | None = 3600.0  #: from start to end
+    idle: float | None = None  #: without a word on its output
+    after_result: float | None = 30.0  #: from its result to its end
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetrySpec:
+    """How a phase waits between attempts; None: what the kind of error asks for."""
+
+    strategy: str | None = None  #: fixed | linear | exponential
+    base_seconds: float | None = None
+    max_seconds: float | None = None
+    categories: tuple[str, ...] | None = None  #: kinds of error that are retried
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    """What has to hold after a phase's own success; one that cannot be decided does not hold."""
+
+    kind: str  #: command | artifact | result | human
+    command: tuple[str, ...] = ()  #: command: exits with 0
+    shell: str = ""  #: command, as one line for the shell
+    artifact: str = ""  #: artifact: a path or pattern below the working directory that exists and is not empty
+    timeout_seconds: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseSpec:
+    """One phase."""
+
+    name: str
+    state: str  #: the workflow state it runs under
+    runner: str  #: command | python | steps | external | ship | clean | the name of an agent
+    tier: int = 0  #: phases of a later tier never start before every required one of an earlier is complete
+    needs: tuple[str, ...] = ()  #: phases that must be complete first
+    is_required: bool = True  #: False: when it fails for good, the workflow goes on without it
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retry: RetrySpec = field(default_factory=RetrySpec)
+    gates: tuple[Gate, ...] = ()
+    allowed_paths: tuple[str, ...] = ()  #: patterns of files it may change; empty: all
+    command: tuple[str, ...] = ()  #: runner command, as arguments
+    shell: str = ""  #: runner command, as one line for the shell
+    call: str = ""  #: runner python: `package.module:function`
+    prompt: str = ""  #: file of the prompt, for agents
+    env: tuple[str, ...] = ()  #: names of further environment variables its process gets
+    on_rework: str = ""  #: phase to go back to when its result asks for rework
+    options: Mapping[str, object] = field(default_factory=dict)  #: what its runner understands beyond this
+    steps: tuple[StepSpec, ...] = ()  #: runner steps
+    deadline_seconds: float | None = None  #: runner external: when nobody has reported by then, it has failed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkflowSpec:
+    """A whole workflow."""
+
+    name: str
+    phases: tuple[PhaseSpec, ...]
+    version: str = "1"
+    description: str = ""
+    source: str = "built in"  #: where the definition stands, for messages
+    demands: Requirements = NO_DEMANDS  #: of the workers that may run it
+    workload: Mapping[str, JsonValue] = field(default_factory=dict)  #: values that templates of all its steps know
+
+    def phase(self, name: str) -> PhaseSpec | None:
+        """Return the phase called *name*."""
+        return next((phase for phase in self.phases if phase.name == name), None)
+
+    @property
+    def catalog_id(self) -> str:
+        """Name and version, as events carry them."""
+        return f"{self.name}@{self.version}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Something that is wrong with a definition."""
+
+    path: KeyPath  #: inside the definition, such as ("phases", 2, "runner"); () is the definition itself
+    message: str  #: one sentence that says what is wrong and what to do
+
+    def below(self, *keys: str | int) -> Problem:
+        """Return the same problem of something that stands under *keys*."""
+        return Problem(path=(*keys, *self.path), message=self.message)
+
+
+# --- JSON, as it is frozen in the document ---------------------------------------------------------------------
+
+
+class FrozenWorkflow(Protocol):
+    """What a document keeps of a definition (`document.WorkflowRef`)."""
+
+    @property
+    def name(self) -> str:
+        """The workflow's name."""
+
+    @property
+    def version(self) -> str:
+        """The version it had at the start."""
+
+    @property
+    def phases(self) -> Sequence[Mapping[str, object]]:
+        """Its phases, as `phase_to_json` writes them."""
+
+    @property
+    def demands(self) -> Mapping[str, object]:
+        """What it demands of workers, as `Requirements.to_json` writes it."""
+
+    @property
+    def workload(self) -> Mapping[str, JsonValue]:
+        """The values that templates of its steps know."""
+
+
+def freeze(spec: WorkflowSpec) -> JsonObject:
+    """Return *spec* as a document keeps it, without what is as usual."""
+    rest: JsonObject = {"demands": spec.demands.to_json(), "workload": dict(spec.workload)}
+
+    return {
+        "name": spec.name,
+        "version": spec.version,
+        "phases": [phase_to_json(phase) for phase in spec.phases],
+        **{name: value for name, value in rest.items() if value},
+    }
+
+
+def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
+    """Return the definition a document keeps; raise StateInvalid when it keeps none, or not a whole one."""
+    if not frozen.phases:
+        raise StateInvalid(
+            f"the document has no definition of its workflow {frozen.name}: older versions did not keep one"
+        )
+    try:
+        phases = tuple(phase_from_json(phase) for phase in frozen.phases)
+        demands = Requirements.from_json(frozen.demands)
+    except (TypeError, UsageError) as exc:
+        raise StateInvalid(f"the definition of {frozen.name} in the document is not whole: {exc}") from exc
+
+    return WorkflowSpec(
+        name=frozen.name,
+        version=frozen.version,
+        phases=phases,
+        source="the document",
+        demands=demands,
+        workload=dict(frozen.workload),
+    )
+
+
+_Part = TypeVar("_Part", Timeouts, RetrySpec, Gate)
+
+_DEFAULTS = PhaseSpec(name="", state="", runner="")
+_PHASE_KEYS = frozenset(PhaseSpec.__slots__)
+
+
+def phase_to_json(phase: PhaseSpec) -> JsonObject:
+    """Return *phase* as JSON, without what is as usual."""
+    result: JsonObject = {"name": phase.name, "state": phase.state, "runner": phase.runner}
+    for name in ("tier", "is_required", "max_attempts", "shell", "call", "prompt", "on_rework", "deadline_seconds"):
+        if getattr(phase, name) != getattr(_DEFAULTS, name):
+            result[name] = getattr(phase, name)
+    for name in ("needs", "allowed_paths", "command", "env"):
+        if getattr(phase, name):
+            result[name] = list(getattr(phase, name))
+    if phase.timeouts != _DEFAULTS.timeouts:
+        result["timeouts"] = _plain(phase.timeouts)
+    if phase.retry != _DEFAULTS.retry:
+        result["retry"] = _plain(phase.retry)
+    if phase.gates:
+        result["gates"] = [_plain(gate) for gate in phase.gates]
+    if phase.options:
+        result["options"] = dict(phase.options)  # type: ignore[arg-type]  # JSON, as workflow_checks saw to
+
+    if phase.steps:
+        result["steps"] = [step_to_json(step) for step in phase.steps]
+
+    return result
+
+
+def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
+    """Return the phase written by `phase_to_json`; unknown keys are left out, missing ones are as usual."""
+    values: dict[str, object] = {name: value for name, value in data.items() if name in _PHASE_KEYS}
+    for name in ("needs", "allowed_paths", "command", "env"):
+        if name in data:
+            values[name] = _texts(data[name])
+    if "timeouts" in data:
+        values["timeouts"] = _made(Timeouts, data["timeouts"])
+    if "retry" in data:
+        values["retry"] = _made(RetrySpec, data["retry"])
+    if "gates" in data:
+        gates = data["gates"]
+        values["gates"] = tuple(_made(Gate, gate) for gate in gates) if isinstance(gates, list) else ()
+
+    if "steps" in data:
+        steps = data["steps"]
+        values["steps"] = tuple(map(step_from_json, steps)) if isinstance(steps, list) else ()
+
+    return PhaseSpec(**values)  # type: ignore[arg-type]  # written by phase_to_json
+
+
+def _plain(value: Timeouts | RetrySpec | Gate) -> JsonObject:
+    plain: JsonObject = {}
+    for name in value.__slots__:
+        item = getattr(value, name)
+        plain[name] = list(item) if isinstance(item, tuple) else item
+
+    return plain
+
+
+def _made(kind: type[_Part], data: object) -> _Part:
+    given = data if isinstance(data, Mapping) else {}
+    values = {name: given[name] for name in kind.__slots__ if name in given}
+    for name in ("command", "categories"):
+        if isinstance(values.get(name), list):
+            values[name] = tuple(values[name])
+
+    return kind(**values)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+#: The longest wait that a definition of a workflow may ask for, some thirty years.
+MAX_SECONDS = 1e9
+
+
+class BackoffStrategy(Enum):
+    """How waits grow."""
+
+    FIXED = "fixed"  #: always the base
+    LINEAR = "linear"  #: the base, twice the base, three times the base ...
+    EXPONENTIAL = "exponential"  #: the base, multiplied again by the factor each time
+
+
+# What a phase says to its agent in `options`, and what has to be seen before its success counts.
+#
+# Pure. An option that does not exist, or that has a value it cannot have, is told; none is passed over.
+
+
+#: What an agent may do without asking.
+PERMISSIONS = ("read", "edit", "all")
+#: Whether an attempt goes on with the conversation of the one before.
+SESSIONS = ("continue", "fresh")
+#: What is looked for after the agent said that it worked: a change in the repository, a result, or nothing more.
+EVIDENCE = ("change", "result", "none")
+
+#: Most turns and most dollars of one attempt that make sense.
+MAX_TURNS = 10_000
+MAX_BUDGET_USD = 100_000.0
+
+#: States whose phases must leave something behind -> what, when the phase itself does not say.
+_EVIDENCE_OF_STATE: Mapping[str, str] = MappingProxyType(
+    {"planning": "change", "building": "change", "testing": "result", "reviewing": "result"}
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentOptions:
+    """The options of a phase, read."""
+
+    max_turns: int | None = None
+    arguments: tuple[str, ...] = ()
+    session: str = "continue"
+    budget_usd: float | None = None
+    permissions: str = ""  #: "": as the settings say
+    evidence: str = ""  #: "": by the state and the gates of the phase
+
+
+def read_options(phase: PhaseSpec) -> AgentOptions:
+    """Return the options of *phase*, in which `problems_of` finds nothing."""
+    given = phase.options
+    turns, budget, arguments = given.get("max_turns"), given.get("budget_usd"), given.get("arguments")
+
+    return AgentOptions(
+        max_turns=turns if isinstance(turns, int) else None,
+        arguments=tuple(map(str, arguments)) if isinstance(arguments, list | tuple) else (),
+        session=str(given.get("session") or "continue"),
+        budget_usd=float(budget) if isinstance(budget, int | float) else None,
+        permissions=str(given.get("permissions") or ""),
+        evidence=str(given.get("evidence") or ""),
+    )
+
+
+def evidence_of(phase: PhaseSpec) -> str:
+    """Return what has to be seen after the agent said that it worked: change | result | none."""
+    said = phase.options.get("evidence")
+    if isinstance(said, str) and said:
+        return said
+    kinds = {gate.kind for gate in phase.gates} - {"human"}
+    if "result" in kinds:
+        return "result"
+    # What is built is a change, whatever gates say; elsewhere a gate is what shows that the work is done.
+    if kinds and phase.state != "building":
+        return "none"
+
+    return _EVIDENCE_OF_STATE.get(phase.state, "none")
+
+
+def problems_of(phase: PhaseSpec) -> Iterator[str]:
+    """Yield a sentence for each option of *phase* that is not known or has a value it cannot have."""
+    for name, value in phase.options.items():
+        if name not in _RULES:
+            yield f"{name!r} is no option of an agent{hint(str(name), _RULES)}"
+            continue
+        is_right, rule = _RULES[name]
+        if not is_right(value):
+            yield f"the option {name} is {_shown(value)} and must be {rule}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+
+def _is_model(value: object) -> bool:
+    return _is_text(value) and not str(value).startswith("-")
+
+
+def _is_list(is_right: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list | tuple) and bool(value) and all(is_right(one) for one in value)
+
+
+def _is_number(value: object, *, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
+
+
+_RULES: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
+    {
+        "model": (_is_model, "the name of a model"),
+        "models": (_is_list(_is_model), "a list of names of models, one for each attempt"),
+        "max_turns": (
+            lambda value: _is_number(value, most=MAX_TURNS) and isinstance(value, int),
+            f"a whole number from 1 to {MAX_TURNS}",
+        ),
+        "arguments": (
+            _is_list(lambda one: isinstance(one, str) and "\0" not in one),
+            "a list of texts, further arguments of the agent",
+        ),
+        "session": (lambda value: value in SESSIONS, f"one of {', '.join(SESSIONS)}"),
+        "budget_usd": (
+            lambda value: _is_number(value, most=MAX_BUDGET_USD),
+            "an amount of US dollars, more than 0",
+        ),
+        "permissions": (lambda value: value in PERMISSIONS, f"one of {', '.join(PERMISSIONS)}"),
+        "evidence": (lambda value: value in EVIDENCE, f"one of {', '.join(EVIDENCE)}"),
+    }
+)
+#: Every option there is, for the documentation.
+OPTIONS = tuple(_RULES)

@@ -1,0 +1,1 @@
+"""Where a workflow works: worktree, ports, changes, moving between machines."""

@@ -1,0 +1,263 @@
+"""
+Refs that tools of a phase make by themselves: observed effects, so that a rollback finds them.
+
+The refs before an attempt are known to the process that runs it, and to nobody else: writing all of them down before
+every attempt would cost more than it tells. After a crash a ref counts that names the workflow and that the ledger does
+not have, and our branch on the remote. That is all that a rollback may delete anyway; of other refs nobody can say
+after a crash who made them, so they are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import effects as effects_module
+from adws.adw_modules.attempt_files import AttemptFiles
+from adws.adw_modules.effects import Effect
+from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.errors import GitError, PathsNotAllowed
+from adws.adw_modules.git import change_policy, git, repository
+from adws.adw_modules.phase import PhaseContext
+from adws.adw_modules.workflow.model import AGENT, AGENTS, PhaseSpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import Draft, WorkflowDocument
+    from adws.adw_modules.git.repository import Repository
+    from adws.adw_modules.git.worktree import GitWorkplace
+    from adws.adw_modules.identifiers import JsonObject
+
+
+# Files that a phase changed outside its `allowed_paths`: kept as a patch with the attempt, then put back.
+#
+# They are put back to where the phase began, so that the next attempt is not judged by what an earlier one did. The
+# patch is durable before anything is removed. What the phase was allowed to do stays as it is.
+
+
+#: The attempt's file that has what was put back.
+PATCH = "put-back.patch"
+
+
+def keep_patch(context: PhaseContext, patch: bytes) -> str:
+    """Write *patch* beside the other files of the attempt; return its name in the workflow's directory."""
+    files = AttemptFiles(context.folder, context.phase, context.attempt_number)
+    files.make_folder()
+    path = files.path(PATCH)
+    repository.write_patch(path.parent, path.name, patch)
+
+    return files.relative(path)
+
+
+class DisallowedChanges:
+    """Finds and puts back what phases may not change in their worktrees."""
+
+    def __init__(self, workplace: GitWorkplace) -> None:
+        self._workplace = workplace
+
+    def found(self, path: Path, base: str, phase: PhaseSpec) -> tuple[str, ...]:
+        """Return the files in the worktree *path* that differ from *base* and that *phase* may not change."""
+        if not phase.allowed_paths:
+            return ()
+        changed = sorted({*self._workplace.status(path), *self._workplace.changed_files(path, base)})
+
+        return change_policy.outside(changed, phase.allowed_paths)
+
+    def refuse(self, path: Path, base: str, phase: PhaseSpec, context: PhaseContext) -> None:
+        """Put back what *phase* may not change and raise PathsNotAllowed, which says so; nothing when there is none."""
+        wrong = self.found(path, base, phase)
+        if not wrong:
+            return
+        try:
+            done = self.put_back(path, base, wrong, context)
+        except (GitError, OSError) as exc:
+            raise PathsNotAllowed(phase.name, wrong, f"they could not be put back ({exc}): undo it") from exc
+
+        raise PathsNotAllowed(phase.name, wrong, done)
+
+    def put_back(self, path: Path, base: str, names: Sequence[str], context: PhaseContext) -> str:
+        """Keep what was done to *names* since *base*, put them back, and return a sentence about both."""
+        kept = keep_patch(context, self._workplace.patch_of_paths(path, base, names))
+        left = self._workplace.put_back(path, base, names)
+        but = f", but for {', '.join(left)}, which adw does not remove" if left else ""
+
+        return f"they are as they were before{but}, and {kept} has what was changed: keep off them"
+
+
+#: Refs that come and go by themselves, or that adw makes elsewhere.
+_NOT_OBSERVED = ("refs/remotes/", "refs/adw/", "refs/stash")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Before:
+    """What there was when an attempt began."""
+
+    phase: str
+    refs: Mapping[str, str]
+
+
+class RefWatch:
+    """Compares the refs before and after the attempts that this process runs."""
+
+    def __init__(self, git: Repository, *, remote: str, host: str = "") -> None:
+        """*host* is this machine, as the ledger names it."""
+        self._git = git
+        self._host = host
+        self._remote = remote
+        self._before: dict[str, _Before] = {}
+
+    def begin(self, session: WorkSession, phase: str) -> None:
+        """Remember the refs before an attempt; what an attempt before it made that did not end well is recorded."""
+        refs = self._git.refs()
+        self._record(session, refs)
+        self._before[session.document.adw_id] = _Before(phase=phase, refs=refs)
+
+    def appeared(self, document: WorkflowDocument) -> tuple[Effect, ...]:
+        """Return what the attempt that ends now made; whoever stores it says `forget` then."""
+        return self._new(document, self._git.refs())
+
+    def forget(self, adw_id: str) -> None:
+        """Forget the refs before an attempt: what it made is recorded."""
+        self._before.pop(adw_id, None)
+
+    def settle(self, session: WorkSession) -> None:
+        """Record what the last attempt made, which failed or was cut off."""
+        self._record(session, self._git.refs())
+
+    def _record(self, session: WorkSession, refs: Mapping[str, str]) -> None:
+        seen = self._new(session.document, refs)
+        if seen:
+            session.change(lambda draft: observe(draft, seen))
+        self.forget(session.document.adw_id)
+
+    def _new(self, document: WorkflowDocument, refs: Mapping[str, str]) -> tuple[Effect, ...]:
+        before = self._before.get(document.adw_id)
+        result = self._of_crash(document, refs) if before is None else self._since(before, document, refs)
+
+        return tuple(seen for seen in result if effects_module.effect(document, seen.key) is None)
+
+    def _since(self, before: _Before, document: WorkflowDocument, refs: Mapping[str, str]) -> Iterator[Effect]:
+        for ref, sha in refs.items():
+            if before.refs.get(ref) != sha:
+                yield from self._pushed(ref, sha, document)
+            if ref not in before.refs and _is_observed(ref) and not git.is_of_another(ref, document.adw_id):
+                yield _effect(ref, sha, before.phase, self._host)
+
+    def _of_crash(self, document: WorkflowDocument, refs: Mapping[str, str]) -> Iterator[Effect]:
+        phase = _cut_off(document)
+        if not phase:  # nothing of ours can have made them: a branch of our name is somebody else's then
+            return
+        for ref, sha in refs.items():
+            yield from self._pushed(ref, sha, document)
+            if document.adw_id in ref and _is_observed(ref) and not git.is_of_another(ref, document.adw_id):
+                yield _effect(ref, sha, phase, self._host)
+
+    def _pushed(self, ref: str, sha: str, document: WorkflowDocument) -> Iterator[Effect]:
+        branch = document.branch_name
+        if branch and ref == f"refs/remotes/{self._remote}/{branch}":
+            undo: JsonObject = {"branch": branch, "sha": sha, "remote": self._remote}
+            yield Effect(key=f"remote_branch:{branch}", kind="remote_branch", outcome="observed", undo=undo)
+
+
+def observe(draft: Draft, seen: tuple[Effect, ...]) -> None:
+    """Write down what was seen."""
+    for one in seen:
+        effects_module.observe(draft, one)
+
+
+def _is_observed(ref: str) -> bool:
+    return not ref.startswith(_NOT_OBSERVED)
+
+
+def _cut_off(document: WorkflowDocument) -> str:
+    """Return the phase of the attempt that was the last to end, if it was cut off; "" when it was not."""
+    ends = [
+        (attempt.started_at, attempt.number, attempt.status, phase.name)
+        for phase in document.phases
+        for attempt in phase.attempts
+        if attempt.status != "running"
+    ]
+    _started, _number, status, phase = max(ends, default=("", 0, "", ""))
+
+    return phase if status == "interrupted" else ""
+
+
+def _effect(ref: str, sha: str, phase: str, host: str) -> Effect:
+    name = ref.removeprefix("refs/heads/")
+    undo: JsonObject = {"ref": ref, "sha": sha, "phase": phase}
+    if name != ref:
+        undo["branch"] = name
+        return Effect(key=f"branch:{name}", kind="branch", outcome="observed", host=host, undo=undo)
+
+    return Effect(key=f"ref:{ref}", kind="ref", outcome="observed", host=host, undo=undo)
+
+
+# Whether a workflow works on what somebody else has written: a branch that adw did not begin from the default branch.
+#
+# Pure. Whoever opened a pull request wrote its files, those among them that tell agents what to do and what they may.
+
+
+def is_foreign(document: WorkflowDocument) -> bool:
+    """Say whether the branch of a workflow was begun by somebody else, or where it began is not known."""
+    if not document.branch_name:
+        return False
+    branch = effects_module.effect(document, f"branch:{document.branch_name}")
+
+    return branch is None or branch.outcome == "adopted" or not branch.undo.get("start")
+
+
+def is_guarded(document: WorkflowDocument, phase: PhaseSpec) -> bool:
+    """Say whether an agent that works on *phase* gets the configuration of the base branch."""
+    return phase.runner in (AGENT, *AGENTS) and is_foreign(document)
+
+
+def configuration(files: Iterable[str]) -> tuple[str, ...]:
+    """Return those of *files* that tell agents what to do."""
+    return change_policy.matching(sorted(set(files)), change_policy.AGENT_FILES)
+
+
+# The configuration of agents in work on a branch of somebody else: as the base branch has it, while an agent works.
+#
+# It is put in place before every attempt of an agent, and the branch's own is put back before the work is committed, so
+# that it is neither obeyed nor changed. Fails closed: without a base branch no agent is started on such a branch.
+
+
+class AgentConfig:
+    """Puts the configuration of agents in place, and back."""
+
+    def __init__(self, git: Repository, workplace: GitWorkplace, *, remote: str) -> None:
+        self._git = git
+        self._workplace = workplace
+        self._remote = remote
+
+    def put_in_place(self, session: WorkSession) -> None:
+        """Have the configuration of the base branch in the worktree; raise GitError when there is no base branch."""
+        phase, context = session.running()
+        document = session.document
+        if not is_guarded(document, phase):
+            return
+        path, base = Path(document.worktree_path or ""), self._base()
+        changed = {*self._workplace.changed_files(path, base), *self._workplace.status(path)}
+        names = configuration(changed)
+        if names:
+            self._workplace.show_as(path, base, names)
+            context.say(f"as the base branch has them while the agent works: {', '.join(names)}")
+
+    def put_back(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
+        """Have the branch's own configuration in the worktree again; what the agent did to it is gone."""
+        if not is_guarded(document, phase):
+            return
+        path = Path(document.worktree_path or "")
+        names = configuration(self._workplace.status(path))
+        if names:
+            self._workplace.show_as(path, "HEAD", names)
+
+    def _base(self) -> str:
+        branch = self._git.default_branch()
+        commit = self._git.commit_of(f"refs/remotes/{self._remote}/{branch}")
+        commit = commit or self._git.commit_of(f"refs/heads/{branch}")
+        if commit is None:
+            raise GitError(f"there is no {branch} here to take the configuration of agents from: git fetch brings it")
+
+        return commit

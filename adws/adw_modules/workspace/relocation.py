@@ -1,0 +1,317 @@
+"""
+Bringing the commits of a phase to the remote before its result is written, so that another machine can go on.
+
+They go to a ref of the workflow's own that is no branch: nobody's checks run on it, and shipping keeps its gates. It is
+an effect in the ledger, and taken away when the workflow is over. What looks like a secret does not leave this machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import effects as effects_module
+from adws.adw_modules.effects import OPEN_OUTCOMES, WIP, WIP_KIND, Effect
+from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.engine.ledger import Ledger
+from adws.adw_modules.errors import (
+    AdwError,
+    DatabaseError,
+    GitError,
+    GitUnreachable,
+    NotOurs,
+    RollbackBlocked,
+    ShippingRefused,
+    StateNotFound,
+    WorkflowBusy,
+)
+from adws.adw_modules.git import change_policy, repository
+from adws.adw_modules.git import git as git_module
+from adws.adw_modules.git.change_policy import DiffRules
+from adws.adw_modules.git.git import workflow_of
+from adws.adw_modules.phase import NoOrders
+from adws.adw_modules.state_machine import WorkflowState
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.identifiers import JsonObject
+    from adws.app import Home
+
+
+logger = logging.getLogger("adw.publishing")
+
+#: What may be on a ref that nobody reviews or runs: everything but secrets.
+_ONLY_SECRETS = DiffRules(allow_workflow_files=True, allow_agent_files=True, max_files=2**31, max_lines=2**31)
+
+
+class Publisher:
+    """Brings work to the remote, fetches it from there, and takes it away when it is over."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._refs = home.remote_refs
+        self._remote = home.settings.git_remote
+
+    # --- there -------------------------------------------------------------------------------------------------
+
+    def publish(self, session: WorkSession, path: Path, head: str) -> str:
+        """
+        Have the commit *head* of the worktree *path* on the remote; return why it is not, "" when it is.
+
+        Raises what went wrong when the settings say that it has to be there.
+        """
+        if any(head == one.sha for one in effects_module.published(session.document)):
+            return ""
+        wanted = self._home.settings.workspace_publish_work
+        if wanted == "never":
+            return "workspace.publish_work is never"
+        try:
+            self._push(session, path, head)
+        except (GitError, NotOurs, ShippingRefused) as exc:
+            if wanted == "always":
+                raise
+            return str(exc)
+
+        return ""
+
+    def _push(self, session: WorkSession, path: Path, head: str) -> None:
+        document = session.document
+        if not self._refs.has_remote():
+            raise GitError(f"there is no remote {self._remote}")
+        self._refuse_secrets(document, path, head)
+        ref, ledger = (
+            effects_module.wip_ref(document.adw_id),
+            Ledger(session, host=""),
+        )  # a ref of the remote has no host
+        there = self._refs.commit_of(ref)
+        if there is not None and there not in {head, *_ours(document)}:
+            raise NotOurs(f"{ref} of {self._remote} is at {there[:12]}, which this workflow did not put there")
+
+        def find() -> JsonObject | None:
+            return {"sha": head, "intended": None} if there == head else None
+
+        def act() -> JsonObject:
+            self._send(head, ref, there)
+            return {"sha": head, "intended": None}
+
+        if ledger.facts(WIP) is not None:
+            ledger.change(WIP, intended={"sha": head}, find=find, act=act)
+            return
+        # What was there and what will be: after a crash it is one of the two, and both are ours.
+        undo: JsonObject = {"ref": ref, "remote": self._remote, "sha": there or "", "intended": {"sha": head}}
+        ledger.make(WIP, WIP_KIND, undo=undo, find=find, act=act)
+
+    def _send(self, head: str, ref: str, there: str | None) -> None:
+        result = self._refs.push(head, ref, expected=there)
+        if result.pushed:
+            return
+        if result.reason == "unreachable":
+            raise GitUnreachable(f"the remote {self._remote} gave no answer to the push of {ref}")
+
+        raise GitError(f"the remote {self._remote} refused the push of {ref} ({result.reason})")
+
+    def _refuse_secrets(self, document: WorkflowDocument, path: Path, head: str) -> None:
+        """Raise ShippingRefused for what may not leave this machine; what is on the remote already has left it."""
+        workplace, redactor = self._home.workplace, self._home.redactor
+        branch = effects_module.branch_of_work(document)
+        start = str(branch.undo.get("start") or "") if branch is not None else ""
+        base = next((one.sha for one in effects_module.published(document) if one.sha), start)
+        if not base:
+            raise ShippingRefused(f"where the work began is not known, so {head[:12]} cannot be looked through")
+        rules = replace(_ONLY_SECRETS, allowed_paths=self._home.settings.ship_allow_paths or ())
+        diff, files = workplace.diff(path, base), workplace.changed_files(path, base)
+        problems = change_policy.check_diff(
+            diff, files, rules, has_secret=redactor.has_secret
+        ) or change_policy.check_commits(workplace.commit_texts(path, base), rules, has_secret=redactor.has_secret)
+        if problems:
+            raise ShippingRefused("; ".join(problems))
+
+    # --- here --------------------------------------------------------------------------------------------------
+
+    def fetch(self, document: WorkflowDocument) -> str:
+        """Have the last commit that the workflow published here, and return it; raise GitError when it is nowhere."""
+        branch = effects_module.branch_of_work(document)
+        for item in effects_module.published(document):
+            there = self._refs.commit_of(item.ref)
+            if there is not None and there in item.commits:
+                self._refs.fetch(item.ref, expected=there)
+                return there
+        sha = str(branch.undo.get("sha") or "") if branch is not None else ""
+        where = (branch.host if branch is not None else "") or "another machine"
+
+        raise GitError(
+            f"the work of {document.adw_id} is on {where}, and its last commit {sha[:12]} is not on the remote "
+            f"{self._remote}: start a worker on {where}, or give the workflow up with adw rollback "
+            f"{document.adw_id} --forget-host {where}"
+        )
+
+    # --- over --------------------------------------------------------------------------------------------------
+
+    def withdraw(self, session: WorkSession) -> None:
+        """Take the ref of a workflow that is over away; what keeps us from it leaves it to adw gc."""
+        known = effects_module.effect(session.document, WIP)
+        if known is None or known.outcome not in OPEN_OUTCOMES:
+            return
+        ledger, ref = Ledger(session, host=""), effects_module.wip_ref(session.document.adw_id)
+        try:
+            there = self._refs.commit_of(ref)
+            is_ours = there is not None and there in _ours(session.document)
+            was_there = is_ours and there is not None and self._refs.delete(ref, expected=there)
+        except (GitError, NotOurs) as exc:
+            said = {"action": "wip_ref_left", "workflow": session.document.adw_id, "why": str(exc)}
+            logger.warning("A ref of the remote is left", extra=said)
+            return
+        if there is not None and not is_ours:
+            ledger.undone(WIP, "kept", {"reason": f"it is at {there[:12]}, which this workflow did not put there"})
+            return
+        ledger.undone(WIP, "undone" if was_there else "gone")
+
+
+def _ours(document: WorkflowDocument) -> set[str]:
+    """Return the commits that the workflow put on its ref, or meant to."""
+    ref = effects_module.wip_ref(document.adw_id)
+
+    return {sha for one in effects_module.published(document) if one.ref == ref for sha in one.commits}
+
+
+# What a workflow left on this machine when it moved to another: taken away here, for nobody else can.
+#
+# A worker looks for it with every recovery, and before it goes on with a workflow that comes back. Work is salvaged
+# first; what is not ours any more is left, and the ledger says so. A workflow that somebody works on waits for another
+# time.
+
+
+logger_left_behind = logging.getLogger("adw.left_behind")
+
+_HEADS = "refs/heads/"
+#: Worktrees first: a branch that is checked out cannot be deleted.
+_ORDER = ("worktree", "branch", "ref", "directory")
+
+
+class RelocationCleanup:
+    """Takes away what workflows left on this machine."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._host = home.host
+        self._git = home.git
+        self._swept_at = float("-inf")  #: when `sweep` last looked at all workflows here
+
+    def candidates(self) -> tuple[str, ...]:
+        """Return the workflows that worktrees and branches here are of; two calls of git, whatever there is."""
+        git = self._git
+        owners = [git_module.owner_of_lock(tree.lock_reason) for tree in git.worktrees()]
+        owners += [workflow_of(ref.removeprefix(_HEADS), {}) for ref in git.refs() if ref.startswith(_HEADS)]
+
+        return tuple(dict.fromkeys(filter(None, owners)))
+
+    def is_due(self, document: WorkflowDocument) -> bool:
+        """Say whether something of the workflow is to be taken away here; a rollback under way does that itself."""
+        is_rolling_back = document.rollback is not None
+        if is_rolling_back and document.current_state != WorkflowState.ROLLED_BACK.value:
+            return False
+
+        return bool(effects_module.left_on(document, self._host))
+
+    def tidy(self, session: WorkSession) -> None:
+        """Take away what the workflow left here; raise RollbackBlocked or GitError for what cannot be, yet."""
+        result = effects_module.left_on(session.document, self._host)
+        if not result:
+            return
+        self._end_processes(session.document)
+        for effect in sorted(result, key=lambda one: _ORDER.index(one.kind)):
+            self._settle(session, effect)
+
+    def sweep_when_due(self) -> None:
+        """Sweep as often as workers recover; not with a recovery between two others, for which somebody waits."""
+        now = self._home.clock.monotonic()
+        if now - self._swept_at >= self._home.settings.recover_seconds:
+            self._swept_at = now
+            self.sweep()
+
+    def sweep(self) -> int:
+        """Take away what workflows left on this machine and nobody works on now; return of how many workflows."""
+        return sum(1 for adw_id in self.candidates() if self._sweep_one(adw_id))
+
+    def _sweep_one(self, adw_id: str) -> bool:
+        home = self._home
+        try:
+            if not self.is_due(home.load(adw_id)):
+                return False
+            with home.ownership.own(adw_id) as owned, home.lease_renewer.charge(owned), home.log_of(adw_id):
+                session = WorkSession(home, owned, NoOrders())
+                if self.is_due(session.document):
+                    self.tidy(session)
+        except (WorkflowBusy, StateNotFound):
+            return False  # another time, or adw gc
+        except DatabaseError:
+            raise
+        except (AdwError, OSError) as exc:
+            said = {"action": "left_behind_failed", "workflow": adw_id}
+            logger_left_behind.warning("Could not take away what a workflow left here", extra=said, exc_info=exc)
+            return False
+
+        return True
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _end_processes(self, document: WorkflowDocument) -> None:
+        for record in _cut_off(document):
+            ending = self._home.end_process(record)
+            if ending.left:
+                raise RollbackBlocked(f"processes of {document.adw_id} that cannot be ended: {', '.join(ending.left)}")
+
+    def _settle(self, session: WorkSession, effect: Effect) -> None:
+        try:
+            outcome, said = self._removed(session.document, effect)
+        except NotOurs as exc:
+            outcome, said = "kept", str(exc)
+        facts: JsonObject | None = {"detail": said} if said else None
+        session.change(lambda draft: effects_module.settle(draft, effect.key, outcome, facts))
+        what = {"action": "left_behind", "workflow": session.document.adw_id, "effect": effect.key, "outcome": outcome}
+        logger_left_behind.info("Looked after what a workflow left here", extra={**what, "detail": said})
+
+    def _removed(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
+        maker = effect.undo.get("made_by")
+        if effect.kind == "worktree":
+            return self._without_worktree(document, effect)
+        if effect.kind == "branch" and effect.outcome != "observed" and not maker:
+            return self._without_branch(document, effect)
+
+        raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")
+
+    def _without_worktree(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
+        path, said = Path(effects_module.path_of(effect.undo)), ""
+        is_known = any(tree.path in {path, path.resolve()} and not tree.is_prunable for tree in self._git.worktrees())
+        payload = self._home.workplace.patch_of_changes(path) if is_known else b""
+        if payload:
+            name = f"left-on-{self._host}.patch".replace(":", "-")
+            kept = repository.write_patch(self._home.folder_of(document.adw_id), name, payload)
+            said = f"uncommitted work is kept in {kept}"
+        reason = str(effect.undo.get("reason") or git_module.lock_reason(document.adw_id))
+        was_there = self._git.remove_worktree(path, reason=reason)
+
+        return "undone" if was_there else "gone", said
+
+    def _without_branch(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
+        git, branch = self._git, effects_module.branch_of(effect.undo)
+        head = git.commit_of(f"{_HEADS}{branch}")
+        if head is None:
+            return "gone", ""
+        said = ""
+        if head not in {effect.undo.get("sha"), effect.undo.get("start")}:
+            said = f"its commits are kept as {repository.keep_commits(git, document.adw_id, head)}"
+        git.delete_branch(branch, expected=head)
+
+        return "undone", said
+
+
+def _cut_off(document: WorkflowDocument) -> Iterator[Mapping[str, object]]:
+    """Yield the recorded processes of attempts that were cut off: those of all others were ended with them."""
+    for phase in document.phases:
+        for attempt in phase.attempts:
+            if attempt.status == "interrupted" and attempt.process:
+                yield attempt.process

@@ -1,0 +1,264 @@
+"""
+What a comment or the text of an issue asks for, by its words.
+
+Pure, and no model is asked: the same text always means the same. A request begins its line; what stands in code, in a
+quotation or in a hidden comment asks for nothing. A text that could mean two things is not guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from adws.adw_modules import identifiers
+from adws.adw_modules.workflow.library import ALIASES, built_in_names
+
+#: What can be asked of a workflow with `/adw COMMAND`.
+SAID_COMMANDS = ("resume", "stop", "pause", "rollback", "retry", "status", "approve", "reject", "abandon")
+#: What begins a workflow with `/adw COMMAND [NAME]`.
+START_WORDS = ("run", "start")
+#: The models that a request can choose from.
+MODEL_SETS = ("base", "heavy", "lightweight")
+#: Characters of a text that are looked at; forges take no longer ones.
+MAX_TEXT = 65_536
+
+_ROUNDS = 20
+_HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_CODE_TAG = re.compile(r"<(/?)(?:pre|code)\b", re.IGNORECASE)
+_WORD = re.compile(r"\S+")
+_FORM = re.compile(r"adw_[a-z]+(?:_[a-z]+)*", re.IGNORECASE)
+_SENTENCE_END = ".,;:!?"
+_MODEL_SET = re.compile(rf"\bmodel[_ ]set\s*[:=]?\s*({'|'.join(MODEL_SETS)})\b", re.IGNORECASE)
+_ADW_ID = re.compile(
+    r"(?<![\w-])(?:adw[_ ]id\s*[:=]?\s*|adw-(?=[A-Za-z0-9]{8}(?![\w-])))([A-Za-z0-9][\w-]{0,63})", re.ASCII
+)
+_OWN_MARKS = ("[adw-agents]", "[adw-bot]", "<!-- adw:")
+_OWN_BEGINNING = re.compile(r"[a-f0-9]{8}_\w{1,100}[_:]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommentCommand:
+    """What the words ask for."""
+
+    command: str = ""  #: one of SAID_COMMANDS, "": a workflow is to begin or to go on
+    workflow: str = ""  #: as it is named, "": the default one
+    adw_id: str = ""
+    model_set: str = ""
+    text: str = ""  #: what is said besides
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ambiguous:
+    """The words look like a request and are none."""
+
+    reason: str
+
+
+def is_ours(text: str) -> bool:
+    """Say whether a program wrote *text*: adw, or one of the scripts that it took the place of."""
+    lowered = text.lower()
+
+    return any(mark in lowered for mark in _OWN_MARKS) or _OWN_BEGINNING.match(text.lstrip()) is not None
+
+
+def read_comment(text: str, *, workflows: Collection[str] = ()) -> CommentCommand | Ambiguous | None:
+    """Return what a comment asks for, None when nothing; *workflows* are names beyond those that come with adw."""
+    lines = list(_spoken_lines(_visible(text)))
+    first = next((line for line in lines if line.strip()), "")
+    words = first.split()
+    if words and words[0].lower() == "/adw":
+        return _read_slash(lines, first, frozenset(workflows))
+    if words and words[0].lower() == "adw" and not _without_options("\n".join(lines).strip()[3:]).strip():
+        return CommentCommand(**_options(lines))
+
+    return _read_forms(lines, frozenset(workflows))
+
+
+def read_body(text: str, *, workflows: Collection[str] = ()) -> CommentCommand | Ambiguous | None:
+    """Return what the text of an issue asks for: only a known workflow at the beginning of a line counts there."""
+    shown = _visible(text)
+    if "adw_" not in shown.lower():  # as in nearly all: then no word is a form, and no line has to be read
+        return None
+
+    return _read_forms(list(_spoken_lines(shown)), frozenset(workflows))
+
+
+def read_options(text: str) -> CommentCommand:
+    """Return the model set that the text of an issue chooses; what is to be done is known already."""
+    shown = _visible(text)
+    if "model" not in shown.lower():
+        return CommentCommand()
+
+    return CommentCommand(model_set=_options(list(_spoken_lines(shown)))["model_set"])
+
+
+# --- lines -----------------------------------------------------------------------------------------------------
+
+
+def _spoken_lines(shown: str) -> Iterator[str]:
+    """Yield the lines that somebody says in visible text, blank ones for those that are code or quoted."""
+    fence, in_tag = "", False
+    for line in shown.split("\n"):
+        match = _FENCE.match(line)
+        if fence:
+            # A fence is closed by one of its own kind that is as long, with nothing after it.
+            is_end = match is not None and match[1].startswith(fence) and not match[2].strip()
+            fence = "" if is_end else fence
+            yield ""
+        elif match is not None:
+            fence = match[1]
+            yield ""
+        else:
+            tags = _CODE_TAG.findall(line)
+            yield "" if in_tag or tags or _is_quoted(line) else line
+            in_tag = tags[-1] == "" if tags else in_tag
+
+
+def _is_quoted(line: str) -> bool:
+    return line.lstrip(" ").startswith(">") or line.startswith(("    ", "\t"))
+
+
+def _visible(text: str) -> str:
+    shown = text[:MAX_TEXT].replace("\r\n", "\n").replace("\r", "\n")
+    for _ in range(_ROUNDS):
+        # Again: taking a comment out may put the two halves of another together.
+        before, shown = shown, _HIDDEN.sub("", shown)
+        if shown == before:
+            return shown
+
+    return ""  # made to hide something
+
+
+# --- requests --------------------------------------------------------------------------------------------------
+
+
+def _read_slash(lines: list[str], first: str, workflows: Collection[str]) -> CommentCommand | Ambiguous:
+    said = first.split()
+    if len(said) == 1:
+        return CommentCommand(**_options(lines))
+    word, rest = said[1].lower().rstrip(_SENTENCE_END), said[2:]
+    if word in SAID_COMMANDS:
+        return _command(word, lines, first)
+    name = said[1]
+    if word in START_WORDS:
+        name = rest[0] if rest and not _is_option(" ".join(rest)) else ""
+        if name and identifiers.FOREIGN.fullmatch(name) is None:
+            return Ambiguous(reason=f"{name[:40]!r} cannot be the name of a workflow")
+        return _start(_canonical(name, workflows) or name, lines, after=first, skip=2 + bool(name))
+    known = _canonical(name, workflows)
+    if known:
+        return _start(known, lines, after=first, skip=2)
+    if _is_option(" ".join(said[1:])):
+        return _start("", lines, after=first, skip=1)
+
+    return Ambiguous(reason=f"/adw {name[:40]!r} is no command: there are run, {', '.join(SAID_COMMANDS)}")
+
+
+def _command(word: str, lines: list[str], first: str) -> CommentCommand:
+    rest = _rest_of(lines, first, skip=2)
+    beginning, _, after = rest.partition(" ")
+    if identifiers.is_ours(beginning):
+        return CommentCommand(command=word, adw_id=beginning, text=after.strip())
+    match = _ADW_ID.match(rest)
+    if match is not None:
+        return CommentCommand(command=word, adw_id=match[1], text=rest[match.end() :].strip())
+
+    return CommentCommand(command=word, text=rest)
+
+
+def _read_forms(lines: list[str], workflows: Collection[str]) -> CommentCommand | Ambiguous | None:
+    asked: dict[str, str] = {}
+    inside = ""
+    for line in lines:
+        for place, word in enumerate(_WORD.findall(line)):
+            name = _named(word, workflows)
+            if name and place == 0:
+                asked.setdefault(name, line)
+            elif name:
+                inside = inside or name
+            elif place == 0 and _FORM.fullmatch(word) and word.lower().endswith("_iso"):
+                return Ambiguous(reason=f"{word[:80]} is no workflow that is known here")
+    if len(asked) > 1:
+        return Ambiguous(reason=f"it names {' and '.join(asked)}: name one workflow")
+    if not asked and inside:
+        return Ambiguous(reason=f"{inside} stands inside a line: begin a line with it to start it")
+    if not asked:
+        return None
+    ((name, line),) = asked.items()
+
+    return _start(name, lines, after=line, skip=1)
+
+
+def _start(workflow: str, lines: list[str], *, after: str, skip: int) -> CommentCommand:
+    options = _options(lines)
+    chosen = {after, *(line for line in lines if _is_option(line.strip()))}
+    plain = [_without_options(line) if line in chosen else line for line in lines]
+    rest = _rest_of(plain, _without_options(after), skip=skip)
+
+    return CommentCommand(workflow=workflow, text=rest, **options)
+
+
+def _rest_of(lines: list[str], first: str, *, skip: int) -> str:
+    """Return everything that is said but the first *skip* words of the line *first*."""
+    rest = first.split(maxsplit=skip)[skip:]
+    place = lines.index(first)
+
+    return "\n".join([*lines[:place], *rest, *lines[place + 1 :]]).strip()
+
+
+def _named(word: str, workflows: Collection[str]) -> str:
+    """Return the workflow that *word*, as in `adw_plan_build_iso`, names; "" when it is none."""
+    bare = word.rstrip(_SENTENCE_END)
+    if _FORM.fullmatch(bare) is None:
+        return ""
+
+    return _canonical(bare, workflows)
+
+
+def _canonical(name: str, workflows: Collection[str]) -> str:
+    """Return *name* as it is known; shipping without a look has to be asked for in capitals."""
+    if name in workflows:
+        return name
+    known = _known_names()
+    lowered = name.lower()
+    if "ZTE" in name:
+        return known.get(lowered.replace("zte", "ZTE"), "")
+
+    return known.get(lowered, "")
+
+
+@lru_cache(maxsize=1)
+def _known_names() -> Mapping[str, str]:
+    """Return every name of what comes with adw: in lower case, but for ZTE in capitals."""
+    names = (*ALIASES, *built_in_names())
+
+    return {name.lower().replace("zte", "ZTE") if "ZTE" in name else name.lower(): name for name in names}
+
+
+# --- options ---------------------------------------------------------------------------------------------------
+
+
+def _is_option(text: str) -> bool:
+    return _MODEL_SET.match(text) is not None or _ADW_ID.match(text) is not None
+
+
+def _options(lines: list[str]) -> dict[str, str]:
+    """Return the options that a request names: on its own line or on a line that begins with one."""
+    chosen = [line for line in lines if _is_option(line.strip()) or _begins_request(line)]
+    said = "\n".join(chosen)
+    model, adw_id = _MODEL_SET.search(said), _ADW_ID.search(said)
+
+    return {"model_set": model[1].lower() if model else "", "adw_id": adw_id[1] if adw_id else ""}
+
+
+def _begins_request(line: str) -> bool:
+    word = (_WORD.findall(line) or [""])[0].lower()
+
+    return word in {"/adw", "adw"} or word.startswith("adw_")
+
+
+def _without_options(text: str) -> str:
+    return _ADW_ID.sub("", _MODEL_SET.sub("", text))

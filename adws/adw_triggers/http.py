@@ -1,0 +1,254 @@
+"""
+A request as it comes in: its head, its body within limits, and the answer.
+
+The body is read here and nowhere else. It is cut off as soon as it is larger than allowed, or when the time for all of
+it is over, however steadily it comes: a client that sends a byte a second holds nothing for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from adws.adw_modules import errors
+from adws.adw_modules.errors import ExecutionNotFound, ForeignToken, TaskNotFound
+from adws.adw_modules.identifiers import JsonObject
+
+# What a client of the web door is told when something is not done: one shape, and a status for every error of ours.
+#
+# Pure. Whatever a client sends ends in a 4xx; 502 and 503 are for what is not his doing, such as a database that is
+# down.
+
+
+#: Seconds after which a client may try again what is not possible now.
+RETRY_SECONDS = 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Why something was not done."""
+
+    status: int  #: of HTTP
+    code: str  #: for programs
+    message: str  #: one sentence for people
+    advice: str = ""  #: what to do, "" when the message says it
+    retry_after: int | None = None  #: seconds
+
+    def to_json(self) -> JsonObject:
+        """Return the one shape that errors have."""
+        return {"error": {"code": self.code, "message": self.message, "advice": self.advice}}
+
+    def headers(self) -> dict[str, str]:
+        """Return what the answer says in its head."""
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+
+
+#: Error -> status. One that is not named here has that of what it is derived from.
+STATUSES: Mapping[type[errors.AdwError], int] = MappingProxyType(
+    {
+        errors.AdwError: 409,
+        errors.UsageError: 422,
+        errors.InvalidAdwId: 422,
+        errors.UnknownWorkflow: 422,
+        errors.StateNotFound: 404,
+        errors.RunNotFound: 404,
+        TaskNotFound: 404,
+        ExecutionNotFound: 404,
+        ForeignToken: 401,
+        errors.ForgeNotFound: 404,
+        errors.QuotaExceeded: 429,
+        errors.PortsExhausted: 429,
+        errors.ForgeError: 502,
+        errors.ForgeUnavailable: 503,
+        errors.ForgeBusy: 503,
+        errors.GitUnreachable: 503,
+        errors.DatabaseError: 503,
+        errors.DurabilityUnknown: 503,
+        errors.StateWriteFailed: 503,
+        errors.StateReadFailed: 503,
+        errors.LockUnavailable: 503,
+    }
+)
+_ADVICE: Mapping[int, str] = MappingProxyType(
+    {
+        404: "GET /api/v1/workflows lists the workflows there are.",
+        422: "Change the request; /api/v1/openapi.json describes what is expected.",
+        429: "Try again later; GET /api/v1/quota shows what is used up.",
+        502: "The forge answered with an error: look at its side, then try again.",
+        503: "Nothing is wrong with the request: try again later.",
+    }
+)
+
+
+def problem_of(error: errors.AdwError) -> Problem:
+    """Return what a client is told about *error*."""
+    status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+    return Problem(
+        status=status,
+        code=code_of(type(error)),
+        message=str(error),
+        advice=_ADVICE.get(status, ""),
+        retry_after=RETRY_SECONDS if status in {429, 503} else None,
+    )
+
+
+def code_of(kind: type[BaseException]) -> str:
+    """Return the name of an error as programs read it: `WorkflowBusy` is `workflow_busy`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def bug() -> Problem:
+    """Return what a client is told about an error that nobody expected: nothing of it."""
+    return Problem(
+        status=500,
+        code="internal_error",
+        message="adw could not do this because of a bug of its own",
+        advice="The log of adw serve has the details; please report them.",
+    )
+
+
+Message: TypeAlias = MutableMapping[str, Any]
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Budget:
+    """How many bytes of unread requests may be in memory at a time, over all of them."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left = most_bytes
+
+    def take(self, count: int) -> bool:
+        """Say whether so many more may be kept."""
+        if count > self._left:
+            return False
+        self._left -= count
+
+        return True
+
+    def give_back(self, count: int) -> None:
+        """Note that so many are gone."""
+        self._left += count
+
+    @contextmanager
+    def share(self) -> Iterator[Share]:
+        """Give one request its share inside the block."""
+        share = Share(self)
+        try:
+            yield share
+        finally:
+            self.give_back(share.taken)
+
+
+class Share:
+    """What one request has of a budget."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self.taken = 0
+
+    def grow(self, count: int) -> bool:
+        """Say whether so many bytes more may be kept."""
+        if not self._budget.take(count):
+            return False
+        self.taken += count
+
+        return True
+
+
+class ClientGone(Exception):
+    """The client went away before its request was whole; nobody is there to be answered."""
+
+
+def head_of(scope: Scope) -> dict[str, str]:
+    """Return the headers of a request, by their names in lower case; of one that comes twice the last counts."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def read_body(
+    receive: Receive, head: Mapping[str, str], *, most_bytes: int, seconds: float, share: Share
+) -> bytes | Problem:
+    """Return the whole body, or why it was cut off; raise ClientGone."""
+    if _declared(head) > most_bytes:
+        return _too_large(most_bytes)
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(receive, most_bytes, share)
+    except TimeoutError:
+        return Problem(
+            status=408,
+            code="too_slow",
+            message=f"the body of the request did not come within {seconds:g} s",
+            advice="Send it in one go.",
+        )
+
+
+async def _read(receive: Receive, most_bytes: int, share: Share) -> bytes | Problem:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        if len(body) + len(chunk) > most_bytes:
+            return _too_large(most_bytes)
+        if not share.grow(len(chunk)):
+            return _BUSY
+        body += chunk
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+_BUSY = Problem(
+    status=503,
+    code="too_much_at_once",
+    message="too many large requests come in at once",
+    advice="Try again in a moment.",
+    retry_after=1,
+)
+
+
+def _declared(head: Mapping[str, str]) -> int:
+    """Return how large the client says that the body is, 0 when it does not say; what comes is counted anyway."""
+    text = head.get("content-length", "")
+
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
+
+
+def _too_large(most_bytes: int) -> Problem:
+    return Problem(
+        status=413,
+        code="too_large",
+        message=f"the body of the request is larger than {most_bytes} bytes",
+        advice="Send less; nothing of it was used.",
+    )
+
+
+async def send_problem(send: Send, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
+    """Answer with *problem*; a client whose body was cut off is let go, so that the rest of it is not waited for."""
+    extra = {**problem.headers(), **(headers or {})}
+    if problem.status in {408, 413, 503}:
+        extra["Connection"] = "close"
+    await send_json(send, problem.status, problem.to_json(), extra)
+
+
+async def send_json(send: Send, status: int, data: JsonObject, headers: Mapping[str, str] | None = None) -> None:
+    """Answer with *data*."""
+    body = json.dumps(data).encode()
+    head = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})

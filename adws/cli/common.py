@@ -1,0 +1,579 @@
+"""
+What people type: examples for the help of each command, and for docs/cli.md.
+
+A table of its own, because it is loaded only when somebody asks for help. Each line is a command that is understood: a
+test parses all of them.
+"""
+
+from __future__ import annotations
+
+import getpass
+import importlib
+import logging
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from adws.adw_modules import identifiers, timestamps
+from adws.adw_modules.errors import AdwError, DatabaseError, DatabaseMoved, StateNotFound, UsageError
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.interfaces import PeekedState
+from adws.cli import main, output
+
+if TYPE_CHECKING:
+    from adws.adw_modules.worker.control import Applied, Asked
+    from adws.app import Home
+    from adws.config.load import Settings
+
+
+# Arguments that several commands share.
+
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+#: What people put in front of an id, as in branch names.
+PREFIX = "adw-"
+_SPAN = r"([0-9]{1,9})(s|m|h|d|w)"
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class NumberRange(click.FloatRange):
+    """A number within bounds: neither `nan`, which no bound holds back, nor `inf`."""
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number that *value* is; fail as click does."""
+        result: float = super().convert(value, param, ctx)
+        if not math.isfinite(result):
+            self.fail(f"{value!r} is not a number that can be counted with.", param, ctx)
+
+        return result
+
+
+def workflow_id(text: str) -> str:
+    """Return the id a person means: ours may be typed with `adw-` in front; raise InvalidAdwId."""
+    bare = text.removeprefix(PREFIX)
+
+    return bare if identifiers.is_ours(bare) else identifiers.check_adw_id(text)
+
+
+def adw_id_argument(command: _Command) -> _Command:
+    """Give a command the argument ID, as *adw_id*."""
+    return click.argument(
+        "adw_id", metavar="ID", callback=lambda _ctx, _param, value: workflow_id(value), shell_complete=_offer("ids")
+    )(command)
+
+
+def _offer(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what offers *what* to a shell; loaded when a shell asks."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        result: list[CompletionItem] = getattr(importlib.import_module("adws.cli.common"), what)(ctx, param, incomplete)
+        return result
+
+    return complete
+
+
+#: For options and arguments that name a workflow to run, or a state.
+offer_names, offer_states = _offer("names"), _offer("states")
+
+
+def parse_span(text: str) -> timedelta:
+    """Return a time as people write it; raise UsageError."""
+    match = re.fullmatch(_SPAN, text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no span of time: use a number and s, m, h, d or w, such as 7d")
+    try:
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    except OverflowError as exc:
+        raise UsageError(f"{text!r} is longer than any workflow: use something shorter, such as 52w") from exc
+
+
+def parse_since(text: str, now: datetime) -> str:
+    """Return the moment meant by a day, a moment or a span before *now*, as documents have it; raise UsageError."""
+    try:
+        return timestamps.to_text(timestamps.parse(text))
+    except (ValueError, OverflowError):
+        if re.fullmatch(_SPAN, text.strip()) is None:
+            wrong = f"{text!r} is neither a day nor a span of time: use such as 2026-01-31, 2026-01-31T09:00 or 7d"
+            raise UsageError(wrong) from None
+    try:
+        return timestamps.to_text(now - parse_span(text))
+    except OverflowError as exc:
+        raise UsageError(f"{text!r} ago was before all time: use something shorter, such as 52w") from exc
+
+
+# What a shell offers while somebody types: ids of workflows, names of workflows, states.
+#
+# A shell waits for this at each press of a key, and shows nothing of what goes wrong: what cannot be looked up is not
+# offered, and nothing is made by looking.
+
+
+#: How many ids are offered, the newest ones.
+MOST_IDS = 50
+_PREFIX = "adw-"
+
+
+def ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the ids of the newest workflows, each with its state and title."""
+    return _offered(ctx, lambda app: _ids(app, incomplete))
+
+
+def names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of the workflows there are to run."""
+    return _offered(
+        ctx, lambda app: [CompletionItem(name) for name in app.workflows.names() if name.startswith(incomplete)]
+    )
+
+
+def states(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the states of a workflow."""
+    value = importlib.import_module("adws.adw_modules.state_machine").WorkflowState
+
+    return list(map(CompletionItem, _beginning(incomplete, (state.value for state in value))))
+
+
+def _beginning(incomplete: str, words: Iterable[str]) -> Iterator[str]:
+    return (word for word in words if word.startswith(incomplete))
+
+
+def _ids(app: Home, incomplete: str) -> list[CompletionItem]:
+    if not app.has_database():
+        return []
+    query = importlib.import_module("adws.adw_modules.interfaces").PageQuery(limit=MOST_IDS)
+    prefix = _PREFIX if incomplete.startswith(_PREFIX) else ""
+
+    return [
+        CompletionItem(f"{prefix}{row.adw_id}", help=f"{row.state}: {row.title}"[:60])
+        for row in app.catalogue.page(query).rows
+        if f"{prefix}{row.adw_id}".startswith(incomplete)
+    ]
+
+
+def _offered(ctx: click.Context, look: Callable[[Home], list[CompletionItem]]) -> list[CompletionItem]:
+    config, wiring = importlib.import_module("adws.config.load"), importlib.import_module("adws.app")
+    home = ctx.find_root().params.get("home")
+    try:
+        with wiring.open_home(config.from_environment({"home": home} if home else {})) as app:
+            return look(app)
+    except AdwError:
+        return []
+
+
+# `adw completion`: the script by which a shell completes commands, options, ids and names.
+
+
+#: shell -> what to do with its script
+SHELLS = {
+    "bash": 'eval "$(adw completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(adw completion zsh)" in ~/.zshrc, after compinit',
+    "fish": "adw completion fish > ~/.config/fish/completions/adw.fish",
+}
+#: The variable by which the shell asks the program.
+VARIABLE = "_ADW_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", metavar="SHELL", type=click.Choice(tuple(SHELLS)))
+def completion(*, shell: str) -> None:
+    """
+    Print the script by which SHELL (bash, zsh or fish) completes commands, options, workflows and their ids.
+
+    bash: eval "$(adw completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish: save it as
+    ~/.config/fish/completions/adw.fish.
+    """
+    from click.shell_completion import get_completion_class
+
+    made_by = get_completion_class(shell)
+    if made_by is None:
+        raise click.BadParameter(f"{shell} is not supported: use {', '.join(SHELLS)}")
+    output.emit_script(made_by(main.cli, {}, "adw", VARIABLE).source())
+
+
+# What a view may open.
+#
+# Looking makes no database: in a home where nobody worked yet there is nothing to see, and where one was lost a new one
+# would hide that (`App.has_database`).
+
+
+_STOPPED = frozenset({"completed", "failed", "paused", "abandoned", "rolled_back"})
+
+
+def peek(app: Home, adw_id: str) -> PeekedState:
+    """Return the document of a workflow; raise StateNotFound when there is none, DatabaseMoved when it went on."""
+    if app.settings.store == "database":
+        if not app.has_database():
+            raise StateNotFound(adw_id)
+    else:
+        refuse_moved(app)
+
+    return app.store.peek(adw_id)
+
+
+def refuse_moved(app: Home) -> None:
+    """Raise DatabaseMoved when the documents went to another database: the files that are still here say what was."""
+    try:
+        if app.has_database():
+            _ = app.database
+    except DatabaseMoved:
+        raise
+    except DatabaseError:
+        return  # a document in files is shown without its database, too
+
+
+def has_stopped(app: Home, adw_id: str) -> bool:
+    """Say whether nobody will work on the workflow before a person does something."""
+    return peek(app, adw_id).data.get("current_state") in _STOPPED
+
+
+def waiting_phase(data: JsonObject) -> str:
+    """Return the phase that waits for a person, "" when none does."""
+    phases = data.get("phases")
+    if data.get("current_state") != "paused" or not isinstance(phases, list):
+        return ""
+    names = (phase.get("name") for phase in phases if isinstance(phase, dict) and phase.get("status") == "waiting")
+
+    return str(next(names, ""))
+
+
+def notes(peeked: PeekedState) -> tuple[str, ...]:
+    """Return what was noticed while a document was read, in words."""
+    return tuple(f"{notice.path}: {notice.reason}" for notice in peeked.notices)
+
+
+def notes_before_a_write(app: Home, adw_id: str) -> tuple[str, ...]:
+    """Return the same of a document that is about to be written; what cannot be read is left to the write to refuse."""
+    try:
+        return notes(peek(app, adw_id))
+    except AdwError:
+        return ()
+
+
+# Who asks for something, and what came of it: done at once, or by the owner who was asked.
+
+
+EXIT_DONE, EXIT_UNCONFIRMED = 0, 1
+#: Where a workflow stands after a request was obeyed.
+_WANTED = {"pause": "paused", "stop": "paused", "abandon": "abandoned"}
+#: Seconds between two looks for an answer.
+_LOOK_SECONDS = 0.1
+#: Seconds between two looks whether the owner who was asked is still there.
+_AGAIN_SECONDS = 1.0
+
+
+def who() -> str:
+    """Return the name of the person at the terminal."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "somebody"
+
+
+def tell(app: Home, done: Asked | Applied, adw_id: str, wait: float, *, as_json: bool) -> int:
+    """Print what came of it, waiting so many seconds for an owner; return the exit code."""
+    from adws.adw_modules.queue.model import UNCONFIRMED
+    from adws.adw_modules.worker.control import Applied, Asked
+
+    if isinstance(done, Asked):
+        done = _waited_for(app, done, wait)
+    if isinstance(done, Applied):
+        _emit(adw_id, done.message, state=done.state, as_json=as_json)
+        return EXIT_DONE if done.is_confirmed else EXIT_UNCONFIRMED
+    request = app.requests.get(done.request.request_id)
+    state = str(peek(app, adw_id).data.get("current_state"))
+    if request is not None and request.handled_at is not None:
+        said = request.outcome or ""
+        _emit(adw_id, f"workflow {adw_id}: {said}", state=state, answer=said, as_json=as_json)
+        is_done = state == _WANTED.get(request.kind, state) and UNCONFIRMED not in said
+        return EXIT_DONE if is_done else EXIT_UNCONFIRMED
+    if done.request.kind == "hint":
+        _emit(adw_id, f"the hint is left for the next attempt; {done.owner} is at work", state=state, as_json=as_json)
+        return EXIT_DONE
+    text = f"asked {done.owner}, who has not answered yet: the {done.request.kind} is kept; adw status {adw_id}"
+    _emit(adw_id, text, state=state, asked=done.owner, as_json=as_json)
+
+    return EXIT_UNCONFIRMED
+
+
+def _emit(
+    adw_id: str, text: str, *, state: str, answer: str | None = None, asked: str | None = None, as_json: bool
+) -> None:
+    """Print an answer; its keys are the same whatever came of it."""
+    data: dict[str, output.Printable] = {
+        "adw_id": adw_id,
+        "state": state,
+        "answer": answer if asked else answer or text,
+        "asked": asked,
+    }
+    output.emit(data, text, as_json=as_json)
+
+
+def _waited_for(app: Home, asked: Asked, wait: float) -> Asked | Applied:
+    """Wait until the owner has answered, or do it ourselves once he is gone; what is still asked was not answered."""
+    from adws.adw_modules.worker.control import Asked
+
+    done: Asked | Applied = asked
+    until, again_at = app.clock.monotonic() + wait, app.clock.monotonic() + _AGAIN_SECONDS
+    while isinstance(done, Asked) and app.clock.monotonic() < until:
+        result = app.requests.get(asked.request.request_id)
+        if result is None or result.handled_at is not None:
+            break
+        if app.clock.monotonic() >= again_at:
+            done, again_at = done.again(), app.clock.monotonic() + _AGAIN_SECONDS
+        else:
+            app.clock.sleep(_LOOK_SECONDS)
+
+    return done
+
+
+#: command, without `adw` -> (what to type after `adw`, what it does)
+EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    # --- look --------------------------------------------------------------------------------------------------
+    "status": (
+        ("status 1a2b3c4d", "Show how far a workflow is."),
+        ("status adw-1a2b3c4d --json", "The same for a program; an id may be typed as branches spell it."),
+    ),
+    "list": (
+        ("list --state failed", "Show what failed, newest first."),
+        ("list --issue 42 --json", "Show the workflows of issue 42, for a program."),
+    ),
+    "events": (
+        ("events 1a2b3c4d", "Show what happened."),
+        ("events 1a2b3c4d -f", "Go on showing what happens, until Ctrl-C."),
+    ),
+    "runs": (
+        ("runs", "Show what waits and what is with a worker."),
+        ("runs --state dead", "Show what was given up because too many workers vanished with it."),
+    ),
+    "runners": (("runners", "Show the workers on all machines, and how long each was silent."),),
+    "executions": (
+        ("executions 1a2b3c4d", "Show the steps that loop or retry."),
+        ("executions 1a2b3c4d.build.1.fetch --index 3", "Show one iteration with its calls."),
+    ),
+    "retries": (("retries --workflow 1a2b3c4d", "Show what of one workflow is tried again, and when."),),
+    "retries cancel": (
+        ('retries cancel 1a2b3c4d -m "the service is gone"', "Give a phase up that waits to be tried again."),
+        ("retries cancel 1a2b3c4d.build.1.fetch --index 3", "Give one iteration of a loop up."),
+    ),
+    "external": (("external --all", "Show every task that is done outside of adw, also those that are over."),),
+    "external show": (("external show 1a2b3c4d.test.1 --token", "Print a task with the token that it is done by."),),
+    "deliveries": (("deliveries --verdict ignored", "Show what came in and was not acted on, with the reason."),),
+    "logs": (
+        ("logs 1a2b3c4d -f", "Follow the output of the attempt that runs."),
+        ("logs 1a2b3c4d --phase test --attempt 2", "Show the output of one attempt."),
+        ("logs 1a2b3c4d --log", "Show what adw itself logged about the workflow."),
+    ),
+    "path": (("path 1a2b3c4d", "Print the worktree, such as for cd $(adw path 1a2b3c4d)."),),
+    "explain": (("explain 1a2b3c4d", "Say why it is not moving, and what to type."),),
+    "stuck": (
+        ("stuck", "Show what does not move, why, and what to type."),
+        ("stuck --json", "The same for a program that watches."),
+    ),
+    "report": (
+        ("report", "Show how the last 30 days went."),
+        ("report --since 7d --html report.html", "Write a page with pictures about a week."),
+        ("report --since 2026-01-01 --workflow sdlc --no-orphans --json", "One definition, for a program, quickly."),
+    ),
+    "attempts": (
+        ("attempts --since 4w", "Show how many attempts each phase needed in four weeks."),
+        ("attempts 1a2b3c4d", "Show how many attempts the phases of one workflow have used."),
+    ),
+    "ports": (("ports", "Show which workflow has which ports."),),
+    "cost": (
+        ("cost 1a2b3c4d", "Show what one workflow cost, by phase and attempt."),
+        ("cost --since 7d --by provider", "Show what was spent in a week, by provider."),
+    ),
+    "quota": (("quota", "Show every limit; ends with 1 when one is reached, for cron."),),
+    "agents": (("agents", "Show which agents are installed and logged in."),),
+    "plugins": (("plugins", "Show what other packages bring; ends with 1 when something cannot be used."),),
+    "workflows": (
+        ("workflows", "List the workflows there are to run."),
+        ("workflows sdlc", "Show the phases of one, and what runs them here."),
+    ),
+    "config": (("config", "Show every setting, its value and where that comes from."),),
+    # --- work --------------------------------------------------------------------------------------------------
+    "run": (
+        ("run 42", "Start the usual workflow for issue 42, and stay with it."),
+        ("run 42 --workflow plan_build --detach", "Leave it to a worker, and print its id."),
+        ("run 42 --dry-run", "Say what would be done, and do nothing."),
+    ),
+    "resume": (
+        ("resume 1a2b3c4d", "Go on where it stopped."),
+        ('resume 1a2b3c4d --from test -m "use the other port"', "Begin a phase anew, with a hint."),
+    ),
+    "retry": (
+        ("retry 1a2b3c4d", "Try a failed workflow again."),
+        ('retry 1a2b3c4d --grant 2 -m "the key was wrong"', "Allow two more, and say what is different."),
+    ),
+    "pause": (('pause 1a2b3c4d -m "release freeze"', "Park it; what runs is ended in order."),),
+    "stop": (
+        ("stop 1a2b3c4d", "Ask the worker to stop, and let what runs end in order."),
+        ("stop 1a2b3c4d --now", "Kill what runs at once."),
+    ),
+    "abandon": (('abandon 1a2b3c4d -m "solved by hand"', "Give it up; what it made stays until rollback or gc."),),
+    "approve": (('approve 1a2b3c4d -m "looks right"', "Let a phase that waits for a person pass."),),
+    "reject": (('reject 1a2b3c4d -m "the plan misses the tests"', "Send it back to work, with the reason."),),
+    "replay": (("replay 72d3162e-cc78-11e3-81ab-4c9367dc0958", "Carry a delivery out again."),),
+    "worker": (
+        ("worker --concurrency 4", "Work on four runs at a time, until SIGTERM."),
+        ("worker --once", "Do what is due now, and end."),
+        ("worker --tag gpu", "Take runs, too, that demand the tag gpu."),
+    ),
+    "serve": (
+        ("serve", "Webhooks, API and dashboard at loopback, with a worker beside it."),
+        ("serve --port 9000 --workers 0", "At another port, without workers."),
+    ),
+    "dashboard": (
+        ("dashboard", "Print a link that logs a browser in, once."),
+        ("dashboard --address https://adw.example.com", "The same for a server behind a proxy."),
+    ),
+    "recover": (
+        ("recover --dry-run", "Show what would be taken back from dead workers, and by what proof."),
+        ("recover --mode all", "Look at everything that is with a worker, however young."),
+    ),
+    "cron": (
+        ("cron --once", "Do what is due and end: the line for a crontab."),
+        ("cron --list", "Show the schedule, and when each entry comes next."),
+    ),
+    # --- change ------------------------------------------------------------------------------------------------
+    "state show": (("state show 1a2b3c4d", "Print the document of a workflow."),),
+    "state set": (('state set 1a2b3c4d max_attempts=8 -m "slow tests"', "Change a field, on record."),),
+    "state migrate": (
+        ("state migrate --dry-run", "Show which documents are of older versions, and what would become of them."),
+        ("state migrate agents", "Import what an older ADW set-up left in that directory."),
+    ),
+    "locks": (("locks", "Show which workflow has which issue, and whether its owner lives."),),
+    "locks release": (("locks release 42", "Free an issue whose workflow is gone."),),
+    "breakers": (("breakers", "Show which outside parties are held off, and until when."),),
+    "breakers reset": (("breakers reset github", "Let work on before the time: the party is known to be well."),),
+    # --- undo --------------------------------------------------------------------------------------------------
+    "rollback": (
+        ("rollback 1a2b3c4d --dry-run", "Show what would be removed, and what stands in the way."),
+        ("rollback 1a2b3c4d --keep-branch", "Undo all but the branch."),
+        ("rollback 1a2b3c4d --forget-host old-laptop", "Give up what is on a machine that is gone for good."),
+    ),
+    "gc": (
+        ("gc", "Show what workflows that are over left behind."),
+        ("gc --older-than 14d --execute", "Remove what is older than two weeks."),
+    ),
+    "verify": (("verify", "Check what must always hold; ends with 1 when something does not."),),
+    "adopt": (("adopt trees/1a2b3c4d", "Take an orphaned worktree back into its workflow."),),
+    # --- data --------------------------------------------------------------------------------------------------
+    "db check": (("db check", "Look for damage, and for what does not fit together."),),
+    "db upgrade": (("db upgrade", "Bring the database to the version of this adw, with a backup."),),
+    "db rebuild": (("db rebuild", "Make the database again from the documents."),),
+    "db move-to": (
+        ("db move-to postgresql://adw@db.example.com/adw --dry-run", "Show what would be moved to PostgreSQL."),
+        ("db move-to postgresql://adw@db.example.com/adw", "Move; may be repeated after a cut."),
+    ),
+    "backup": (("backup nightly.tar.gz", "Write documents and database into one file, while work goes on."),),
+    "restore": (("restore nightly.tar.gz", "Bring a backup back into an empty home."),),
+    # --- begin -------------------------------------------------------------------------------------------------
+    "demo": (
+        ("demo", "See an issue become a pull request, in seconds."),
+        ("demo --crash", "See a killed worker's work go on."),
+        ("demo --rollback", "See that nothing is left of it."),
+        ("demo --dashboard", "Watch it in the browser."),
+    ),
+    "init": (
+        ("init", "Look at the repository you are in, and write what adw needs."),
+        ("init --dry-run", "Only say what would be written."),
+        ('init --yes --test "make check"', "Ask nothing, and say how tests are run."),
+    ),
+    "doctor": (
+        ("doctor", "Say what is wrong here, and what mends it."),
+        ("doctor --json", "The same for a program; ends with 1 when there is a problem."),
+        ("doctor --diagram", "Print the states of a workflow as a Mermaid diagram."),
+    ),
+    "completion": (
+        ("completion bash", "Print the script; eval it in ~/.bashrc."),
+        ("completion fish", "Save it as ~/.config/fish/completions/adw.fish."),
+    ),
+}
+
+
+def of(path: str) -> tuple[tuple[str, str], ...]:
+    """Return the examples of the command *path*, such as `adw db check`, as they are typed."""
+    return tuple((f"adw {typed}", what) for typed, what in EXAMPLES.get(path.removeprefix("adw "), ()))
+
+
+def write(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the examples of a command into its help."""
+    lines = of(ctx.command_path)
+    if not lines:
+        return
+    with formatter.section("Examples"):
+        for typed, what in lines:
+            formatter.write(f"{'':>{formatter.current_indent}}{typed}\n")
+            formatter.indent()
+            formatter.write_text(what)
+            formatter.dedent()
+
+
+# The log of a command: installed with the first record, because most commands never log and views must start fast.
+
+
+_ROOT = "adw"
+#: Dots in the name of a workflow's logger, adw.<id>.<phase>.
+_WORKFLOW_DOTS = 2
+
+
+def install(settings: Settings, *, with_workflows: bool = True, least: int = logging.NOTSET) -> None:
+    """
+    Send what adw logs from here on to standard error, in the form and from the level that the settings say.
+
+    Without *with_workflows* what is logged of a workflow goes to its file only: the command shows it in its own way.
+    What is below *least* is not sent there.
+    """
+    logger = logging.getLogger(_ROOT)
+    for handler in [handler for handler in logger.handlers if isinstance(handler, _Late)]:
+        logger.removeHandler(handler)
+    logger.addHandler(_Late(settings, with_workflows=with_workflows, least=least))
+    logger.setLevel(settings.log_level)
+
+
+def install_for_people(settings: Settings, *, least: int = logging.ERROR) -> None:
+    """
+    Send to standard error only what went wrong, for a command that says itself what happens.
+
+    With a level that somebody chose, all from that level on is sent. Logs of workflows go to their files.
+    """
+    is_chosen = settings.origin("log_level") != "default"
+    install(settings, with_workflows=False, least=logging.NOTSET if is_chosen else least)
+
+
+class _Late(logging.Handler):
+    """Puts the real handler beside itself when there is something to log, and is silent from then on."""
+
+    def __init__(self, settings: Settings, *, with_workflows: bool, least: int) -> None:
+        super().__init__(least)
+        self._least = least
+        self._settings = settings
+        self._with_workflows = with_workflows
+        if not with_workflows:
+            self.addFilter(_is_not_of_a_workflow)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Set the log up; the handler that comes gets *record* by itself, for it stands behind this one."""
+        del record
+        from adws.adw_modules import structured_logger
+        from adws.app import make_redactor
+        from adws.config import load as config_load
+
+        self.setLevel(logging.CRITICAL + 1)
+        level, form = self._settings.log_level, self._settings.log_format
+        redactor, no_color = make_redactor(self._settings), config_load.is_without_colour()
+        real = structured_logger.configure(level, form, no_color=no_color, redactor=redactor)
+        if self._least > real.level:
+            real.setLevel(self._least)
+        if not self._with_workflows:
+            real.addFilter(_is_not_of_a_workflow)
+
+
+def _is_not_of_a_workflow(record: logging.LogRecord) -> bool:
+    """Say whether *record* is not from a logger `adw.<id>.<phase>`."""
+    return record.name.count(".") < _WORKFLOW_DOTS

@@ -1,0 +1,425 @@
+"""
+`adw locks`: which workflow has which issue, and releasing a lock by hand.
+
+A lock that a live owner works under is released only with --force. Listing starts without pydantic, SQLAlchemy and
+filelock, because people look at locks when they are in a hurry.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.errors import AdwError, OwnershipError, StateError, StateNotFound, UsageError
+from adws.adw_modules.events import Event
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.interfaces import IssueLock, LeaseRow, Verdict
+from adws.adw_modules.ownership.issue_locks import check_issue_number
+from adws.cli import common as cli_common
+from adws.cli import main, output
+
+if TYPE_CHECKING:
+    from adws.adw_modules.checkpoint import BreakerRow
+    from adws.adw_modules.resources.model import QuotaStatus
+    from adws.adw_modules.resources.quotas import Quotas
+    from adws.app import Home
+
+
+# `adw ports`: which workflow has which ports, and what listens there.
+#
+# Only looks: nothing is freed, and no process is touched.
+
+
+@click.command()
+@output.json_option
+def ports(*, as_json: bool) -> None:
+    """Show which workflow has which ports."""
+    with main.open_home() as app:
+        rows = _rows_ports(app) if app.has_database() else []
+        lines = _lines_ports(rows, app.clock.now())
+
+        output.emit({"ports": list(rows)}, lines, as_json=as_json)
+
+
+def _rows_ports(app: Home) -> list[JsonObject]:
+    from adws.adw_modules.resources.ports import is_free
+
+    here = app.processes.me("cli").host
+
+    return [
+        {
+            "port": row.port,
+            "adw_id": row.adw_id,
+            "purpose": row.purpose,
+            "host": row.host,
+            "reserved_at": row.reserved_at,
+            "in_use": not is_free(row.port) if row.host == here else None,
+        }
+        for row in app.ports.all()
+    ]
+
+
+def _lines_ports(rows: list[JsonObject], now: datetime) -> list[str]:
+    if not rows:
+        return ["no workflow has ports"]
+    cells = [
+        (
+            str(row["port"]),
+            str(row["purpose"]),
+            str(row["adw_id"]),
+            str(row["host"]),
+            {True: "held or used", False: "free", None: "not seen from here"}[_use(row["in_use"])],
+            output.moment(str(row["reserved_at"]), now),
+        )
+        for row in rows
+    ]
+
+    return output.table(("PORT", "FOR", "WORKFLOW", "HOST", "SOCKET", "SINCE"), cells)
+
+
+def _use(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+# `adw quota`: every limit and how much of it is used; the exit code is 1 when one is exceeded.
+#
+# Only looks: nobody's place is taken or given back.
+
+
+#: What the command exits with when a limit is exceeded.
+EXCEEDED = 1
+
+
+@click.command()
+@click.option(
+    "--workflow",
+    metavar="NAME",
+    shell_complete=cli_common.offer_names,
+    help="Workflow to estimate the cost of, from past ones of its name.",
+)
+@output.json_option
+def quota(*, workflow: str | None, as_json: bool) -> int:
+    """Show every limit and how much of it is used; exits with 1 when one is exceeded."""
+    with main.open_home() as app:
+        name = workflow or app.settings.default_workflow
+        quotas = app.quotas if app.has_database() else _unused(app)
+        result = quotas.status(estimated_cost=quotas.estimate(name))
+        is_exceeded = any(status.is_exceeded for status in result)
+        rows: list[JsonObject] = [asdict(status) for status in result]
+
+        output.emit(
+            {"quotas": rows, "workflow": name, "is_exceeded": is_exceeded}, _lines_quota(result, name), as_json=as_json
+        )
+
+    return EXCEEDED if is_exceeded else main.EXIT_OK
+
+
+def _unused(app: Home) -> Quotas:
+    """Return the limits of a home where nobody worked yet, without making its database."""
+    opened: Quotas = importlib.import_module("adws.app").open_quotas(app.settings, None, clock=app.clock, host="")
+
+    return opened
+
+
+def _lines_quota(found: Sequence[QuotaStatus], workflow: str) -> list[str]:
+    cells = [
+        (
+            status.name,
+            f"{status.used:g}" if status.is_known else "unknown",
+            f"{status.limit:g}",
+            status.unit,
+            _word(status),
+        )
+        for status in found
+    ]
+    notes = [f"{status.name}: {status.detail}" for status in found if status.is_exceeded or not status.is_known]
+    estimate = f"cost is that of a workflow {workflow}, from those that came to their end"
+
+    return [*output.table(("QUOTA", "NOW", "LIMIT", "UNIT", ""), cells), "", estimate, *notes]
+
+
+def _word(status: QuotaStatus) -> str:
+    if not status.is_known:
+        return "not known"
+
+    return "EXCEEDED" if status.is_exceeded else "ok"
+
+
+# `adw breakers`: which outside parties nobody asks for now, and letting work through again.
+#
+# Looking changes nothing and makes no database; `reset` closes a breaker for every process of the home.
+
+
+_WORDS = {"closed": "closed", "open": "OPEN", "half_open": "half open"}
+
+
+@click.group(invoke_without_command=True)
+@output.json_option
+@click.pass_context
+def breakers(context: click.Context, *, as_json: bool) -> None:
+    """Show which outside parties are held off, and let work through again."""
+    if context.invoked_subcommand is not None:
+        return
+    with main.open_home() as app:
+        rows = _rows(app)
+
+        output.emit({"breakers": [_data(row) for row in rows]}, _lines(rows, app.clock.now()), as_json=as_json)
+
+
+@breakers.command()
+@click.argument("name", metavar="NAME", required=False)
+@click.option("--all", "is_all", is_flag=True, help="Every breaker.")
+@output.json_option
+def reset(*, name: str | None, is_all: bool, as_json: bool) -> None:
+    """Close a breaker, so that its party is asked again at once."""
+    if (name is None) is not is_all:
+        raise UsageError("name one breaker, or all of them with --all: adw breakers shows them")
+    with main.open_home() as app:
+        rows = _rows(app)
+        chosen = rows if is_all else [_named(rows, name or "")]
+        for row in chosen:
+            app.breakers.get(row.name).reset()
+        closed = [row.name for row in chosen if row.state != "closed"]
+
+        output.emit({"reset": [row.name for row in chosen], "closed": list(closed)}, _said(closed), as_json=as_json)
+
+
+def _rows(app: Home) -> list[BreakerRow]:
+    """Return the breakers as they stand now, without making a database and without writing to it."""
+    if not app.has_database():
+        return []
+    seen = importlib.import_module("adws.adw_modules.circuit_breaker").seen
+    now = app.clock.now()
+
+    return [seen(row, now) for row in app.breakers.stored()]
+
+
+def _named(rows: Sequence[BreakerRow], name: str) -> BreakerRow:
+    first = next((row for row in rows if row.name == name), None)
+    if first is not None:
+        return first
+    known = ", ".join(row.name for row in rows)
+
+    raise AdwError(f"there is no breaker {name}: {f'there are {known}' if known else 'nothing ever failed here'}")
+
+
+def _data(row: BreakerRow) -> JsonObject:
+    return {
+        "name": row.name,
+        "state": row.state,
+        "failures": row.failures,
+        "generation": row.generation,
+        "opened_at": row.opened_at,
+        "reopens_at": row.reopens_at,
+        "reason": row.reason,
+        "trials": len(row.permits),
+        "settings": dict(row.settings),
+        "changed_at": row.changed_at,
+    }
+
+
+def _lines(rows: Sequence[BreakerRow], now: datetime) -> list[str]:
+    if not rows:
+        return ["no outside party has failed"]
+    cells = [
+        (
+            row.name,
+            _WORDS.get(row.state, row.state),
+            str(row.failures),
+            output.moment(row.reopens_at, now) if row.reopens_at and row.state == "open" else "-",
+            output.shorten(row.reason, 60) or "-",
+        )
+        for row in rows
+    ]
+    hint = ["", "adw breakers reset NAME closes one"] if any(row.state == "open" for row in rows) else []
+
+    return [*output.table(("PARTY", "BREAKER", "FAILURES", "UNTIL", "WHY"), cells), *hint]
+
+
+def _said(closed: Sequence[str]) -> str:
+    if not closed:
+        return "nothing was open; failures are counted from 0 again"
+
+    return f"closed {', '.join(closed)}; what waits for that goes on at its time, or at once with adw resume ID"
+
+
+# What `adw locks` shows: plain data for `--json`, and lines of text made from that same data.
+#
+# Pure.
+
+
+def name_of(lock: IssueLock) -> str:
+    """Return the issue of a lock in words."""
+    return f"issue {lock.issue_number}" + (f" of {lock.repository}" if lock.repository else "")
+
+
+def owner_of(row: LeaseRow | None, verdict: Verdict) -> str:
+    """Return the owner of a lease in words."""
+    if row is None or row.owner is None:
+        return "an owner whose record cannot be read"
+
+    return f"{row.owner.describe()} ({verdict.value})"
+
+
+def facts_of(lock: IssueLock) -> JsonObject:
+    """Return what names a lock."""
+    return {"repository": lock.repository, "issue_number": lock.issue_number, "adw_id": lock.adw_id}
+
+
+def lock_data(lock: IssueLock, lease: LeaseRow | None, *, verdict: Verdict, state: str, now: datetime) -> JsonObject:
+    """Return one lock with the state of its workflow and the liveness of whoever works on it."""
+    owner = lease.owner if lease is not None else None
+
+    return {
+        **facts_of(lock),
+        "acquired_at": lock.acquired_at,
+        "age_seconds": _age(lock.acquired_at, now),
+        "state": state,
+        "owner": owner.describe() if owner else None,
+        "liveness": verdict.value if owner else "none",
+        "lease_seconds_left": round(lease.seconds_left, 1) if lease is not None and owner else None,
+    }
+
+
+def lock_lines(rows: Sequence[JsonObject], now: datetime) -> list[str]:
+    """Return the locks as a table."""
+    if not rows:
+        return ["no issue is locked"]
+    cells = [
+        (
+            f"{row['repository']}#{row['issue_number']}",
+            str(row["adw_id"]),
+            str(row["state"]),
+            output.moment(str(row["acquired_at"]), now),
+            _liveness(row),
+        )
+        for row in rows
+    ]
+
+    return output.table(("ISSUE", "WORKFLOW", "STATE", "SINCE", "OWNER"), cells)
+
+
+def _liveness(row: JsonObject) -> str:
+    left = row["lease_seconds_left"]
+    if not isinstance(left, float | int):
+        return "nobody works on it"
+    ends = f"{left:.0f} s left" if left > 0 else "over"
+
+    return f"{row['owner']}, {row['liveness']}, lease {ends}"
+
+
+def _age(moment: str, now: datetime) -> float | None:
+    try:
+        return round((now - timestamps.parse(moment)).total_seconds(), 1)
+    except ValueError:
+        return None  # not a moment that we wrote
+
+
+@click.group(invoke_without_command=True)
+@output.json_option
+@click.pass_context
+def locks(context: click.Context, *, as_json: bool) -> None:
+    """Show which workflow has which issue, and release a lock."""
+    if context.invoked_subcommand is not None:
+        return
+    with main.open_home() as app:
+        rows = [_row(app, lock) for lock in _all(app)]
+
+        output.emit({"locks": list(rows)}, lock_lines(rows, app.clock.now()), as_json=as_json)
+
+
+@locks.command()
+@click.argument("issue", metavar="ISSUE")
+@click.option("--repository", metavar="OWNER/NAME", default="", help="The issue's repository, when it is not this one.")
+@click.option("--force", is_flag=True, help="Also when a live owner works under it, or its document cannot be read.")
+@output.json_option
+def release(*, issue: str, repository: str, force: bool, as_json: bool) -> None:
+    """Release the lock of an issue. Its workflow is not stopped, and takes the lock again if it goes on first."""
+    number = check_issue_number(issue)
+    with main.open_home() as app:
+        lock = _held(app, number, repository)
+        notes = cli_common.notes_before_a_write(app, lock.adw_id)
+        has_event = _release(app, lock, force=force)
+        data: JsonObject = {**facts_of(lock), "released": True, "event": has_event}
+        text = f"released {name_of(lock)}, which belonged to workflow {lock.adw_id}"
+
+        output.emit(data, text, as_json=as_json)
+        for note in notes:
+            output.say(f"adw: {note}")
+
+
+def _all(app: Home) -> tuple[IssueLock, ...]:
+    return app.locks.all() if app.has_database() else ()
+
+
+def _row(app: Home, lock: IssueLock) -> JsonObject:
+    lease = app.leases.read(lock.adw_id)
+    try:
+        state = str(app.store.peek(lock.adw_id).data.get("current_state", "unknown"))
+    except StateNotFound:
+        state = "gone"
+    except StateError:
+        state = "unreadable"
+    verdict = app.processes.verdict(lease.owner if lease is not None else None)
+
+    return lock_data(lock, lease, verdict=verdict, state=state, now=app.clock.now())
+
+
+def _held(app: Home, number: int, repository: str) -> IssueLock:
+    held = app.locks.holder(number, repository) if app.has_database() else None
+    if held is not None:
+        return held
+    elsewhere = [lock.repository or "this home" for lock in _all(app) if lock.issue_number == number]
+    hint = f"there is one in {', '.join(elsewhere)}: see --repository" if elsewhere else "adw locks shows the locks"
+
+    raise AdwError(f"no workflow has issue {number}{f' of {repository}' if repository else ''}; {hint}")
+
+
+def _release(app: Home, lock: IssueLock, *, force: bool) -> bool:
+    """Release *lock* and say whether its workflow could be told so by an event."""
+    row = app.leases.read(lock.adw_id)
+    verdict = app.processes.verdict(row.owner if row is not None else None)
+    is_live = row is not None and row.seconds_left > 0.0 and verdict is not Verdict.DEAD
+    if is_live and not force:
+        raise OwnershipError(
+            f"{name_of(lock)} belongs to workflow {lock.adw_id}, which {owner_of(row, verdict)} "
+            "is working on: ask it to stop first, or add --force"
+        )
+    if not is_live and _is_readable(app, lock.adw_id, force=force):
+        _release_as_owner(app, lock)
+        return True
+    _let_go(app, lock)
+
+    return False
+
+
+def _is_readable(app: Home, adw_id: str, *, force: bool) -> bool:
+    """Say whether there is a document to leave an event in; raise what is wrong with it unless *force*."""
+    if not app.store.exists(adw_id):
+        return False
+    try:
+        app.store.peek(adw_id)
+    except StateError:
+        if not force:
+            raise
+        return False
+
+    return True
+
+
+def _release_as_owner(app: Home, lock: IssueLock) -> None:
+    released = Event(event_type="lock_released", data={"holder": lock.adw_id, **facts_of(lock)})
+    with app.ownership.own(lock.adw_id) as owned:
+        _let_go(app, lock)
+        owned.save(owned.document, events=(released,))
+
+
+def _let_go(app: Home, lock: IssueLock) -> None:
+    if not app.locks.release(lock.issue_number, lock.adw_id, lock.repository):
+        raise AdwError(f"{name_of(lock)} went to another workflow meanwhile: look again with adw locks")

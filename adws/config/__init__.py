@@ -1,0 +1,1 @@
+"""Settings: one table, read from command line, environment and `adw.toml`."""

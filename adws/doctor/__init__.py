@@ -1,0 +1,1 @@
+"""`adw doctor` and `adw init`."""

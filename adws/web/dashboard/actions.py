@@ -1,0 +1,323 @@
+"""
+What people order on the page of a workflow: the same as with the command line and the API, by the same code.
+
+Every order leads back to the page, which says what was done; a refusal is said there too. What cannot be taken back is
+asked for on a page of its own, a rollback with the plan of what it would undo.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from adws.adw_modules.document import Mark
+from adws.adw_modules.errors import AdwError, UsageError
+from adws.adw_modules.rollback.plan import Wishes, plan_lines
+from adws.adw_modules.worker.control import Applied, Asked, Control, allowed_actions
+from adws.app import Home
+from adws.web import api_workflows
+from adws.web.api_workflows import Orders
+from adws.web.dashboard import frame
+from adws.web.dashboard import sessions as dashboard_sessions
+from adws.web.dashboard.auth import PageAuth
+from adws.web.dashboard.frame import sentence
+from adws.web.dashboard.sessions import Form
+from adws.web.dashboard.workflow import name_of
+from adws.web.dependencies import AdwId, HomeOf
+
+# What people do on a page: the form they sent, who they are for the history, and what the next page tells them.
+#
+# By the time a route runs the door has checked login, origin, read-only mode and the token of the form.
+
+
+logger = logging.getLogger("adw.web")
+
+#: Seconds that a message waits for the next page.
+_NOTE_SECONDS = 60
+
+
+def guard(request: Request) -> Form:
+    """Return the form that was sent; raises KeyError where the door has let none in, which is a bug."""
+    return cast("Form", request.scope[frame.FORM_IN_SCOPE])
+
+
+def source(request: Request) -> str:
+    """Return the address that a request came from."""
+    return request.client.host if request.client else "nowhere"
+
+
+def note(request: Request, action: str, *, adw_id: str = "", **facts: object) -> None:
+    """Write into the log what somebody asked for: every action does."""
+    said = {"by": frame.viewer(request).by, "from": source(request), "asked": action, "adw_id": adw_id, **facts}
+    logger.warning("Something was asked for on the dashboard", extra={"action": "action_asked", **said})
+
+
+def mark(request: Request, home: Home, action: str) -> Mark:
+    """Return who asks for *action* and from where, as it is written with the change (event `action_asked`), once."""
+    click = f"dashboard:{home.clock.token()}"
+
+    return Mark(delivery=click, kind=action, by=frame.viewer(request).by, source=f"dashboard, {source(request)}")
+
+
+def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
+    """Return what changes workflow *adw_id*: its history says who did *action*. Raises StateNotFound."""
+    home.store.peek(adw_id)
+    note(request, action, adw_id=adw_id)
+
+    return home.control.asked_by(mark(request, home, action))
+
+
+def told(done: Asked | Applied) -> str:
+    """Return what a person is told about what they asked for."""
+    if isinstance(done, Applied):
+        return done.message
+
+    return f"asked {done.owner}, who is at work; the {done.request.kind} is kept"
+
+
+def done(request: Request, where: str, text: str) -> Response:
+    """Return the answer to a form: the page at *where*, with *text* on top of it."""
+    answer = RedirectResponse(dashboard_sessions.own_path(where), status_code=303)
+    door, known = cast("PageAuth", request.app.state.door), frame.known(request)
+    if known is not None and text:
+        sealed = dashboard_sessions.seal_note(text, known)
+        answer.headers.append("Set-Cookie", door.cookie_line(door.note_cookie, sealed, seconds=_NOTE_SECONDS))
+
+    return answer
+
+
+router = APIRouter(prefix="/workflows/{adw_id}", include_in_schema=False)
+
+#: Characters of what somebody writes, and dollars of a budget, as the API takes them.
+_LONGEST, _MOST_USD = 10_000, 1_000_000.0
+_MOST_GRANT = 100
+#: What stands before a refusal, on the page that follows.
+NOT_DONE = "Not done: "
+
+
+@router.post("/pause")
+def pause(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Park it."""
+    return _ordered(request, home, adw_id, "pause", lambda them, form: them.pause(reason=_text(form, "reason")).message)
+
+
+@router.post("/stop")
+def stop(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Stop the work on it; what is urgent gives its processes no time to end by themselves."""
+
+    def order(them: Orders, form: Form) -> str:
+        return them.stop(reason=_text(form, "reason"), is_urgent=form.is_set("urgent")).message
+
+    return _ordered(request, home, adw_id, "stop", order)
+
+
+@router.post("/resume")
+def resume(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Make it go on, where it stopped or from a phase, with a hint."""
+
+    def order(them: Orders, form: Form) -> str:
+        phase = form.text("from_phase", most=100)
+
+        return them.resume(from_phase=phase, hint=_text(form, "hint"), budget=_budget(form)).message
+
+    return _ordered(request, home, adw_id, "resume", order)
+
+
+@router.post("/retry")
+def retry(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Try it again, with a grant and a hint."""
+
+    def order(them: Orders, form: Form) -> str:
+        return them.retry(hint=_text(form, "hint"), grant=_grant(form), budget=_budget(form)).message
+
+    return _ordered(request, home, adw_id, "retry", order)
+
+
+@router.post("/approve")
+def approve(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Let the phase that waits pass."""
+    return _ordered(request, home, adw_id, "approve", lambda them, form: them.approve(text=_text(form, "text")).message)
+
+
+@router.post("/reject")
+def reject(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Send the phase that waits back to work."""
+    return _ordered(request, home, adw_id, "reject", lambda them, form: them.reject(text=_text(form, "text")).message)
+
+
+@router.post("/hint")
+def hint(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Say what to do differently."""
+
+    def order(them: Orders, form: Form) -> str:
+        text = _text(form, "text")
+        if not text:
+            raise UsageError("a hint needs words: say what to do differently")
+
+        return them.hint(text=text).message
+
+    return _ordered(request, home, adw_id, "hint", order)
+
+
+@router.post("/cancel")
+def cancel(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Give up what waits to be tried again: a phase, a call of a step, or all that a step has left."""
+    form = guard(request)
+    retry_id, index = form.text("retry", most=300), form.text("index", most=20)
+
+    def order(_them: Orders, form: Form) -> str:
+        if retry_id == adw_id:
+            control_ = control(request, home, "cancel_retry", adw_id)
+            return control_.cancel_retry(adw_id, by=_by(request), reason=_text(form, "reason")).message
+        _refuse_foreign(home, adw_id, retry_id)
+        number = _whole(index, "the number of an iteration", most=2**53) if index else None
+        return api_workflows.cancel_retry(home, retry_id, by=_by(request), index=number, reason=_text(form, "reason"))
+
+    where = "" if retry_id == adw_id else f"/executions/{retry_id}"
+
+    return _ordered(request, home, adw_id, "cancel_retry", order, where=where)
+
+
+# --- what is asked for first -----------------------------------------------------------------------------------
+
+
+@router.get("/abandon")
+def ask_abandon(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse:
+    """Ask whether it is to be given up."""
+    document = home.store.load(adw_id).document
+
+    return frame.render(
+        request,
+        "workflow_abandon.html",
+        adw_id=adw_id,
+        name=name_of(document),
+        document=document,
+        is_possible=allowed_actions(document, now=home.clock.now).may_abandon,
+    )
+
+
+@router.post("/abandon")
+def abandon(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Give it up."""
+    return _ordered(
+        request, home, adw_id, "abandon", lambda them, form: them.abandon(reason=_text(form, "reason")).message
+    )
+
+
+@router.get("/rollback")
+def ask_rollback(
+    request: Request,
+    home: HomeOf,
+    adw_id: AdwId,
+    keep_branch: Annotated[bool, Query()] = False,
+) -> HTMLResponse:
+    """Show what a rollback would do, and ask whether it is to be done."""
+    document = home.store.load(adw_id).document
+    by = _by(request)
+    wishes = Wishes(reason=f"rolled back by {by}", keep_branch=keep_branch, by=by)
+    try:
+        plan, problem = home.rollbacks.plan(adw_id, wishes), ""
+    except AdwError as exc:
+        plan, problem = None, sentence(str(exc))
+
+    return frame.render(
+        request,
+        "workflow_rollback.html",
+        adw_id=adw_id,
+        name=name_of(document),
+        document=document,
+        steps=plan_lines(plan.steps, will="") if plan else [],  # the heading says that they would be done
+        hosts=sorted({step.host for step in plan.steps if step.host and not step.is_over}) if plan else [],
+        keep_branch=keep_branch,
+        problem=problem,
+        is_over=document.current_state == "rolled_back",
+    )
+
+
+@router.post("/rollback")
+def roll_back(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+    """Let a worker roll it back."""
+
+    def order(them: Orders, form: Form) -> str:
+        by = _by(request)
+        hosts = tuple(dict.fromkeys(form.text("forget_hosts").replace(",", " ").split()))
+        wishes = Wishes(
+            reason=_text(form, "reason") or f"rolled back by {by}",
+            keep_branch=form.is_set("keep_branch"),
+            force=form.is_set("force"),
+            forget_hosts=hosts,
+            by=by,
+            mark=mark(request, home, "rollback"),
+        )
+        return them.roll_back(wishes).message
+
+    return _ordered(request, home, adw_id, "rollback", order)
+
+
+# --- what they share -------------------------------------------------------------------------------------------
+
+
+def _ordered(
+    request: Request,
+    home: Home,
+    adw_id: str,
+    action: str,
+    order: Callable[[Orders, Form], str],
+    *,
+    where: str = "",
+) -> Response:
+    """Do *order*, and lead back to the page with what came of it."""
+    form = guard(request)
+    control_ = control(request, home, action, adw_id)
+    try:
+        said = sentence(order(Orders(home, adw_id, by=_by(request), control=control_), form))
+    except AdwError as exc:
+        said = f"{NOT_DONE}{exc}"
+
+    return done(request, f"/workflows/{adw_id}{where}", said)
+
+
+def _by(request: Request) -> str:
+    return frame.viewer(request).by
+
+
+def _refuse_foreign(home: Home, adw_id: str, execution_id: str) -> None:
+    """Raise UsageError when the execution is none of this workflow."""
+    if home.execution_views.get(execution_id).adw_id != adw_id:
+        raise UsageError(f"execution {execution_id} is none of workflow {adw_id}")
+
+
+def _text(form: Form, name: str) -> str:
+    return form.text(name, most=_LONGEST)
+
+
+def _grant(form: Form) -> int:
+    text = form.text("grant", most=20)
+
+    return _whole(text, "the number of further attempts", most=_MOST_GRANT) if text else 0
+
+
+def _whole(text: str, what: str, *, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= most):
+        raise UsageError(f"{what} is a whole number from 0 to {most}, not {text[:20]!r}")
+
+    return int(text)
+
+
+def _budget(form: Form) -> float | None:
+    text = form.text("budget", most=30).replace(",", ".").removeprefix("$").strip()
+    if not text:
+        return None
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not 0 < amount <= _MOST_USD:  # what is no number is not above 0 either
+        raise UsageError(f"a budget is an amount of US dollars above 0, such as 20, not {text[:20]!r}")
+
+    return amount

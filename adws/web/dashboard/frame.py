@@ -1,0 +1,566 @@
+"""
+The frame of every page: how a page is made, what its template may use, how it stays live.
+
+A page is a plain FastAPI route in a module of this package, with a router of its own that is not in the schema:
+
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/things")
+    def things(request: Request, home: HomeOf) -> HTMLResponse:
+        return frame.render(request, "things.html", topic="home", things=...)
+
+and is registered in `web/app.py` (`PAGES`). By the time it runs, the gate has seen to it that the caller is logged in.
+`frame.viewer(request)` says who that is (`.by` is for the history). Raise an `AdwError`: it becomes a page.
+
+**Templates** are in `templates/`. Everything is escaped, a name that is not there is an error, and every text is
+redacted on its way out. A page begins with
+
+    {% extends "base.html" %}{% import "parts.html" as ui with context %}
+    {% block title %}Things{% endblock %}{% block main %} ... {% endblock %}
+
+and may fill `head` (buttons beside the title). Every template has `page` (`Page` below). Filters: `age` `moment`
+`elapsed` (of a timestamp), `span` (seconds), `money`, `number`, `size` (bytes), `clip` (first line of a strange text),
+`plain`, `tone`, `words`. Macros of `ui`: `badge(state)`, `when(timestamp)`, `since(timestamp)` (counts on by itself),
+`foreign(text)` (strange text in a line, isolated), `block(text)` (strange text of many lines),
+`workflow(adw_id)` (a link), `facts(pairs)` (pairs of a term and text or markup), `meter(label, used, limit, ...)`,
+`{% call ui.table(caption, headings) %}` rows `{% endcall %}`, `{% call ui.card(title) %}`,
+`{% call ui.form(action) %}` (POST, with the CSRF token), `button(action, label, tone, fields)` (a form of one button),
+`pager(next_url, first_url)`, `empty(text, hint)`. Nothing inline: no `style=`, no `onclick=`, no `<script>`, no
+`<style>`; the policy of the pages forbids them. Lengths in pictures are SVG attributes.
+
+**Live.** With `topic="home"` or `topic="workflow:ID"` the script listens at `/live?topic=...`. When something changed
+it fetches the address of the page again and puts every element that has `data-live` and an `id` in the place of the old
+one with that id. Focus, scroll positions and open `<details>` are kept (give the latter an `id`). A form that somebody
+is typing in is left alone. Keep `data-tail` and what people type outside of such elements where you can.
+
+**Tails.** `<pre data-tail="/workflows/ID/log?after=N">` is followed by the script: it GETs the address and appends the
+answer (`text/plain`), then asks the address in the header `Adw-Next` of the answer, until there is none. An empty
+answer means that there is nothing new yet. Without the script the page has to show the first part itself.
+
+**Actions.** A form POSTs to a route. The door has checked login, origin, read-only mode and CSRF token before the route
+runs, so it begins with `form = actions.guard(request)` (not async; `form.text("hint")`, `form.is_set("force")`), and
+does its work in a plain `def`, which runs in a thread. `actions.control(request, home, "pause", adw_id)` is the Control
+whose changes leave the audit event `action_asked`; for what is not a Control call `actions.note(request, "what",
+adw_id=...)`. It ends with `return actions.done(request, "/where", "what was done")`: 303, and the message on the next
+page; `actions.told(done)` makes it of what a Control answers. Wrap calls in `with errors.fitting():` as the API does.
+`frame.confirm(request, ...)` asks first. While `page.is_read_only` the macros show no buttons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+
+import jinja2
+from fastapi import APIRouter, Request
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+import adws
+from adws.adw_modules import identifiers, timestamps
+from adws.adw_triggers.http import Problem
+from adws.web.dashboard.sessions import Known
+
+if TYPE_CHECKING:
+    from adws.app import Home
+
+
+# How facts are shown on pages: times, amounts, states, texts of strangers.
+#
+# Pure. Everything here returns plain text, which the templates escape.
+
+
+#: Most characters of a text in a line of a page.
+CLIPPED = 160
+#: What stands for a fact that is not there.
+NOTHING = "—"
+
+#: Tone -> the mark before the word: nothing is told by colour alone.
+MARKS: Mapping[str, str] = MappingProxyType(
+    {"good": "✓", "bad": "✕", "busy": "▶", "wait": "◔", "gone": "↩", "quiet": "○"}
+)
+#: State or status, of anything -> its tone. What is not named is quiet.
+TONES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                "completed",
+                "complete",
+                "succeeded",
+                "closed",
+                "ok",
+                "alive",
+                "online",
+                "idle",
+                "made",
+                "adopted",
+                "done",
+            ),
+            "good",
+        ),
+        **dict.fromkeys(
+            ("failed", "dead", "open", "exceeded", "stale", "lost", "silent", "blocked", "exhausted", "bad"), "bad"
+        ),
+        **dict.fromkeys(
+            (
+                "planning",
+                "building",
+                "linting",
+                "testing",
+                "reviewing",
+                "documenting",
+                "shipping",
+                "cleaning",
+                "running",
+                "claimed",
+                "executing",
+                "busy",
+                "active",
+                "in_flight",
+            ),
+            "busy",
+        ),
+        **dict.fromkeys(
+            (
+                "paused",
+                "waiting",
+                "retry_wait",
+                "half_open",
+                "stopping",
+                "suspended",
+                "interrupted",
+                "parked",
+                "draining",
+            ),
+            "wait",
+        ),
+        **dict.fromkeys(("rolled_back", "abandoned", "stopped", "skipped", "undone", "cancelled", "gone"), "gone"),
+    }
+)
+
+
+def tone(word: str) -> str:
+    """Return the tone of a state: good, bad, busy, wait, gone or quiet."""
+    return TONES.get(word.strip().lower().replace("-", "_"), "quiet")
+
+
+def mark(tone_of_it: str) -> str:
+    """Return the mark of a tone."""
+    return MARKS.get(tone_of_it, MARKS["quiet"])
+
+
+def words(name: str) -> str:
+    """Return the name of a state as people write it: `rolled_back` is `rolled back`."""
+    return name.replace("_", " ")
+
+
+def is_moment(text: object) -> bool:
+    """Say whether *text* is a moment that somebody wrote down."""
+    if not isinstance(text, str) or not text or text == timestamps.UNKNOWN_MOMENT:
+        return False
+    try:
+        timestamps.parse(text)
+    except (ValueError, OverflowError):
+        return False
+
+    return True
+
+
+def age(text: str, now: datetime) -> str:
+    """Return how long ago the moment *text* was, `—` when it is none."""
+    if not is_moment(text):
+        return NOTHING
+
+    return identifiers.age((now - timestamps.parse(text)).total_seconds())
+
+
+def moment(text: str) -> str:
+    """Return the moment *text* in full, in UTC; `—` when it is none."""
+    return f"{timestamps.parse(text):%Y-%m-%d %H:%M:%S} UTC" if is_moment(text) else NOTHING
+
+
+def elapsed(text: str, now: datetime) -> str:
+    """Return how much time is gone since the moment *text*, `—` when it is none or has not come yet."""
+    if not is_moment(text):
+        return NOTHING
+    whole = max(0, int((now - timestamps.parse(text)).total_seconds()))
+
+    return f"{whole} s" if whole < 60 else span(float(whole))
+
+
+def span(seconds: float | None) -> str:
+    """Return how long something takes, `—` when that is not known."""
+    return NOTHING if seconds is None else identifiers.span(seconds)
+
+
+def money(usd: float | None) -> str:
+    """Return a sum as people write it; one below a cent is not shown as nothing."""
+    if usd is None:
+        return NOTHING
+    if 0 < usd < 0.01:
+        return "< $0.01"
+
+    return f"${usd:,.2f}"
+
+
+def number(count: float | None) -> str:
+    """Return a count with its thousands apart; what is not whole with one place."""
+    if count is None:
+        return NOTHING
+
+    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"
+
+
+def size(count: float | None) -> str:
+    """Return so many bytes as people write it."""
+    if count is None:
+        return NOTHING
+    left = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if left < 1024:
+            return f"{left:,.0f} {unit}" if unit == "B" else f"{left:,.1f} {unit}"
+        left /= 1024
+
+    return f"{left:,.1f} GiB"
+
+
+def clip(text: object, most: int = CLIPPED) -> str:
+    """Return the first line of what a stranger wrote, at most *most* characters, without what only does harm."""
+    line = plain(str(text)[: most * 4]).strip().partition("\n")[0].strip()
+    is_cut = len(line) > most or "\n" in str(text).strip()
+
+    return f"{line[:most].rstrip()} …" if is_cut else line
+
+
+def plain(text: str) -> str:
+    """Return *text* with a mark for every character that draws nothing and does something: controls, directions."""
+    if text.isascii() and text.isprintable():
+        return text
+
+    return "".join(letter if _is_harmless(letter) else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _is_harmless(letter: str) -> bool:
+    return letter in "\n\t" or unicodedata.category(letter) not in {"Cc", "Cf", "Cs"} or letter in "\u200c\u200d"
+
+
+# The style sheet and the script of the dashboard, each under a name that changes with what is in it.
+#
+# A browser may keep them for ever: another release has other names. They are open to everybody, for the login page.
+
+
+router = APIRouter(include_in_schema=False)
+
+#: Where they are served.
+PREFIX = "/static/"
+_PLACE = Path(__file__).parent / "static"
+_KINDS = {
+    "adw.css": "text/css; charset=utf-8",
+    "adw.js": "text/javascript; charset=utf-8",
+    "adw.svg": "image/svg+xml",
+}
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asset:
+    """A file for browsers."""
+
+    body: bytes
+    kind: str
+    digest: str
+
+
+def url(name: str) -> str:
+    """Return where browsers find the file *name*."""
+    stem, _, ending = name.partition(".")
+
+    return f"{PREFIX}{stem}.{_asset(name).digest}.{ending}"
+
+
+def text(name: str) -> str:
+    """Return the file *name*, for a page that has to stand alone."""
+    return _asset(name).body.decode()
+
+
+@router.get(PREFIX + "{name}")
+def get_asset(name: str) -> Response:
+    """Give out a file; one whose name is that of another release is not there."""
+    for known in _KINDS:
+        if url(known) == f"{PREFIX}{name}":
+            result = _asset(known)
+            return Response(result.body, media_type=result.kind, headers={"Cache-Control": _FOR_EVER})
+
+    raise HTTPException(404)
+
+
+@cache
+def _asset(name: str) -> Asset:
+    body = (_PLACE / name).read_bytes()
+
+    return Asset(body=body, kind=_KINDS[name], digest=hashlib.sha256(body).hexdigest()[:16])
+
+
+_TEMPLATES = Path(__file__).parent / "templates"
+#: Where the door leaves who looks, their login, and the form they sent.
+VIEWER_IN_SCOPE, KNOWN_IN_SCOPE, FORM_IN_SCOPE = "adw.viewer", "adw.login", "adw.form"
+#: Address -> name, in the order of the menu.
+MENU: Mapping[str, str] = MappingProxyType(
+    {
+        "/": "Overview",
+        "/workflows": "Workflows",
+        "/runs": "Queue",
+        "/runners": "Workers",
+        "/locks": "Locks",
+        "/deliveries": "Deliveries",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Viewer:
+    """Who looks at a page."""
+
+    by: str = ""  #: for the history of what they do; "": nobody is logged in
+    csrf: str = ""  #: what their forms have to carry
+    flash: str = ""  #: what is told once, on top of the page
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """What every template may use."""
+
+    path: str
+    now: datetime
+    viewer: Viewer
+    is_read_only: bool
+    topic: str  #: what it is live about; "": it stands still
+
+    @property
+    def version(self) -> str:
+        """Return which adw this is."""
+        return adws.__version__
+
+    @property
+    def menu(self) -> Mapping[str, str]:
+        """Return where one can go."""
+        return MENU
+
+    @property
+    def csrf(self) -> Markup:
+        """What a form has to carry; marked, so that it is not taken for a secret that leaks."""
+        return Markup(self.viewer.csrf)  # noqa: S704 - hex digits of ours
+
+    def is_here(self, address: str) -> bool:
+        """Say whether the page is part of what *address* of the menu leads to."""
+        return self.path == address if address == "/" else f"{self.path}/".startswith(f"{address}/")
+
+
+class Frame:
+    """Makes pages."""
+
+    def __init__(self, *, now: Callable[[], datetime], redact: Callable[[str], str], is_read_only: bool) -> None:
+        self._now = now
+        self._is_read_only = is_read_only
+        self._environment = _environment(redact)
+
+    def text(self, template: str, *, path: str, viewer: Viewer, topic: str = "", **facts: object) -> str:
+        """Return the page that *template* makes of *facts*."""
+        now = self._now()
+        page = Page(path=path, now=now, viewer=viewer, is_read_only=self._is_read_only, topic=topic)
+
+        return self._environment.get_template(template).render(page=page, **facts)
+
+
+def of_home(home: Home) -> Frame:
+    """Return the frame of the pages of *home*."""
+    redactor = home.redactor
+    clock = home.clock
+
+    return Frame(now=clock.now, redact=redactor.redact_text, is_read_only=home.settings.web_read_only)
+
+
+def render(request: Request, template: str, *, status: int = 200, topic: str = "", **facts: object) -> HTMLResponse:
+    """Return the page that *template* makes of *facts*."""
+    frame = cast("Frame", request.app.state.frame)
+    path, seen_by = request.url.path, viewer(request)
+    answer = HTMLResponse(frame.text(template, path=path, viewer=seen_by, topic=topic, **facts), status_code=status)
+    if seen_by.flash:
+        answer.headers.append("Set-Cookie", request.app.state.door.forget_note)
+
+    return answer
+
+
+def confirm(
+    request: Request,
+    *,
+    title: str,
+    action: str,
+    label: str,
+    back: str,
+    text: str = "",
+    fields: Mapping[str, str] | None = None,
+    items: Sequence[str] = (),
+) -> HTMLResponse:
+    """Return a page that asks whether *action* is to be done: *label* is its button, *items* what it would do."""
+    return render(
+        request,
+        "confirm.html",
+        title=title,
+        action=action,
+        label=label,
+        back=back,
+        text=text,
+        fields=fields or {},
+        items=items,
+    )
+
+
+def viewer(request: Request) -> Viewer:
+    """Return who looks."""
+    return cast("Viewer", request.scope.get(VIEWER_IN_SCOPE) or Viewer())
+
+
+def known(request: Request) -> Known | None:
+    """Return the login of whoever looks, None when there is none."""
+    return cast("Known | None", request.scope.get(KNOWN_IN_SCOPE))
+
+
+def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
+    def finalize(value: object) -> object:
+        # What was escaped before (Markup) is ours, or was redacted when it was made.
+        return redact(value) if type(value) is str else value
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        {
+            "clip": clip,
+            "moment": moment,
+            "money": money,
+            "number": number,
+            "plain": plain,
+            "size": size,
+            "span": span,
+            "tone": tone,
+            "words": words,
+            "is_moment": is_moment,
+        }
+    )
+    environment.filters["age"] = jinja2.pass_context(lambda context, text: age(text, context["page"].now))
+    environment.filters["elapsed"] = jinja2.pass_context(lambda context, text: elapsed(text, context["page"].now))
+    environment.globals.update({"asset": url, "mark": mark, "NOTHING": NOTHING})
+
+    return environment
+
+
+# What went wrong, as a page for browsers; the same sentences as everywhere else.
+
+
+#: status -> what stands on top.
+_TITLES: Mapping[int, str] = MappingProxyType(
+    {
+        401: "Please log in",
+        403: "Not allowed",
+        404: "Not found",
+        405: "Not possible",
+        409: "Not possible now",
+        421: "Another address",
+        422: "Not understood",
+        429: "Too much",
+        500: "A bug in adw",
+        502: "The forge did not answer well",
+        503: "Not now",
+    }
+)
+#: status -> what a person does about it; programs get other advice.
+_ADVICE: Mapping[int, str] = MappingProxyType(
+    {
+        404: "The lists show what there is.",
+        409: "Look at the page of the workflow again: somebody else may have done something.",
+        422: "Go back and change what you asked for.",
+        429: "Try again later; the overview shows what is used up.",
+        500: "The log of adw serve has the details; please report them.",
+        502: "Look at the side of the forge, then try again.",
+        503: "Nothing is wrong with what you asked for: try again later.",
+    }
+)
+
+
+class ErrorPages:
+    """Tells browsers and programs what went wrong."""
+
+    def __init__(self, frame_of_pages: Frame, *, redact: Callable[[str], str]) -> None:
+        self._frame = frame_of_pages
+        self._redact = redact
+
+    def answer(self, problem: Problem, *, path: str, viewer: Viewer, is_page: bool) -> Response:
+        """Return *problem* as a page, or as programs read it."""
+        headers = problem.headers()
+        if not is_page:
+            told = replace(problem, message=self._redact(problem.message))
+            return JSONResponse(told.to_json(), status_code=told.status, headers=headers)
+        text = self._frame.text(
+            "problem.html",
+            path=path,
+            viewer=viewer,
+            title=_TITLES.get(problem.status, "That did not work"),
+            message=sentence(problem.message),
+            advice=_ADVICE.get(problem.status, problem.advice),
+        )
+
+        return HTMLResponse(text, status_code=problem.status, headers=headers)
+
+    def hop(self, here: str) -> Response:
+        """Return a page that goes on to *here* by itself."""
+        return HTMLResponse(self._frame.text("hop.html", path=here, viewer=Viewer(), here=here))
+
+    def of_request(self, request: Request, problem: Problem, *, is_page: bool) -> Response:
+        """Return *problem* for whoever sent *request*."""
+        return self.answer(problem, path=request.url.path, viewer=viewer(request), is_page=is_page)
+
+
+def sentence(message: str) -> str:
+    """Return *message* as a sentence: with a capital letter and a full stop."""
+    text = message.strip()
+    if not text:
+        return text
+
+    return f"{text[0].upper()}{text[1:]}{'' if text[-1] in '.!?' else '.'}"
+
+
+# What programs wrote for a terminal, as text for a page.
+#
+# Pure.
+
+
+#: Sequences that colour text, move the cursor, set the title of a window and the like.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # with parameters, such as colours
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # with a text, such as the title
+    r"|\x1b[ -/]*[0-~]"
+)
+
+
+def readable(text: str) -> str:
+    """Return *text* without what a terminal obeys; a line that was written over stands above what came then."""
+    if text.isascii() and text.isprintable():
+        return text
+
+    return plain(_ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))

@@ -1,0 +1,266 @@
+"""
+`/workflows`, `/runs`, `/runners`, `/locks`, `/deliveries`: lists of what there is, one page at a time.
+
+They show what the API lists, asked for by the same filters: what is typed into the form stands in the address, so that
+a list can be sent to somebody. A filter that is left empty is none.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, TypeVar
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.responses import HTMLResponse
+
+from adws.adw_modules import events
+from adws.adw_modules.errors import ExecutionNotFound
+from adws.adw_modules.events import Event
+from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.queue.workers import RunnerState
+from adws.adw_modules.state_machine import WorkflowState
+from adws.adw_modules.steps.model import IterationState
+from adws.adw_modules.steps.views import ExecutionLine
+from adws.web import api_views, api_workflows
+from adws.web.api_steps import ExecutionId, Index
+from adws.web.dashboard import frame
+from adws.web.dashboard.workflow import name_of
+from adws.web.dependencies import AdwId, HomeOf
+
+if TYPE_CHECKING:
+    from adws.adw_modules.identifiers import JsonValue
+    from adws.app import Home
+
+
+router = APIRouter(include_in_schema=False)
+
+_Filter = TypeVar("_Filter", bound=BaseModel)
+_VERDICTS = ("run", "command", "ignored")
+
+
+@router.get("/workflows")
+def list_workflows(request: Request, home: HomeOf) -> HTMLResponse:
+    """Show workflows, newest first."""
+    wanted = _asked(request, api_workflows.WorkflowFilter)
+    result = api_workflows.list_workflows(home, wanted)
+
+    return frame.render(
+        request,
+        "workflows.html",
+        topic="home",
+        wanted=wanted,
+        states=[state.value for state in WorkflowState],
+        rows=result.workflows,
+        has_filter=_has_filter(wanted),
+        next_url=_further(request, result.next_cursor),
+        first_url=_first(request, wanted.cursor),
+    )
+
+
+@router.get("/runs")
+def list_runs(request: Request, home: HomeOf) -> HTMLResponse:
+    """Show what waits for a worker, what is with one, and how it ended; newest first."""
+    wanted = _asked(request, api_views.RunFilter)
+    result = api_views.list_runs(home, wanted)
+
+    return frame.render(
+        request,
+        "runs.html",
+        topic="home",
+        chosen={state.value for state in wanted.state},
+        states=[state.value for state in RunState],
+        rows=result.runs,
+        has_filter=_has_filter(wanted),
+        next_url=_further(request, result.next_cursor),
+        first_url=_first(request, wanted.cursor),
+    )
+
+
+@router.get("/runners")
+def list_runners(request: Request, home: HomeOf) -> HTMLResponse:
+    """Show the workers there are, the newest first, and after them those that are gone."""
+    newest = sorted(api_views.list_runners(home).runners, key=lambda one: one.started_at, reverse=True)
+    rows = sorted(newest, key=lambda one: one.state == RunnerState.GONE.value)
+
+    return frame.render(request, "runners.html", topic="home", rows=rows)
+
+
+@router.get("/locks")
+def list_locks(request: Request, home: HomeOf) -> HTMLResponse:
+    """Show which workflow has which issue."""
+    return frame.render(request, "locks.html", topic="home", rows=api_views.list_locks(home).locks)
+
+
+@router.get("/deliveries")
+def list_deliveries(request: Request, home: HomeOf) -> HTMLResponse:
+    """Show webhook deliveries with what was made of them, newest first."""
+    wanted = _asked(request, api_views.DeliveryFilter)
+    result = api_views.list_deliveries(home, wanted)
+
+    return frame.render(
+        request,
+        "deliveries.html",
+        topic="home",
+        chosen=set(wanted.verdict),
+        verdicts=_VERDICTS,
+        rows=result.deliveries,
+        has_filter=_has_filter(wanted),
+        next_url=_further(request, result.next_cursor),
+        first_url=_first(request, wanted.cursor),
+    )
+
+
+def _asked(request: Request, kind: type[_Filter]) -> _Filter:
+    """Return the filter in the address; raise RequestValidationError for one that cannot be."""
+    given: dict[str, object] = {}
+    for name in request.query_params:
+        values = [value for value in request.query_params.getlist(name) if value.strip()]
+        field = kind.model_fields.get(name)
+        if values:
+            given[name] = values if field is not None and isinstance(field.default, list) else values[-1].strip()
+    issue = given.get("issue_number")
+    if isinstance(issue, str):
+        given["issue_number"] = issue.removeprefix("#")
+    try:
+        return kind.model_validate(given)
+    except ValidationError as exc:
+        raise RequestValidationError(exc.errors()) from exc
+
+
+def _has_filter(wanted: BaseModel) -> bool:
+    """Say whether anything is left out on purpose."""
+    return bool(wanted.model_dump(exclude_defaults=True, exclude={"limit", "cursor"}))
+
+
+def _further(request: Request, cursor: str | None) -> str:
+    """Return the address of the page behind this one, "" when there is none."""
+    return str(request.url.include_query_params(cursor=cursor).replace(scheme="", netloc="")) if cursor else ""
+
+
+def _first(request: Request, cursor: str) -> str:
+    """Return the address of the first page of this list, "" when this is it."""
+    return str(request.url.remove_query_params("cursor").replace(scheme="", netloc="")) if cursor else ""
+
+
+# `/workflows/{id}/executions/...`: a step whose calls are spread over workers, its iterations, and one of them.
+
+
+executions_router = APIRouter(prefix="/workflows/{adw_id}/executions/{execution_id}", include_in_schema=False)
+
+#: Iterations of a page.
+ITERATIONS_OF_A_PAGE = 50
+#: Characters of an element, a result or a page that are shown.
+MOST_CHARACTERS = 20_000
+#: Pages of an iteration that are listed.
+MOST_PAGES = 200
+
+PageNumber = Annotated[int, Path(ge=0, le=2**53, description="of a page, as the calls count them")]
+
+
+@executions_router.get("")
+def show_execution(
+    *,
+    request: Request,
+    home: HomeOf,
+    adw_id: AdwId,
+    execution_id: ExecutionId,
+    state: Annotated[IterationState | None, Query()] = None,
+    after: Annotated[int, Query(ge=-1, le=2**53)] = -1,
+) -> HTMLResponse:
+    """Show how far it is, and its iterations in the order of the collection."""
+    line = _line(home, adw_id, execution_id)
+    views = home.execution_views
+    states = (state.value,) if state else ()
+    rows = views.iterations(execution_id, states=states, after=after, limit=ITERATIONS_OF_A_PAGE + 1)
+    shown = rows[:ITERATIONS_OF_A_PAGE]
+    following = {**({"state": state.value} if state else {}), "after": shown[-1].index if shown else -1}
+
+    return frame.render(
+        request,
+        "execution.html",
+        topic=f"workflow:{adw_id}",
+        adw_id=adw_id,
+        name=_name(home, adw_id),
+        line=line,
+        rows=shown,
+        state=state.value if state else "",
+        states=[one.value for one in IterationState],
+        after=after,
+        later=urlencode(following) if len(rows) > ITERATIONS_OF_A_PAGE else "",
+    )
+
+
+@executions_router.get("/iterations/{index}")
+def show_iteration(
+    request: Request, home: HomeOf, adw_id: AdwId, execution_id: ExecutionId, index: Index
+) -> HTMLResponse:
+    """Show one iteration with its calls, its pages and its result."""
+    line = _line(home, adw_id, execution_id)
+    result = home.execution_views.iteration(execution_id, index)
+    calls = [Event.from_json(call) for call in result.calls]
+
+    return frame.render(
+        request,
+        "iteration.html",
+        topic=f"workflow:{adw_id}",
+        adw_id=adw_id,
+        name=_name(home, adw_id),
+        line=line,
+        iteration=result.line,
+        element=_pretty(result.element),
+        result=_pretty(result.result),
+        call=_pretty(result.call) if result.call else "",
+        calls=[(call, events.facts_of(call)) for call in calls],
+        pages=result.pages[:MOST_PAGES],
+        page_count=len(result.pages),
+        most=MOST_CHARACTERS,
+    )
+
+
+@executions_router.get("/iterations/{index}/pages/{page}")
+def show_page(
+    *, request: Request, home: HomeOf, adw_id: AdwId, execution_id: ExecutionId, index: Index, page: PageNumber
+) -> HTMLResponse:
+    """Show what was kept of one page."""
+    line = _line(home, adw_id, execution_id)
+    text, length = home.execution_views.page(execution_id, index, page, limit=MOST_CHARACTERS)
+
+    return frame.render(
+        request,
+        "iteration_page.html",
+        adw_id=adw_id,
+        name=_name(home, adw_id),
+        line=line,
+        index=index,
+        number=page,
+        text=_pretty_text(text) if length <= MOST_CHARACTERS else text,
+        length=length,
+        most=MOST_CHARACTERS,
+    )
+
+
+def _line(home: Home, adw_id: str, execution_id: str) -> ExecutionLine:
+    """Return the execution; raise ExecutionNotFound for one of another workflow too."""
+    result = home.execution_views.get(execution_id)
+    if result.adw_id != adw_id:
+        raise ExecutionNotFound(execution_id)
+
+    return result
+
+
+def _name(home: Home, adw_id: str) -> str:
+    return name_of(home.store.load(adw_id).document)
+
+
+def _pretty(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+
+
+def _pretty_text(text: str) -> str:
+    try:
+        return _pretty(json.loads(text))
+    except ValueError:
+        return text

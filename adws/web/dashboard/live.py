@@ -1,0 +1,205 @@
+"""
+`/live`: pages that stay open are told when they are old.
+
+One thread looks for everybody, once a second and only while somebody listens. A listener is told that its topic
+changed, not what: it fetches the page again. Each message carries the mark of the topic, and who comes back with the
+mark it saw last (`Last-Event-ID`, or `since` in the address) is told at once when it is another one by now. The streams
+end when the server drains, when the login is over, and after an hour: a browser comes back by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, cast
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from adws.adw_modules.errors import AdwError, UsageError
+from adws.adw_triggers.http import Problem
+from adws.web.dashboard import frame
+
+if TYPE_CHECKING:
+    from adws.adw_modules.db.listing import ChangeFeed
+
+logger = logging.getLogger("adw.web")
+
+router = APIRouter(include_in_schema=False)
+
+#: Those who can listen at a time; the others can still read.
+MOST_LISTENERS = 200
+LOOK_SECONDS = 1.0
+#: After so long without a word a line is sent that means nothing, so that a connection that is gone is noticed.
+HEARTBEAT_SECONDS = 15.0
+LONGEST_SECONDS = 3600.0
+_TOPIC = re.compile(r"home|workflow:[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(eq=False)
+class Listener:
+    """Somebody who wants to hear of a topic."""
+
+    topic: str
+    loop: asyncio.AbstractEventLoop
+    mark: str = ""  #: what they saw last
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> None:
+        """Make them look, from any thread."""
+        with suppress(RuntimeError):  # the loop is over, and they with it
+            self.loop.call_soon_threadsafe(self.woken.set)
+
+
+class Live:
+    """Tells listeners what changed."""
+
+    def __init__(self, changes: Callable[[], ChangeFeed], *, most: int = MOST_LISTENERS) -> None:
+        """*changes* is opened when the first one listens, by the thread that looks."""
+        self._open = changes
+        self._most = most
+        self._guard = threading.Lock()
+        self._listeners: set[Listener] = set()
+        self._marks: dict[str, str] = {}
+        self._fresh = threading.Event()  #: somebody came, or it is over
+        self._thread: threading.Thread | None = None
+        self._changes: ChangeFeed | None = None
+        self._is_due = False  #: something was written, and the topics were not looked at since
+        self.is_draining = False
+
+    def join(self, topic: str, *, mark: str = "") -> Listener | None:
+        """Return a new listener; None when there are too many or the server ends."""
+        listener = Listener(topic=topic, loop=asyncio.get_running_loop(), mark=mark)
+        with self._guard:
+            if self.is_draining or len(self._listeners) >= self._most:
+                return None
+            self._listeners.add(listener)
+            self._marks.pop(topic, None)  # looked at anew for this one
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="adw-live", daemon=True)
+                self._thread.start()
+        self._fresh.set()
+
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        """Forget a listener."""
+        with self._guard:
+            self._listeners.discard(listener)
+
+    def mark_of(self, topic: str) -> str:
+        """Return the mark of a topic as it was last seen, "" when nobody looked yet."""
+        with self._guard:
+            return self._marks.get(topic, "")
+
+    def look(self) -> None:
+        """Look once, and wake those whose topic changed."""
+        with self._guard:
+            topics = {listener.topic for listener in self._listeners}
+            unknown = topics - self._marks.keys()
+        if self._changes is None:
+            self._changes = self._open()
+        self._is_due = self._changes.has_changed() or self._is_due
+        if not self._is_due and not unknown:
+            return
+        result = self._changes.marks(topics)
+        self._is_due = False
+        with self._guard:
+            changed = {topic for topic, mark in result.items() if self._marks.get(topic) != mark}
+            self._marks = dict(result)
+            woken = [listener for listener in self._listeners if listener.topic in changed]
+        for listener in woken:
+            listener.wake()
+
+    def drain(self) -> None:
+        """End every stream."""
+        with self._guard:
+            self.is_draining = True
+            listeners = list(self._listeners)
+        self._fresh.set()
+        for listener in listeners:
+            listener.wake()
+
+    def close(self) -> None:
+        """End, and wait for the thread that looks."""
+        self.drain()
+        if self._thread is not None:
+            self._thread.join()
+        if self._changes is not None:
+            self._changes.close()
+
+    def _watch(self) -> None:
+        is_well = True
+        while self._wait():
+            try:
+                self.look()
+                is_well = True
+            except AdwError as exc:
+                if is_well:  # once, not every second
+                    logger.warning("Cannot look for changes", extra={"action": "live_blind", "reason": str(exc)})
+                is_well = False
+
+    def _wait(self) -> bool:
+        """Wait for the next look, while nobody listens for as long as that takes; False: it is over."""
+        self._fresh.wait(LOOK_SECONDS if self._listeners else None)
+        self._fresh.clear()
+
+        return not self.is_draining
+
+
+@router.get("/live")
+async def listen(
+    request: Request, topic: Annotated[str, Query(max_length=100)], since: Annotated[str, Query(max_length=100)] = ""
+) -> Response:
+    """Tell of changes of *topic* until somebody hangs up."""
+    if _TOPIC.fullmatch(topic) is None:
+        raise UsageError("a topic is home or workflow:ID")
+    live = cast("Live", request.app.state.live)
+    listener = live.join(topic, mark=request.headers.get("last-event-id", since))
+    if listener is None:
+        return _full(request)
+    known = frame.known(request)
+
+    def is_in() -> bool:
+        return known is not None and request.app.state.door.logins.is_good(known)
+
+    headers = {"X-Accel-Buffering": "no"}
+
+    return StreamingResponse(stream(live, listener, is_in), media_type="text/event-stream", headers=headers)
+
+
+async def stream(live: Live, listener: Listener, is_in: Callable[[], bool]) -> AsyncIterator[str]:
+    """Yield what a listener is sent; *is_in* says whether they are still logged in."""
+    loop = listener.loop
+    until = loop.time() + LONGEST_SECONDS
+    try:
+        yield "retry: 5000\n\n"
+        while not live.is_draining and loop.time() < until and is_in():
+            mark = live.mark_of(listener.topic)
+            if mark and mark != listener.mark:
+                listener.mark = mark
+                yield f"id: {mark}\nevent: changed\ndata: {listener.topic}\n\n"
+            try:
+                await asyncio.wait_for(listener.woken.wait(), HEARTBEAT_SECONDS)
+            except TimeoutError:
+                yield ": still here\n\n"
+            listener.woken.clear()
+    finally:
+        live.leave(listener)
+
+
+def _full(request: Request) -> Response:
+    problem = Problem(
+        status=503,
+        code="too_many_listeners",
+        message="too many pages are open to be told of changes",
+        advice="The pages can still be read.",
+        retry_after=30,
+    )
+
+    return cast("Response", request.app.state.door.errors.of_request(request, problem, is_page=False))

@@ -1,0 +1,410 @@
+"""
+What the overview says about a home: the numbers on top, what needs somebody, what waits for what, how full limits are.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from fastapi import APIRouter, Request
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from adws.adw_modules import circuit_breaker
+from adws.adw_modules.checkpoint import BreakerRow
+from adws.adw_modules.reports import reports as reports_module
+from adws.adw_modules.reports.model import (
+    CostSum,
+    Count,
+    DayOutcomes,
+    FailureGroup,
+    QueueNow,
+    RunningNow,
+    StuckNow,
+    WaitingNow,
+    WaitKind,
+    Window,
+)
+from adws.adw_modules.resources.model import QuotaStatus
+from adws.app import Home
+from adws.web import models as web_models
+from adws.web.dashboard import frame
+from adws.web.dependencies import HomeOf, ServerOf, ServerState
+from adws.web.models import RunnerLine
+
+#: Days that the pictures show, today included.
+DAYS = 14
+#: As many lines as the overview asks for: when it gets them there may be more.
+MOST_SHOWN = 50
+#: From this share of a limit on it is shown as nearly used up.
+NEARLY = 0.8
+
+#: What is waited for -> how a person says that.
+WAITS: Mapping[WaitKind, str] = MappingProxyType(
+    {
+        WaitKind.WORKER: "a worker",
+        WaitKind.RETRY: "its next attempt",
+        WaitKind.RATE_LIMIT: "a rate limit",
+        WaitKind.QUOTA: "a quota",
+        WaitKind.BREAKER: "a breaker",
+        WaitKind.CALLS: "calls of a step",
+        WaitKind.EXTERNAL: "work outside",
+        WaitKind.APPROVAL: "approval",
+        WaitKind.PERSON: "a person",
+        WaitKind.LATER: "its time",
+        WaitKind.NOBODY: "nobody",
+    }
+)
+#: Nothing happens to these until somebody does something.
+FOR_PEOPLE = frozenset({WaitKind.APPROVAL, WaitKind.PERSON})
+
+#: Name of a limit -> how it is called on a page.
+LIMITS: Mapping[str, str] = MappingProxyType(
+    {
+        "disk": "Free disk",
+        "memory": "Free memory",
+        "worktrees": "Worktrees",
+        "worktree_size": "Largest worktree",
+        "cost_per_day": "Cost of the day, expected",
+        "runs": "Workflows at work",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """All that the overview looks at."""
+
+    now: datetime
+    states: Mapping[str, Count]
+    queue: QueueNow
+    running: Sequence[RunningNow]
+    waiting: Sequence[WaitingNow]  #: for anything but a person
+    for_people: Sequence[WaitingNow]
+    stuck: Sequence[StuckNow]
+    outcomes: Sequence[DayOutcomes]  #: of the days of the window, those with something
+    costs: Sequence[CostSum]  #: by day
+    failures: Sequence[FailureGroup]
+    gauges: Sequence[QuotaStatus]
+    breakers: Sequence[BreakerRow]
+    runners: Sequence[RunnerLine]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no workflow was ever started here."""
+        return not self.states and not self.outcomes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    """A number that is to be seen first."""
+
+    label: str
+    value: str
+    note: str
+    href: str
+    tone: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Concern:
+    """Something that somebody should look at."""
+
+    what: str
+    why: str
+    advice: str = ""
+    href: str = ""
+    is_command: bool = False  #: the advice is to be typed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gauge:
+    """How full a limit is."""
+
+    label: str
+    share: float | None  #: of the limit; None: nobody knows
+    text: str
+    tone: str
+    detail: str
+
+
+# --- days ------------------------------------------------------------------------------------------------------
+
+
+def window_days(now: datetime, count: int = DAYS) -> tuple[str, ...]:
+    """Return the last *count* days of UTC, today last."""
+    return tuple(f"{now - timedelta(days=back):%Y-%m-%d}" for back in reversed(range(count)))
+
+
+def by_day(seen: Seen) -> tuple[tuple[DayOutcomes, float], ...]:
+    """Return how workflows ended and what was spent on each day of the window, today first; also where nothing was."""
+    ended = {one.day: one for one in seen.outcomes}
+
+    return tuple(
+        (ended.get(day) or DayOutcomes(day=day), spent_on(seen.costs, day)) for day in reversed(window_days(seen.now))
+    )
+
+
+def spent_on(costs: Iterable[CostSum], day: str) -> float:
+    """Return what was spent on *day*; *costs* are by day."""
+    return math.fsum(one.cost_usd for one in costs if one.key == day)
+
+
+def today_of(now: datetime) -> str:
+    """Return the day of *now*."""
+    return window_days(now, 1)[0]
+
+
+# --- on top ----------------------------------------------------------------------------------------------------
+
+
+def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
+    """Return the numbers that are to be seen first."""
+    return (*_tiles_of_work(seen), *_tiles_of_ends(seen, budget))
+
+
+def _tiles_of_work(seen: Seen) -> tuple[Tile, ...]:
+    people = _count_of(seen.for_people)
+    oldest = frame.elapsed(seen.queue.oldest_due_at, seen.now)
+
+    return (
+        Tile(
+            label="At work",
+            value=_count_of(seen.running),
+            note=_longest(seen),
+            href="#running",
+            tone="busy" if seen.running else "",
+        ),
+        Tile(
+            label="Waiting",
+            value=_count_of((*seen.waiting, *seen.for_people)),
+            note=f"{people} for a person" if seen.for_people else "none for a person",
+            href="#waiting",
+            tone="wait" if seen.for_people else "",
+        ),
+        Tile(
+            label="Due, no worker yet",
+            value=str(seen.queue.due),
+            note=f"the oldest for {oldest}" if seen.queue.oldest_due_at else "nothing is due",
+            href="/runs?state=pending",
+        ),
+    )
+
+
+def _tiles_of_ends(seen: Seen, budget: float) -> tuple[Tile, ...]:
+    failed = seen.states.get("failed", Count(number=0))
+    ended = reports_module.together(seen.outcomes)
+    rate = ended.success_rate
+    spent = spent_on(seen.costs, today_of(seen.now))
+
+    return (
+        Tile(
+            label="Failed",
+            value=str(failed),
+            note="wait for a retry or a rollback" if failed.number else "none is failed",
+            href="/workflows?state=failed",
+            tone="bad" if failed.number else "",
+        ),
+        Tile(
+            label=f"Success, {DAYS} days",
+            value=frame.NOTHING if rate is None else f"{100 * rate:.0f} %",
+            note=f"{ended.completed:,} of {ended.ended:,} completed" if ended.ended else "nothing ended yet",
+            href="#outcomes",
+        ),
+        Tile(
+            label="Cost today",
+            value=frame.money(spent),
+            note=f"of {frame.money(budget)}",
+            href="#costs",
+            tone=_tone_of(spent / budget) if budget else "",
+        ),
+    )
+
+
+def _count_of(lines: Sequence[object]) -> str:
+    return str(Count(number=len(lines), is_more=len(lines) >= MOST_SHOWN))
+
+
+def _longest(seen: Seen) -> str:
+    if not seen.running:
+        return "nothing is at work"
+
+    return f"the longest for {frame.elapsed(min(one.started_at for one in seen.running), seen.now)}"
+
+
+def _tone_of(share: float) -> str:
+    if share >= 1:
+        return "bad"
+
+    return "wait" if share >= NEARLY else ""
+
+
+# --- what needs somebody ---------------------------------------------------------------------------------------
+
+
+def concerns(seen: Seen) -> tuple[Concern, ...]:
+    """Return what somebody should look at, what stops most first."""
+    return (*_no_worker(seen), *_limits(seen), *_parties(seen), *_stuck(seen))
+
+
+def _no_worker(seen: Seen) -> Iterable[Concern]:
+    if seen.queue.due.number and not any(runner.state == "online" for runner in seen.runners):
+        yield Concern(
+            what="No worker is there",
+            why=f"{seen.queue.due} wait for one. Start one with:",
+            advice="adw worker",
+            is_command=True,
+        )
+
+
+def _limits(seen: Seen) -> Iterable[Concern]:
+    for gauge in seen.gauges:
+        if gauge.is_exceeded:
+            yield Concern(what=f"{LIMITS.get(gauge.name, gauge.name)}: the limit is reached", why=gauge.detail)
+
+
+def _parties(seen: Seen) -> Iterable[Concern]:
+    for breaker in seen.breakers:
+        if breaker.state == "open":
+            yield Concern(what=f"{breaker.name} is held off", why=breaker.reason or "it failed too often")
+
+
+def _stuck(seen: Seen) -> Iterable[Concern]:
+    for one in seen.stuck:
+        yield Concern(
+            what=one.subject.title or one.subject.adw_id,
+            why=one.why,
+            advice=one.commands[0] if one.commands else "",
+            href=f"/workflows/{one.subject.adw_id}",
+            is_command=bool(one.commands),
+        )
+
+
+# --- limits ----------------------------------------------------------------------------------------------------
+
+
+def gauge_of(status: QuotaStatus) -> Gauge:
+    """Return how full a limit is; what must stay free is full when nothing more than that is free."""
+    label = LIMITS.get(status.name, status.name)
+    if not status.is_known:
+        return Gauge(label=label, share=None, text="not known yet", tone="quiet", detail=status.detail)
+    is_floor = status.unit.endswith("free")
+    share = _share(status.limit, status.used) if is_floor else _share(status.used, status.limit)
+    tone = "bad" if status.is_exceeded else "wait" if share >= NEARLY else "good"
+
+    return Gauge(label=label, share=share, text=_amounts(status), tone=tone, detail=status.detail)
+
+
+def _share(part: float, whole: float) -> float:
+    if whole <= 0:
+        return 1.0 if part > 0 else 0.0
+
+    return min(1.0, max(0.0, part / whole))
+
+
+def _amounts(status: QuotaStatus) -> str:
+    if status.unit.endswith("free"):
+        return f"{frame.number(status.used)} GB, at least {frame.number(status.limit)}"
+    if status.unit == "USD":
+        return f"{frame.money(status.used)} of {frame.money(status.limit)}"
+    sized = " GB" if status.unit == "GB" else ""
+
+    return f"{frame.number(status.used)} of {frame.number(status.limit)}{sized}"
+
+
+# `/`: what runs now, what waits and for what, how it went, what it cost, what is held by whom.
+#
+# However many workflows there are, this reads sums that are kept, and a few lines of each list.
+
+
+router = APIRouter(include_in_schema=False)
+
+#: Lines of a list on the overview.
+LINES = 10
+
+
+@router.get("/")
+def overview(request: Request, home: HomeOf, server: ServerOf) -> HTMLResponse:
+    """Show the home at a glance."""
+    seen = look(home, server)
+    reports = home.reports
+    budget = home.settings.quota_max_cost_per_day
+    locks = home.locks.first(LINES + 1)
+
+    return frame.render(
+        request,
+        "overview.html",
+        topic="home",
+        seen=seen,
+        tiles=tiles(seen, budget=budget),
+        concerns=concerns(seen),
+        owners={one.run_id: web_models.name_of(one.owner) or "nobody" for one in seen.running},
+        for_people=seen.for_people,
+        for_others=seen.waiting,
+        pictures=_pictures(seen, budget),
+        days=by_day(seen),
+        queue_lines=reports.queue_lines(),
+        gauges=[gauge_of(status) for status in seen.gauges],
+        locks=locks[:LINES],
+        lock_count=Count(number=min(LINES, len(locks)), is_more=len(locks) > LINES),
+        ports=home.ports.all(),
+        page_address=str(request.base_url).rstrip("/"),
+        workers_running=server.workers()[1],
+        WAITS=WAITS,
+        DAYS=DAYS,
+        LINES=LINES,
+        budget=budget,
+    )
+
+
+def look(home: Home, server: ServerState) -> Seen:
+    """Return what is to be seen."""
+    reports, clock = home.reports, home.clock
+    now = clock.now()
+    window = Window(since=window_days(now)[0])
+    costs = reports.costs(window, by="day")
+    spent, sizes = spent_on(costs, today_of(now)), server.worktree_sizes.get()
+
+    return Seen(
+        now=now,
+        states=reports.states(),
+        queue=reports.queue(),
+        running=reports.running(limit=MOST_SHOWN),
+        waiting=[one for one in reports.queued(limit=MOST_SHOWN) if one.kind not in FOR_PEOPLE],
+        for_people=reports.paused(limit=MOST_SHOWN),
+        stuck=home.reporting.stuck(),
+        outcomes=reports.outcomes(window),
+        costs=costs,
+        failures=reports.failures(window, limit=LINES),
+        gauges=home.quotas.gauges(spent_today=spent, sizes=sizes),
+        breakers=[circuit_breaker.seen(row, now) for row in home.breakers.stored()],
+        runners=_runners(home),
+    )
+
+
+def _pictures(seen: Seen, budget: float) -> dict[str, Markup]:
+    days = window_days(seen.now)
+    drawn = {
+        "outcomes": reports_module.outcomes_plot(seen.outcomes, days, key="plot-outcomes"),
+        "success": reports_module.success_plot(seen.outcomes, days, key="plot-success"),
+        "costs": reports_module.costs_plot(seen.costs, days, budget=budget, key="plot-costs"),
+    }
+
+    return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704 - escaped where it is drawn
+
+
+def _runners(home: Home) -> list[RunnerLine]:
+    """Return the workers that are there, or were until a moment ago."""
+    processes, lease_seconds = home.processes, home.settings.lease_ttl_seconds
+    result = (
+        web_models.runner_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
+        for runner in home.workers.all()
+    )
+
+    return [runner for runner in result if runner.state != "gone"]

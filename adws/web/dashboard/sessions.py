@@ -1,0 +1,530 @@
+"""
+Who is logged in: cookies that this server signed, links that log in once, and tokens of forms.
+
+Pure. Nothing is kept for a session: the cookie says who and until when, and its signature that we wrote that. The key
+of the signature is made from the key of the home and the token that was shown at the login, so another token, or
+another home, makes every cookie worthless.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import parse_qsl, urlsplit
+
+from adws.adw_modules.interfaces import Clock
+
+#: Characters of the longest cookie or link that is looked at.
+LONGEST = 2000
+#: Characters of a name, at most.
+LONGEST_NAME = 80
+#: Seconds that a link can be used.
+LINK_SECONDS = 15 * 60
+
+_MAC_DIGITS = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    """Somebody who logged in."""
+
+    session_id: str  #: hex digits that nobody can guess
+    name: str  #: what they say they are called; "": nothing
+    until: int  #: seconds since 1970
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """A session that is good, and the key that it was signed with."""
+
+    session: Session
+    key: bytes
+
+
+def key_of(home_key: bytes, token: str) -> bytes:
+    """Return the key of the sessions of those who showed *token*."""
+    return hmac.new(home_key, b"adw dashboard session\0" + token.encode(), hashlib.sha256).digest()
+
+
+def link_key(home_key: bytes) -> bytes:
+    """Return the key of links that log in."""
+    return hmac.new(home_key, b"adw dashboard link", hashlib.sha256).digest()
+
+
+def cookie_name(home_key: bytes, *, is_secure: bool) -> str:
+    """Return the name of the cookie: that of each home is its own, because browsers keep ports of a host together."""
+    digest = hmac.new(home_key, b"adw dashboard cookie", hashlib.sha256).hexdigest()[:12]
+
+    return f"__Host-adw-{digest}" if is_secure else f"adw-{digest}"
+
+
+# --- sessions --------------------------------------------------------------------------------------------------
+
+
+def seal(session: Session, key: bytes) -> str:
+    """Return the cookie of *session*."""
+    return _signed({"id": session.session_id, "name": session.name, "until": session.until}, key)
+
+
+def unseal(cookie: str, keys: Sequence[bytes], *, now: float) -> Known | None:
+    """Return the session of *cookie*, None when it was not made by us or is over."""
+    for key in keys:
+        result = _read(cookie, key)
+        if result is None:
+            continue
+        session_id, name, until = result.get("id"), result.get("name"), result.get("until")
+        is_whole = isinstance(session_id, str) and isinstance(name, str) and isinstance(until, int)
+        if not is_whole or until <= now:  # type: ignore[operator]  # looked at right before
+            return None
+        return Known(session=Session(session_id=session_id, name=name, until=until), key=key)  # type: ignore[arg-type]  # the same
+
+    return None
+
+
+def name_of(said: str) -> str:
+    """Return the name that somebody gave, in one line of bounded length."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in said).split())[:LONGEST_NAME]
+
+
+def asker(name: str) -> str:
+    """Return who asks, for the history: the login proves that they may, the name is only what they say."""
+    return f"{name} (dashboard)" if name else "the dashboard"
+
+
+# --- forms -----------------------------------------------------------------------------------------------------
+
+
+def csrf_of(known: Known) -> str:
+    """Return what a form of this session has to carry."""
+    said = b"adw dashboard form\0" + known.session.session_id.encode()
+
+    return hmac.new(known.key, said, hashlib.sha256).hexdigest()
+
+
+def is_csrf(shown: str, known: Known) -> bool:
+    """Say whether a form that carries *shown* was made for this session."""
+    return hmac.compare_digest(shown.encode("utf-8", "replace"), csrf_of(known).encode())
+
+
+# --- messages for the next page ----------------------------------------------------------------------------------
+
+
+def seal_note(text: str, known: Known) -> str:
+    """Return a cookie that carries *text* to the next page of this session."""
+    return _signed({"note": text[:500], "of": known.session.session_id}, known.key)
+
+
+def unseal_note(cookie: str, known: Known) -> str:
+    """Return the text that `seal_note` wrote, "" for anything else."""
+    result = _read(cookie, known.key) or {}
+    text = result.get("note")
+
+    return text if isinstance(text, str) and result.get("of") == known.session.session_id else ""
+
+
+# --- links that log in -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """A login that whoever can read the key of the home gave out."""
+
+    link_id: str
+    name: str
+    made_at: int  #: seconds since 1970
+
+
+def seal_link(link: Link, key: bytes) -> str:
+    """Return what the address of a login link carries."""
+    return _signed({"link": link.link_id, "name": link.name, "made": link.made_at}, key)
+
+
+def unseal_link(text: str, key: bytes, *, now: float, since: float) -> Link | None:
+    """Return the link of *text*, None when it is not ours, too old, or from before *since*."""
+    result = _read(text, key) or {}
+    link_id, name, made = result.get("link"), result.get("name"), result.get("made")
+    if not isinstance(link_id, str) or not isinstance(name, str) or not isinstance(made, int):
+        return None
+    # A minute of the future is let pass: the clock may have been set back a little.
+    if not max(since, now - LINK_SECONDS) <= made <= now + 60:
+        return None
+
+    return Link(link_id=link_id, name=name, made_at=made)
+
+
+# --- signatures ------------------------------------------------------------------------------------------------
+
+
+def _signed(data: dict[str, str | int], key: bytes) -> str:
+    text = json.dumps(data, separators=(",", ":"), sort_keys=True)
+    body = base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+    return f"{body}.{_mac(body, key)}"
+
+
+def _read(text: str, key: bytes) -> dict[str, object] | None:
+    """Return what `_signed` wrote, None for anything else."""
+    body, _, mac = text.rpartition(".")
+    if not text.isascii() or len(text) > LONGEST or len(mac) != _MAC_DIGITS:
+        return None
+    if not hmac.compare_digest(mac, _mac(body, key)):
+        return None
+    try:
+        result = json.loads(base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error):  # pragma: no cover - what we signed can be read
+        return None
+
+    return result if isinstance(result, dict) else None
+
+
+def _mac(body: str, key: bytes) -> str:
+    return hmac.new(key, body.encode(), hashlib.sha256).hexdigest()
+
+
+# By which names browsers may reach the dashboard, and from which pages its forms may come.
+#
+# Pure. A page of a stranger whose name leads to this machine (DNS rebinding) shows its own name in the header Host, and
+# is refused. A form that a stranger's page sends shows where it comes from, and is refused.
+
+
+#: Names that lead to this machine and nowhere else.
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Addresses:
+    """By which names this server may be called."""
+
+    names: frozenset[str]  #: of hosts, in lower case, without a port
+    public: str = ""  #: scheme and host that people outside use, "": none
+    is_any_address: bool = False  #: it listens at every address of this machine: each of them is let pass, no names
+
+    @property
+    def is_https(self) -> bool:
+        """Whether people reach it by https, through something that speaks http to us."""
+        return self.public.startswith("https://")
+
+    def is_ours(self, host: str) -> bool:
+        """Say whether the header Host names this server; the port does not matter."""
+        name = name_in(host)
+        if name in self.names:
+            return True
+
+        return self.is_any_address and is_address(name)
+
+
+def addresses_of(listening: str, public_url: str = "") -> Addresses:
+    """Return the names of a server that listens at *listening* and is known outside as *public_url*."""
+    names = set(LOOPBACK_NAMES)
+    is_any = is_address(listening) and ipaddress.ip_address(listening).is_unspecified
+    if not is_any:
+        names.add(listening.lower())
+    if public_url:
+        names.add(name_in(urlsplit(public_url).netloc))
+
+    return Addresses(names=frozenset(names), public=public_url, is_any_address=is_any)
+
+
+def name_in(host: str) -> str:
+    """Return the name in a header Host, without its port, "" for what is none."""
+    text = host.strip().lower()
+    if text.startswith("["):
+        inside, bracket, rest = text[1:].partition("]")
+        return inside if bracket and _is_port(rest) else ""
+    name, colon, port = text.partition(":")
+
+    return name.rstrip(".") if not colon or _is_port(f":{port}") else ""
+
+
+def is_from_here(client: str, host: str) -> bool:
+    """Say whether a request of the address *client* comes from this machine and is meant for it by its header Host."""
+    return is_address(client) and ipaddress.ip_address(client).is_loopback and name_in(host) in LOOPBACK_NAMES
+
+
+def is_address(name: str) -> bool:
+    """Say whether *name* is an IP address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+
+    return True
+
+
+def why_foreign(head: Mapping[str, str], addresses: Addresses) -> str:
+    """Return why a form does not come from a page of ours, "" when it does."""
+    site = head.get("sec-fetch-site", "same-origin")
+    if site != "same-origin":
+        return "the form was sent by a page of another site"
+    origin = head.get("origin", "")
+    if not origin:
+        return "the browser does not say which page sent the form"
+    if origin == addresses.public:
+        return ""
+    parts = urlsplit(origin)
+    if parts.scheme not in {"http", "https"} or parts.netloc.lower() != head.get("host", "").strip().lower():
+        return "the form was sent by a page of another address"
+
+    return ""
+
+
+def own_path(text: str) -> str:
+    """Return *text* when it is a path of this server to go on to, else "/": nobody is sent elsewhere by our answer."""
+    # A backslash is a slash to browsers, and two of them begin the name of a host.
+    is_ours = text.startswith("/") and not text.startswith(("//", "/\\")) and len(text) <= 1000
+    if not is_ours or not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
+        return "/"
+
+    return text
+
+
+def _is_port(text: str) -> bool:
+    return not text or (text[0] == ":" and text[1:].isascii() and (text[1:].isdigit() or not text[1:]))
+
+
+# What a browser sends with a form: fields of bounded number and size, each once.
+#
+# Pure.
+
+
+#: Bytes of a form, at most; that of a login is shorter, because anybody may send one.
+MOST_BYTES = 64 * 1024
+MOST_LOGIN_BYTES = 4 * 1024
+#: Fields of a form, at most.
+MOST_FIELDS = 50
+
+_KIND = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of a form; one that is not there is empty."""
+
+    fields: Mapping[str, str]
+
+    def text(self, name: str, *, most: int = 2000) -> str:
+        """Return a field, without blanks around it and at most so many characters."""
+        return self.fields.get(name, "").strip()[:most]
+
+    def is_set(self, name: str) -> bool:
+        """Say whether a box was ticked."""
+        return bool(self.fields.get(name))
+
+
+class BadForm(ValueError):
+    """What came is no form of ours; the text says why."""
+
+
+def parse(body: bytes, kind: str, *, most_bytes: int = MOST_BYTES) -> Form:
+    """Return the fields in *body*, which is said to be of the type *kind*; raise BadForm."""
+    if kind.partition(";")[0].strip().lower() != _KIND:
+        raise BadForm(f"a form is sent as {_KIND}")
+    if len(body) > most_bytes:
+        raise BadForm(f"the form is larger than {most_bytes} bytes")
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(body),
+            errors="strict",
+            max_num_fields=MOST_FIELDS,
+        )
+    except ValueError as exc:
+        raise BadForm("the form cannot be read") from exc
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise BadForm("a field of the form comes twice")
+    # Browsers end lines with CR LF; everything behind this has LF.
+    return Form({name: value.replace("\r\n", "\n").replace("\0", "") for name, value in fields.items()})
+
+
+# The logins of one server: who shows a token or a link gets a cookie, and who logs out has none any more.
+#
+# Without tokens in the settings there are links only, and a restart ends every login: nobody could say otherwise which
+# cookies are still to count.
+
+
+#: Used links and ended sessions that are remembered; both are forgotten when they are over anyway.
+_MOST_REMEMBERED = 10_000
+
+
+class Logins:
+    """Gives out cookies and knows them again. Threads may share it."""
+
+    def __init__(
+        self, *, home_key: Callable[[], bytes], tokens: Sequence[str], clock: Clock, session_seconds: float
+    ) -> None:
+        """*home_key* is read when somebody logs in for the first time."""
+        self._read_key = home_key
+        self._tokens = tuple(tokens)
+        self._clock = clock
+        self._session_seconds = session_seconds
+        self._guard = threading.Lock()
+        self._over: dict[str, float] = {}  #: used link or ended session -> when it may be forgotten
+        self._started = clock.now().timestamp()
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether one can log in with a token."""
+        return bool(self._tokens)
+
+    def by_token(self, shown: str, name: str) -> str | None:
+        """Return the cookie of somebody who shows *shown*, None when it is no token of ours."""
+        # A list, not next() over a generator: the time it takes shall not tell which one fits.
+        fits = [hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode()) for token in self._tokens]
+        if not any(fits):
+            return None
+
+        return self._cookie(key_of(self._home_key, self._tokens[fits.index(True)]), name)
+
+    def by_link(self, text: str) -> str | None:
+        """Return the cookie of somebody who comes by a link, None when it is none of ours or was used."""
+        now = self._clock.now().timestamp()
+        key = link_key(self._home_key)
+        link = unseal_link(text, key, now=now, since=int(self._started))
+        if link is None or not self._end(link.link_id, until=now + 2 * LINK_SECONDS):
+            return None
+
+        return self._cookie(self._keys[0], link.name)
+
+    def link(self, name: str = "") -> str:
+        """Return what the address of a new login link carries."""
+        return new_link(self._home_key, clock=self._clock, name=name)
+
+    def known(self, cookie: str) -> Known | None:
+        """Return the session of *cookie*, None when it is not good."""
+        if not cookie:
+            return None
+        known = unseal(cookie, self._keys, now=self._clock.now().timestamp())
+
+        return known if known is not None and self.is_good(known) else None
+
+    def is_good(self, known: Known) -> bool:
+        """Say whether a login that was good still is."""
+        return known.session.session_id not in self._over and known.session.until > self._clock.now().timestamp()
+
+    def end(self, known: Known) -> None:
+        """Log somebody out: the cookie does not count any more, wherever it is."""
+        self._end(known.session.session_id, until=float(known.session.until))
+
+    def cookie_name(self, *, is_secure: bool) -> str:
+        """Return the name of the cookie."""
+        return cookie_name(self._home_key, is_secure=is_secure)
+
+    def _cookie(self, key: bytes, name: str) -> str:
+        until = int(self._clock.now().timestamp() + self._session_seconds)
+        session = Session(session_id=self._clock.token(), name=name_of(name), until=until)
+
+        return seal(session, key)
+
+    def _end(self, identity: str, *, until: float) -> bool:
+        """Remember that *identity* is used up; False when it was before, or nothing more can be remembered."""
+        with self._guard:
+            now = self._clock.now().timestamp()
+            for old in [known for known, forget in self._over.items() if forget <= now]:
+                del self._over[old]
+            if identity in self._over or len(self._over) >= _MOST_REMEMBERED:
+                return False
+            self._over[identity] = until
+
+            return True
+
+    @cached_property
+    def _home_key(self) -> bytes:
+        return self._read_key()
+
+    @cached_property
+    def _keys(self) -> tuple[bytes, ...]:
+        """Those of the tokens; without tokens one that only this server knows."""
+        return tuple(key_of(self._home_key, token) for token in self._tokens or (self._clock.token(),))
+
+
+def new_link(home_key: bytes, *, clock: Clock, name: str = "") -> str:
+    """Return what the address of a login link carries; whoever may read the key of the home may make one."""
+    link = Link(link_id=clock.token(), name=name_of(name), made_at=int(clock.now().timestamp()))
+
+    return seal_link(link, link_key(home_key))
+
+
+def address_of_link(server: str, link: str) -> str:
+    """Return the whole address of a login link at *server*."""
+    return f"{server.rstrip('/')}/login?link={link}"
+
+
+# How often somebody may try to log in with a wrong token.
+#
+# After a few failures an address waits, longer each time. So does everybody together after many, so that a thousand
+# addresses are no way around it. Nothing is counted for logins that went well.
+
+
+#: Failures of one address before it waits, and of all together.
+FREE, FREE_TOGETHER = 5, 100
+FIRST_WAIT_SECONDS = 2.0
+LONGEST_WAIT_SECONDS = 900.0
+#: Shorter, because it also holds off those who know the token.
+LONGEST_TOGETHER_SECONDS = 30.0
+#: Failures are forgotten after so long without another.
+FORGET_SECONDS = 3600.0
+#: Addresses that are remembered; the one that was quiet longest goes first.
+MOST_ADDRESSES = 1000
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int = 0
+    last: float = 0.0  #: by the monotonic clock
+
+
+class LoginLimit:
+    """Counts failures. Threads may share it."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._guard = threading.Lock()
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._together = _Failures()
+
+    def seconds_left(self, address: str) -> float:
+        """Return how long *address* has to wait before it may try again, 0 when it need not."""
+        with self._guard:
+            now = self._monotonic()
+            alone = self._left(self._failures.get(address, _Failures()), FREE, now)
+            together = self._left(self._together, FREE_TOGETHER, now)
+
+            return max(alone, min(together, LONGEST_TOGETHER_SECONDS))
+
+    def failed(self, address: str) -> None:
+        """Note a wrong token."""
+        with self._guard:
+            now = self._monotonic()
+            for one in (self._failures.setdefault(address, _Failures()), self._together):
+                if now - one.last > FORGET_SECONDS:
+                    one.count = 0
+                one.count += 1
+                one.last = now
+            self._failures.move_to_end(address)
+            while len(self._failures) > MOST_ADDRESSES:
+                self._failures.popitem(last=False)
+
+    def succeeded(self, address: str) -> None:
+        """Forget what *address* did wrong."""
+        with self._guard:
+            self._failures.pop(address, None)
+
+    @staticmethod
+    def _left(failures: _Failures, free: int, now: float) -> float:
+        if failures.count < free or now - failures.last > FORGET_SECONDS:
+            return 0.0
+        # Cap the exponent, not just the product: 2.0 ** 1025 raises OverflowError.
+        wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(failures.count - free, 32))
+
+        return max(0.0, failures.last + wait - now)

@@ -1,0 +1,154 @@
+"""
+What all routes of the API share: the home, ids, cursors, and the errors they may answer with.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Annotated, Any, Generic, TypeVar, cast
+
+from fastapi import Depends, Path, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from adws.adw_modules.errors import DatabaseError
+from adws.adw_modules.interfaces import Clock
+from adws.app import Home
+from adws.web.middleware import ErrorBody
+
+# A value that takes long to find out, known as of a while ago.
+#
+# Whoever asks gets what is known at once, and when that is old it is found out anew beside them: a page never waits
+# for it.
+
+
+logger = logging.getLogger("adw.web")
+
+_Value = TypeVar("_Value")
+
+
+def _beside(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="adw-lately", daemon=True).start()
+
+
+class CachedValue(Generic[_Value]):
+    """Keeps one value."""
+
+    def __init__(
+        self,
+        find: Callable[[], _Value],
+        *,
+        clock: Clock,
+        keep_seconds: float,
+        beside: Callable[[Callable[[], None]], None] = _beside,
+    ) -> None:
+        """Find it with *find*, at most once in *keep_seconds*; *beside* starts work that nobody waits for."""
+        self._find = find
+        self._clock = clock
+        self._keep_seconds = keep_seconds
+        self._beside = beside
+        self._lock = threading.Lock()
+        self._is_looking = False
+        self._looked_at = float("-inf")
+        self._value: _Value | None = None
+
+    def get(self) -> _Value | None:
+        """Return what is known, None while nothing is."""
+        with self._lock:
+            is_due = not self._is_looking and self._clock.monotonic() - self._looked_at >= self._keep_seconds
+            self._is_looking = self._is_looking or is_due
+        if is_due:
+            self._beside(self._look)
+
+        return self._value
+
+    def _look(self) -> None:
+        try:
+            self._value = self._find()
+        except OSError:  # of what is measured; the last value stands until it can be measured again
+            logger.warning("A value could not be found out", exc_info=True, extra={"action": "lately_failed"})
+        finally:
+            with self._lock:
+                self._looked_at = self._clock.monotonic()
+                self._is_looking = False
+
+
+# What all requests share besides the home.
+
+
+#: Seconds after which worktrees are measured again, when somebody looks.
+_SIZES_SECONDS = 60.0
+
+
+class ServerState:
+    """What this server knows besides its home."""
+
+    def __init__(self, home: Home, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0)) -> None:
+        """*workers* returns how many workers are wanted beside this server, and how many run."""
+        self.workers = workers
+        self.refused: Mapping[str, int] = {}  #: why deliveries were refused, and how many
+        self.worktree_sizes = CachedValue(self._measure, clock=home.clock, keep_seconds=_SIZES_SECONDS)
+        self._home = home
+
+    def _measure(self) -> Mapping[str, int]:
+        return self._home.quotas.sizes()
+
+
+def catch_up(home: Home) -> None:
+    """Let lists show what was just changed; with documents in files their copy comes a moment later."""
+    with suppress(DatabaseError):  # the change is durable, and its copy is made later
+        home.flush_projection()
+
+
+#: Rows of a page, at most.
+MOST_ROWS = 1000
+
+#: status -> what it means, for OpenAPI; every one has the same shape.
+_MEANINGS = {
+    400: "The request is no HTTP that makes sense here.",
+    401: "The token is missing or wrong.",
+    403: "The API is closed: no token is set.",
+    404: "There is no such thing.",
+    408: "The body did not come in time.",
+    409: "It does not fit how things stand now: somebody is at work, or the state does not allow it.",
+    413: "The body is too large.",
+    422: "The request is not what is expected.",
+    429: "A limit is used up.",
+    500: "A bug in adw.",
+    502: "The forge answered with an error.",
+    503: "Something that is needed does not answer now, such as the database.",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": text} for status, text in _MEANINGS.items()
+}
+
+
+def _home_of(request: Request) -> Home:
+    return cast("Home", request.app.state.home)
+
+
+def _server_of(request: Request) -> ServerState:
+    return cast("ServerState", request.app.state.server)
+
+
+HomeOf = Annotated[Home, Depends(_home_of)]
+ServerOf = Annotated[ServerState, Depends(_server_of)]
+AdwId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", description="id of a workflow")]
+
+
+class PageOf(BaseModel):
+    """Which page; what is not known here is refused, so that a misspelt filter does not show everything."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=50, ge=1, le=MOST_ROWS, description="rows of the page")
+    cursor: str = Field(default="", max_length=400, description="next_cursor of the page before")
+
+
+def asker(by: str) -> str:
+    """Return who asks, for the history: the token proves that they may, the name is only what they say."""
+    said = " ".join(by.split())
+
+    return f"{said} (API)" if said else "the API"

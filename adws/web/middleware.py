@@ -1,0 +1,341 @@
+"""
+The outermost frame of the web door: what every request passes before anything of it is parsed.
+
+Webhook deliveries go to their own door, and pages for people have a guard of theirs. For the API the token is checked
+first, then the body is read within its limits; a client without a token cannot make the server read anything. Whatever
+goes wrong behind it, the client gets the one error shape and the log gets the rest.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from adws.adw_modules.errors import AdwError, UsageError
+from adws.adw_triggers import http as adw_triggers_http
+from adws.adw_triggers.http import (
+    App,
+    Budget,
+    ClientGone,
+    Message,
+    Problem,
+    Receive,
+    Scope,
+    Send,
+    head_of,
+    problem_of,
+    read_body,
+    send_problem,
+)
+
+if TYPE_CHECKING:
+    from adws.web.dashboard.auth import PageAuth
+
+# Who may use the API: whoever shows one of the tokens of the settings.
+#
+# Every token is compared in constant time, and all of them each time, so that the time of an answer tells nothing.
+
+
+_CLOSED = Problem(
+    status=403,
+    code="api_closed",
+    message="the API is closed because no token is set",
+    advice="Set ADW_WEB_TOKEN to a secret of 16 characters or more, such as openssl rand -hex 32 prints, and restart.",
+)
+_NO_TOKEN = Problem(
+    status=401,
+    code="unauthorized",
+    message="this needs a token that the server knows",
+    advice="Send the header Authorization: Bearer TOKEN, with a token of ADW_WEB_TOKEN.",
+)
+
+
+def why_not(head: Mapping[str, str], tokens: Sequence[str]) -> Problem | None:
+    """Return why a request with the headers *head* is not let in, None when it is."""
+    if not tokens:
+        return _CLOSED
+    shown = token_in(head).encode("utf-8", "surrogateescape")
+    # A list, not any() over a generator: that would stop at the first one that fits.
+    fits = [hmac.compare_digest(shown, token.encode()) for token in tokens]
+
+    return None if any(fits) else _NO_TOKEN
+
+
+def token_in(head: Mapping[str, str]) -> str:
+    """Return the token that a request with the headers *head* shows, "" for none."""
+    scheme, _, given = head.get("authorization", "").partition(" ")
+
+    return given.strip() if scheme.lower() == "bearer" else ""
+
+
+logger = logging.getLogger("adw.web")
+
+#: Everything below needs a token.
+CLOSED = ("/api/", "/admin/")
+#: What Prometheus reads; a token of its own opens it, too.
+METRICS = "/metrics"
+#: What else is no page for people.
+OPEN = frozenset({"/health", METRICS})
+#: Of what is closed, what the token of a task opens for that task.
+FOR_TASKS = ("/api/v1/external/", "/api/v1/event/emit")
+#: Where the routes find the task whose token was shown.
+TASK_IN_SCOPE = "adw.task"
+#: Requests of the largest size that may be in memory at a time.
+_LARGEST_AT_A_TIME = 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestLimits:
+    """Who is let in, and what is put up with."""
+
+    tokens: tuple[str, ...] = ()
+    metrics_tokens: tuple[str, ...] = ()  #: open METRICS and nothing else
+    may_read_metrics: Callable[[str, str], bool] = lambda _client, _host: False  #: METRICS without a token
+    max_body_bytes: int = 1024 * 1024
+    body_seconds: float = 10.0
+    task_of: Callable[[str], str | None] = lambda _token: None  #: token -> the task that it is for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """How a request for a page goes on."""
+
+    scope: Scope
+    most_bytes: int  #: that its body may have
+    look: Callable[[bytes], App | None] = lambda _body: None  #: the body -> what answers it instead; None: it is well
+
+
+class RequestMiddleware:
+    """Lets requests in."""
+
+    def __init__(
+        self,
+        app: App,
+        rules: RequestLimits,
+        *,
+        doors: Mapping[str, App],
+        pages: PageAuth,
+        drain: Callable[[], None] = lambda: None,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        *doors* are paths whose requests are read by somebody else, from the stream on; *pages* lets in to pages.
+
+        *drain* makes answers end that would go on for ever; *close* ends everything.
+        """
+        self.drain = drain
+        self.close = close
+        self._app = app
+        self._rules = rules
+        self._doors = doors
+        self._pages = pages
+        self._budget = Budget(_LARGEST_AT_A_TIME * rules.max_body_bytes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        watched = _Watched(send)
+        try:
+            await self._serve(scope, receive, watched)
+        except ClientGone:
+            return
+        except Exception:  # the outermost frame of a request: a bug becomes a log line and a 500
+            logger.exception(
+                "A request could not be answered",
+                extra={"action": "request_failed", "method": scope["method"], "path": scope["path"]},
+            )
+            if not watched.is_started:
+                await send_problem(send, adw_triggers_http.bug())
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        door = self._doors.get(scope["path"])
+        if door is not None:
+            await door(scope, receive, send)
+            return
+        head = head_of(scope)
+        if not scope["path"].startswith(CLOSED) and scope["path"] not in OPEN:
+            await self._show(scope, head, receive, self._pages.headed(send))
+            return
+        task = self._rules.task_of(token_in(head)) if scope["path"].startswith(FOR_TASKS) else None
+        scope = scope if task is None else {**scope, TASK_IN_SCOPE: task}
+        problem = self._why_not(scope, head) if task is None else None
+        if problem is not None:
+            await send_problem(send, problem, {"WWW-Authenticate": "Bearer", "Connection": "close"})
+            return
+        await self._pass(Entry(scope=scope, most_bytes=self._rules.max_body_bytes), head, receive, send)
+
+    async def _show(self, scope: Scope, head: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Answer a request for a page."""
+        entry = self._pages.admit(scope, head)
+        if isinstance(entry, Entry):
+            await self._pass(entry, head, receive, send)
+        else:
+            await entry(scope, receive, send)
+
+    async def _pass(self, entry: Entry, head: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Read the body within its limits, and let the request through."""
+        with self._budget.share() as share:
+            most_bytes, seconds = entry.most_bytes, self._rules.body_seconds
+            body = await read_body(receive, head, most_bytes=most_bytes, seconds=seconds, share=share)
+            if isinstance(body, Problem):
+                await send_problem(send, body)
+                return
+            answer = entry.look(body) or self._app
+            await answer(entry.scope, _Replay(body, receive), send)
+
+    def _why_not(self, scope: Scope, head: Mapping[str, str]) -> Problem | None:
+        """Return why a request is not let in, None when it is, or when what it asks for is open to everybody."""
+        rules = self._rules
+        if scope["path"] == METRICS:
+            client, _port = scope.get("client") or ("", 0)
+            if rules.may_read_metrics(client, head.get("host", "")):
+                return None
+            return why_not(head, (*rules.tokens, *rules.metrics_tokens))
+
+        return why_not(head, rules.tokens) if scope["path"].startswith(CLOSED) else None
+
+
+class _Watched:
+    """Knows whether an answer was begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.is_started = False
+
+    async def __call__(self, message: Message) -> None:
+        self.is_started = True
+        await self._send(message)
+
+
+class _Replay:
+    """Gives a body that was read already, then what comes after it."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+# Every error that leaves the API, in the one shape of `adw_triggers.problems`.
+#
+# An error of ours is its sentence and a status; what FastAPI finds wrong with a request is said the same way, and never
+# repeats what was sent.
+
+
+_ADVICE = "/api/v1/openapi.json describes what is expected."
+
+
+class ErrorFacts(BaseModel):
+    """Why something was not done."""
+
+    code: str
+    message: str
+    advice: str
+
+
+class ErrorBody(BaseModel):
+    """What every answer that is not a success looks like."""
+
+    error: ErrorFacts
+
+
+class Conflict(Exception):
+    """What was asked for is well formed, and does not fit how things stand."""
+
+    def __init__(self, error: AdwError) -> None:
+        super().__init__(str(error))
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Turn a UsageError inside the block into 409: the request was checked before, so it does not fit the workflow."""
+    try:
+        yield
+    except UsageError as exc:
+        raise Conflict(exc) from exc
+
+
+def install(
+    app: FastAPI,
+    *,
+    redact: Callable[[str], str],
+    page: Callable[[Request, Problem], Response | None] = lambda _request, _problem: None,
+) -> None:
+    """
+    Make every error of *app* leave in the one shape, without the secrets that *redact* knows.
+
+    *page* returns the same as a page where the request came from a browser, None where it did not.
+    """
+    answer = partial(_answer, redact=redact, page=page)
+
+    @app.exception_handler(AdwError)
+    def on_expected(request: Request, error: AdwError) -> Response:
+        return answer(request, problem_of(error))
+
+    @app.exception_handler(Conflict)
+    def on_conflict(request: Request, error: Conflict) -> Response:
+        return answer(request, Problem(status=409, code="conflict", message=str(error)))
+
+    @app.exception_handler(RequestValidationError)
+    def on_bad_request(request: Request, error: RequestValidationError) -> Response:
+        return answer(request, Problem(status=422, code="bad_request", message=_said(error), advice=_ADVICE))
+
+    @app.exception_handler(HTTPException)
+    def on_http(request: Request, error: HTTPException) -> Response:
+        response = answer(request, of_status(error.status_code))
+        response.headers.update(error.headers or {})
+
+        return response
+
+    @app.exception_handler(Exception)
+    def on_bug(request: Request, _error: Exception) -> Response:
+        return answer(request, adw_triggers_http.bug())
+
+
+def _answer(
+    request: Request,
+    problem: Problem,
+    *,
+    redact: Callable[[str], str],
+    page: Callable[[Request, Problem], Response | None],
+) -> Response:
+    shown = page(request, problem)
+    if shown is not None:
+        return shown
+    told = replace(problem, message=redact(problem.message))
+
+    return JSONResponse(told.to_json(), status_code=told.status, headers=told.headers())
+
+
+def of_status(status: int) -> Problem:
+    """Return what is said about a status that the framework gave: no such page, no such method, a broken body."""
+    phrase = HTTPStatus(status).phrase
+
+    return Problem(status=status, code=phrase.lower().replace(" ", "_"), message=phrase.lower(), advice=_ADVICE)
+
+
+def _said(error: RequestValidationError) -> str:
+    """Return what is wrong, each with its place; a name that the client made up is cut, and may be no UTF-8."""
+    result = [f"{'.'.join(str(part)[:60] for part in one['loc'])}: {one['msg']}" for one in error.errors()[:10]]
+
+    return "; ".join(result).encode("utf-8", "backslashreplace").decode() or "the request is not what was expected"

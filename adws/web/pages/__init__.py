@@ -1,1 +1,0 @@
-"""The dashboard: pages for people, made on the server, readable without a script."""

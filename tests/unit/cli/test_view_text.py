@@ -1,0 +1,299 @@
+"""What the views show, made from plain documents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from adws.adw_modules import document, timestamps
+from adws.adw_modules.events import Event, stamp
+from adws.adw_modules.interfaces import (
+    AgentSession,
+    LeaseRow,
+    LoadNotice,
+    OwnerRecord,
+    Page,
+    PeekedState,
+    SessionStatus,
+    Verdict,
+    WorkflowSummary,
+)
+from adws.cli import views as cli_views
+
+NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
+EARLIER = timestamps.to_text(NOW - timedelta(minutes=5))
+OWNER = OwnerRecord(
+    token="t" * 32, host="forge", machine="m", boot_id="b", pid_namespace="n", pid=4711, start_ticks=9, role="worker"
+)
+
+
+def plain(**changes):
+    """A document as it stands in the file."""
+    made = document.WorkflowDocument(adw_id="1a2b3c4d", issue_number=7, created_at=EARLIER, updated_at=EARLIER)
+    return made.model_dump(by_alias=True) | changes
+
+
+def status_data(doc, lease=None, verdict=None, notices=()):
+    return cli_views.status_data(PeekedState(data=doc, notices=notices), lease, verdict)
+
+
+def lines(doc, lease=None, verdict=None, notices=()):
+    return cli_views.status_lines(status_data(doc, lease, verdict, notices), NOW)
+
+
+def test_the_status_of_a_fresh_workflow_shows_what_is_known_and_nothing_else():
+    assert lines(plain(revision=1)) == [
+        "id        1a2b3c4d",
+        "state     pending",
+        "issue     #7",
+        "revision  1",
+        "retries   0 of 3 used",
+        "owner     nobody",
+        "created   2026-01-31 08:55:00 UTC (5 min ago)",
+        "updated   2026-01-31 08:55:00 UTC (5 min ago)",
+    ]
+
+
+def test_the_status_of_a_failed_workflow_says_where_why_and_what_is_left():
+    phase = {
+        "name": "test",
+        "state": "testing",
+        "status": "failed",
+        "attempts_used": 6,
+        "max_attempts": 5,
+        "granted": 2,
+        "last_failure_reason": "3 tests are red",
+        "retry_at": timestamps.to_text(NOW + timedelta(minutes=2)),
+    }
+    shown = "\n".join(
+        lines(
+            plain(
+                current_state="failed",
+                failed_phase="test",
+                terminal_reason="MAX_ATTEMPTS_EXHAUSTED",
+                retry_count=2,
+                reworks=1,
+                pr_number=12,
+                branch_name="feature-7",
+                worktree_path="trees/1a2b3c4d",
+                repository="acme/shop",
+                issue={"title": "Add a cart"},
+                workflow={"name": "sdlc"},
+                cost={"total_usd": 1.234},
+                phases=[phase],
+            )
+        )
+    )
+
+    for words in ("failed phase  test", "MAX_ATTEMPTS_EXHAUSTED", "2 of 3 used", "1 of 3 used", "#12", "feature-7"):
+        assert words in shown
+    for words in ("trees/1a2b3c4d", "acme/shop#7", "Add a cart", "workflow      sdlc", "1.23 USD"):
+        assert words in shown
+    row = "test   failed  6/7       0       -     -        2026-01-31 09:02:00 UTC (in 2 min)  3 tests are red"
+    assert row in shown
+
+
+def test_a_paused_workflow_says_where_it_goes_on():
+    assert "state     paused (resumes with building)" in lines(plain(current_state="paused", resume_state="building"))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "left", "words"),
+    [
+        (Verdict.ALIVE, 12.4, "worker 4711@forge, alive, lease 12 s left"),
+        (Verdict.DEAD, -1.0, "worker 4711@forge, dead, lease over"),
+        (None, 3.0, "worker 4711@forge, unknown, lease 3 s left"),
+    ],
+)
+def test_the_owner_is_shown_with_its_liveness(verdict, left, words):
+    lease = LeaseRow(adw_id="1a2b3c4d", fence=3, owner=OWNER, seconds_left=left)
+
+    assert f"owner     {words}" in lines(plain(), lease, verdict)
+
+
+def test_the_token_of_the_owner_is_not_shown():
+    lease = LeaseRow(adw_id="1a2b3c4d", fence=3, owner=OWNER, seconds_left=1.0)
+
+    assert OWNER.token not in str(status_data(plain(), lease, Verdict.ALIVE))
+
+
+def test_what_was_noticed_while_reading_is_told_one_line_each():
+    notices = (
+        LoadNotice(kind="corrupt", path="/h/state/1a2b3c4d/adw_state.json", reason="it ends in the middle"),
+        LoadNotice(kind="recovered", path="/h/state/1a2b3c4d/previous", reason="revision 3 was used"),
+    )
+
+    assert lines(plain(), notices=notices)[-3:] == [
+        "",
+        "note: /h/state/1a2b3c4d/adw_state.json: it ends in the middle",
+        "note: /h/state/1a2b3c4d/previous: revision 3 was used",
+    ]
+    assert status_data(plain(), notices=notices[1:])["notices"] == [
+        {"kind": "recovered", "path": "/h/state/1a2b3c4d/previous", "reason": "revision 3 was used"}
+    ]
+    assert status_data(plain())["notices"] == []
+
+
+def test_an_owner_that_the_database_cannot_tell_is_unknown_and_not_nobody():
+    data = cli_views.status_data(PeekedState(data=plain()), None, None, database_problem="the database is gone")
+    shown = cli_views.status_lines(data, NOW)
+
+    assert "owner     unknown" in "\n".join(shown)
+    assert shown[-1] == "note: the database is gone"
+
+
+def test_warnings_and_a_begun_rollback_are_notices():
+    shown = lines(plain(warnings=["the branch was kept"], rollback={"reason": "x", "blocked_by": ["push", "pr"]}))
+
+    assert shown[-2:] == ["notice: the branch was kept", "notice: a rollback was begun, blocked by push, pr"]
+
+
+def test_a_document_with_odd_fields_is_still_shown():
+    odd = {"adw_id": "x", "phases": "none", "issue": [], "cost": None, "warnings": {}, "created_at": 3}
+
+    assert lines(odd) == ["id       x", "issue    -", "owner    nobody", "created  unknown", "updated  unknown"]
+
+
+def test_a_moment_that_nobody_knows_is_null_for_programs_and_unknown_for_people():
+    unknown = timestamps.UNKNOWN_MOMENT
+    document = plain(created_at=unknown, updated_at=EARLIER)
+    page = Page(rows=(summary(1, created_at=unknown, updated_at=unknown),))
+
+    data = status_data(document)
+    (row,) = cli_views.list_data(page)["workflows"]
+
+    assert (data["created_at"], data["updated_at"]) == (None, EARLIER)
+    assert "created   unknown" in lines(document)
+    assert (row["created_at"], row["updated_at"]) == (None, None)
+    assert "  unknown  " in cli_views.list_lines(page, NOW)[1]
+
+
+def summary(number, **changes):
+    values = {
+        "adw_id": f"{number:08x}",
+        "repository": "",
+        "issue_number": number,
+        "title": "T" * 80,
+        "workflow": "sdlc",
+        "state": "building",
+        "revision": 3,
+        "created_at": EARLIER,
+        "updated_at": EARLIER,
+    }
+    return WorkflowSummary(**values | changes)
+
+
+def test_a_page_shows_one_line_for_each_workflow_and_how_to_go_on():
+    page = Page(rows=(summary(1, owner=OWNER.to_text()), summary(2, issue_number=None)), next_cursor="abc")
+
+    shown = cli_views.list_lines(page, NOW)
+
+    assert len(shown) == 4
+    assert "00000001  building  #1" in shown[1]
+    assert "worker 4711@forge" in shown[1]
+    assert shown[1].endswith("T" * 57 + "...")
+    assert "00000002  building  - " in shown[2]
+    assert shown[3] == "more: add --cursor abc"
+
+
+def test_an_empty_page_says_so():
+    assert cli_views.list_lines(Page(rows=()), NOW) == ["no workflows"]
+
+
+def test_the_list_as_data_names_the_owner_but_not_its_token():
+    data = cli_views.list_data(Page(rows=(summary(1, owner=OWNER.to_text()), summary(2, owner="not a record"))))
+
+    assert [row["owner"] for row in data["workflows"]] == ["worker 4711@forge", None]
+    assert data["next_cursor"] is None
+
+
+def test_events_are_shown_in_order_with_their_facts():
+    made = stamp(
+        [
+            Event(event_type="state_changed", data={"to": "b", "from": "a"}),
+            Event(event_type="state_set", node_name="p", attempt_number=2),
+        ],
+        adw_id="1a2b3c4d",
+        revision=4,
+        created_at=EARLIER,
+    )
+
+    shown = cli_views.events_lines(made, NOW)
+
+    assert "1a2b3c4d.4.0" in shown[1]
+    assert shown[1].endswith("from=a to=b")
+    assert shown[2].split()[-2:] == ["p", "2"]
+    assert cli_views.events_data(made)["last"] == "1a2b3c4d.4.1"
+
+
+def test_no_events_are_said_to_be_none():
+    assert cli_views.events_lines((), NOW) == ["no events"]
+
+
+@pytest.mark.parametrize(("total", "where"), [(3, "fetch[2]"), (1, "fetch"), (None, "fetch[2]")])
+def test_an_event_of_a_loop_names_its_element(total, where):
+    event = Event(event_type="iteration_completed", node_name="fetch", iteration_index=2, total_iterations=total)
+
+    assert f" iteration_completed {where}" in cli_views.event_line(event)
+    assert cli_views.events_data(()) == {"events": [], "last": None}
+
+
+def test_a_paused_workflow_says_why_and_one_that_goes_on_does_not():
+    waiting = {"name": "plan", "status": "waiting"}
+
+    assert "why paused  lunch" in lines(plain(current_state="paused", pause_reason="lunch"))
+    assert "why paused  waits for approval of plan" in lines(plain(current_state="paused", phases=[waiting]))
+    assert not any("why paused" in line for line in lines(plain(current_state="building", pause_reason="old")))
+
+
+def test_a_failed_workflow_names_its_phase_and_not_only_its_state():
+    failed = {"name": "unit-tests", "state": "testing", "status": "failed"}
+
+    assert "failed phase  unit-tests" in lines(plain(current_state="failed", failed_phase="testing", phases=[failed]))
+    assert not any(
+        "failed phase" in line
+        for line in lines(plain(current_state="building", failed_phase="testing", phases=[failed]))
+    )
+
+
+def test_one_event_is_a_line_with_its_facts_in_few_words():
+    error = {"message": "exit code 1", "metadata": {"class": "network"}}
+    event = Event(
+        event_type="attempt_failed",
+        node_name="build",
+        attempt_number=2,
+        created_at=EARLIER,
+        duration=1.5,
+        data={"error": error, "why": "", "round": 1},
+    )
+
+    assert cli_views.event_line(event) == (
+        f'{EARLIER} attempt_failed build 2 error="exit code 1" round=1 duration=1.500'
+    )
+
+
+def test_the_status_shows_the_agent_at_work_and_what_it_calls_its_session():
+    session = AgentSession(
+        session_id="1a2b3c4d.build.2",
+        adw_id="1a2b3c4d",
+        run_id=3,
+        phase="build",
+        attempt_number=2,
+        agent="claude",
+        host="forge",
+        status=SessionStatus.RUNNING,
+        executor_session_id="abc",
+        started_at=EARLIER,
+    )
+
+    data = cli_views.status_data(PeekedState(data=plain()), None, None, session=session)
+    nameless = cli_views.status_data(
+        PeekedState(data=plain()), None, None, session=replace(session, executor_session_id="")
+    )
+
+    assert "agent     claude running: attempt 2 of build on forge, its session abc" in cli_views.status_lines(data, NOW)
+    assert "agent     claude running: attempt 2 of build on forge" in cli_views.status_lines(nameless, NOW)
+    assert (data["agent_session"]["session_id"], data["agent_session"]["ended_at"]) == ("1a2b3c4d.build.2", None)
+    assert status_data(plain())["agent_session"] is None

@@ -1,0 +1,559 @@
+"""Settings: precedence, origins, and an error that names the place for everything that is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules.errors import ConfigError, PlatformUnsupported
+from adws.config import load as config_load
+from adws.config import settings
+from adws.config import values as config_values
+from adws.config.load import Settings
+from adws.config.settings import SETTINGS
+
+PLANTED = "ghp_PlantedSecret0123456789"
+
+
+def load(home: Path, *, toml: str | None = None, cwd: Path | None = None, **env: str) -> Settings:
+    if toml is not None:
+        (home / "adw.toml").write_text(toml)
+    return config_load.load(env={"ADW_HOME": str(home), **env}, cwd=cwd or home)
+
+
+def refused(home: Path, *, toml: str | None = None, **env: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(home, toml=toml, **env)
+    return str(caught.value)
+
+
+# --- the table -------------------------------------------------------------------------------------------------
+
+
+def test_the_table_and_the_typed_settings_name_the_same_things():
+    assert [setting.name for setting in SETTINGS] == [
+        name for name in Settings.__annotations__ if name not in {"file", "origins", "ignored"}
+    ]
+
+
+def test_settings_do_not_change_and_show_no_secret_by_accident(tmp_path):
+    settings = load(tmp_path, GITHUB_PAT=PLANTED)
+
+    with pytest.raises(AttributeError, match="store cannot be set"):
+        settings.store = "database"
+    assert settings.store == "files"
+    assert PLANTED not in repr(settings)
+
+
+def test_every_setting_explains_itself_and_no_name_is_used_twice():
+    names = [name for setting in SETTINGS for name in (setting.env, *setting.aliases)]
+    keys = [setting.key for setting in SETTINGS if setting.key]
+
+    assert all(setting.help.endswith(".") and setting.values for setting in SETTINGS)
+    assert len(names) == len(set(names))
+    assert len(keys) == len(set(keys))
+
+
+def test_defaults_are_valid_and_lie_under_the_home(tmp_path):
+    settings = load(tmp_path)
+
+    assert settings.state_dir == tmp_path / "state"
+    assert settings.trees_dir == tmp_path / "trees"
+    assert settings.database_url == f"sqlite:///{tmp_path}/state/adw.db"
+    assert settings.store == "files"
+    assert settings.max_document_bytes == 16 * 2**20
+    assert settings.lease_ttl_seconds == 30.0
+    assert settings.github_token is None
+    assert {settings.origin(s.name) for s in SETTINGS if s.name != "home"} == {"default"}
+
+
+# --- precedence and origin -------------------------------------------------------------------------------------
+
+
+def test_the_command_line_wins_over_the_environment_over_the_file_over_the_default(tmp_path):
+    toml = '[state]\nstore = "database"\n[log]\nlevel = "ERROR"\n[limits]\nmax_retries = 7\n'
+    (tmp_path / "adw.toml").write_text(toml)
+    env = {"ADW_HOME": "/nowhere", "ADW_LOG_LEVEL": "DEBUG", "ADW_STORE": "files"}
+
+    settings = config_load.load(env=env, cwd=tmp_path, overrides={"home": str(tmp_path)})
+
+    assert (settings.home, settings.origin("home")) == (tmp_path, "command line")
+    assert (settings.log_level, settings.origin("log_level")) == ("DEBUG", "env ADW_LOG_LEVEL")
+    assert (settings.store, settings.origin("store")) == ("files", "env ADW_STORE")
+    assert (settings.max_retries, settings.origin("max_retries")) == (7, f"{tmp_path}/adw.toml:6")
+    assert (settings.max_attempts, settings.origin("max_attempts")) == (5, "default")
+
+
+@pytest.mark.parametrize(
+    ("alias", "text", "name", "value"),
+    [
+        ("RUN_RECOVERY_MODE", "all", "recovery_mode", "all"),
+        ("RUN_RECOVERY_THRESHOLD", "60", "recovery_threshold_seconds", 60.0),
+        ("GITHUB_PAT", PLANTED, "github_token", PLANTED),
+        ("GH_TOKEN", PLANTED, "github_token", PLANTED),
+        ("GITHUB_TOKEN", PLANTED, "github_token", PLANTED),
+        ("GITHUB_WEBHOOK_SECRET", "hush", "webhook_secret", "hush"),
+        ("CLAUDE_CODE_PATH", "/opt/claude", "claude_path", "/opt/claude"),
+        ("ADW_GIT_REMOTE_NAME", "upstream", "git_remote", "upstream"),
+        ("GITHUB_REPO_URL", "https://github.com/acme/shop.git", "repository", "acme/shop"),
+    ],
+)
+def test_variables_that_users_know_work(tmp_path, alias, text, name, value):
+    settings = load(tmp_path, **{alias: text})
+
+    assert getattr(settings, name) == value
+    assert settings.origin(name) == f"env {alias}"
+
+
+def test_an_empty_variable_counts_as_not_set(tmp_path):
+    settings = load(tmp_path, GITHUB_PAT="", ADW_STORE="")
+
+    assert settings.github_token is None
+    assert settings.origin("store") == "default"
+
+
+def test_alias_and_name_may_both_be_set_to_the_same_value(tmp_path):
+    settings = load(tmp_path, ADW_REPOSITORY="acme/shop", GITHUB_REPO_URL="git@github.com:acme/shop.git")
+
+    assert settings.repository == "acme/shop"
+
+
+def test_alias_and_name_set_differently_is_an_error_that_names_both(tmp_path):
+    message = refused(tmp_path, ADW_RECOVERY_MODE="all", RUN_RECOVERY_MODE="none")
+
+    assert "ADW_RECOVERY_MODE" in message
+    assert "RUN_RECOVERY_MODE" in message
+
+
+@pytest.mark.parametrize(
+    ("given", "repository"),
+    [
+        ("acme/shop", "acme/shop"),
+        ("https://github.com/acme/shop", "acme/shop"),
+        ("https://github.com/acme/shop.git/", "acme/shop"),
+        ("https://github.com/me/me.github.io", "me/me.github.io"),
+        ("https://github.com/me/me.github.io.git", "me/me.github.io"),
+        ("git@github.com:acme/shop.git", "acme/shop"),
+        ("ssh://git@forge.corp.invalid:2222/acme/shop.git", "acme/shop"),
+        ("https://forge.corp.invalid/acme/shop", "acme/shop"),
+    ],
+)
+def test_a_repository_may_be_given_as_any_url_of_it(tmp_path, given, repository):
+    assert load(tmp_path, GITHUB_REPO_URL=given).repository == repository
+
+
+def test_relative_paths_start_at_the_home_and_not_where_the_person_stands(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    settings = load(tmp_path, cwd=elsewhere, ADW_STATE_DIR="var/state", ADW_DATABASE_URL="sqlite:///var/my.db")
+
+    assert settings.state_dir == tmp_path / "var/state"
+    assert settings.database_url == f"sqlite:///{tmp_path}/var/my.db"
+
+
+# --- what is refused -------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name(tmp_path):
+    message = refused(tmp_path, ADW_STROE="files")
+
+    assert "ADW_STROE" in message
+    assert "did you mean ADW_STORE?" in message
+
+
+def test_an_unknown_variable_that_is_like_no_other_gets_no_suggestion(tmp_path):
+    assert "did you mean" not in refused(tmp_path, ADW_QQQQQQQQ="1")
+
+
+def test_variables_of_other_set_ups_are_known_and_ignored(tmp_path):
+    settings = load(tmp_path, ADW_DEBUG="true", ADW_AUTO_MERGE="1", ADW_CLEANUP_WORKTREES="")
+
+    assert settings.ignored == ("ADW_AUTO_MERGE", "ADW_DEBUG")
+    assert "did you mean ADW_DEBUG?" in refused(tmp_path, ADW_DEBUGG="true")
+
+
+def test_variables_of_the_test_suite_are_left_alone(tmp_path):
+    load(tmp_path, ADW_TEST_SEED="1", ADW_SOAK="1")
+
+
+@pytest.mark.parametrize(
+    ("toml", "line", "words"),
+    [
+        ("\n[state]\nstroe = 'files'\n", 3, "did you mean state.store?"),
+        ("[workflow.mine]\nphases = []\n", 2, "workflow.mine.phases is not a setting"),
+        ("workflows = 3\n", 1, "workflows must be a table, such as [workflows.NAME]"),
+        ("[retentions]\n", 1, "retentions is not a setting"),
+        ("'state.store' = 'files'\n", 1, "'state.store' is not a setting"),
+        ("[state]\nstore = {}\n", 2, "must be a text or a number"),
+        ("# store\n[state]\ndir = 'x'\nstore = 'cloud'\n", 4, "must be one of files, database"),
+        ("[limits]\nmax_attempts = 0\n", 2, "must be a whole number, 1 or more"),
+        ("[limits]\nmax_attempts = true\n", 2, "is 'true' but must be a whole number"),
+        ("[limits]\nmax_attempts = [\n 1,\n]\n", 2, "must be a text or a number"),
+        ("[state]\nstore = ''\n", 2, "must be a text or a number"),
+        ("[state]\nstore = = 1\n", 2, "this is not TOML"),
+        ("[state]\nstore = '''never\nclosed\n", 3, "this is not TOML"),
+        ("[state]\nstore='files'\nstore='files'\n", 3, "this is not TOML"),
+        ("[log]\nlevel = '''\nbackups = 9'''\nbackups = -1\n", 2, "must be one of DEBUG"),
+        ("[log]\nlevel = '''\nbackups = 9'''\nbackups = -1\n", 4, "must be a whole number"),
+        ("[log]\nformat = 'json'  # backups = 9\nbackups = -1\n", 3, "must be a whole number, 0 or more"),
+        ("[github]\ntoken = 'hush-hush'\n", 2, "secrets are given by environment variables only"),
+        ("[database]\nurl = 'postgresql://me:hush-hush@db/x'\n", 2, "set ADW_DATABASE_URL instead"),
+    ],
+    ids=lambda value: str(value)[:24].replace("\n", " "),
+)
+def test_what_is_wrong_in_the_file_is_named_with_its_line(tmp_path, toml, line, words):
+    message = refused(tmp_path, toml=toml)
+
+    assert f"{tmp_path}/adw.toml:{line}" in message
+    assert words in message
+    assert "hush-hush" not in message
+
+
+def test_a_file_that_is_not_text_is_refused_with_its_line(tmp_path):
+    (tmp_path / "adw.toml").write_bytes(b"[state]\nstore = '\xff'\n")
+
+    assert f"{tmp_path}/adw.toml:2: this is not UTF-8 text" in refused(tmp_path)
+
+
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path):
+    (tmp_path / "adw.toml").symlink_to("adw.toml")
+
+    assert f"cannot read {tmp_path}/adw.toml" in refused(tmp_path)
+
+
+def as_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def as_socket(path: Path) -> None:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listening:
+        listening.bind(path.name)
+
+
+def as_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, as_fifo, as_socket, as_device], ids=["directory", "fifo", "socket", "device"]
+)
+def test_what_is_not_a_regular_file_is_refused_and_not_waited_for(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)  # the name of a socket may not be long
+    make(tmp_path / "adw.toml")
+
+    assert f"{tmp_path}/adw.toml is not a regular file" in refused(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
+    (tmp_path / "adw.toml").write_bytes(b"\xef\xbb\xbf[state]\nstore = 'database'\n")
+
+    settings = load(tmp_path)
+
+    assert (settings.store, settings.origin("store")) == ("database", f"{tmp_path}/adw.toml:2")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("ADW_STORE", "cloud", "must be one of files, database"),
+        ("ADW_RECOVERY_MODE", "aggressive", "must be one of none, stale, all"),
+        ("ADW_LEASE_TTL_SECONDS", "nan", "seconds above 0"),
+        ("ADW_LEASE_TTL_SECONDS", "inf", "seconds above 0"),
+        ("ADW_LEASE_TTL_SECONDS", "-1", "seconds above 0"),
+        ("ADW_LEASE_TTL_SECONDS", "0", "seconds above 0"),
+        ("ADW_LEASE_TTL_SECONDS", "soon", "seconds above 0"),
+        ("ADW_MAX_RETRIES", "1.5", "whole number"),
+        ("ADW_MAX_DOCUMENT_BYTES", "16 MB", "KiB, MiB or GiB"),
+        ("ADW_MAX_DOCUMENT_BYTES", "0", "above 0"),
+        ("ADW_REPOSITORY", "shop", "owner/name"),
+        ("ADW_REPOSITORY", "../..", "owner/name"),
+        ("ADW_GIT_REMOTE", "--upload-pack=x", "git remote"),
+        ("ADW_CLAUDE_PATH", "--help", "name or path of a program"),
+        ("ADW_STATE_DIR", "~nobody-of-this-name/x", "must be a path"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_variable_and_what_is_allowed(tmp_path, name, text, words):
+    message = refused(tmp_path, **{name: text})
+
+    assert name in message
+    assert repr(text) in message
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ADW_DATABASE_URL", f"mysql://me:{PLANTED}@db/x"),
+        ("ADW_DATABASE_URL", "sqlite://:memory:"),
+        ("ADW_DATABASE_URL", "sqlite:///"),
+        ("ADW_DATABASE_URL", "postgresql://"),
+        ("GITHUB_PAT", f"{PLANTED} {PLANTED}"),
+        ("GITHUB_REPO_URL", f"https://{PLANTED}@github.com/acme"),
+    ],
+)
+def test_a_bad_secret_is_refused_without_showing_it(tmp_path, name, text):
+    message = refused(tmp_path, **{name: text})
+
+    assert name in message
+    assert PLANTED not in message
+
+
+def test_two_different_tokens_are_refused_without_showing_them(tmp_path):
+    message = refused(tmp_path, GH_TOKEN=PLANTED, GITHUB_TOKEN="ghp_another")
+
+    assert "GH_TOKEN and GITHUB_TOKEN" in message
+    assert "ghp_" not in message
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{"ADW_LEASE_RENEW_SECONDS": "20"}, {"ADW_LEASE_STOP_SECONDS": "30"}, {"ADW_LEASE_TTL_SECONDS": "5"}],
+    ids=["renew", "stop", "ttl"],
+)
+def test_lease_times_that_allow_two_owners_are_refused(tmp_path, env):
+    message = refused(tmp_path, **env)
+
+    assert "must be less than" in message
+    assert f"env {next(iter(env))}" in message
+
+
+def test_windows_is_refused_in_one_sentence(tmp_path):
+    with pytest.raises(PlatformUnsupported, match="Windows is not supported, use WSL"):
+        config_load.load(env={}, cwd=tmp_path, platform="nt")
+
+
+def test_all_that_is_wrong_is_told_at_once_each_with_its_place(tmp_path):
+    toml = "[state]\nstroe = 'files'\n[limits]\nmax_retries = -1\nmax_reworks = []\n[database]\nurl = 'mysql://x'\n"
+    (tmp_path / "adw.toml").write_text(toml)
+    env = {"ADW_HOME": str(tmp_path), "ADW_STROE": "1", "ADW_STORE": "cloud", "GH_TOKEN": "a", "GITHUB_TOKEN": "b"}
+
+    with pytest.raises(ConfigError) as caught:
+        config_load.load(env=env, cwd=tmp_path)
+
+    file = f"{tmp_path}/adw.toml"
+    places = ["ADW_STROE", "GH_TOKEN and GITHUB_TOKEN", f"{file}:2", f"{file}:5", "ADW_STORE", f"{file}:7", f"{file}:4"]
+    assert len(caught.value.problems) == len(places)
+    assert all(place in problem for place, problem in zip(places, caught.value.problems, strict=True))
+
+
+def test_what_is_wrong_in_the_environment_is_told_with_a_file_that_cannot_be_read(tmp_path):
+    message = refused(tmp_path, toml="[", ADW_STROE="1")
+
+    assert "ADW_STROE" in message
+    assert "this is not TOML" in message
+
+
+def test_an_empty_table_of_settings_is_no_mistake(tmp_path):
+    assert load(tmp_path, toml="[state]\n# store = 'database'\n[workflows]\n").store == "files"
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
+    assert "nested too deeply" in refused(tmp_path, toml=f"x = {'[' * 5000}{']' * 5000}\n")
+
+
+# --- tables that are no settings -------------------------------------------------------------------------------
+
+WORKFLOWS = """[state]
+store = "files"
+
+[workflows.mine]
+title = "Mine"
+
+[[workflows.mine.phases]]
+name = "plan"
+
+[[workflows.mine.phases]]
+name = "build"
+runner = "shell"
+"""
+
+
+def test_a_registered_table_is_handed_on_as_it_is_with_the_place_of_each_key(tmp_path):
+    section = load(tmp_path, toml=WORKFLOWS).section("workflows")
+
+    assert section.data == {
+        "mine": {"title": "Mine", "phases": [{"name": "plan"}, {"name": "build", "runner": "shell"}]}
+    }
+    assert section.path == tmp_path / "adw.toml"
+    assert section.line_of("mine", "phases", 1, "runner") == 12
+    assert section.where("mine", "title") == f"{tmp_path}/adw.toml:5"
+
+
+def test_a_key_that_is_missing_has_the_line_of_the_table_it_is_missing_in(tmp_path):
+    section = load(tmp_path, toml=WORKFLOWS).section("workflows")
+
+    assert section.line_of("mine", "phases", 0, "runner") == 7
+    assert section.line_of("mine", "phases", 7) == 7
+    assert section.line_of("yours", "phases") == 4
+    assert section.line_of() == 4
+
+
+@pytest.mark.parametrize("toml", [None, "[state]\nstore = 'files'\n"], ids=["no-file", "no-table"])
+def test_a_table_that_is_not_there_is_empty_and_has_no_place(tmp_path, toml):
+    section = load(tmp_path, toml=toml).section("workflows")
+
+    assert (section.data, section.path, section.line_of("mine")) == ({}, None, None)
+    assert section.where("mine") == f"{tmp_path}/adw.toml"
+
+
+def test_a_table_that_nobody_registered_cannot_be_asked_for(tmp_path):
+    with pytest.raises(KeyError, match=r"state is not in SECTIONS of config_table\.py"):
+        load(tmp_path).section("state")
+
+
+def test_a_table_has_another_name_than_every_setting():
+    tables = {setting.key.partition(".")[0] for setting in SETTINGS}
+
+    assert tables.isdisjoint(section.name for section in settings.SECTIONS)
+    assert all(section.help.endswith(".") for section in settings.SECTIONS)
+
+
+# --- secrets are not shown -------------------------------------------------------------------------------------
+
+
+def test_secrets_are_shown_as_set_and_are_not_in_the_repr(tmp_path):
+    url = f"postgresql://me:{PLANTED}@db/x?sslpassword={PLANTED}&connect_timeout=3"
+
+    settings = load(tmp_path, GITHUB_PAT=PLANTED, ADW_DATABASE_URL=url)
+
+    assert settings.shown("github_token") == "set"
+    assert settings.shown("webhook_secret") is None
+    assert settings.shown("repository") is None
+    assert settings.shown("database_url") == "postgresql://me:***@db/x?sslpassword=***&connect_timeout=3"
+    assert PLANTED not in repr(settings)
+
+
+def test_the_secret_values_are_known_to_those_who_keep_them_out(tmp_path):
+    settings = load(tmp_path, GITHUB_PAT=PLANTED, ADW_DATABASE_URL="postgresql://me:p@w%21@db/x?sslpassword=q")
+
+    assert settings.secrets() == (PLANTED, "p@w%21", "q", "p@w!")
+    assert config_values.passwords("postgresql://me:pw@db/x") == ("pw",)
+    assert load(tmp_path).secrets() == ()
+
+
+@pytest.mark.parametrize("password", ["a:b", "a@b", "a/b@c", "p?q#r", "x" * 200])
+def test_a_password_with_any_character_is_masked_whole(password):
+    shown = config_values.without_password(f"postgresql://me:{password}@db:5432/x")
+
+    assert shown == "postgresql://me:***@db:5432/x"
+
+
+def test_a_url_without_a_password_is_shown_as_it_is():
+    for url in ("sqlite:////srv/adw/state/a@b.db", "postgresql://db:5432/x", "postgresql://me@db/x"):
+        assert config_values.without_password(url) == url
+
+
+# --- the home --------------------------------------------------------------------------------------------------
+
+
+def test_the_home_is_the_repository_above(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").touch()
+    inside = tmp_path / "src" / "deep"
+    inside.mkdir(parents=True)
+
+    settings = config_load.load(env={}, cwd=inside)
+
+    assert settings.home == tmp_path
+    assert settings.origin("home") == "the repository you are in"
+
+
+def test_without_a_repository_the_home_is_the_current_directory(tmp_path):
+    settings = config_load.load(env={}, cwd=tmp_path)
+
+    assert settings.home == tmp_path
+    assert "no git repository" in settings.origin("home")
+
+
+def test_an_empty_directory_of_that_name_is_no_repository(tmp_path):
+    """
+    The sandbox of an agent puts one into each directory that the agent may write to.
+    """
+    (tmp_path / ".git").mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
+
+    assert config_load.load(env={}, cwd=home).home == home
+    assert not config_load.is_in_repository(home)
+    (tmp_path / ".git" / "HEAD").symlink_to("refs/heads/main")  # as git wrote it once
+    assert config_load.is_in_repository(home)
+    assert config_load.load(env={}, cwd=home).home == tmp_path
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_from_a_worktree_the_home_is_the_main_checkout(tmp_path, relative):
+    main = tmp_path / "main"
+    tree = main / "trees" / "1a2b3c4d"
+    admin = main / ".git" / "worktrees" / "1a2b3c4d"
+    for directory in (tree, admin):
+        directory.mkdir(parents=True)
+    (tree / ".git").write_text("gitdir: ../../.git/worktrees/1a2b3c4d\n" if relative else f"gitdir: {admin}\n")
+    (admin / "commondir").write_text("../..\n")
+
+    assert config_load.load(env={}, cwd=tree).home == main
+
+
+def test_a_submodule_is_its_own_home(tmp_path):
+    module = tmp_path / "lib"
+    (tmp_path / ".git" / "modules" / "lib").mkdir(parents=True)
+    module.mkdir()
+    (module / ".git").write_text("gitdir: ../.git/modules/lib\n")
+
+    assert config_load.load(env={}, cwd=module).home == module
+
+
+@pytest.mark.parametrize("content", ["gitdir:\n", "something else\n", "\udcff"], ids=["empty", "other", "not-text"])
+def test_a_git_file_that_says_nothing_is_refused_with_what_to_do(tmp_path, content):
+    (tmp_path / ".git").write_bytes(content.encode(errors="surrogateescape"))
+
+    with pytest.raises(ConfigError, match="set ADW_HOME"):
+        config_load.load(env={}, cwd=tmp_path)
+
+
+def test_a_worktree_of_a_bare_repository_is_refused_with_what_to_do(tmp_path):
+    tree, admin = tmp_path / "tree", tmp_path / "shop.git" / "worktrees" / "tree"
+    tree.mkdir()
+    admin.mkdir(parents=True)
+    (tree / ".git").write_text(f"gitdir: {admin}\n")
+    (admin / "commondir").write_text("../..\n")
+
+    with pytest.raises(ConfigError, match="has no main checkout: set ADW_HOME"):
+        config_load.load(env={}, cwd=tree)
+
+
+def test_a_home_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"\(env ADW_HOME\) is not a directory: create it"):
+        config_load.load(env={"ADW_HOME": "missing"}, cwd=tmp_path)
+
+
+def test_a_current_directory_that_was_removed_is_refused(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    with pytest.raises(ConfigError, match="current directory does not exist any more"):
+        config_load.from_environment()
+
+
+def test_the_environment_of_the_process_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADW_HOME", str(tmp_path))
+
+    assert config_load.from_environment().home == tmp_path
+
+
+def test_documents_are_in_the_database_where_machines_share_one_unless_somebody_says_otherwise(tmp_path):
+    shared = load(tmp_path, ADW_DATABASE_URL="postgresql+psycopg://me@db/x")
+    alone = load(tmp_path, ADW_DATABASE_URL="postgresql://me@db/x", ADW_STORE="files")
+    embedded = load(tmp_path, ADW_STORE="database")
+
+    assert (shared.database_url, shared.store) == ("postgresql://me@db/x", "database")
+    assert shared.origin("store") == "default with PostgreSQL"
+    assert (alone.store, alone.origin("store")) == ("files", "env ADW_STORE")
+    assert [item.is_shared for item in (shared, alone, embedded)] == [True, False, False]

@@ -1,0 +1,98 @@
+"""
+docs/steps-tools.md says what the tools and sinks do: types, keys of a failure, limits, and examples that are sound.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.steps import http_client, iteration_worker, postgres_sink, sink_rows, sinks, tools
+from adws.adw_modules.steps.model import Assignment
+from adws.adw_modules.steps.tools import MAX_RESULT_BYTES
+from adws.adw_modules.workflow import model as workflow_model
+from adws.adw_modules.workflow.library import Workflows
+from adws.adw_modules.workflow.model import RUNNERS, StepSpec
+from adws.config import load as config_load
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "steps-tools.md").read_text()
+EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+
+
+def load(text, tmp_path):
+    (tmp_path / "adw.toml").write_text(text)
+    return config_load.load(env={}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_every_example_is_sound(number, tmp_path):
+    settings = load(EXAMPLES[number], tmp_path)
+    workflows = Workflows(
+        runners=RUNNERS,
+        has_file=lambda _name: False,
+        definitions=settings.section("workflows"),
+        connections={name: one.type for name, one in settings.connections.items()},
+    )
+
+    for name in settings.section("workflows").data:
+        assert workflows.freeze(workflows.get(name))["phases"][0]["steps"]
+
+
+def test_the_example_of_hosts_is_read(tmp_path):
+    [text] = [one for one in EXAMPLES if one.startswith("[steps]")]
+
+    assert load(text, tmp_path).steps_http_allow == ("api.example.com", "*.internal.example.com")
+
+
+def test_each_tool_and_each_kind_of_sink_is_explained():
+    assert [*re.findall(r"^## `(\w+)`$", PAGE, re.MULTILINE)] == ["http", "command", "python", "agent"]
+    assert {*re.findall(r"^## `(\w+)`$", PAGE, re.MULTILINE)} == {*workflow_model.TOOLS}
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (exactly|at least) once", PAGE, re.MULTILINE)
+    assert {*re.findall(r"`(\w+)`", " ".join(names for names, _ in rows))} == {*workflow_model.SINK_TOOLS}
+    for options in workflow_model.SINK_OPTIONS.values():
+        assert all(f"{option} = " in PAGE for option in options)
+
+
+def test_the_types_of_columns_are_those_of_the_code():
+    rows = re.findall(r"^\| ([a-z ,]+) \| (`[A-Z]+`|no type) \| `([a-z ]+)` \|", PAGE, re.MULTILINE)
+    kinds = ["truth", "whole", "number", "text", "json", "mixed"]
+
+    assert [(lite.strip("`").replace("no type", ""), post) for _, lite, post in rows] == [
+        (sinks.SQLITE_TYPES[kind], postgres_sink.TYPES[kind]) for kind in kinds
+    ]
+    assert (sinks.SQLITE_TYPES["nothing"], postgres_sink.TYPES["nothing"]) == ("TEXT", "text")
+
+
+def test_a_failure_has_the_keys_that_are_documented():
+    class Failing:
+        def call(self, *_args, **_kwargs):
+            raise TimeoutError("slow")
+
+    maker = iteration_worker.ToolCalls({"command": Failing()}, None, clock=SystemClock(), redactor=Redactor())
+    assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1, same_call=1)
+    context = type("Context", (), {"values": {}})()
+
+    report = maker.make(StepSpec(name="s", tool="command"), assignment, context)
+
+    table = PAGE.split("| Key of `error` |")[1].split("\n\n")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert {*documented} <= report.error.keys()
+    assert (report.error["type"], report.error["category"]) == ("TimeoutError", "transient")
+
+
+def test_the_numbers_and_names_are_those_of_the_code():
+    plain = " ".join(PAGE.split())
+
+    assert MAX_RESULT_BYTES == 8 * 1024 * 1024
+    assert "`steps.max_result_bytes` (8 MiB)" in plain
+    assert f"at most {http_client.MAX_REDIRECTS}." in plain
+    assert f"at most {iteration_worker.MAX_MESSAGE} characters" in plain
+    assert f"`{sink_rows.KEYS}`" in plain
+    assert f"`{sinks.LEDGERS}/`" in plain
+    assert "followed for `GET`, `HEAD` and `OPTIONS`" in plain
+    assert http_client.FOLLOWED == ("GET", "HEAD", "OPTIONS")
+    assert {*re.findall(r"`(\w+)`", plain.split(" without `session`")[1][:40])} | {"session"} == {*tools.NO_OPTIONS}

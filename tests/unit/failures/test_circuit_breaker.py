@@ -1,0 +1,599 @@
+"""Breakers over a store and a clock: what they let through, what they count, and what they ignore."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import FrozenInstanceError
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from adws.adw_modules import default_home
+from adws.adw_modules.circuit_breaker import (
+    CircuitBreaker,
+    CircuitBreakerConfig,
+    CircuitBreakerRegistry,
+    CircuitState,
+    MemoryBreakers,
+)
+from adws.adw_modules.errors import ConfigError, UsageError
+from adws.testing import START, FakeClock
+from tests.homes import lab_home
+
+PATIENT = CircuitBreakerConfig(failure_threshold=3)
+TOUCHY = CircuitBreakerConfig(failure_threshold=1, reset_timeout_seconds=60.0)
+TWO_TRIALS = CircuitBreakerConfig(failure_threshold=1, reset_timeout_seconds=60.0, half_open_max_attempts=2)
+
+
+@pytest.fixture
+def clock(seed):
+    return FakeClock(seed=seed)
+
+
+@pytest.fixture
+def make(clock):
+    def build(config: CircuitBreakerConfig, **parts: object) -> CircuitBreaker:
+        return CircuitBreaker("exec1", config, clock=clock, **parts)
+
+    return build
+
+
+@pytest.fixture
+def registry(clock):
+    return CircuitBreakerRegistry(clock=clock)
+
+
+# --- the states ------------------------------------------------------------------------------------------------
+
+
+def test_initial_state_closed(make):
+    assert make(PATIENT).state == CircuitState.CLOSED
+
+
+def test_can_execute_when_closed(make):
+    breaker = make(PATIENT)
+
+    assert all(breaker.can_execute() for _ in range(20)), "a closed breaker counts nobody"
+
+
+def test_opens_after_threshold(make):
+    breaker = make(PATIENT)
+
+    breaker.record_failure()
+    breaker.record_failure()
+    assert breaker.state == CircuitState.CLOSED
+    breaker.record_failure()
+    assert breaker.state == CircuitState.OPEN
+
+
+def test_blocks_when_open(make):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+
+    assert not breaker.can_execute()
+
+
+def test_half_open_after_timeout(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(59.9)
+    assert breaker.state == CircuitState.OPEN
+
+    clock.advance(0.1)
+
+    assert breaker.state == CircuitState.HALF_OPEN
+
+
+def test_half_open_allows_limited_attempts(make, clock):
+    breaker = make(TWO_TRIALS)
+    breaker.record_failure()
+    clock.advance(60.0)
+
+    assert breaker.can_execute()
+    assert breaker.can_execute()
+    assert not breaker.can_execute()
+
+
+def test_half_open_success_closes(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(60.0)
+
+    breaker.record_success()
+
+    assert breaker.state == CircuitState.CLOSED
+    assert breaker.can_execute()
+
+
+def test_half_open_failure_reopens(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(60.0)
+    assert breaker.state == CircuitState.HALF_OPEN
+
+    breaker.record_failure()
+
+    assert breaker.state == CircuitState.OPEN
+    clock.advance(59.9)
+    assert breaker.state == CircuitState.OPEN, "its time begins again"
+
+
+def test_one_failure_reopens_whatever_the_threshold(make, clock):
+    breaker = make(PATIENT)
+    for _ in range(3):
+        breaker.record_failure()
+    clock.advance(60.0)
+
+    breaker.record_failure()
+
+    assert breaker.state == CircuitState.OPEN
+
+
+def test_success_resets_failure_count(make):
+    breaker = make(PATIENT)
+    breaker.record_failure()
+    breaker.record_failure()
+    breaker.record_success()
+    breaker.record_failure()
+    breaker.record_failure()
+
+    assert breaker.state == CircuitState.CLOSED
+
+
+def test_force_reset(make):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    assert breaker.state == CircuitState.OPEN
+
+    breaker.reset()
+
+    assert breaker.state == CircuitState.CLOSED
+    assert breaker.can_execute()
+
+
+def test_reset_of_a_closed_breaker_forgets_its_failures(make):
+    breaker = make(PATIENT)
+    breaker.record_failure()
+    breaker.record_failure()
+
+    breaker.reset()
+    breaker.record_failure()
+
+    assert (breaker.state, breaker.row.failures) == (CircuitState.CLOSED, 1)
+
+
+def test_each_outcome_says_which_state_it_brought_the_breaker_to(make, clock):
+    breaker = make(CircuitBreakerConfig(failure_threshold=2))
+
+    assert breaker.record_failure() is None
+    assert breaker.record_failure() is CircuitState.OPEN
+    assert breaker.record_failure() is None
+    clock.advance(60.0)
+    assert breaker.record_failure() is CircuitState.OPEN
+    clock.advance(60.0)
+    assert breaker.record_success() is CircuitState.CLOSED
+    assert breaker.record_success() is None
+
+
+# --- the registry ----------------------------------------------------------------------------------------------
+
+
+def test_registry_get_creates(registry):
+    assert registry.get("exec1").state == CircuitState.CLOSED
+
+
+def test_registry_get_returns_same(registry):
+    assert registry.get("exec1") is registry.get("exec1")
+    assert registry.get("exec1") is not registry.get("exec2")
+
+
+def test_of_many_threads_all_get_the_same_breaker(registry):
+    start, got = threading.Barrier(8), []
+
+    def compete() -> None:
+        start.wait()
+        got.append(registry.get("exec1"))
+
+    threads = [threading.Thread(target=compete) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len({id(breaker) for breaker in got}) == 1
+
+
+def test_breakers_of_a_registry_have_its_settings(clock):
+    registry = CircuitBreakerRegistry(TOUCHY, clock=clock)
+
+    assert registry.get("exec1").config == TOUCHY
+    assert registry.get("exec2", PATIENT).config == PATIENT
+
+
+def test_asking_for_a_breaker_with_other_settings_is_refused(registry):
+    registry.get("exec1", PATIENT)
+
+    assert registry.get("exec1", CircuitBreakerConfig(failure_threshold=3)).config == PATIENT
+    assert registry.get("exec1").config == PATIENT
+    with pytest.raises(UsageError, match=r"exec1 is in use with .*failure_threshold=3"):
+        registry.get("exec1", TOUCHY)
+
+
+def test_reset_all_closes_every_breaker(clock):
+    registry = CircuitBreakerRegistry(TOUCHY, clock=clock)
+    for name in ("one", "two"):
+        registry.get(name).record_failure()
+
+    registry.reset_all()
+
+    assert {row.name: row.state for row in registry.stored()} == {"one": "closed", "two": "closed"}
+
+
+def test_reset_all_closes_what_another_process_opened(clock):
+    shared = MemoryBreakers()
+    CircuitBreaker("exec1", TOUCHY, store=shared, clock=clock).record_failure()
+    mine = CircuitBreakerRegistry(store=shared, clock=clock)
+
+    mine.reset_all()
+
+    assert mine.get("exec1").state == CircuitState.CLOSED
+
+
+# --- settings --------------------------------------------------------------------------------------------------
+
+
+def test_config_failure_threshold_boundary():
+    for value in (0, 1001, -1, 2.5, True, "5"):
+        with pytest.raises(
+            ValueError, match=r"failure_threshold of a breaker is .*: give a whole number from 1 to 1000"
+        ):
+            CircuitBreakerConfig(failure_threshold=value)
+
+    assert CircuitBreakerConfig(failure_threshold=1).failure_threshold == 1
+    assert CircuitBreakerConfig(failure_threshold=1000).failure_threshold == 1000
+
+
+def test_config_reset_timeout_boundary():
+    for value in (0.9, 86400.1, float("nan"), float("inf"), "60"):
+        with pytest.raises(ValueError, match=r"reset_timeout_seconds .*: give a number from 1 to 86400"):
+            CircuitBreakerConfig(reset_timeout_seconds=value)
+
+    assert CircuitBreakerConfig(reset_timeout_seconds=1.0).reset_timeout_seconds == 1.0
+    assert CircuitBreakerConfig(reset_timeout_seconds=86400.0).reset_timeout_seconds == 86400.0
+
+
+def test_config_half_open_max_attempts_boundary():
+    for value in (0, 11):
+        with pytest.raises(ConfigError, match=r"half_open_max_attempts .*: give a whole number from 1 to 10"):
+            CircuitBreakerConfig(half_open_max_attempts=value)
+
+    assert CircuitBreakerConfig(half_open_max_attempts=10).half_open_max_attempts == 10
+
+
+def test_config_defaults():
+    assert CircuitBreakerConfig() == CircuitBreakerConfig(5, 60.0, 1)
+
+
+def test_a_config_cannot_be_changed_after_it_was_checked():
+    config = CircuitBreakerConfig()
+
+    with pytest.raises(FrozenInstanceError):
+        config.failure_threshold = 0
+
+
+@pytest.mark.parametrize("name", ["", "  ", None, "x" * 201, "two\nlines"])
+def test_a_breaker_needs_a_name(name, clock):
+    with pytest.raises(ValueError, match="a breaker"):
+        CircuitBreaker(name, clock=clock)
+
+
+# --- trials ----------------------------------------------------------------------------------------------------
+
+
+def test_the_place_of_a_trial_that_nobody_reports_on_is_free_again_after_its_time(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(60.0)
+    assert breaker.can_execute()
+    clock.advance(59.9)
+    assert not breaker.can_execute()
+
+    clock.advance(0.1)
+
+    assert breaker.can_execute()
+    assert not breaker.can_execute()
+
+
+def test_a_permit_lasts_as_long_as_was_asked_for(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(60.0)
+    breaker.acquire(seconds=3600.0)
+    clock.advance(3599.0)
+    assert not breaker.can_execute()
+
+    clock.advance(1.0)
+
+    assert breaker.can_execute()
+
+
+def test_a_permit_that_is_given_back_frees_its_place_and_counts_as_nothing(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(60.0)
+    permit = breaker.acquire()
+
+    breaker.give_back(permit)
+
+    assert breaker.state == CircuitState.HALF_OPEN
+    assert breaker.can_execute()
+
+
+def test_asking_whether_somebody_may_go_through_takes_no_place(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    assert not breaker.allows()
+    assert breaker.refused_until() == START + timedelta(seconds=60.0)
+    clock.advance(60.0)
+
+    assert all(breaker.allows() for _ in range(5))
+    assert breaker.can_execute()
+    assert not breaker.allows()
+
+
+def test_who_is_refused_because_of_a_trial_is_told_to_look_again_before_a_long_permit_ends(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(60.0)
+    breaker.acquire(seconds=3600.0)
+
+    assert breaker.refused_until() == clock.now() + timedelta(seconds=60.0)
+
+
+# --- late news -------------------------------------------------------------------------------------------------
+
+
+def test_a_success_while_open_does_not_close(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(30.0)
+
+    breaker.record_success()
+
+    assert breaker.state == CircuitState.OPEN
+
+
+def test_a_failure_while_open_neither_counts_nor_pushes_the_time_out(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    before = breaker.row
+    clock.advance(30.0)
+
+    breaker.record_failure()
+
+    assert breaker.row == before
+    clock.advance(30.0)
+    assert breaker.state == CircuitState.HALF_OPEN
+
+
+def test_what_began_before_a_breaker_opened_says_nothing_about_it_after(make, clock):
+    breaker = make(TOUCHY)
+    old = breaker.acquire()
+    breaker.record_failure()
+    clock.advance(60.0)
+
+    breaker.record_success(old)
+    assert breaker.state == CircuitState.HALF_OPEN
+    breaker.record_failure(old)
+    assert breaker.state == CircuitState.HALF_OPEN
+
+    breaker.record_success(breaker.acquire())
+    breaker.record_failure(old)
+    assert breaker.state == CircuitState.CLOSED
+
+
+def test_of_two_trials_the_second_changes_nothing_after_the_first_closed(make, clock):
+    breaker = make(TWO_TRIALS)
+    breaker.record_failure()
+    clock.advance(60.0)
+    first, second = breaker.acquire(), breaker.acquire()
+
+    assert breaker.record_success(first) is CircuitState.CLOSED
+    assert breaker.record_failure(second) is None
+
+    assert (breaker.state, breaker.row.failures, breaker.row.permits) == (CircuitState.CLOSED, 0, ())
+
+
+def test_of_two_trials_the_second_does_not_close_after_the_first_reopened(make, clock):
+    breaker = make(TWO_TRIALS)
+    breaker.record_failure()
+    clock.advance(60.0)
+    first, second = breaker.acquire(), breaker.acquire()
+
+    assert breaker.record_failure(first) is CircuitState.OPEN
+    assert breaker.record_success(second) is None
+
+    assert breaker.state == CircuitState.OPEN
+
+
+def test_every_attempt_is_recorded_so_three_failures_open_a_breaker_of_three(make):
+    breaker = make(PATIENT)
+
+    for _ in range(3):
+        assert breaker.can_execute()
+        breaker.record_failure()
+
+    assert not breaker.can_execute(), "the next execution is blocked at once"
+
+
+# --- opening until a moment ------------------------------------------------------------------------------------
+
+
+def test_a_breaker_opens_at_once_until_a_given_moment(make, clock):
+    breaker = make(PATIENT)
+
+    assert breaker.open_until(START + timedelta(hours=5), "quota_window: used up") is CircuitState.OPEN
+
+    assert (breaker.row.reopens_at, breaker.row.reason) == ("2026-01-31T14:00:00.000000Z", "quota_window: used up")
+    clock.advance(5 * 3600 - 1.0)
+    assert not breaker.can_execute()
+    clock.advance(1.0)
+    assert breaker.can_execute()
+
+
+def test_an_open_breaker_stays_open_until_the_later_of_two_moments(make):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+
+    assert breaker.open_until(START + timedelta(hours=5), "used up") is None
+    breaker.open_until(START + timedelta(hours=2), "sooner")
+
+    assert (breaker.row.reopens_at, breaker.row.reason) == ("2026-01-31T14:00:00.000000Z", "used up")
+
+
+def test_a_moment_that_has_passed_counts_as_one_failure(make):
+    breaker = make(PATIENT)
+
+    assert breaker.open_until(START, "used up until a moment ago") is None
+
+    assert (breaker.state, breaker.row.failures) == (CircuitState.CLOSED, 1)
+
+
+def test_late_news_opens_nothing(make, clock):
+    breaker = make(TOUCHY)
+    old = breaker.acquire()
+    breaker.record_failure()
+    breaker.reset()
+
+    breaker.open_until(clock.now() + timedelta(hours=1), "no credit", old)
+
+    assert breaker.state == CircuitState.CLOSED, "a person paid, and said so"
+
+
+def test_a_moment_without_a_time_zone_is_refused(make):
+    with pytest.raises(UsageError, match="time zone"):
+        make(PATIENT).open_until(datetime(2026, 1, 1), "used up")  # noqa: DTZ001 - what the test is about
+
+
+def test_a_reason_is_one_line_of_bounded_length(make):
+    breaker = make(TOUCHY)
+
+    breaker.record_failure(reason="network:\n  " + "x" * 1000)
+
+    assert breaker.row.reason == "network: " + "x" * 291
+
+
+# --- clocks that are set -----------------------------------------------------------------------------------------
+
+
+def test_a_clock_set_back_keeps_a_breaker_open_for_its_time_and_no_longer(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(30.0)
+    clock.set(START - timedelta(days=1))
+    assert breaker.state == CircuitState.OPEN
+
+    clock.advance(30.0)
+    assert breaker.state == CircuitState.OPEN, "looking does not begin the wait anew"
+    clock.advance(30.0)
+
+    assert breaker.state == CircuitState.HALF_OPEN
+
+
+def test_the_clock_of_another_machine_that_is_a_little_behind_changes_nothing(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    before = breaker.row
+    clock.set(START - timedelta(seconds=4))
+
+    assert breaker.row == before
+    assert breaker.refused_until() == START + timedelta(seconds=60)
+
+
+def test_a_clock_set_back_does_not_keep_the_place_of_a_trial_for_longer(make, clock):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+    clock.advance(60.0)
+    assert breaker.can_execute()
+    clock.set(START - timedelta(days=1))
+
+    assert breaker.can_execute()
+    assert not breaker.can_execute()
+
+
+# --- where it is kept ------------------------------------------------------------------------------------------
+
+
+def test_breakers_over_one_store_share_their_state(clock):
+    shared = MemoryBreakers()
+    mine, yours = (CircuitBreaker("exec1", TWO_TRIALS, store=shared, clock=clock) for _ in range(2))
+
+    mine.record_failure()
+    assert yours.state == CircuitState.OPEN
+    clock.advance(60.0)
+    assert mine.can_execute()
+    assert yours.can_execute()
+    assert not mine.can_execute(), "both places are taken"
+
+
+def test_what_changes_nothing_writes_nothing(clock):
+    class Counting(MemoryBreakers):
+        writes = 0
+
+        def change(self, name, rule):
+            self.writes += 1
+            return super().change(name, rule)
+
+    store = Counting()
+    breaker = CircuitBreaker("exec1", PATIENT, store=store, clock=clock)
+    breaker.can_execute()
+    breaker.record_success()
+    breaker.reset()
+    assert breaker.state is CircuitState.CLOSED
+
+    assert (store.writes, store.all()) == (0, ())
+
+
+def test_a_row_says_what_its_breaker_works_with(make):
+    breaker = make(TOUCHY)
+    breaker.record_failure()
+
+    assert breaker.row.settings == {
+        "failure_threshold": 1,
+        "reset_timeout_seconds": 60.0,
+        "half_open_max_attempts": 1,
+    }
+
+
+def test_without_a_clock_that_of_the_open_home_is_asked():
+    parts = lab_home()
+    with default_home.using(parts):
+        breaker = CircuitBreaker("exec1", TOUCHY)
+        breaker.record_failure()
+        parts.clock.advance(60.0)
+
+        assert breaker.state == CircuitState.HALF_OPEN
+
+
+def test_a_rule_that_changes_nothing_leaves_nothing_in_memory():
+    store = MemoryBreakers()
+
+    store.change("exec1", lambda row: row)
+
+    assert store.read("exec1") is None
+
+
+def test_the_example_in_the_docs_runs():
+    page = (Path(__file__).parents[3] / "docs" / "errors.md").read_text()
+    code = next(item for item in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "CircuitBreaker" in item)
+
+    def unreachable() -> None:
+        raise ConnectionError("no route")
+
+    for pay, failures in ((unreachable, 1), (lambda: None, 0)):
+        with default_home.using(lab_home()):
+            names = {"pay": pay}
+            exec(code, names)
+            assert names["breaker"].row.failures == failures

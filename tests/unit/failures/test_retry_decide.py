@@ -1,0 +1,350 @@
+"""The one decision about retries."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adws.adw_modules.error_handler import ErrorFacts, WorkflowError, describe, facts_of
+from adws.adw_modules.error_tables import CLASSES, RETRYABLE, ErrorCategory
+from adws.adw_modules.errors import FailedRun, RunFailed, UsageError
+from adws.adw_modules.retry_handler import AskPerson, Backoff, GiveUp, Retry, RetryPolicies, RetryPolicy, decide
+from adws.adw_modules.timestamps import to_text
+
+NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
+
+
+def _facts(klass="network", **values):
+    """Return the facts of a failure of this class, with *values* of the server in its metadata."""
+    facts = describe(RunFailed(FailedRun(subtype=klass)), "build")
+    assert facts.klass == klass
+    return ErrorFacts(
+        category=facts.category,
+        klass=klass,
+        message="it broke",
+        advice=facts.advice,
+        recoverable=facts.recoverable,
+        retry_delay=values.get("retry_delay", facts.retry_delay),
+        metadata=facts.metadata | values,
+    )
+
+
+def _decide(facts, *, attempts_used=1, max_attempts=5, now=NOW, **others):
+    return decide(facts, attempts_used=attempts_used, max_attempts=max_attempts, now=now, **others)
+
+
+def test_a_transient_failure_is_tried_again_soon():
+    assert _decide(_facts("network")) == Retry(at=NOW + timedelta(seconds=5), delay_seconds=5.0, needs_cleanup=False)
+
+
+def test_a_resource_is_freed_before_the_next_attempt():
+    assert _decide(_facts("disk")) == Retry(at=NOW + timedelta(seconds=2), delay_seconds=2.0, needs_cleanup=True)
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_a_class_is_retried_exactly_when_its_category_is(name):
+    kind = CLASSES[name]
+    facts = facts_of(
+        WorkflowError(
+            "x",
+            kind.category,
+            "build",
+            recoverable=kind.is_recoverable,
+            metadata={"class": name, "requires_manual_intervention": kind.needs_person},
+        )
+    )
+
+    assert isinstance(_decide(facts), Retry) == (kind.category in RETRYABLE)
+    assert isinstance(_decide(facts), AskPerson) == kind.needs_person
+
+
+def test_a_failure_that_needs_a_person_comes_with_advice():
+    decision = _decide(_facts("billing"))
+
+    assert isinstance(decision, AskPerson)
+    assert decision.reason == "billing: it broke"
+    assert "Pay, then: adw retry ID" in decision.advice
+    assert decision.terminal_reason == "NEEDS_PERSON"
+    assert _decide(_facts("budget")).terminal_reason == "BUDGET"
+
+
+def test_a_person_is_asked_also_when_attempts_are_used_up():
+    assert isinstance(_decide(_facts("auth"), attempts_used=5), AskPerson)
+
+
+def test_a_bug_is_not_retried():
+    decision = _decide(describe(TypeError("x"), "build"))
+
+    assert decision == GiveUp(reason="fatal errors (bug) are not retried: x", terminal_reason="NOT_RETRYABLE")
+
+
+def test_what_says_that_it_is_not_recoverable_is_not_retried():
+    facts = facts_of(WorkflowError("x", ErrorCategory.TRANSIENT, "build"))
+
+    assert _decide(facts).terminal_reason == "NOT_RETRYABLE"
+
+
+@pytest.mark.parametrize("category", [ErrorCategory.CONFIGURATION, ErrorCategory.FATAL])
+def test_configuration_and_fatal_errors_are_never_retried_whatever_they_say(category):
+    facts = facts_of(
+        WorkflowError("x", category, "build", recoverable=True, metadata={"requires_manual_intervention": False})
+    )
+
+    assert _decide(facts).terminal_reason == "NOT_RETRYABLE"
+
+
+def test_a_category_that_the_policy_leaves_out_is_not_retried():
+    policies = RetryPolicies(retried=frozenset({ErrorCategory.RESOURCE}))
+
+    assert isinstance(_decide(_facts("network"), policy=policies), GiveUp)
+    assert isinstance(_decide(_facts("disk"), policy=policies), Retry)
+
+
+@pytest.mark.parametrize(("used", "kind"), [(4, Retry), (5, GiveUp), (6, GiveUp)])
+def test_attempts_end_at_their_number(used, kind):
+    decision = _decide(_facts("network"), attempts_used=used)
+
+    assert isinstance(decision, kind)
+    if kind is GiveUp:
+        assert decision.terminal_reason == "MAX_ATTEMPTS_EXHAUSTED"
+        assert decision.reason == f"{used} of 5 attempts are used; the last error: it broke"
+
+
+@pytest.mark.parametrize(("klass", "helps"), [("unknown", 1), ("no_effect", 1), ("context", 1), ("server", 3)])
+def test_some_failures_are_worth_fewer_retries(klass, helps):
+    facts = (
+        describe(RunFailed(FailedRun(subtype=klass)), "build") if klass != "unknown" else describe(ValueError("?"), "b")
+    )
+
+    assert isinstance(_decide(facts, attempts_used=helps), Retry)
+    assert _decide(facts, attempts_used=helps + 1).terminal_reason == "RETRIES_DO_NOT_HELP"
+
+
+def test_failures_of_other_classes_do_not_use_up_the_retries_of_one():
+    assert isinstance(_decide(_facts("no_effect"), attempts_used=3, class_failures=1), Retry)
+    assert isinstance(_decide(_facts("no_effect"), attempts_used=3, class_failures=2), GiveUp)
+
+
+def test_a_run_that_just_failed_uses_all_its_attempts():
+    facts = describe(RunFailed(FailedRun(exit_code=1, text="2 tests failed")), "test")
+
+    assert [type(_decide(facts, attempts_used=used)) for used in range(1, 6)] == [Retry] * 4 + [GiveUp]
+
+
+# --- waits -----------------------------------------------------------------------------------------------------
+
+
+def test_the_least_wait_of_a_class_is_kept_and_the_backoff_grows_beyond_it():
+    transient = [_decide(_facts("network"), attempts_used=n, max_attempts=99).delay_seconds for n in range(1, 9)]
+    limited = [
+        _decide(_facts("rate_limited"), attempts_used=n, max_attempts=99, class_failures=1).delay_seconds
+        for n in range(1, 9)
+    ]
+
+    assert transient == [5.0, 5.0, 5.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert limited == [60.0, 60.0, 60.0, 60.0, 81.0, 243.0, 300.0, 300.0]
+
+
+def test_a_policy_of_the_callers_own_says_how_long_and_how_often():
+    policy = RetryPolicy(backoff_base_seconds=0.1, jitter=False)
+
+    assert _decide(_facts("network"), policy=policy).delay_seconds == 0.1
+    assert isinstance(_decide(_facts("no_effect"), attempts_used=3, policy=policy), Retry)
+
+
+def test_the_time_of_the_server_is_kept_under_every_policy():
+    told = _facts("rate_limited", retry_delay=400.0, retry_delay_from="server")
+
+    assert _decide(told).delay_seconds == 400.0
+    assert _decide(told, policy=RetryPolicy(backoff_max_seconds=10.0)).delay_seconds == 400.0
+
+
+def test_a_moment_of_the_server_is_counted_from_now():
+    later = _facts("rate_limited", retry_at=to_text(NOW + timedelta(seconds=90)))
+    past = _facts("rate_limited", retry_at=to_text(NOW - timedelta(days=1)))
+
+    assert _decide(later).at == NOW + timedelta(seconds=90)
+    assert _decide(past).delay_seconds == 0.0
+
+
+@pytest.mark.parametrize("text", ["soon", 17, None, "2026-13-01"])
+def test_a_moment_that_cannot_be_read_was_not_named(text):
+    assert _decide(_facts("rate_limited", retry_at=text)).delay_seconds == 60.0
+
+
+def test_a_quota_is_asked_a_little_after_its_reset():
+    facts = _facts("quota_window", retry_at=to_text(NOW + timedelta(days=5)))
+
+    assert _decide(facts).at - NOW == timedelta(days=5, seconds=60)
+    assert _decide(facts, random=0.5).at - NOW == timedelta(days=5, seconds=75)
+
+
+def test_a_wait_that_is_too_long_needs_a_person():
+    decision = _decide(_facts("rate_limited", retry_delay=3601.0, retry_delay_from="server"))
+
+    assert isinstance(decision, AskPerson)
+    assert decision.terminal_reason == "WAIT_TOO_LONG"
+    assert decision.reason == "the server wants to be asked again in 60 minutes only, which is longer than adw waits"
+    far = _decide(_facts("quota_window", retry_delay=9 * 86_400.0, retry_delay_from="server"))
+    assert "in 216 hours" in far.reason
+    policies = RetryPolicies(max_wait_seconds=30.0)
+    assert (
+        "in 31 seconds"
+        in _decide(_facts("server", retry_delay=31.0, retry_delay_from="server"), policy=policies).reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "span"),
+    [(119, "119 seconds"), (120, "2 minutes"), (7199, "120 minutes"), (7200, "2 hours"), (90_000, "25 hours")],
+)
+def test_a_wait_is_said_as_people_say_it(seconds, span):
+    told = _facts("server", retry_delay=float(seconds), retry_delay_from="server")
+
+    assert f"in {span} only" in _decide(told, policy=RetryPolicies(max_wait_seconds=1.0)).reason
+
+
+def test_jitter_never_asks_the_server_too_early():
+    told = _facts("rate_limited", retry_delay=100.0, retry_delay_from="server")
+
+    assert _decide(told, random=0.0).delay_seconds == 100.0
+    assert _decide(told, random=0.8).delay_seconds == 120.0
+    assert _decide(told, random=0.8, policy=RetryPolicies(rate_limit=Backoff(jitter=False))).delay_seconds == 100.0
+
+
+def test_those_who_wait_the_least_time_of_a_class_do_not_come_back_at_once():
+    assert _decide(_facts("rate_limited"), random=0.8).delay_seconds == 72.0
+
+
+@pytest.mark.parametrize(("seconds", "kind"), [(6, Retry), (5, GiveUp), (0, GiveUp), (-9, GiveUp)])
+def test_nothing_is_tried_after_the_deadline(seconds, kind):
+    decision = _decide(_facts("network"), deadline=NOW + timedelta(seconds=seconds))
+
+    assert isinstance(decision, kind)
+    if kind is GiveUp:
+        assert decision.terminal_reason == "DEADLINE"
+        assert "in 5 seconds, would be after the deadline 2026-01-31T09:00:" in decision.reason or seconds < 0
+
+
+def test_times_need_a_zone():
+    naive = NOW.replace(tzinfo=None)
+
+    with pytest.raises(UsageError, match="need a time zone"):
+        _decide(_facts(), now=naive)
+    with pytest.raises(UsageError, match="need a time zone"):
+        _decide(_facts(), deadline=naive)
+
+
+def test_a_reason_is_one_short_line():
+    facts = facts_of(WorkflowError("\n\n" + "x" * 1000 + "\nmore", ErrorCategory.FATAL, "build"))
+
+    reason = _decide(facts).reason
+
+    assert "\n" not in reason
+    assert len(reason) < 400
+    assert "no message" in _decide(facts_of(WorkflowError(" \n", ErrorCategory.FATAL, "build"))).reason
+
+
+# --- for every input -------------------------------------------------------------------------------------------
+
+METADATA = st.dictionaries(
+    st.sampled_from(
+        ["retry_at", "retry_delay_from", "max_retries", "requires_cleanup", "requires_manual_intervention"]
+    ),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.just("server"), st.just(to_text(NOW))),
+)
+FACTS = st.builds(
+    ErrorFacts,
+    category=st.sampled_from(ErrorCategory),
+    klass=st.sampled_from(sorted(CLASSES)),
+    message=st.text(),
+    recoverable=st.booleans(),
+    retry_delay=st.one_of(st.none(), st.floats(min_value=0, allow_infinity=False, allow_nan=False)),
+    metadata=METADATA,
+)
+
+
+@given(
+    facts=FACTS,
+    used=st.integers(min_value=0, max_value=10**30),
+    most=st.integers(min_value=1, max_value=10**30),
+    policy=st.sampled_from([None, RetryPolicy(), RetryPolicies(), RetryPolicy(backoff_max_seconds=86_400.0)]),
+    deadline=st.one_of(st.none(), st.datetimes(timezones=st.just(UTC))),
+    random=st.one_of(st.none(), st.floats(min_value=0, max_value=1, exclude_max=True)),
+)
+def test_every_failure_gets_one_decision(*, facts, used, most, policy, deadline, random):
+    decision = decide(
+        facts, attempts_used=used, max_attempts=most, policy=policy, now=NOW, deadline=deadline, random=random
+    )
+
+    if not isinstance(decision, Retry):
+        assert decision.reason
+        assert decision.terminal_reason
+        return
+    assert facts.category in RETRYABLE
+    assert facts.recoverable
+    assert used < most
+    assert decision.at == NOW + timedelta(seconds=decision.delay_seconds)
+    assert 0.0 <= decision.delay_seconds <= 8 * 86_400 + 90
+    assert deadline is None or decision.at < deadline
+
+
+# --- quotas that are waited for apart from attempts ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("random", "margin"), [(None, 60.0), (0.0, 60.0), (0.5, 75.0), (1.0, 90.0)])
+def test_a_parked_quota_is_asked_sixty_to_ninety_seconds_after_its_reset(random, margin):
+    facts = _facts("quota_window", retry_at=to_text(NOW + timedelta(hours=5)))
+
+    decision = _decide(facts, parks=0, random=random)
+
+    wait = 5 * 3600.0 + margin
+    assert decision == Retry(at=NOW + timedelta(seconds=wait), delay_seconds=wait, is_parked=True)
+
+
+@pytest.mark.parametrize(("random", "seconds"), [(0.0, 1800.0), (0.5, 2700.0), (1.0, 3600.0)])
+def test_a_parked_quota_without_a_reset_is_asked_in_half_an_hour_to_an_hour(random, seconds):
+    assert _decide(_facts("quota_window"), parks=0, random=random).delay_seconds == seconds
+
+
+def test_a_quota_is_parked_when_no_attempt_is_left_because_it_uses_none():
+    facts = _facts("quota_window")
+
+    assert isinstance(_decide(facts, parks=0, attempts_used=5, max_attempts=5, class_failures=99), Retry)
+    assert isinstance(_decide(facts, attempts_used=5, max_attempts=5), GiveUp)
+
+
+def test_a_quota_is_parked_five_times_in_a_row():
+    assert isinstance(_decide(_facts("quota_window"), parks=4), Retry)
+
+    decision = _decide(_facts("quota_window"), parks=5)
+
+    assert isinstance(decision, AskPerson)
+    assert decision.terminal_reason == "NEEDS_PERSON"
+    assert "after 5 waits in a row" in decision.reason
+    assert "Use another account or model, then: adw retry ID" in decision.advice
+
+
+def test_a_reset_too_far_away_is_not_parked_for():
+    far = _facts("quota_window", retry_at=to_text(NOW + timedelta(days=9)))
+
+    assert _decide(far, parks=0).terminal_reason == "WAIT_TOO_LONG"
+
+
+def test_only_a_quota_is_parked():
+    decision = _decide(_facts("rate_limited"), parks=0)
+
+    assert isinstance(decision, Retry)
+    assert not decision.is_parked
+
+
+@pytest.mark.parametrize("is_recoverable", [True, False])
+def test_a_quota_that_shall_not_be_retried_is_not_parked(is_recoverable):
+    facts = _facts("quota_window")
+    policies = RetryPolicies(retried={ErrorCategory.TRANSIENT}) if is_recoverable else RetryPolicies()
+    result = facts if is_recoverable else ErrorFacts.from_json({**facts.to_json(), "recoverable": False})
+
+    assert _decide(result, parks=0, policy=policies).terminal_reason == "NOT_RETRYABLE"

@@ -1,0 +1,78 @@
+"""
+What work is called outside.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules.document import FrozenIssue
+from adws.adw_modules.git import git
+from tests.unit.engine_cases import ADW_ID, document_of, spec_of
+
+
+def document(**fields):
+    return document_of(spec_of("plan"), **fields)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "labels", "expected"),
+    [
+        ("/bug", [], "bug"),
+        ("chore", ["bug"], "chore"),
+        (None, ["adw", "Enhancement"], "feature"),
+        (None, ["good first issue", "fix"], "bug"),
+        ("/nonsense", ["docs"], "chore"),
+        (None, [], "feature"),
+    ],
+)
+def test_the_class_is_the_recorded_one_then_the_labels_then_a_feature(recorded, labels, expected):
+    result = document(issue_class=recorded, issue=FrozenIssue(labels=labels))
+
+    assert git.issue_class(result) == expected
+
+
+def test_a_workflow_without_an_issue_has_a_class_and_a_message():
+    result = document(issue=None, issue_number=None)
+
+    assert git.issue_class(result) == "feature"
+    assert git.commit_message(result, "plan").splitlines() == [
+        f"sdlc_planner: feature: work of {ADW_ID}",
+        "",
+        f"ADW-ID: {ADW_ID}",
+        "ADW-Phase: plan",
+    ]
+
+
+def test_a_commit_says_who_what_kind_and_what_in_a_short_first_line():
+    title = "Make the very long title of this issue fit into the first line of a commit."
+    result = document(issue=FrozenIssue(title=title, labels=["bug"]))
+
+    first, _, *trailers = git.commit_message(result, "polish").splitlines()
+
+    assert first == "polish: bug: Make the very long title of this issue fit into"
+    assert "ADW-Issue: #42" in trailers
+
+
+def test_a_title_that_fits_is_kept_without_its_full_stop():
+    result = document(issue=FrozenIssue(title="Add  a\nthing."))
+
+    assert git.commit_message(result, "build").startswith("sdlc_implementor: feature: Add a thing\n")
+
+
+@pytest.mark.parametrize(
+    ("ref", "expected"),
+    [
+        ("refs/heads/bug-issue-1-adw-99999999-x", True),
+        (f"refs/heads/bug-issue-1-adw-{ADW_ID}-x", False),
+        ("refs/heads/spike", False),
+    ],
+)
+def test_a_ref_of_another_workflow_is_known_by_its_name(ref, expected):
+    assert git.is_of_another(ref, ADW_ID) is expected
+
+
+def test_a_worktree_is_locked_in_the_name_of_its_workflow():
+    assert git.lock_reason(ADW_ID) == f"adw {ADW_ID}"
+    assert git.owner_of_lock(f"adw {ADW_ID}") == ADW_ID
+    assert git.owner_of_lock("somebody else") == ""

@@ -1,0 +1,88 @@
+"""The runs of workflows: what they demand, and the labels that limits count them under."""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules.document import WorkflowRef
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.queue.model import NewRun, RunFactory
+from adws.adw_modules.workflow.model import Requirements
+from adws.app import provider_of_runner
+from tests.contracts.worlds import FIRST, make_document
+
+PHASES = [{"name": "plan", "runner": "agent"}, {"name": "build", "runner": "codex"}, {"name": "test", "runner": "x"}]
+
+
+def provider(runner: str) -> str:
+    return provider_of_runner(runner, usual="claude")
+
+
+def document(**changes):
+    phases, demands = changes.pop("phases", PHASES), changes.pop("demands", {})
+    made = make_document(**changes)
+    made.workflow = WorkflowRef(name="sdlc", phases=phases, demands=demands)
+    return made
+
+
+def test_a_run_carries_its_repository_its_workflow_and_whom_its_agents_ask():
+    run = RunFactory(provider_of=provider).of(document(), "resume", asked_by="ada", priority=3)
+
+    assert run == NewRun(
+        adw_id=FIRST,
+        kind="resume",
+        asked_by="ada",
+        priority=3,
+        labels=frozenset({"repository:acme/widget", "workflow:sdlc", "provider:anthropic", "provider:openai"}),
+    )
+
+
+def test_a_workflow_of_commands_asks_no_provider():
+    run = RunFactory(provider_of=provider).of(document(phases=[{"name": "build", "runner": "command"}]), "start")
+
+    assert run.labels == {"repository:acme/widget", "workflow:sdlc"}
+
+
+def test_a_document_that_names_no_repository_is_of_that_of_the_home_however_it_is_spelled():
+    maker = RunFactory(repository="Acme/Widget")
+
+    assert "repository:acme/widget" in maker.of(document(repository=""), "start").labels
+    assert "repository:acme/widget" in maker.of(document(repository="ACME/widget"), "start").labels
+
+
+def test_what_has_no_name_has_no_label():
+    made = make_document(repository="")
+    made.workflow = None
+
+    assert RunFactory().of(made, "resume").labels == frozenset()
+    assert RunFactory().of(made, "resume").demands == Requirements()
+
+
+def test_a_run_demands_what_its_frozen_definition_demands():
+    run = RunFactory().of(document(demands={"host": "alpha", "tags": ["gpu"]}), "retry")
+
+    assert run.demands == Requirements(host="alpha", tags=frozenset({"gpu"}))
+
+
+def test_demands_that_make_no_sense_are_refused():
+    with pytest.raises(UsageError, match="no demands of a run"):
+        RunFactory().of(document(demands={"colour": "blue"}), "retry")
+
+
+def test_plain_json_has_the_same_labels_as_its_document():
+    maker, made = RunFactory(repository="acme/other", provider_of=provider), document()
+
+    assert maker.labels_of(made.model_dump(mode="json")) == maker.of(made, "start").labels
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"workflow": 3, "repository": 4}, {"workflow": {"name": None, "phases": 3}}, {"workflow": None}]
+)
+def test_plain_json_that_says_nothing_has_no_labels(data):
+    assert RunFactory().labels_of(data) == frozenset()
+
+
+def test_a_phase_that_cannot_be_read_asks_nobody():
+    data = {"workflow": {"name": "a|b", "phases": [3, {"runner": None}, {"runner": "claude"}]}}
+
+    assert RunFactory(provider_of=provider).labels_of(data) == {"provider:anthropic"}

@@ -1,0 +1,447 @@
+"""Recovery makes ready what dead workers left, leaves the living alone, and does nothing twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
+from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.recovery.plan import Action, Claim, Evidence, plan_recovery
+from tests.unit.conduct_cases import ADW_ID, BROKEN, IN_DATABASE, OTHER, Home, always
+from tests.unit.engine_cases import document_of, phase, spec_of
+
+ONE_PHASE = spec_of(phase("plan", max_attempts=1))
+
+
+@pytest.fixture
+def home():
+    made = Home()
+    yield made
+    made.lease_renewer.close()
+
+
+def done(steps):
+    return [(step.adw_id, step.action.value) for step in steps]
+
+
+def steps_of(groups):
+    return [step for group in groups for step in group.steps]
+
+
+def everything(home):
+    """All that recovery could change."""
+    return (
+        [home.document(adw_id) for adw_id in sorted(home.store.ids())],
+        home.runs.page(),
+        home.parts.locks.all(),
+        list(home.brought_up),
+        list(home.ended),
+    )
+
+
+# --- dead and living -------------------------------------------------------------------------------------------
+
+
+def test_the_attempt_of_a_dead_worker_is_interrupted_and_its_run_goes_back(home):
+    home.create()
+    home.crash()
+
+    steps = home.recovery().recover().steps
+
+    assert done(steps) == [(ADW_ID, "interrupt"), (ADW_ID, "requeue")]
+    assert (home.record("plan").status, home.record("plan").attempts_used) == ("interrupted", 1)
+    assert home.run().state is RunState.PENDING
+    assert "is dead" in home.run().reason
+    assert home.events("attempt_interrupted", "run_recovered") == ["attempt_interrupted", "run_recovered"]
+    home.work()
+    assert home.state() == "completed"
+
+
+def test_a_crash_a_moment_after_the_start_is_recovered_at_once(home):
+    """Age is not liveness."""
+    home.create()
+    home.crash()
+
+    assert home.clock.monotonic() == 1000.0
+    assert len(home.recovery().recover().steps) == 2
+
+
+def test_a_worker_on_another_machine_is_given_its_lease(home):
+    home.create()
+    home.crash(is_proven=False)
+    assert home.recovery().recover().steps == ()
+
+    home.clock.advance(29.9)
+    assert home.recovery().recover().steps == ()
+
+    home.clock.advance(0.2)
+    steps = home.recovery().recover().steps
+    assert done(steps) == [(ADW_ID, "interrupt"), (ADW_ID, "requeue")]
+    assert "lease of worker" in steps[0].why or "is over since" in steps[0].why
+
+
+def test_a_live_owner_is_left_alone_whatever_its_age(home):
+    home.create()
+    run = home.runs.begin(home.claim())
+    with home.parts.ownership.own(ADW_ID) as owned, home.lease_renewer.charge(owned, run):
+        for _ in range(100):
+            home.clock.advance(10.0)
+            home.lease_renewer.look()
+        before = everything(home)
+
+        assert home.recovery().recover(every_document=True).steps == ()
+        (step,) = home.recovery().plan(every_document=True)
+
+        assert (step.action, "(alive)" in step.why) == (Action.LEAVE, True)
+        assert everything(home) == before
+
+
+def test_a_worker_that_died_between_claim_and_ownership_loses_its_run(home):
+    home.create()
+    me = home.parts.processes.me("worker")
+    home.runs.claim(me, ttl_seconds=30.0)
+    assert home.recovery().recover().steps == ()
+
+    home.parts.processes.kill(me)
+
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "requeue")]
+    assert home.run().state is RunState.PENDING
+
+
+def test_a_worker_that_comes_back_between_plan_and_deed_keeps_its_run(home, monkeypatch):
+    home.create()
+    run = home.claim()
+    home.clock.advance(31.0)
+    recovery = home.recovery()
+    plan = recovery.planned()
+    assert done(steps_of(plan)) == [(ADW_ID, "requeue")]
+
+    home.runs.renew(run, ttl_seconds=30.0)
+    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
+
+    assert recovery.recover().steps == ()
+    assert home.run().state is RunState.CLAIMED
+
+
+# --- runs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_workflow_that_no_run_waits_for_is_queued_once(home):
+    home.create(has_run=False)
+    first, second = home.recovery(), home.recovery()
+
+    assert done(first.recover().steps) == [(ADW_ID, "enqueue")]
+    assert second.recover().steps == ()
+    assert [(run.kind, run.asked_by) for run in home.runs.page()] == [("resume", "recovery")]
+
+
+def test_a_parked_workflow_does_not_wait_for_a_worker(home):
+    home.create()
+    home.control.pause(ADW_ID, by="kim")
+    home.runs.enqueue(NewRun(adw_id=ADW_ID))
+
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "end_run")]
+    assert (home.run().state, home.state()) == (RunState.STOPPED, "paused")
+    assert home.recovery().recover().steps == ()
+
+
+def test_the_run_of_a_worker_that_died_after_the_last_write_is_ended(home, monkeypatch):
+    """The document is completed, the run still says running."""
+    home.create()
+    run = home.claim()
+    with monkeypatch.context() as patch:
+        patch.setattr(home.parts.leases, "end_run", always(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            home.work(run)
+    assert (home.state(), home.run().state) == ("completed", RunState.RUNNING)
+    home.clock.advance(31.0)
+
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "end_run")]
+    assert home.run().state is RunState.STOPPED
+
+
+def test_a_workflow_that_goes_on_between_plan_and_deed_keeps_its_run(home, monkeypatch):
+    home.create()
+    home.control.pause(ADW_ID, by="kim")
+    home.runs.enqueue(NewRun(adw_id=ADW_ID))
+    recovery = home.recovery()
+    plan = recovery.planned()
+    home.control.resume(ADW_ID, by="kim")
+    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
+
+    assert recovery.recover().steps == ()
+    assert home.run().state is RunState.PENDING
+
+
+def test_a_workflow_that_ends_between_plan_and_deed_is_not_queued(home, monkeypatch):
+    home.create(has_run=False)
+    recovery = home.recovery()
+    plan = recovery.planned()
+    home.control.abandon(ADW_ID, by="kim")
+    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
+
+    assert recovery.recover().steps == ()
+    assert home.runs.page() == ()
+
+
+def test_two_recoveries_at_once_do_nothing_twice(home, monkeypatch):
+    """Both planned before either did anything."""
+    home.create()
+    home.crash()
+    home.create(OTHER, issue=43, has_run=False)
+    both = [home.recovery(), home.recovery()]
+    plans = [recovery.planned() for recovery in both]
+    for recovery, plan in zip(both, plans, strict=True):
+        monkeypatch.setattr(recovery, "planned", lambda plan=plan, **_: plan)
+
+    first, second = (recovery.recover().steps for recovery in both)
+
+    assert sorted(done(first)) == [(ADW_ID, "interrupt"), (ADW_ID, "requeue"), (OTHER, "enqueue")]
+    assert second == ()
+    assert home.events("run_recovered") == ["run_recovered"]
+    assert home.record("plan").attempts_used == 1
+    assert len(home.runs.page()) == 2
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_exhausted_but_not_over_becomes_failed(home, has_run):
+    """A version that counted and failed in two writes could leave this."""
+    home.create(spec=ONE_PHASE, has_run=has_run)
+    with home.parts.ownership.own(ADW_ID) as owned:
+        spent = owned.document.phases[0].model_copy(update={"attempts_used": 1, "status": "interrupted"})
+        owned.save(owned.document.model_copy(update={"phases": [spent]}))
+
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "fail")]
+
+    assert (home.state(), home.document().terminal_reason) == ("failed", "MAX_ATTEMPTS_EXHAUSTED")
+    assert [run.state for run in home.runs.page()] == [RunState.FAILED] * has_run
+    assert home.recovery().recover().steps == ()
+    assert home.runner.calls == []
+
+
+def test_a_crash_in_the_last_attempt_fails_the_workflow(home):
+    home.create(spec=ONE_PHASE)
+    home.crash()
+
+    home.recovery().recover()
+
+    assert (home.state(), home.document().terminal_reason) == ("failed", "MAX_ATTEMPTS_EXHAUSTED")
+    home.recovery().recover()
+    assert home.run().state in {RunState.STOPPED, RunState.FAILED}
+
+
+def test_what_waits_for_its_retry_waits_on(home):
+    home.runner.add("plan", BROKEN)
+    home.create()
+    home.work()
+
+    assert home.recovery().recover(every_document=False).steps == ()
+    assert home.run().not_before
+
+
+# --- documents -------------------------------------------------------------------------------------------------
+
+
+class OldCopies:
+    """A catalogue whose copy of every document is one revision behind."""
+
+    def __init__(self, catalogue) -> None:
+        self._catalogue = catalogue
+
+    def page(self, query):
+        result = self._catalogue.page(query)
+        return replace(result, rows=tuple(replace(row, revision=row.revision - 1) for row in result.rows))
+
+
+def test_a_document_that_is_newer_than_the_database_is_brought_up(home):
+    home.create()
+    home.work()
+
+    steps = home.recovery(catalogue=OldCopies(home.parts.catalogue)).recover(every_document=True).steps
+
+    assert done(steps) == [(ADW_ID, "project")]
+    assert home.brought_up == [ADW_ID]
+
+
+def test_the_copy_of_what_is_worked_on_is_left_to_its_owner(home):
+    home.create()
+    home.hold()
+
+    assert home.recovery(catalogue=OldCopies(home.parts.catalogue)).recover(every_document=True).steps == ()
+    assert home.brought_up == []
+
+
+def test_a_copy_nobody_looked_at_is_not_called_old(home):
+    """Only active ones are looked up in a periodic recovery; a parked one with a run comes by its run."""
+    home.create()
+    home.control.pause(ADW_ID, by="kim")
+    home.runs.enqueue(NewRun(adw_id=ADW_ID))
+
+    assert "project" not in [action for _, action in done(home.recovery().plan())]
+
+
+def test_documents_in_the_database_have_no_copy(home):
+    home.create()
+
+    assert done(home.recovery(settings=IN_DATABASE).recover(every_document=True).steps) == []
+
+
+class Unreadable:
+    """A store whose documents cannot be looked at."""
+
+    def __init__(self, store, error) -> None:
+        self._store = store
+        self.peek = always(error)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+
+def test_a_document_that_cannot_be_read_is_reported_and_told_once(home, caplog):
+    home.create()
+    home.crash()
+    recovery = home.recovery(store=Unreadable(home.store, StateCorrupt("adw_state.json", "it is torn")))
+
+    steps = recovery.recover().steps
+    again = recovery.recover().steps
+
+    assert done(steps) == [(ADW_ID, "report"), (ADW_ID, "requeue")]
+    assert steps[0].why == "adw_state.json is corrupt: it is torn"
+    assert done(again) == [(ADW_ID, "report")]
+    assert [record.action for record in caplog.records if record.levelname == "ERROR"] == ["recovery_report"]
+    assert home.run().state is RunState.PENDING, "a worker ends it and says why"
+
+
+def test_a_database_that_is_away_says_nothing_about_documents(home):
+    home.create()
+
+    with pytest.raises(DatabaseUnavailable):
+        home.recovery(store=Unreadable(home.store, DatabaseUnavailable("gone"))).recover()
+
+
+def test_one_workflow_that_cannot_be_recovered_does_not_keep_the_others(home, monkeypatch):
+    home.create(has_run=False)
+    home.create(OTHER, issue=43, has_run=False)
+    load = home.store.load
+
+    def torn_for_one(adw_id):
+        if adw_id == ADW_ID:
+            raise StateCorrupt("adw_state.json", "it is torn")
+        return load(adw_id)
+
+    recovery = home.recovery(catalogue=home.parts.catalogue)
+    plan = recovery.planned()
+    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
+    monkeypatch.setattr(home.store, "load", torn_for_one)
+
+    assert done(recovery.recover().steps) == [(OTHER, "enqueue")]
+
+
+# --- what crashes leave of workflows that are over, or never were ----------------------------------------------
+
+
+@pytest.mark.parametrize("issue", [42, None])
+def test_a_workflow_whose_creator_died_before_its_first_write_is_taken_away(home, issue):
+    creator = home.parts.processes.me("cli")
+    document = document_of(ONE_PHASE, issue_number=issue)
+    home.parts.registry.register(document, creator, ttl_seconds=30.0, run=NewRun(adw_id=ADW_ID))
+    assert home.recovery().recover().steps == (), "it is being created"
+
+    home.parts.processes.kill(creator)
+    steps = home.recovery().recover().steps
+
+    assert done(steps) == [(ADW_ID, "forget")]
+    assert home.parts.locks.all() == ()
+    assert home.runs.page() == ()
+    assert home.parts.leases.read(ADW_ID) is None
+    assert home.recovery().recover().steps == ()
+    home.create(OTHER, issue=42)
+
+
+def test_a_worker_that_finds_no_document_leaves_it_to_recovery(home):
+    creator = home.parts.processes.me("cli")
+    home.parts.registry.register(document_of(ONE_PHASE), creator, ttl_seconds=30.0, run=NewRun(adw_id=ADW_ID))
+    home.parts.processes.kill(creator)
+
+    assert home.work().run.state is RunState.FAILED
+    assert home.recovery().recover().steps == (), "the lease of who looked is live"
+    home.clock.advance(31.0)
+
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "forget")]
+    assert home.parts.locks.all() == ()
+
+
+def test_a_lock_that_names_nothing_is_freed(home):
+    home.parts.locks.acquire(42, ADW_ID)
+
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "forget")]
+    assert home.parts.locks.all() == ()
+
+
+def test_the_issue_of_a_finished_workflow_is_freed(home):
+    home.create()
+    home.work()
+    home.parts.locks.acquire(42, ADW_ID)
+
+    assert done(home.recovery().recover().steps) == [(ADW_ID, "free_issue")]
+    assert home.parts.locks.all() == ()
+
+
+def test_a_parked_workflow_keeps_its_issue(home):
+    home.create()
+    home.control.pause(ADW_ID, by="kim")
+
+    assert home.recovery().recover(every_document=True).steps == ()
+    assert home.parts.locks.verify(42, ADW_ID)
+
+
+# --- dry run ---------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_changes_nothing_and_says_why(home):
+    home.create()
+    home.crash()
+    home.create(OTHER, issue=43, has_run=False)
+    before = everything(home)
+
+    steps = home.recovery().plan(every_document=True)
+
+    assert done(steps) == [(OTHER, "enqueue"), (ADW_ID, "interrupt"), (ADW_ID, "requeue")]
+    assert all(step.why for step in steps)
+    assert everything(home) == before
+
+
+def test_many_runs_are_looked_at_page_by_page(home):
+    for number in range(250):
+        home.runs.enqueue(NewRun(adw_id=f"{number:08x}"))
+
+    assert len(list(home.recovery().evidence())) == 250
+
+
+# --- the rules of the two leftovers ----------------------------------------------------------------------------
+
+
+def test_rules_for_what_was_never_written_and_for_runs_of_unreadable_documents():
+    live = Claim(owner="cli 7@here", seconds_left=20.0)
+    rows = [
+        Evidence(adw_id="a", is_unwritten=True, lease=live),
+        Evidence(adw_id="b", is_unwritten=True),
+        Evidence(adw_id="c", problem="torn", run_id=1, run_state=RunState.RUNNING),
+        Evidence(adw_id="d", problem="torn", run_id=1, run_state=RunState.RUNNING, lease=live),
+        Evidence(adw_id="e", problem="torn", run_id=1, run_state=RunState.PENDING),
+        Evidence(adw_id="f", state="completed", has_issue=True),
+        Evidence(adw_id="g", state="paused", has_issue=True),
+    ]
+
+    assert [(step.adw_id, step.action.value) for step in plan_recovery(rows)] == [
+        ("a", "leave"),
+        ("b", "forget"),
+        ("c", "report"),
+        ("c", "requeue"),
+        ("d", "report"),
+        ("e", "report"),
+        ("f", "free_issue"),
+        ("g", "leave"),
+    ]

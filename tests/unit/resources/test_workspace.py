@@ -1,0 +1,628 @@
+"""
+The place a workflow works in: made through the ledger, checked, secured after each phase, given back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from adws.adw_modules import effects as effects_module
+from adws.adw_modules.effects import Effect
+from adws.adw_modules.errors import GitError, GitUnreachable, LeaseLost, QuotaExceeded
+from adws.adw_modules.phase import Done, Failed, RetryAt
+from adws.adw_modules.resources.quotas import Limits
+from tests.unit.engine_cases import ADW_ID, BROKEN, WELL, phase, spec_of
+from tests.unit.space_cases import BRANCH, TREE, MemoryGit, SpaceWorld
+
+
+def world_of(*phases, scripts=None, **fields) -> SpaceWorld:
+    return SpaceWorld(spec_of(*phases), scripts, **fields)
+
+
+def editing(git: MemoryGit, **files: str):
+    def run(context):
+        git.files[context.cwd].update(files)
+        return WELL
+
+    return run
+
+
+# --- worktree and branch ---------------------------------------------------------------------------------------
+
+
+def test_a_phase_works_in_a_worktree_on_a_branch_of_its_own():
+    world = world_of("plan")
+
+    world.attempt()
+
+    [call] = world.runner.calls
+    assert call.context.cwd == TREE
+    assert (world.document.worktree_path, world.document.branch_name) == (str(TREE), BRANCH)
+    assert world.git.trees[TREE].lock_reason == f"adw {ADW_ID}"
+    assert world.effect("worktree").undo == {
+        "path": str(TREE),
+        "branch": BRANCH,
+        "reason": f"adw {ADW_ID}",
+        "sha": "c0",
+        "is_filled": True,
+    }
+    assert world.effect(f"branch:{BRANCH}").undo == {"branch": BRANCH, "base": "main", "start": "c0", "sha": "c0"}
+    assert world.filled == [TREE]
+
+
+def test_both_are_meant_before_they_are_made():
+    world = world_of("plan")
+    seen = []
+    add = world.git.add_worktree
+
+    def looking(*args, **keywords):
+        seen.append({item.key: item.outcome for item in world.document.resources if item.kind != "port"})
+        return add(*args, **keywords)
+
+    world.git.add_worktree = looking
+    world.attempt()
+
+    assert seen == [{"worktree": "intended", f"branch:{BRANCH}": "intended"}]
+
+
+def test_the_second_phase_finds_what_the_first_made():
+    world = world_of("plan", "build")
+
+    world.attempt()
+    world.attempt()
+
+    assert [call.context.cwd for call in world.runner.calls] == [TREE, TREE]
+    assert world.filled == [TREE]
+
+
+def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_the_branch():
+    world = world_of("plan", "build", scripts={})
+    world.runner.add("plan", editing(world.git, plan="steps"))
+    world.attempt()
+    world.git.trees.pop(TREE)
+    world.git.files.pop(TREE)
+
+    world.attempt()
+
+    assert world.git.files[TREE]["plan"] == "steps"
+    assert world.filled == [TREE, TREE]
+
+
+def test_one_whose_directory_is_gone_is_forgotten_by_git_first():
+    world = world_of("plan", "build")
+    world.attempt()
+    world.git.trees[TREE] = replace(world.git.trees[TREE], is_prunable=True)
+
+    assert isinstance(world.attempt(), Done)
+
+    assert not world.git.trees[TREE].is_prunable
+
+
+def test_a_branch_of_an_older_tool_is_gone_on_with_though_the_remote_is_down():
+    world = world_of("build", branch_name="feature-issue-42-old")
+    world.git.commits["c9"] = {"app.py": "older work"}
+    world.git.heads["feature-issue-42-old"] = "c9"
+    world.git.is_offline = True
+
+    assert isinstance(world.attempt(), Done)
+
+    assert world.git.files[TREE] == {"app.py": "older work"}
+    facts = {"branch": "feature-issue-42-old", "base": "main", "start": "", "sha": "c9"}
+    assert world.effect("branch:feature-issue-42-old").undo == facts
+
+
+def test_new_work_is_tried_again_when_the_remote_gives_no_answer():
+    world = world_of("plan")
+    world.git.is_offline = True
+
+    assert isinstance(world.attempt(), RetryAt)
+
+    assert world.effect("worktree") is None
+    assert world.record("plan").attempts[-1].error["metadata"]["class"] == "network"
+
+
+def test_a_branch_that_is_gone_too_is_made_again_from_its_last_commit():
+    world = world_of("plan", "build")
+    world.runner.add("plan", editing(world.git, plan="steps"))
+    world.attempt()
+    world.git.trees.pop(TREE)
+    last = world.git.heads.pop(BRANCH)
+
+    world.attempt()
+
+    assert world.git.heads[BRANCH] == last
+
+
+def test_without_branch_and_commit_the_attempt_fails_and_says_what_to_do():
+    world = world_of("plan", "build")
+    world.runner.add("plan", editing(world.git, plan="steps"))
+    world.attempt()
+    world.git.trees.pop(TREE)
+    world.git.commits.pop(world.git.heads.pop(BRANCH))
+
+    world.attempt()
+
+    assert "are gone: bring the branch back" in world.record("build").last_failure_reason
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"branch": "other"}, f"is on other, not on {BRANCH}: git -C"),
+        ({"branch": ""}, "is on no branch"),
+        ({"lock_reason": "adw 99999999"}, f"belongs to adw 99999999, not to {ADW_ID}"),
+        ({"lock_reason": ""}, "belongs to nobody"),
+    ],
+)
+def test_a_worktree_that_is_something_else_now_is_left_alone(change, words):
+    world = world_of("plan", "build")
+    world.attempt()
+    world.git.heads["other"] = "c0"
+    before = world.git.trees[TREE] = replace(world.git.trees[TREE], **change)
+
+    world.attempt()
+
+    assert words in world.record("build").last_failure_reason
+    assert world.git.trees[TREE] == before
+    assert [call.phase for call in world.runner.calls] == ["plan"]
+
+
+def test_a_lost_commit_fails_the_attempt():
+    world = world_of("plan", "build")
+    world.runner.add("plan", editing(world.git, plan="steps"))
+    world.attempt()
+    world.git.commits.pop(world.git.heads[BRANCH])
+    world.git.heads[BRANCH] = "c0"
+
+    world.attempt()
+
+    assert "is gone: bring it back" in world.record("build").last_failure_reason
+
+
+def test_in_place_nothing_is_made():
+    world = world_of("plan")
+    world.enter(has_worktrees=False)
+
+    world.attempt()
+
+    assert world.git.trees == {}
+    assert world.document.worktree_path is None
+
+
+def test_cleaning_makes_no_worktree_again():
+    world = world_of("clean")
+
+    world.attempt()
+
+    assert world.git.trees == {}
+
+
+# --- after a crash ---------------------------------------------------------------------------------------------
+
+
+def crash_in(world, name, *, is_after: bool):
+    """Die in the middle of a call of git, once."""
+    real = getattr(world.git, name)
+
+    def dying(*args, **keywords):
+        setattr(world.git, name, real)
+        if is_after:
+            real(*args, **keywords)
+        raise LeaseLost("its process died")
+
+    setattr(world.git, name, dying)
+    with pytest.raises(LeaseLost):
+        world.attempt()
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_crash_while_the_worktree_is_made_neither_loses_nor_doubles_it(is_after):
+    world = world_of("plan")
+    crash_in(world, "add_worktree", is_after=is_after)
+    assert world.effect("worktree").outcome == "intended"
+    world.git.move_base(**{"new.py": "x"})
+
+    world.attempt()
+
+    assert world.state == "completed"
+    assert len(world.git.trees) == 1
+    assert world.effect("worktree").outcome == ("adopted" if is_after else "made")
+    assert world.effect(f"branch:{BRANCH}").undo["start"] == "c0"  # as it was meant, not as the base is now
+
+
+def test_a_half_made_worktree_is_made_again():
+    world = world_of("plan")
+    crash_in(world, "add_worktree", is_after=True)
+    world.git.files[TREE].clear()  # the checkout was cut off
+
+    world.attempt()
+
+    assert world.git.files[TREE] == {"app.py": "one"}
+    assert world.effect("worktree").outcome == "made"
+
+
+def test_one_that_git_cannot_read_counts_as_half_made():
+    world = world_of("plan")
+    crash_in(world, "add_worktree", is_after=True)
+    real, said = world.git.status, []
+
+    def once(path):
+        if not said:
+            said.append(path)
+            raise GitError("it is no linked worktree")
+        return real(path)
+
+    world.git.status = once
+    world.attempt()
+
+    assert world.effect("worktree").outcome == "made"
+
+
+# --- after a phase ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_phase_changed_is_committed():
+    world = world_of("plan", "build")
+    world.runner.add("plan", editing(world.git, plan="steps"))
+
+    world.attempt()
+
+    head = world.git.heads[BRANCH]
+    assert world.git.messages[head].splitlines()[0] == "sdlc_planner: feature: Add a fine thing"
+    assert world.effect(f"branch:{BRANCH}").undo["sha"] == head
+    [event] = world.events("work_committed")
+    assert event.data == {"head": head, "commit": head}
+
+
+def test_a_phase_that_changed_nothing_leaves_no_commit():
+    world = world_of("plan")
+
+    world.attempt()
+
+    assert world.git.heads[BRANCH] == "c0"
+    assert world.events("work_committed") == []
+
+
+def test_a_failed_phase_is_not_committed():
+    world = world_of("plan")
+
+    def breaking(context):
+        world.git.files[context.cwd]["half"] = "done"
+        raise BROKEN
+
+    world.runner.add("plan", breaking)
+    assert isinstance(world.attempt(), RetryAt)
+
+    assert world.git.heads[BRANCH] == "c0"
+
+
+def test_a_change_outside_the_allowed_paths_fails_the_attempt_and_names_the_files():
+    world = world_of(phase("document", allowed_paths=("docs/", "*.md")))
+    world.runner.add("document", editing(world.git, **{"docs/a.txt": "x", "README.md": "x", "app.py": "two"}))
+
+    world.attempt()
+
+    assert world.record("document").last_failure_reason == (
+        "document changed files outside its allowed_paths: app.py; they are as they were before, "
+        "and phases/document/attempt-1.put-back.patch has what was changed: keep off them, or allow it"
+    )
+    assert world.git.heads[BRANCH] == "c0"
+    assert world.git.files[TREE] == {"docs/a.txt": "x", "README.md": "x", "app.py": "one"}
+    assert world.kept == ["app.py: two\n"]
+
+
+def test_what_is_left_where_it_was_is_named():
+    world = world_of(phase("document", allowed_paths=("docs/",)), git=MemoryGit(not_put_back=("clone/",)))
+    world.runner.add("document", editing(world.git, **{"clone/": "x"}))
+
+    world.attempt()
+
+    assert "before, but for clone/, which adw does not remove, and" in world.record("document").last_failure_reason
+
+
+def test_that_it_could_not_be_put_back_is_said_and_is_the_same_failure():
+    world = world_of(phase("document", allowed_paths=("docs/",)))
+    world.runner.add("document", editing(world.git, **{"app.py": "two"}))
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    world.git.patch_of_paths = full
+    world.attempt()
+
+    error = world.record("document").attempts[-1].error
+    assert "they could not be put back ([Errno 28] No space left on device): undo it" in error["message"]
+    assert error["metadata"]["class"] == "gate"
+    assert world.git.files[TREE]["app.py"] == "two"
+
+
+@pytest.mark.parametrize("is_crash", [False, True], ids=["failed", "cut-off"])
+def test_what_an_earlier_attempt_left_outside_the_allowed_paths_is_put_back_first(is_crash):
+    world = world_of(phase("document", allowed_paths=("docs/",)))
+
+    def straying(context):
+        world.git.files[context.cwd].update({"app.py": "two", "new.txt": "x", "docs/half.md": "half"})
+        raise LeaseLost("its process died") if is_crash else BROKEN
+
+    world.runner.add("document", straying, WELL)
+    if is_crash:
+        with pytest.raises(LeaseLost):
+            world.attempt()
+    else:
+        assert isinstance(world.attempt(), RetryAt)
+        world.clock.advance(3600)
+
+    said = []
+    assert isinstance(world.attempt(say=lambda _id, line: said.append(line)), Done)
+
+    assert world.git.commits[world.git.heads[BRANCH]] == {"app.py": "one", "docs/half.md": "half"}
+    assert world.kept == ["app.py: two\nnew.txt: x\n"]
+    assert said[0].startswith("an earlier attempt changed files outside allowed_paths: app.py, new.txt; they are as")
+
+
+def test_what_the_phase_committed_itself_counts_too():
+    world = world_of(phase("document", allowed_paths=("docs/",)))
+
+    def committing(context):
+        world.git.files[context.cwd]["app.py"] = "two"
+        world.git.commit(context.cwd, "sneaky")
+        return WELL
+
+    world.runner.add("document", committing)
+    world.attempt()
+
+    assert "app.py" in world.record("document").last_failure_reason
+    assert (world.git.heads[BRANCH], world.git.files[TREE]["app.py"]) == ("c0", "one")
+
+
+def test_refs_that_appear_during_a_phase_are_observed():
+    world = world_of("plan")
+
+    def making(_context):
+        world.git.heads["spike"] = "c0"
+        world.git.heads["feature-issue-9-adw-99999999-other"] = "c0"
+        world.git.extra_refs["refs/tags/v1"] = "c0"
+        world.git.extra_refs["refs/adw/salvage/x"] = "c0"
+        world.git.remote[BRANCH] = "c0"
+        return WELL
+
+    world.runner.add("plan", making)
+    world.attempt()
+
+    seen = {item.key: item.undo for item in world.document.resources if item.outcome == "observed"}
+    assert seen == {
+        "branch:spike": {"ref": "refs/heads/spike", "sha": "c0", "phase": "plan", "branch": "spike"},
+        "ref:refs/tags/v1": {"ref": "refs/tags/v1", "sha": "c0", "phase": "plan"},
+        f"remote_branch:{BRANCH}": {"branch": BRANCH, "sha": "c0", "remote": "origin"},
+    }
+
+
+def spike(world, *, ends):
+    """A phase whose tool makes refs, and that then ends with an error."""
+
+    def run(_context):
+        world.git.heads[f"spike-{ADW_ID}"] = "c0"
+        world.git.heads["spike"] = "c0"
+        world.git.heads[f"feature-issue-9-adw-99999999-like-{ADW_ID}"] = "c0"
+        world.git.remote[BRANCH] = "c0"
+        raise ends
+
+    return run
+
+
+def observed(world) -> set[str]:
+    return {item.key for item in world.document.resources if item.outcome == "observed"}
+
+
+def test_refs_of_a_failed_attempt_are_observed_too():
+    world = world_of("plan")
+    world.runner.add("plan", spike(world, ends=BROKEN))
+    with world.session() as session:
+        assert isinstance(session.attempt(), RetryAt)
+        session.rest()
+
+    assert observed(world) == {f"branch:spike-{ADW_ID}", "branch:spike", f"remote_branch:{BRANCH}"}
+    assert world.effect("branch:spike").undo["phase"] == "plan"
+
+
+def test_refs_of_an_attempt_that_was_cut_off_are_observed_by_their_names():
+    """
+    Whoever comes next has nothing to compare with: of `spike` nobody can say any more who made it.
+    """
+    world = world_of("plan")
+    world.runner.add("plan", spike(world, ends=LeaseLost("its process died")), WELL)
+    with pytest.raises(LeaseLost):
+        world.attempt()
+    world.enter()
+
+    assert isinstance(world.attempt(), Done)
+
+    assert observed(world) == {f"branch:spike-{ADW_ID}", f"remote_branch:{BRANCH}"}
+    assert world.effect(f"branch:spike-{ADW_ID}").undo["phase"] == "plan"
+
+
+def test_a_ref_is_observed_once():
+    world = world_of("plan", "build")
+    world.runner.add("plan", spike(world, ends=LeaseLost("its process died")), WELL)
+    with pytest.raises(LeaseLost):
+        world.attempt()
+    world.enter()
+
+    with world.session() as session:
+        session.attempt()
+        session.attempt()
+        session.rest()
+
+    assert len(world.events("effect_observed")) == 2
+
+
+def test_a_worktree_that_vanishes_under_a_phase_fails_the_attempt():
+    world = world_of("plan")
+
+    def removing(context):
+        world.git.trees.pop(context.cwd)
+        return WELL
+
+    world.runner.add("plan", removing)
+    world.attempt()
+
+    assert "was removed while plan worked in it" in world.record("plan").last_failure_reason
+
+
+# --- ports -----------------------------------------------------------------------------------------------------
+
+
+def test_ports_are_held_and_handed_over_while_a_phase_runs():
+    world = world_of("plan", "build")
+    seen = []
+
+    def looking(context):
+        seen.append((dict(context.env), world.ports.is_held(ADW_ID)))
+        return WELL
+
+    world.runner.add("plan", looking)
+    world.attempt()
+
+    backend, frontend = world.document.backend_port, world.document.frontend_port
+    names = {"ADW_BACKEND_PORT": str(backend), "ADW_FRONTEND_PORT": str(frontend), "PORT": str(backend)}
+    assert seen == [(names, False)]
+    assert world.ports.is_held(ADW_ID)
+    assert world.effect(f"port:{backend}").undo == {"port": backend, "purpose": "backend"}
+    assert world.effect("ports") is None
+
+
+def test_ports_and_place_are_given_back_and_taken_again():
+    world = world_of("plan", "build")
+    world.attempt()
+    before = (world.document.backend_port, world.document.frontend_port)
+
+    with world.session() as session:
+        world.space.release(session)
+    assert world.ports.all() == ()
+    assert (world.document.backend_port, world.document.frontend_port) == (None, None)
+    assert world.effect(f"port:{before[0]}").outcome == "undone"
+
+    world.attempt()
+    assert (world.document.backend_port, world.document.frontend_port) == before
+
+
+def test_other_ports_take_the_place_of_those_that_a_stranger_has():
+    world = world_of("plan", "build")
+    world.attempt()
+    old = world.document.backend_port
+    world.ports.free(ADW_ID)
+    world.occupy(old)
+
+    world.attempt()
+
+    assert world.document.backend_port != old
+    assert world.effect(f"port:{old}").outcome == "gone"
+
+
+def test_without_a_free_port_the_attempt_fails_and_nothing_is_open():
+    world = world_of("plan")
+    first = world.port_range.backend_start
+    world.occupy(*range(first, first + world.port_range.count))
+
+    world.attempt()
+
+    assert "no pair of ports is free" in world.record("plan").last_failure_reason
+    assert world.effect("ports").outcome == "failed"
+    assert effects_module.open_effects(world.document) == ()
+
+
+def test_a_crash_while_ports_are_taken_leaves_enough_to_free_them():
+    world = world_of("plan")
+    real = world.ports.take
+
+    def dying(*args, **keywords):
+        world.ports.take = real
+        real(*args, **keywords)
+        raise LeaseLost("its process died")
+
+    world.ports.take = dying
+    with pytest.raises(LeaseLost):
+        world.attempt()
+    [result] = effects_module.open_effects(world.document)
+    assert result == Effect(key="ports", kind="port", host="testhost", undo={"adw_id": ADW_ID})
+
+    world.attempt()
+    assert len(world.ports.all()) == 2
+
+
+def test_a_workflow_without_ports_gives_none_back():
+    world = world_of("clean")
+    revision = world.document.revision
+
+    with world.session() as session:
+        world.space.release(session)
+
+    assert world.document.revision <= revision + 1  # taking the lease may write; giving nothing back does not
+
+
+# --- quotas ----------------------------------------------------------------------------------------------------
+
+
+def test_a_place_is_taken_and_given_back():
+    world = world_of("plan")
+
+    with world.session() as session:
+        world.space.admit(session)
+        assert world.places() == [ADW_ID]
+        world.space.release(session)
+
+    assert world.places() == []
+
+
+def test_without_room_nothing_is_admitted():
+    world = world_of("plan")
+    world.quotas.limits = Limits(min_free_disk=1, min_free_memory=1, max_runs=0)
+
+    with world.session() as session, pytest.raises(QuotaExceeded):
+        world.space.admit(session)
+
+
+def test_what_is_over_needs_no_place():
+    world = world_of("plan")
+    assert isinstance(world.attempt(), Done)
+    world.quotas.limits = Limits(min_free_disk=1, min_free_memory=1, max_runs=0)
+
+    with world.session() as session:
+        world.space.admit(session)
+
+    assert world.places() == []
+
+
+def test_a_phase_that_cannot_be_prepared_counts_and_is_classified():
+    world = world_of(phase("plan", max_attempts=1))
+
+    def unreachable(_branch):
+        raise GitUnreachable("the remote cannot be reached")
+
+    world.git.fetch = unreachable
+
+    outcome = world.attempt()
+
+    assert isinstance(outcome, Failed)
+    assert world.record("plan").attempts_used == 1
+    assert world.record("plan").attempts[-1].error["category"] == "transient"
+    assert world.runner.calls == []
+
+
+def test_the_ports_it_had_before_come_first():
+    world = world_of("plan", "build")
+    usual = world.ports.take(ADW_ID).backend
+    world.ports.free(ADW_ID)
+    world.occupy(usual)
+    world.attempt()
+    had = world.document.backend_port
+    assert had != usual
+    with world.session() as session:
+        world.space.release(session)
+    world.vacate()
+
+    world.attempt()
+
+    assert world.document.backend_port == had

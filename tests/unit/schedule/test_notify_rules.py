@@ -1,0 +1,128 @@
+"""What people are told, and in which words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from adws.adw_modules.events import Event
+from adws.adw_modules.schedule import notify
+
+NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
+
+
+def all_channels(kind: str) -> tuple[str, ...]:
+    assert kind in notify.KINDS
+    return ("command", "http")
+
+
+def event(event_type="state_changed", status="", **fields) -> Event:
+    return Event(event_type=event_type, adw_id="1a2b3c4d", event_id="1a2b3c4d.7.0", status=status, **fields)
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "title"),
+    [
+        (
+            event(status="failed", data={"to": "failed", "phase": "test", "reason": "MAX_ATTEMPTS"}),
+            "failed",
+            "workflow 1a2b3c4d failed in test: MAX ATTEMPTS",
+        ),
+        (
+            event(status="completed", data={"to": "completed"}),
+            "completed",
+            "workflow 1a2b3c4d is completed",
+        ),
+        (
+            event(status="paused", data={"reason": "asked by a person"}),
+            "paused",
+            "workflow 1a2b3c4d is paused: asked by a person",
+        ),
+        (
+            event("approval_asked", node_name="plan", data={"reason": "look at the plan"}),
+            "approval",
+            "workflow 1a2b3c4d waits for approval in plan: look at the plan",
+        ),
+        (
+            event("breaker_opened", data={"party": "anthropic", "reopens_at": "noon", "reason": "529"}),
+            "breaker_opened",
+            "anthropic is held off until noon: 529",
+        ),
+        (
+            event("breaker_opened", data={"party": "git"}),
+            "breaker_opened",
+            "git is held off until it answers again",
+        ),
+    ],
+    ids=["failed", "completed", "paused", "approval", "breaker", "breaker-without-facts"],
+)
+def test_a_transition_is_told_in_one_line_under_the_key_of_its_event(made, kind, title):
+    told = notify.notice_of(made, all_channels)
+
+    assert (told.kind, told.title, told.key) == (kind, title, "1a2b3c4d.7.0")
+    assert told.channels == ("command", "http")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        event("attempt_started"),
+        event(status="building"),
+        event(status="paused", data={"reason": "awaiting_approval"}),
+    ],
+    ids=["no-transition", "a-phase", "told-as-approval"],
+)
+def test_other_events_are_told_to_nobody(made):
+    assert notify.notice_of(made, all_channels) is None
+
+
+def test_what_no_channel_is_switched_on_for_is_not_told():
+    assert notify.notice_of(event(status="failed"), lambda _kind: ()) is None
+
+
+def test_a_person_is_told_what_to_type():
+    assert notify.notice_of(event(status="failed"), all_channels).text == (
+        "adw explain 1a2b3c4d says why and what to type"
+    )
+    assert notify.hint_of("quota_free", "") == ""
+
+
+def test_a_long_reason_is_cut_and_has_one_line():
+    told = notify.notice_of(event(status="failed", data={"reason": "a\nb " * 500}), all_channels)
+
+    assert len(told.title) == notify.MAX_TITLE
+    assert "\n" not in told.title
+    assert told.title.endswith("...")
+
+
+def test_a_quota_is_told_when_it_is_used_up_and_when_it_is_free():
+    up = notify.quota_notice("disk", is_exceeded=True, detail="1 GB\nfree", key="k", channels=("http",))
+    free = notify.quota_notice("disk", is_exceeded=False, detail="", key="k", channels=("http",))
+
+    assert (up.kind, up.title, up.text) == (
+        "quota_exceeded",
+        "the quota disk is used up: new work waits",
+        "1 GB free",
+    )
+    assert (free.kind, free.title) == ("quota_free", "the quota disk is free again: work goes on")
+
+
+@pytest.mark.parametrize(("why", "end"), [("", "since noon"), ("nobody has it", "since noon: nobody has it")])
+def test_a_workflow_that_does_not_move_is_told_with_since_when(why, end):
+    told = notify.stuck_notice("1a2b3c4d", since="noon", why=why, key="k", channels=("http",))
+
+    assert told.title == f"workflow 1a2b3c4d has not moved {end}"
+
+
+@pytest.mark.parametrize(("attempts", "seconds"), [(1, 60.0), (2, 120.0), (4, 480.0), (5, None), (6, None)], ids=str)
+def test_a_notice_is_tried_again_ever_later_and_then_given_up(attempts, seconds):
+    wanted = None if seconds is None else NOW + timedelta(seconds=seconds)
+
+    assert notify.retry_at(attempts, NOW) == wanted
+
+
+def test_every_kind_has_a_switch_and_the_settings_know_them_all():
+    from adws.config import settings
+
+    assert notify.SWITCHES == settings._SWITCHES

@@ -1,0 +1,137 @@
+"""What sinks save: rows, columns and lines made of results."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adws.adw_modules.errors import SinkRefused
+from adws.adw_modules.steps import sink_rows
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("result", "rows"),
+    [
+        (None, []),
+        ([], []),
+        ({"id": 1}, [{"id": 1}]),
+        ([{"id": 1}, {"id": 2}], [{"id": 1}, {"id": 2}]),
+        (7, [{"value": 7}]),
+        ("ab", [{"value": "ab"}]),
+        ([1, None, ["x"]], [{"value": 1}, {"value": None}, {"value": ["x"]}]),
+        (({"id": 1},), [{"id": 1}]),
+    ],
+    ids=["nothing", "empty", "table", "tables", "number", "text", "mixed", "sequence"],
+)
+def test_a_list_is_many_rows_a_table_is_one_and_anything_else_is_a_value(result, rows):
+    assert sink_rows.rows_of(result) == rows
+
+
+def test_columns_come_in_the_order_they_first_stand_in():
+    assert sink_rows.columns_of([{"b": 1, "a": 2}, {"c": 3, "a": 1}]) == ("b", "a", "c")
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({}, "no columns"),
+        ({"": 1}, "cannot be the name of a column"),
+        ({" ": 1}, "cannot be the name of a column"),
+        ({"a\nb": 1}, "cannot be the name of a column"),
+        ({"\x00": 1}, "cannot be the name of a column"),
+        ({"ä" * 32: 1}, "1 to 63"),
+        ({f"c{number}": 1 for number in range(501)}, "501 columns"),
+    ],
+    ids=["none", "empty", "blank", "line-break", "nul", "too-long", "too-many"],
+)
+def test_what_cannot_be_a_column_is_refused_by_name(row, why):
+    with pytest.raises(SinkRefused, match=why):
+        sink_rows.columns_of([row])
+
+
+def test_columns_that_are_not_there_are_named():
+    with pytest.raises(SinkRefused, match=r"the table t has no column b, d \(it has a, c\)"):
+        sink_rows.refuse_unknown(("a", "b", "c", "d"), ["a", "c"], "the table t")
+    sink_rows.refuse_unknown(("a",), ["a", "c"], "the table t")
+
+
+def test_a_row_without_a_value_for_the_key_of_an_upsert_is_refused():
+    sink_rows.refuse_without_key([{"id": 0}], ("id",))
+    with pytest.raises(SinkRefused, match="row 2 has no id"):
+        sink_rows.refuse_without_key([{"id": 1}, {"id": None}], ("id",))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([None, None], sink_rows.NOTHING),
+        ([True, None], sink_rows.TRUTH),
+        ([1, 2], sink_rows.WHOLE),
+        ([1, 2.5], sink_rows.NUMBER),
+        (["a", None], sink_rows.TEXT),
+        ([[1], {}], sink_rows.JSON),
+        ([1, "a"], sink_rows.MIXED),
+        ([True, 1], sink_rows.MIXED),
+    ],
+)
+def test_a_column_holds_what_its_values_are(values, kind):
+    assert sink_rows.kind_of(values) == kind
+
+
+def test_rows_become_lines_of_json():
+    assert sink_rows.json_lines([{"a": "ä", "b": [1]}, {"a": None}]) == '{"a":"ä","b":[1]}\n{"a":null}\n'.encode()
+
+
+def test_half_a_pair_of_utf_16_is_spelled_in_a_line_of_json():
+    assert sink_rows.json_lines([{"a": "\ud800"}]) == b'{"a": "\\ud800"}\n'
+
+
+@given(st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=4))
+def test_every_row_comes_back_from_its_line_of_json(rows):
+    lines = sink_rows.json_lines(rows).split(b"\n")
+
+    assert [json.loads(line) for line in lines if line] == rows
+    assert lines[-1] == b""
+    assert len(lines) == len(rows) + 1
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\r"), min_size=1), max_size=4))
+def test_every_text_comes_back_from_its_line_of_csv(texts):
+    payload = sink_rows.csv_lines([{"a": text, "b": 1} for text in texts], ("a", "b"), delimiter=";", with_header=True)
+    back = list(csv.reader(io.StringIO(payload.decode(), newline=""), delimiter=";"))
+
+    assert back == [["a", "b"], *([text, "1"] for text in texts)]
+
+
+def test_values_inside_of_values_are_json_in_csv():
+    rows = [{"a": None, "b": True, "c": {"x": [1]}, "d": 1.5}]
+
+    payload = sink_rows.csv_lines(rows, ("a", "b", "c", "d"), delimiter=",", with_header=False)
+
+    assert payload == b',true,"{""x"":[1]}",1.5\n'
+
+
+def test_a_text_that_is_no_utf_8_is_refused_in_csv():
+    with pytest.raises(SinkRefused, match="UTF-8"):
+        sink_rows.csv_lines([{"a": "\ud800"}], ("a",), delimiter=",", with_header=False)
+
+
+def test_the_columns_of_a_csv_file_are_in_its_first_line():
+    assert sink_rows.csv_columns('\ufeffid,"a,b"'.encode(), delimiter=",") == ("id", "a,b")
+
+
+@pytest.mark.parametrize("header", [b"", b"  ", b'"unfinished', b"\xff"])
+def test_a_first_line_that_names_no_columns_is_refused(header):
+    with pytest.raises(SinkRefused, match="first line"):
+        sink_rows.csv_columns(header, delimiter=",")

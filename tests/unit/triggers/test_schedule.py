@@ -1,0 +1,164 @@
+"""When something is due: no tick is lost and none is done twice, whoever was down and for how long."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cronsim import CronSim
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adws.adw_modules import timestamps
+from adws.adw_triggers import trigger_cron
+from adws.adw_triggers.trigger_cron import Due, Entry
+
+NOW = datetime(2026, 3, 10, 12, 7, 30, tzinfo=UTC)
+EXPRESSIONS = ("* * * * *", "*/5 * * * *", "0 * * * *", "30 2 * * *", "0 6 * * 1", "15 0 1 * *", "59 23 L * *")
+
+
+def entry(expression: str, name: str = "quota") -> Entry:
+    return Entry(name=name, expression=expression)
+
+
+def at(text: str) -> datetime:
+    return timestamps.parse(f"2026-{text}:00Z")
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("", ""),
+        ("*/5 * * * *", ""),
+        ("0 6 * * MON-FRI", ""),
+        ("* * * *", "must be five fields"),
+        ("* * * * * *", "must be five fields"),
+        ("@daily", "must be five fields"),
+        ("61 * * * *", "bad minute"),
+        ("0 0 30 2 *", "bad day-of-month"),
+    ],
+)
+def test_an_expression_that_cannot_be_used_is_told_with_what_is_wrong(expression, told):
+    problem = trigger_cron.problem_of(expression)
+
+    assert told in problem
+    assert bool(problem) == bool(told)
+
+
+@pytest.mark.parametrize("expression", ["0 0 29 2 *", "0 0 * 2 1#5", "0 0 29 2 0#5"])
+def test_the_rarest_moments_there_are_have_come_before(expression):
+    """
+    No expression that is accepted makes the search for its last tick end without one.
+    """
+    for year in (2001, 2026, 2099):
+        now = datetime(year, 2, 1, tzinfo=UTC)
+        assert trigger_cron.due([entry(expression)], {}, now)[0].at < now
+        assert trigger_cron.next_tick([entry(expression)], now) > now
+
+
+def test_an_entry_that_never_ran_is_due_at_once_for_the_last_tick():
+    assert trigger_cron.due([entry("0 6 * * *")], {}, NOW) == (Due(entry=entry("0 6 * * *"), at=at("03-10T06:00")),)
+
+
+def test_the_tick_of_this_minute_is_due_and_the_next_one_is_not():
+    last = {"quota": timestamps.to_text(at("03-10T12:06"))}
+
+    assert [due.at for due in trigger_cron.due([entry("* * * * *")], last, NOW)] == [at("03-10T12:07")]
+
+
+def test_what_was_done_is_not_due_again():
+    last = {"quota": timestamps.to_text(at("03-10T12:07"))}
+
+    assert trigger_cron.due([entry("* * * * *")], last, NOW) == ()
+
+
+def test_missed_ticks_make_one_and_are_counted():
+    last = {"quota": timestamps.to_text(at("03-10T11:00"))}
+
+    (result,) = trigger_cron.due([entry("*/10 * * * *")], last, NOW)
+
+    assert (result.at, result.missed) == (at("03-10T12:00"), 5)
+
+
+def test_the_count_of_missed_ticks_has_an_end():
+    last = {"quota": "2020-01-01T00:00:00.000000Z"}
+
+    assert trigger_cron.due([entry("* * * * *")], last, NOW)[0].missed == trigger_cron.MOST_COUNTED
+
+
+def test_what_is_switched_off_is_never_due():
+    assert trigger_cron.due([entry("")], {}, NOW) == ()
+    assert trigger_cron.next_tick([entry("")], NOW) is None
+
+
+def test_the_oldest_tick_comes_first():
+    entries = [entry("* * * * *", "a"), entry("0 6 * * *", "b"), entry("0 6 * * *", "c")]
+
+    assert [due.entry.name for due in trigger_cron.due(entries, {}, NOW)] == ["b", "c", "a"]
+
+
+def test_the_next_tick_is_that_of_the_entry_that_comes_first():
+    assert trigger_cron.next_tick([entry("0 6 * * *"), entry("*/15 * * * *")], NOW) == at("03-10T12:15")
+
+
+def test_a_last_tick_far_ahead_was_written_by_a_wrong_clock_and_holds_nothing_up():
+    last = {"quota": timestamps.to_text(NOW + timedelta(days=400))}
+
+    assert [due.at for due in trigger_cron.due([entry("0 6 * * *")], last, NOW)] == [at("03-10T06:00")]
+
+
+def test_a_last_tick_a_little_ahead_is_that_of_a_machine_whose_clock_is_fast():
+    last = {"quota": timestamps.to_text(NOW + timedelta(minutes=3))}
+
+    assert trigger_cron.due([entry("* * * * *")], last, NOW) == ()
+
+
+@pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25", "2026-03-08", "2026-11-01"], ids=str)
+def test_days_on_which_clocks_change_have_24_hours_like_all_others(day):
+    begin = timestamps.parse(f"{day}T00:00:00Z")
+    done: list[datetime] = []
+    last = {"quota": timestamps.to_text(begin)}
+    for minute in range(0, 24 * 60 + 1, 7):
+        for due in trigger_cron.due([entry("30 * * * *")], last, begin + timedelta(minutes=minute)):
+            done.append(due.at)
+            last["quota"] = timestamps.to_text(due.at)
+
+    assert done == [begin + timedelta(hours=hour, minutes=30) for hour in range(24)]
+
+
+@given(
+    expression=st.sampled_from(EXPRESSIONS),
+    gaps=st.lists(st.integers(min_value=0, max_value=10 * 24 * 3600), min_size=1, max_size=40),
+)
+def test_over_any_downtime_every_tick_is_covered_once_and_in_order(expression, gaps):
+    """
+    A cron that looks at arbitrary moments does each tick, or a later one that it was missed for, and none twice.
+    """
+    now = NOW
+    last = {"quota": timestamps.to_text(NOW)}
+    done: list[datetime] = []
+    covered = 0
+    for gap in gaps:
+        now += timedelta(seconds=gap)
+        for due in trigger_cron.due([entry(expression)], last, now):
+            done.append(due.at)
+            covered += due.missed + 1
+            last["quota"] = timestamps.to_text(due.at)
+    real = []
+    for tick in CronSim(expression, NOW):
+        if tick > now:
+            break
+        real.append(tick)
+
+    assert done == sorted(set(done))
+    assert set(done) <= set(real)
+    assert done[-1:] == real[-1:]  # the last tick is never left out
+    assert covered == len(real) or covered > trigger_cron.MOST_COUNTED
+
+
+@given(moment=st.datetimes(min_value=datetime(2001, 1, 1), max_value=datetime(2090, 1, 1)))  # noqa: DTZ001 - made aware below
+def test_what_is_due_is_never_in_the_future(moment):
+    now = moment.replace(tzinfo=UTC)
+
+    for due in trigger_cron.due([entry(one, str(index)) for index, one in enumerate(EXPRESSIONS)], {}, now):
+        assert now - timedelta(days=63) < due.at <= now

@@ -1,0 +1,238 @@
+"""The cron does each tick once, whatever a job does, and whoever else is at it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.errors import ConfigError, DatabaseUnavailable, ForgeUnavailable
+from adws.adw_modules.schedule.jobs import JobEnd
+from adws.adw_modules.schedule.store import Notice
+from adws.adw_triggers.trigger_cron import Cron, Entry, check_entries
+from tests.homes import lab_home
+
+EVERY_MINUTE = Entry(name="quota", expression="* * * * *")
+
+
+class Lab:
+    """Crons that share a schedule; jobs note what they were called for."""
+
+    def __init__(self) -> None:
+        home = lab_home()
+        self.clock, self.processes = home.clock, home.processes
+        self.notifications, self.book = home.notifications, home.schedule
+        self.done: list[tuple[str, str]] = []
+        self.raises: dict[str, Exception] = {}
+
+    def job(self, tick) -> JobEnd:
+        self.done.append((tick.name, tick.due))
+        if tick.name in self.raises:
+            raise self.raises[tick.name]
+        return JobEnd(outcome="well", memo={"times": tick.memo.get("times", 0) + 1})
+
+    def cron(self, *entries: Entry, jobs=None) -> Cron:
+        entries = entries or (EVERY_MINUTE,)
+        return Cron(
+            entries,
+            {entry.name: self.job for entry in entries} | (jobs or {}),
+            book=self.book,
+            clock=self.clock,
+            me=self.processes.me("cron"),
+            processes=self.processes,
+        )
+
+
+@pytest.fixture
+def lab():
+    return Lab()
+
+
+def test_what_is_due_is_done_once(lab):
+    cron = lab.cron()
+
+    first, second = list(cron.run_due()), list(cron.run_due())
+
+    assert [(ran.name, ran.status, ran.outcome) for ran in first] == [("quota", "done", "well")]
+    assert second == []
+    assert lab.book.rows()[0].status == "done"
+
+
+def test_ticks_that_were_missed_are_made_up_for_once_and_counted(lab):
+    cron = lab.cron()
+    list(cron.run_due())
+    lab.clock.advance(600.0)
+
+    (ran,) = cron.run_due()
+
+    assert ran.missed == 9
+    assert len(lab.done) == 2
+
+
+def test_what_a_job_remembers_it_gets_the_next_time(lab):
+    cron = lab.cron()
+    for _ in range(3):
+        list(cron.run_due())
+        lab.clock.advance(60.0)
+
+    assert lab.book.rows()[0].memo == {"times": 3}
+
+
+def test_a_tick_that_another_cron_did_in_between_is_not_done_again(lab):
+    """
+    Both look; one is done before the other claims.
+    """
+    slow, fast = lab.cron(), lab.cron()
+    seen_by_slow = slow.run_due()
+    original = lab.book.rows
+
+    def rows_then_the_other():
+        result = original()
+        lab.book.rows = original
+        list(fast.run_due())
+        return result
+
+    lab.book.rows = rows_then_the_other
+
+    assert [ran.status for ran in seen_by_slow] == ["busy"]
+    assert len(lab.done) == 1
+
+
+def test_a_job_that_fails_is_written_down_and_comes_again_with_its_next_tick(lab):
+    lab.raises["quota"] = ForgeUnavailable("nobody answers")
+    cron = lab.cron()
+
+    (ran,) = cron.run_due()
+
+    assert (ran.status, ran.outcome) == ("failed", "nobody answers")
+    assert list(cron.run_due()) == []
+    lab.clock.advance(60.0)
+    assert len(list(cron.run_due())) == 1
+
+
+def test_a_bug_in_one_job_does_not_keep_the_others_from_being_done(lab):
+    lab.raises["a"] = ZeroDivisionError("oh")
+
+    ran = list(lab.cron(Entry(name="a", expression="* * * * *"), Entry(name="b", expression="* * * * *")).run_due())
+
+    assert [(one.name, one.status) for one in ran] == [("a", "failed"), ("b", "done")]
+    assert "ZeroDivisionError" in ran[0].outcome
+
+
+def test_a_database_that_is_gone_leaves_the_tick_for_whoever_comes_next(lab):
+    lab.raises["quota"] = DatabaseUnavailable("gone")
+    with pytest.raises(DatabaseUnavailable):
+        list(lab.cron().run_due())
+    lab.raises.clear()
+    assert [ran.status for ran in lab.cron().run_due()] == ["busy"]
+
+    lab.clock.advance(121.0)
+
+    assert [ran.status for ran in lab.cron().run_due()] == ["done"]
+
+
+def test_the_same_cron_does_the_tick_as_soon_as_the_database_is_back(lab):
+    cron = lab.cron()
+    lab.raises["quota"] = DatabaseUnavailable("gone")
+    with pytest.raises(DatabaseUnavailable):
+        list(cron.run_due())
+    lab.raises.clear()
+
+    assert [ran.status for ran in cron.run_due()] == ["done"]
+
+
+def test_the_claim_of_a_cron_that_is_proven_dead_is_taken_over_at_once(lab):
+    lab.raises["quota"] = DatabaseUnavailable("gone")
+    dead = lab.processes.me("cron")
+    lab.book.claim("quota", spec="* * * * *", due="x", seen="", owner=dead, ttl_seconds=600.0)
+    lab.raises.clear()
+    assert [ran.status for ran in lab.cron().run_due()] == ["busy"]
+
+    lab.processes.kill(dead)
+
+    assert [ran.status for ran in lab.cron().run_due()] == ["done"]
+
+
+def test_whoever_is_taken_over_while_working_is_told_that_nothing_of_it_counts(lab):
+    def slow(tick):
+        lab.clock.advance(500.0)
+        lab.book.claim("quota", spec="x", due=tick.due, seen="", owner=lab.processes.me("cron"), ttl_seconds=60.0)
+        return JobEnd(outcome="late", notices=(Notice(key="k", kind="stuck", title="t", channels=("http",)),))
+
+    (ran,) = lab.cron(jobs={"quota": slow}).run_due()
+
+    assert ran.status == "lost"
+    assert lab.notifications.page() == ()
+
+
+def test_what_is_told_is_sent_after_everything_else_was_done(lab):
+    entries = [Entry(name=name, expression="* * * * *") for name in ("notify", "quota", "recover")]
+
+    list(lab.cron(*entries).run_due())
+
+    assert [name for name, _ in lab.done] == ["quota", "recover", "notify"]
+
+
+def test_it_goes_on_from_tick_to_tick_until_it_is_stopped(lab):
+    cron = lab.cron()
+
+    def tell(_ran):
+        if len(lab.done) == 3:
+            cron.stop()
+
+    cron.run(tell)
+
+    moments = [timestamps.parse(due) for _, due in lab.done]
+    assert [later - earlier for earlier, later in pairwise(moments)] == [timedelta(minutes=1)] * 2
+    assert list(cron.run_due()) == []  # stopped: begins nothing more
+
+
+def test_it_survives_a_database_that_is_gone_for_a_while(lab):
+    cron = lab.cron()
+    original, looks = lab.book.rows, []
+
+    def rows():
+        looks.append(lab.clock.now())
+        if len(looks) < 3:
+            raise DatabaseUnavailable("gone")
+        cron.stop()
+        return original()
+
+    lab.book.rows = rows
+    cron.run()
+
+    assert len(looks) == 3
+
+
+def test_with_every_entry_switched_off_it_waits_and_looks_now_and_then(lab):
+    cron = lab.cron(Entry(name="quota", expression=""))
+    original = lab.clock.sleep
+
+    def sleep(seconds):
+        original(seconds)
+        if sum(lab.clock.slept) > 60:
+            cron.stop()
+
+    lab.clock.sleep = sleep
+    cron.run()
+
+    assert lab.done == []
+
+
+def test_expressions_that_cannot_be_used_are_all_told_with_where_they_stand():
+    entries = [
+        Entry(name="gc", expression="0 0 31 2 *"),
+        Entry(name="quota", expression="*/5 * * * *"),
+        Entry(name="report", expression="99 * * * *"),
+    ]
+
+    with pytest.raises(ConfigError) as refused:
+        check_entries(entries, lambda name: f"adw.toml:{len(name)}")
+
+    assert [problem.partition(" and ")[0] for problem in refused.value.problems] == [
+        "adw.toml:2: cron.gc is '0 0 31 2 *'",
+        "adw.toml:6: cron.report is '99 * * * *'",
+    ]
+    check_entries(entries[1:2], str)

@@ -1,0 +1,87 @@
+"""A value that takes long to find out is known as of a while ago."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from adws.testing import FakeClock
+from adws.web.dependencies import CachedValue
+
+
+class Answers:
+    """Gives one answer after the other, and keeps the work that was to be done beside."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.work = []
+
+    def find(self):
+        result = self.answers.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def do(self):
+        self.work.pop(0)()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+def lately(answers, clock):
+    return CachedValue(answers.find, clock=clock, keep_seconds=30.0, beside=answers.work.append)
+
+
+def test_nobody_waits_for_it_and_it_is_looked_for_once_at_a_time(clock):
+    answers = Answers("first")
+    value = lately(answers, clock)
+
+    assert (value.get(), value.get()) == (None, None)
+    assert len(answers.work) == 1
+    answers.do()
+    assert value.get() == "first"
+
+
+def test_what_is_old_is_shown_until_the_new_is_known(clock):
+    answers = Answers("first", "second")
+    value = lately(answers, clock)
+    value.get()
+    answers.do()
+
+    clock.advance(29.9)
+    assert value.get() == "first"
+    assert answers.work == []
+    clock.advance(0.1)
+    assert value.get() == "first"
+    answers.do()
+    assert value.get() == "second"
+
+
+def test_what_cannot_be_found_out_leaves_the_last_value_and_is_tried_again(clock, caplog):
+    answers = Answers("first", OSError("gone"), "third")
+    value = lately(answers, clock)
+    for seen in (None, "first", "first"):
+        assert value.get() == seen
+        answers.do()
+        clock.advance(30)
+
+    assert value.get() == "third"
+    assert [record.message for record in caplog.records] == ["A value could not be found out"]
+
+
+def test_it_is_found_out_in_a_thread_of_its_own(clock):
+    found_by = threading.Event()
+    name = []
+
+    def find():
+        name.append(threading.current_thread().name)
+        found_by.set()
+
+    CachedValue(find, clock=clock, keep_seconds=30.0).get()
+
+    assert found_by.wait(30)
+    assert name == ["adw-lately"]

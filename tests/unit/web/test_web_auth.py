@@ -1,0 +1,66 @@
+"""Who may use the API."""
+
+from __future__ import annotations
+
+import hmac
+
+import pytest
+
+from adws.web import middleware
+
+ONE, TWO = "first-token-0123456789", "second-token-0123456789"
+
+
+@pytest.mark.parametrize("token", [ONE, TWO])
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_each_token_of_the_settings_lets_in(token, scheme):
+    assert middleware.why_not({"authorization": f"{scheme} {token}"}, (ONE, TWO)) is None
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "",
+        ONE,
+        f"Basic {ONE}",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {ONE}x",
+        f"Bearer {ONE[:-1]}",
+        "Bearer \xff",
+        f"Bearer {ONE},{TWO}",
+    ],
+)
+def test_anything_else_does_not(shown):
+    problem = middleware.why_not({"authorization": shown}, (ONE, TWO))
+
+    assert problem is not None
+    assert problem.status == 401
+    assert ONE not in str(problem)
+
+
+def test_without_a_header_nobody_is_let_in():
+    assert middleware.why_not({}, (ONE,)).status == 401
+
+
+def test_without_a_token_in_the_settings_the_api_is_closed_to_everybody():
+    """
+    An empty token would fit an empty header.
+    """
+    for head in ({}, {"authorization": "Bearer "}, {"authorization": "Bearer x"}):
+        problem = middleware.why_not(head, ())
+        assert (problem.status, problem.code) == (403, "api_closed")
+        assert "ADW_WEB_TOKEN" in problem.advice
+
+
+def test_every_token_is_compared_each_time_in_constant_time(monkeypatch):
+    """
+    Whoever stopped at the first that fits, or used ==, would tell by its time which one it was.
+    """
+    compared = []
+    real = hmac.compare_digest
+    monkeypatch.setattr(middleware.hmac, "compare_digest", lambda a, b: compared.append(b) or real(a, b))
+
+    middleware.why_not({"authorization": f"Bearer {ONE}"}, (ONE, TWO))
+
+    assert compared == [ONE.encode(), TWO.encode()]

@@ -1,0 +1,713 @@
+"""Working on a run: every outcome leads to the right run, every request is obeyed before it is answered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.document import Mark
+from adws.adw_modules.errors import (
+    DatabaseUnavailable,
+    DurabilityUnknown,
+    StateCorrupt,
+    StateWriteFailed,
+    UsageError,
+    WorkElsewhere,
+)
+from adws.adw_modules.phase import Done, Failed, Next, Order, Paused, RetryAt, RunReport, Stopped
+from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.queue.model import NewRun, RunResult, RunState
+from adws.adw_modules.worker.run_executor import RunExecutor, busy_seconds, describe, final_state
+from adws.adw_modules.workflow.model import Requirements
+from adws.testing import START
+from tests.unit.conduct_cases import ADW_ID, BROKEN, DOUBT, FAR_AWAY, WELL, Home, always, obedient
+from tests.unit.engine_cases import HUMAN, phase, spec_of
+
+
+@pytest.fixture
+def home():
+    made = Home()
+    yield made
+    made.lease_renewer.close()
+
+
+def asks(home, kind, then=obedient, **payload):
+    """An attempt in the middle of which somebody asks the owner for something."""
+
+    def attempt(context):
+        home.requests.ask(ADW_ID, kind, payload=payload, asked_by="kim")
+        home.lease_renewer.look()
+        if callable(then):
+            return then(context)
+        if isinstance(then, BaseException):
+            raise then
+        return then
+
+    return attempt
+
+
+def test_work_that_only_another_machine_has_is_given_back_for_that_machine(home):
+    home.create()
+
+    def refuse(session):
+        raise WorkElsewhere(session.document.adw_id, "far")
+
+    end = RunExecutor(home.changed(workspace=SimpleNamespace(admit=refuse))).work(home.claim())
+
+    assert (end.run.state, end.run.demands, end.outcome) == (RunState.PENDING, Requirements(host="far"), None)
+    assert "only a worker there can go on with it" in end.message
+    assert home.state() == "pending"
+    assert home.runner.calls == []
+
+
+# --- outcomes --------------------------------------------------------------------------------------------------
+
+
+def test_a_workflow_that_completes_ends_its_run(home):
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome == Done(state="completed")
+    assert (home.state(), home.run().state, home.run().reason) == ("completed", RunState.COMPLETED, "completed")
+    assert [call.phase for call in home.runner.calls] == ["plan", "build"]
+    assert home.parts.leases.read(ADW_ID).owner is None
+    assert home.parts.locks.all() == ()
+
+
+def test_a_failed_attempt_goes_back_to_the_queue_until_it_is_due(home):
+    home.runner.add("plan", BROKEN)
+    home.create()
+
+    end = home.work()
+
+    run, record = home.run(), home.record("plan")
+    assert isinstance(end.outcome, RetryAt)
+    assert (run.state, run.not_before) == (RunState.PENDING, record.retry_at)
+    assert "connection reset by peer" in run.reason
+    assert home.runs.claim(home.parts.processes.me("worker"), ttl_seconds=30.0) is None, "it is not due yet"
+
+
+def test_a_workflow_that_failed_ends_its_run_as_failed(home):
+    home.runner.add("plan", BROKEN)
+    home.create(spec=spec_of(phase("plan", max_attempts=1)))
+
+    end = home.work()
+
+    assert isinstance(end.outcome, Failed)
+    assert (home.state(), home.run().state) == ("failed", RunState.FAILED)
+    assert home.run().reason == "plan failed (MAX_ATTEMPTS_EXHAUSTED): connection reset by peer"
+
+
+def test_a_workflow_that_waits_for_a_person_stops_its_run(home):
+    home.create(spec=spec_of(phase("plan", gates=HUMAN)))
+
+    end = home.work()
+
+    assert isinstance(end.outcome, Paused)
+    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
+    assert home.run().reason == "paused: awaiting_approval"
+
+
+def test_a_drain_gives_the_run_back_and_burns_no_attempt(home):
+    def drained(context):
+        home.lease_renewer.order_all(Order(kind="drain", reason="SIGTERM"))
+        return obedient(context)
+
+    home.runner.add("plan", drained)
+    home.create()
+
+    end = home.work()
+
+    run, record = home.run(), home.record("plan")
+    assert end.outcome == Stopped(reason="drain")
+    assert (run.state, run.not_before, run.owner) == (RunState.PENDING, "", "")
+    assert (record.status, record.attempts_used, record.attempts[-1].status) == ("suspended", 0, "suspended")
+
+
+def test_nothing_is_begun_after_a_drain(home):
+    home.lease_renewer.order_all(Order(kind="drain", reason="SIGTERM"))
+    home.create()
+
+    assert home.work().outcome == Stopped(reason="drain")
+    assert home.runner.calls == []
+    assert home.run().state is RunState.PENDING
+
+
+def test_a_drain_between_two_phases_suspends_what_was_begun_at_once(home):
+    """The end of the first and the beginning of the second phase are one write."""
+    home.runner.add("plan", WELL)
+    home.runner.add("build", obedient)
+    home.create()
+
+    def drain_at_build(document, _events):
+        if document.current_state == "building":
+            home.lease_renewer.order_all(Order(kind="drain", reason="SIGTERM"))
+
+    home.engine_changes["tell"] = drain_at_build
+
+    assert home.work().outcome == Stopped(reason="drain")
+    assert home.record("build").attempts[-1].status == "suspended"
+    assert home.runner.numbers("build") == [], "an order is looked at before anything runs"
+
+
+def test_work_goes_on_where_it_was_given_back(home):
+    home.runner.add("plan", lambda context: home.lease_renewer.order_all(Order(kind="drain")) or obedient(context))
+    home.create()
+    home.work()
+    home.lease_renewer._standing = None  # another worker
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.runner.numbers("plan") == [1, 2]
+    assert home.run().state is RunState.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "state"),
+    [
+        ("start", Done(state="completed"), RunState.COMPLETED),
+        ("start", Done(state="abandoned"), RunState.STOPPED),
+        ("resume", Done(state="rolled_back"), RunState.STOPPED),
+        ("rollback", Done(state="rolled_back"), RunState.COMPLETED),
+        ("start", Paused(reason="lunch"), RunState.STOPPED),
+        ("start", Failed(phase="plan", reason="FATAL"), RunState.FAILED),
+    ],
+)
+def test_a_run_is_completed_only_by_what_it_was_for(home, kind, outcome, state):
+    run = home.runs.enqueue(NewRun(adw_id=ADW_ID, kind=kind))
+
+    assert final_state(run, outcome) is state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (Done(state="completed"), "completed"),
+        (RetryAt(phase="plan", at=START, reason="busy"), "plan is tried again at 2026-01-31T09:00:00.000000Z: busy"),
+        (Paused(reason="lunch"), "paused: lunch"),
+        (Failed(phase="plan", reason="FATAL", message="no"), "plan failed (FATAL): no"),
+        (
+            Stopped(reason="drain"),
+            "its worker was told to end and gave it back; the attempt under way does not count",
+        ),
+        (
+            Stopped(reason="lost_lease"),
+            "its worker could not prove any more that the workflow is its own; the attempt under way does not count",
+        ),
+        (Stopped(reason="a reason of its own"), "a reason of its own; the attempt under way does not count"),
+        (Next(phase="build"), "goes on with build"),
+    ],
+)
+def test_an_outcome_is_described_in_a_few_words(outcome, text):
+    assert describe(outcome) == text
+
+
+# --- requests --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["pause", "stop"])
+def test_a_pause_in_the_middle_of_an_attempt_loses_nothing(home, kind):
+    home.runner.add("plan", asks(home, kind, reason="lunch"))
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome == Paused(reason="lunch")
+    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
+    assert home.record("plan").attempts_used == 0
+    assert home.answers() == ["paused: lunch"]
+
+
+@pytest.mark.parametrize("kind", ["abandon", "rollback"])
+def test_an_abandon_in_the_middle_of_an_attempt_frees_the_issue(home, kind):
+    home.runner.add("plan", asks(home, kind))
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome == Done(state="abandoned")
+    assert (home.state(), home.run().state) == ("abandoned", RunState.STOPPED)
+    assert home.parts.locks.all() == ()
+    assert home.answers() == ["abandoned"]
+
+
+def test_a_pause_is_obeyed_also_when_the_attempt_fails_by_itself(home):
+    home.runner.add("plan", asks(home, "pause", then=BROKEN, reason="lunch"))
+    home.create()
+
+    assert home.work().outcome == Paused(reason="lunch")
+    assert (home.state(), home.run().state, home.answers()) == ("paused", RunState.STOPPED, ["paused: lunch"])
+
+
+def test_a_pause_that_nobody_brought_yet_is_found_at_the_end_of_the_attempt(home):
+    def asked_unseen(_context):
+        home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+        raise BROKEN
+
+    home.runner.add("plan", asked_unseen)
+    home.create()
+
+    assert home.work().outcome == Paused(reason="lunch")
+    assert home.answers() == ["paused: lunch"]
+
+
+def test_ctrl_c_parks_the_workflow_also_when_the_attempt_fails_by_itself(home):
+    def interrupted(_context):
+        home.lease_renewer.order_all(Order(kind="pause", reason="Ctrl-C"))
+        raise BROKEN
+
+    home.runner.add("plan", interrupted)
+    home.create()
+
+    assert home.work().outcome == Paused(reason="Ctrl-C")
+    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
+
+
+def test_a_drain_keeps_the_time_of_a_retry(home):
+    def drained(_context):
+        home.lease_renewer.order_all(Order(kind="drain", reason="SIGTERM"))
+        raise BROKEN
+
+    home.runner.add("plan", drained)
+    home.create()
+
+    assert isinstance(home.work().outcome, RetryAt)
+    assert home.run().not_before == home.record("plan").retry_at
+
+
+def test_a_pause_is_obeyed_between_two_phases(home):
+    home.runner.add("plan", asks(home, "pause", then=WELL, reason="lunch"))
+    home.create()
+
+    assert home.work().outcome == Paused(reason="lunch")
+    assert home.record("plan").status == "complete"
+    assert [call.phase for call in home.runner.calls] == ["plan"]
+
+
+def test_an_abandon_is_obeyed_also_when_the_workflow_fails_by_itself(home):
+    home.runner.add("plan", asks(home, "abandon", then=BROKEN))
+    home.create(spec=spec_of(phase("plan", max_attempts=1)))
+
+    assert home.work().outcome == Done(state="abandoned")
+    assert (home.state(), home.answers()) == ("abandoned", ["abandoned"])
+
+
+@pytest.mark.parametrize(("kind", "state"), [("pause", "paused"), ("stop", "paused"), ("abandon", "abandoned")])
+def test_who_asked_in_the_middle_of_an_attempt_is_written_down(home, kind, state):
+    """
+    The attempt ends with the order in one write, which knows nothing of who gave it.
+    """
+    mark = Mark(delivery="dashboard:1", kind=kind, by="ada", source="dashboard, 10.0.0.7")
+    home.runner.add("plan", asks(home, kind, mark=mark.to_json()))
+    home.create()
+
+    home.work()
+
+    assert home.state() == state
+    [told] = [event for event in home.parts.events.of_workflow(ADW_ID) if event.event_type == "action_asked"]
+    assert told.data == {"action": kind, "by": "ada", "from": "dashboard, 10.0.0.7"}
+
+
+def test_who_asked_too_late_did_nothing(home):
+    mark = Mark(delivery="dashboard:1", kind="pause", by="ada", source="dashboard, 10.0.0.7")
+    home.runner.add("plan", asks(home, "pause", then=WELL, mark=mark.to_json()))
+    home.create(spec=spec_of("plan"))
+
+    home.work()
+
+    assert home.document().deliveries == []
+
+
+def test_a_pause_that_comes_with_the_end_is_told_that_it_is_too_late(home):
+    home.runner.add("plan", asks(home, "pause", then=WELL))
+    home.create(spec=spec_of("plan"))
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.answers() == ["completed"]
+
+
+def test_a_pause_of_a_worker_that_drains_is_not_forgotten(home):
+    def drained(context):
+        home.lease_renewer.order_all(Order(kind="drain", reason="SIGTERM"))
+        home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+        home.lease_renewer.look()
+        return obedient(context)
+
+    home.runner.add("plan", drained)
+    home.create()
+
+    assert home.work().outcome == Paused(reason="lunch")
+    assert (home.state(), home.answers()) == ("paused", ["paused: lunch"])
+
+
+def test_a_pause_and_an_abandon_are_both_answered(home):
+    home.runner.add("plan", asks(home, "pause", then=asks(home, "abandon", reason="no use")))
+    home.create()
+
+    assert home.work().outcome == Done(state="abandoned")
+    assert home.answers() == ["paused: pause asked by kim", "abandoned"]
+
+
+def test_a_hint_reaches_the_next_attempt(home):
+    home.runner.add("plan", asks(home, "hint", then=BROKEN, text="use the cache"))
+    home.create()
+    home.work()
+    home.clock.advance(3600.0)
+
+    home.work()
+
+    assert home.runner.calls[1].context.hints == ("use the cache",)
+    assert home.answers() == ["noted for the next attempt"]
+
+
+def test_a_hint_reaches_the_next_phase_of_the_same_run(home):
+    home.runner.add("plan", asks(home, "hint", then=WELL, text="use the cache"))
+    home.create()
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.runner.calls[1].context.hints == ("use the cache",)
+    assert [hint["text"] for hint in home.document().hints] == ["use the cache"]
+
+
+def test_a_hint_that_comes_with_the_end_is_told_that_it_is_too_late(home):
+    home.runner.add("plan", asks(home, "hint", then=WELL, text="use the cache"))
+    home.create(spec=spec_of("plan"))
+    home.work()
+
+    assert home.answers() == ["too late: the workflow is completed"]
+    assert home.document().hints == []
+
+
+def test_a_request_that_nobody_knows_is_answered(home):
+    home.runner.add("plan", asks(home, "dance", then=WELL))
+    home.create()
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.answers() == ["dance is nothing that this owner can do"]
+
+
+def test_what_was_asked_of_an_owner_who_died_is_obeyed_by_the_next(home):
+    home.create()
+    home.crash()
+    home.requests.ask(ADW_ID, "hint", payload={"text": "use the cache"})
+    home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+    home.runs.take_back(home.run(), reason="its worker is dead")
+
+    end = home.work()
+
+    assert end.outcome == Paused(reason="lunch")
+    assert home.runner.calls == [], "nothing is run before it"
+    assert home.record("plan").attempts[-1].status == "interrupted", "a parked workflow has no open attempt"
+    assert home.answers() == ["noted for the next attempt", "paused: lunch"]
+    assert home.document().hints[0]["text"] == "use the cache"
+
+
+def test_a_pause_asked_of_an_owner_who_died_far_away_says_what_nobody_can_confirm(home):
+    home.create()
+    home.crash()
+    home.give_process()
+    home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+    home.runs.take_back(home.run(), reason="its worker is dead")
+    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
+
+    assert home.work().outcome == Paused(reason=f"{DOUBT} (lunch)")
+    assert home.answers() == [f"paused: {DOUBT} (lunch)"]
+
+
+def test_what_went_on_in_spite_of_a_doubt_is_stopped_without_it(home):
+    home.runner.add("plan", WELL)
+    home.runner.add("build", asks(home, "pause", then=BROKEN, reason="lunch"))
+    home.create()
+    home.crash()
+    home.give_process()
+    home.runs.take_back(home.run(), reason="its worker is dead")
+    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
+
+    assert home.work().outcome == Paused(reason="lunch")
+
+
+def left_in_doubt(home) -> None:
+    """An attempt was cut off far away, and closed by somebody who could not look there; its run waits again."""
+    home.create()
+    home.crash()
+    home.give_process()
+    home.recovery(end_process_in_time=lambda _process: FAR_AWAY).recover()
+    assert home.run().state is RunState.PENDING
+    assert home.record("plan").attempts[0].process["in_doubt"] == FAR_AWAY.describe()
+
+
+def test_what_an_attempt_left_here_is_ended_before_the_next_one_begins(home):
+    left_in_doubt(home)
+
+    assert home.work().outcome == Done(state="completed")
+
+    assert len(home.ended) == 1
+    assert "in_doubt" not in home.record("plan").attempts[0].process
+    told = home.events("attempt_started", "left_processes_ended")
+    assert told == ["attempt_started", "left_processes_ended", *["attempt_started"] * (len(told) - 2)]
+
+
+def test_what_cannot_be_ended_here_keeps_the_next_attempt_from_beginning(home):
+    left_in_doubt(home)
+    home.engine_changes["end_process"] = lambda _process: Ending(evidence="pid 7 runs", left=("7 (agent)",))
+
+    end = home.work()
+
+    assert (end.run.state, home.runner.calls) == (RunState.PENDING, [])
+    assert "processes of an earlier attempt that cannot be ended (7 (agent))" in end.run.reason
+
+
+def test_what_runs_on_another_machine_keeps_nobody_from_going_on_here(home):
+    left_in_doubt(home)
+    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
+
+    assert home.work().outcome == Done(state="completed")
+    assert home.record("plan").attempts[0].process["in_doubt"]
+
+
+def test_a_pause_of_what_was_closed_in_doubt_is_unconfirmed(home):
+    left_in_doubt(home)
+    home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
+
+    assert home.work().outcome == Paused(reason=f"{DOUBT} (lunch)")
+
+
+def test_what_is_asked_after_the_last_look_is_answered_when_the_workflow_is_free(home, monkeypatch):
+    end_run = home.parts.leases.end_run
+
+    def asked_meanwhile(*args, **more):
+        home.requests.ask(ADW_ID, "abandon", payload={"reason": "no use"})
+        return end_run(*args, **more)
+
+    monkeypatch.setattr(home.parts.leases, "end_run", asked_meanwhile)
+    home.create(spec=spec_of(phase("plan", gates=HUMAN)))
+
+    home.work()
+
+    assert (home.state(), home.answers()) == ("abandoned", ["abandoned"])
+
+
+def test_a_run_that_shall_stop_is_not_begun(home):
+    home.create()
+    run = home.claim()
+    home.runs.ask_to_stop(run.run_id, reason="no longer wanted")
+
+    end = home.work(run)
+
+    assert end.outcome == Paused(reason="no longer wanted")
+    assert home.runner.calls == []
+    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
+
+
+# --- losing it -------------------------------------------------------------------------------------------------
+
+
+def test_work_whose_lease_was_taken_over_cannot_write_any_more(home):
+    """Its process was stopped for longer than its lease; meanwhile somebody parked the workflow."""
+
+    def stopped_meanwhile(_context):
+        home.clock.advance(31.0)
+        home.control.pause(ADW_ID, by="kim", reason="lunch")
+        return WELL
+
+    home.runner.add("plan", stopped_meanwhile)
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome is None
+    assert home.state() == "paused"
+    assert home.record("plan").status == "interrupted", "the late result is not in the document"
+    assert home.run().state is RunState.STOPPED
+
+
+def test_work_that_could_not_renew_stops_and_leaves_requests_to_the_next_owner(home, monkeypatch):
+    def cut_off(context):
+        home.requests.ask(ADW_ID, "pause")
+        home.clock.advance(20.0)
+        return obedient(context)
+
+    monkeypatch.setattr(home.parts.leases, "renew", always(DatabaseUnavailable("it is away")))
+    home.runner.add("plan", cut_off)
+    home.create()
+
+    end = home.work()
+
+    assert end.outcome == Stopped(reason="lost_lease")
+    assert home.record("plan").attempts[-1].status == "suspended"
+    assert home.record("plan").attempts_used == 0
+    assert (home.run().state, home.answers()) == (RunState.PENDING, [None])
+
+
+def test_a_run_that_another_worker_has_is_left_to_it(home):
+    def taken_meanwhile(_context):
+        home.clock.advance(31.0)
+        home.runs.take_back(home.run(), reason="its worker was thought dead")
+        return WELL
+
+    home.runner.add("plan", taken_meanwhile)
+    home.create(spec=spec_of("plan"))
+    mine = home.claim()
+
+    end = home.work(mine)
+
+    assert end.run is None
+    assert "is not yours any more" in end.message
+    assert home.run().state is RunState.PENDING
+
+
+def test_a_busy_workflow_is_tried_again_soon(home):
+    home.create()
+    home.hold()
+
+    end = home.work()
+
+    assert end.outcome is None
+    assert "is being worked on by" in end.message
+    assert home.run().state is RunState.PENDING
+    assert home.runs.seconds_to_next() == pytest.approx(0.05)
+
+
+def test_a_workflow_that_stays_busy_is_asked_for_less_and_less_often():
+    assert [busy_seconds(claims) for claims in (0, 1, 2, 3, 6, 7, 5000)] == [0.05, 0.05, 0.1, 0.2, 1.6, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "error", [StateWriteFailed("adw_state.json", OSError(28, "No space left on device")), DatabaseUnavailable("gone")]
+)
+def test_a_full_disk_or_a_lost_database_burns_no_attempt(home, monkeypatch, error):
+    home.create()
+    for _ in range(10):
+        with monkeypatch.context() as patch:
+            patch.setattr(home.store, "save", always(error))
+            end = home.work()
+        assert (end.outcome, home.run().state) == (None, RunState.PENDING)
+        assert home.runs.seconds_to_next() == pytest.approx(30.0)
+        home.clock.advance(30.0)
+    assert home.runner.calls == []
+    assert home.record("plan").attempts_used == 0
+
+    assert home.work().outcome == Done(state="completed")
+
+
+def test_a_corrupt_document_ends_its_run_with_the_reason(home, monkeypatch):
+    home.create()
+    monkeypatch.setattr(home.store, "load", always(StateCorrupt("adw_state.json", "it is torn")))
+
+    end = home.work()
+
+    assert (end.run.state, end.outcome) == (RunState.FAILED, None)
+    assert home.run().reason == "adw_state.json is corrupt: it is torn"
+
+
+def test_a_workflow_without_a_definition_is_parked_and_not_queued_for_ever(home):
+    home.create(workflow=None, phases=[])
+
+    end = home.work()
+
+    assert end.run.state is RunState.FAILED
+    assert home.state() == "paused"
+    assert "--workflow NAME gives it one" in home.document().pause_reason
+    assert home.recovery().recover().steps == ()
+
+
+def test_a_write_that_may_not_be_durable_parks_the_workflow(home, monkeypatch):
+    def unsynced(_context):
+        with monkeypatch.context() as failing:
+            failing.setattr(home.store, "save", always(DurabilityUnknown("adw_state.json", OSError(5, "I/O error"))))
+            home.store.save()
+        return WELL
+
+    home.runner.add("plan", unsynced)
+    home.create()
+
+    end = home.work()
+
+    assert end.run.state is RunState.FAILED
+    assert home.state() == "paused"
+    assert "could not be synced (I/O error)" in home.document().pause_reason
+    assert home.record("plan").attempts[-1].status == "interrupted"
+
+
+def test_the_moment_of_a_requeue_is_the_clock_of_the_home(home):
+    home.create()
+    home.hold()
+    home.work()
+
+    assert home.run().not_before == timestamps.to_text(START + timedelta(seconds=0.05))
+
+
+def test_a_report_with_an_error_is_a_failed_attempt(home):
+    home.runner.add("plan", RunReport(ok=False, error=BROKEN))
+    home.create()
+
+    assert isinstance(home.work().outcome, RetryAt)
+
+
+# --- runs that are for something else --------------------------------------------------------------------------
+
+
+class Errand:
+    """Does what it is told to do, and remembers what it was told."""
+
+    def __init__(self, home, error: Exception | None = None) -> None:
+        self._home = home
+        self._error = error
+        self.given_up: list[str] = []
+
+    def work(self, run):
+        if self._error is not None:
+            raise self._error
+        return RunResult(run=self._home.runs.finish(run, RunState.COMPLETED, reason="done"), outcome=None)
+
+    def give_up(self, run, why):
+        self.given_up.append(why)
+
+
+def errand_run(home):
+    home.runs.enqueue(NewRun(adw_id="dddddddd", kind="delivery"))
+    return home.claim()
+
+
+def test_a_run_of_another_kind_goes_to_whoever_does_that(home):
+    work = RunExecutor(home.changed(job_handler={"delivery": Errand(home)}.get))
+
+    assert work.work(errand_run(home)).run.state is RunState.COMPLETED
+
+
+def test_a_worker_that_cannot_do_a_kind_of_run_says_so(home):
+    end = RunExecutor(home).work(errand_run(home))
+
+    assert end.run.state is RunState.FAILED
+    assert "cannot do what runs of kind delivery are for" in end.run.reason
+
+
+def test_an_errand_that_is_refused_is_given_up_and_told(home):
+    errand = Errand(home, UsageError("not like this"))
+
+    end = RunExecutor(home.changed(job_handler={"delivery": errand}.get)).work(errand_run(home))
+
+    assert (end.run.state, end.run.reason, errand.given_up) == (RunState.FAILED, "not like this", ["not like this"])
+
+
+def test_an_errand_with_a_bug_is_given_up_without_looking_for_a_workflow(home, caplog):
+    errand = Errand(home)
+    run = errand_run(home)
+
+    end = RunExecutor(home.changed(job_handler={"delivery": errand}.get)).give_up(run, KeyError("x"))
+
+    assert end.run.state is RunState.FAILED
+    assert errand.given_up == ["a bug in adw: KeyError: 'x'"]
+    assert "could not be parked" not in caplog.text
+
+
+def test_an_errand_that_cannot_even_be_told_still_ends(home):
+    errand = Errand(home, UsageError("no"))
+    errand.give_up = always(DatabaseUnavailable("gone"))
+
+    end = RunExecutor(home.changed(job_handler={"delivery": errand}.get)).work(errand_run(home))
+
+    assert end.run.state is RunState.FAILED

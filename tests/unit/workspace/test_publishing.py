@@ -1,0 +1,357 @@
+"""
+Work on the remote before its result is written: pushed once, found again after a crash, and taken away in the end.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from adws.adw_modules.engine.runner_command import CleanRunner
+from adws.adw_modules.errors import GitUnreachable, LeaseLost, WorkElsewhere
+from adws.adw_modules.phase import Done, Failed, RetryAt
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.resources.model import PushResult
+from adws.adw_modules.workspace.relocation import Publisher
+from adws.adw_modules.workspace.workspace import Workspace
+from tests.unit.engine_cases import ADW_ID, phase, spec_of
+from tests.unit.space_cases import BRANCH, TREE, MemoryGit, SpaceWorld, writing
+
+REF = f"refs/adw/wip/{ADW_ID}"
+
+
+class MemoryRefs:
+    """A `RemoteRefs` in memory, with the commits of a repository in memory."""
+
+    def __init__(self, git: MemoryGit) -> None:
+        self.git = git
+        self.refs: dict[str, str] = {}
+        self.log: list[str] = []
+        self.answer: PushResult | None = None
+        self.is_there = True
+
+    def has_remote(self) -> bool:
+        return self.is_there
+
+    def commit_of(self, ref: str) -> str | None:
+        heads = {f"refs/heads/{name}": sha for name, sha in (self.git.remote or {}).items()}
+        return {**heads, **self.refs}.get(ref)
+
+    def all(self, pattern: str):
+        return {ref: sha for ref, sha in self.refs.items() if ref.startswith(pattern.removesuffix("*"))}
+
+    def fetch(self, ref: str, *, expected: str) -> None:
+        assert self.commit_of(ref) == expected
+        self.log.append(f"fetch {expected}")
+
+    def push(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
+        if self.answer is not None:
+            return self.answer
+        if self.refs.get(ref) != expected:
+            return PushResult(pushed=False, reason="stale")
+        self.refs[ref] = commit
+        self.log.append(f"push {commit}")
+        return PushResult(pushed=True)
+
+    def delete(self, ref: str, *, expected: str) -> bool:
+        assert self.refs[ref] == expected
+        del self.refs[ref]
+        return True
+
+
+class Suspicious(Redactor):
+    """Takes a line for a secret that says so."""
+
+    def has_secret(self, text: str) -> bool:
+        return "secret" in text
+
+
+class SharedWorld(SpaceWorld):
+    """A workflow on a machine that shares its database with others."""
+
+    def __init__(self, *phases, host: str = "testhost", **options) -> None:
+        self.refs: MemoryRefs | None = None
+        self.host = host
+        self.options = options
+        super().__init__(spec_of(*phases))
+
+    def enter(self, host: str = "") -> None:
+        self.refs = self.refs or MemoryRefs(self.git)
+        super().enter(host=host or self.host)
+        settings = self.engine.settings
+        settings.is_shared, settings.ship_allow_paths = True, ()
+        settings.workspace_publish_work = self.options.get("publish_work", "when_shared")
+        self.engine.redactor = Suspicious()
+        self.engine.remote_refs = self.refs
+        self.engine.publisher = Publisher(self.engine)
+        self.space = self.engine.workspace = Workspace(self.engine)
+
+    def go_to(self, host: str) -> None:
+        """Let a worker of another machine have the workflow: it has the remote, and none of our worktrees."""
+        self.git.trees, self.git.files = {}, {}
+        self.git.heads = {"main": "c0"}
+        self.enter(host)
+
+    def admit(self) -> None:
+        with self.session() as session:
+            self.space.admit(session)
+
+
+def building(**options) -> SharedWorld:
+    world = SharedWorld("plan", "build", **options)
+    world.runner.add("plan", writing(lambda: world, plan="steps"))
+    world.runner.add("build", writing(lambda: world, app="built"))
+    return world
+
+
+def told(world, name: str) -> list:
+    return [event.data for event in world.events() if event.event_type == name]
+
+
+# --- there -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_phase_committed_is_on_the_remote_before_the_document_has_it():
+    world = building()
+    seen = []
+    push = world.refs.push
+
+    def looking(*args, **keywords):
+        branch, wip = world.effect(f"branch:{BRANCH}"), world.effect("wip")
+        seen.append((branch.undo["sha"], wip.outcome, wip.undo["intended"]))
+        return push(*args, **keywords)
+
+    world.refs.push = looking
+    world.attempt()
+
+    assert seen == [("c0", "intended", {"sha": "c1"})]
+    assert world.refs.refs == {REF: "c1"}
+    assert world.effect(f"branch:{BRANCH}").undo["sha"] == "c1"
+    assert (world.effect("wip").outcome, world.effect("wip").host) == ("made", None)
+
+
+def test_each_phase_moves_the_ref_on_and_the_end_takes_it_away():
+    world = building()
+    world.attempt()
+
+    assert isinstance(world.attempt(), Done)
+    with world.session() as session:
+        session.rest()
+
+    assert world.refs.log == ["push c1", "push c2"]
+    assert world.refs.refs == {}
+    assert world.effect("wip").outcome == "undone"
+
+
+def test_a_phase_that_changed_nothing_pushes_nothing():
+    world = SharedWorld("plan")
+
+    world.attempt()
+
+    assert world.refs.log == []
+    assert world.effect("wip") is None
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_push_whose_end_nobody_saw_is_looked_up_and_not_made_twice(is_after):
+    world = building()
+    push = world.refs.push
+
+    def cut_off(*args, **keywords):
+        world.refs.push = push
+        if is_after:
+            push(*args, **keywords)
+        raise LeaseLost("taken over")
+
+    world.refs.push = cut_off
+    with pytest.raises(LeaseLost):
+        world.attempt()
+
+    world.attempt()
+
+    assert world.refs.log == ["push c1"]
+    assert world.refs.refs[REF] == world.effect("wip").undo["sha"] == world.effect(f"branch:{BRANCH}").undo["sha"]
+
+
+# --- when it cannot be there -----------------------------------------------------------------------------------
+
+
+def unreachable(world) -> None:
+    world.refs.answer = PushResult(pushed=False, reason="unreachable")
+
+
+def rejected(world) -> None:
+    world.refs.answer = PushResult(pushed=False, reason="rejected")
+
+
+def foreign(world) -> None:
+    world.refs.refs[REF] = "c77"
+
+
+def without_remote(world) -> None:
+    world.refs.is_there = False
+
+
+def with_secret(world) -> None:
+    world.runner.add("plan", writing(lambda: world, plan="a secret"))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        (unreachable, "gave no answer"),
+        (rejected, "refused the push"),
+        (foreign, "which this workflow did not put there"),
+        (without_remote, "there is no remote origin"),
+    ],
+)
+def test_what_cannot_be_pushed_is_work_of_its_host_alone_until_a_later_phase_brings_it_there(trouble, why):
+    world = building()
+    trouble(world)
+
+    world.attempt()
+
+    [said] = told(world, "work_not_published")
+    assert (said["host"], said["head"]) == ("testhost", "c1")
+    assert why in said["why"]
+    world.enter("another")
+    with pytest.raises(WorkElsewhere, match="is on testhost and not on the remote") as refused:
+        world.admit()
+    assert refused.value.host == "testhost"
+    world.enter()
+    world.refs.answer, world.refs.is_there = None, True
+    world.refs.refs.pop(REF, None)
+    world.attempt()
+    assert world.refs.refs == {REF: "c2"}
+
+
+def test_a_secret_does_not_leave_the_machine():
+    world = SharedWorld("plan", "build")
+    with_secret(world)
+
+    world.attempt()
+
+    assert world.refs.refs == {}
+    assert "looks like a secret at plan:1" in told(world, "work_not_published")[0]["why"]
+
+
+def test_nothing_is_pushed_where_the_settings_say_so():
+    world = building(publish_work="never")
+
+    world.attempt()
+
+    assert world.refs.refs == {}
+    assert told(world, "work_not_published")[0]["why"] == "workspace.publish_work is never"
+
+
+def test_where_it_has_to_be_there_an_attempt_fails_that_could_not_bring_it_there():
+    world = building(publish_work="always")
+    unreachable(world)
+
+    assert isinstance(world.attempt(), RetryAt)
+    assert told(world, "work_not_published") == []
+
+
+# --- here ------------------------------------------------------------------------------------------------------
+
+
+def test_another_machine_goes_on_from_the_last_commit():
+    world = building()
+    world.attempt()
+    world.go_to("another")
+    world.admit()
+
+    assert isinstance(world.attempt(), Done)
+
+    assert world.git.files[TREE] == {"app.py": "one", "plan": "steps", "app": "built"}
+    assert "fetch c1" in world.refs.log
+    assert {entry.key: entry.host for entry in world.document.resources if entry.kind in {"worktree", "branch"}} == {
+        "worktree on testhost": "testhost",
+        f"branch:{BRANCH} on testhost": "testhost",
+        "worktree": "another",
+        f"branch:{BRANCH}": "another",
+    }
+    assert told(world, "work_moved") == [{"from": "testhost", "to": "another", "commit": "c1"}]
+
+
+def test_without_commits_another_machine_begins_from_the_base_as_it_is_now():
+    world = SharedWorld("plan", "build")
+    world.attempt()
+    world.go_to("another")
+    tip = world.git.move_base(news="yes")
+
+    assert isinstance(world.attempt(), Done)
+
+    assert world.effect(f"branch:{BRANCH}").undo["start"] == tip
+
+
+@pytest.mark.parametrize("there", [None, "c0"], ids=["gone", "of-somebody-else"])
+def test_a_commit_that_is_not_on_the_remote_any_more_is_missed_in_one_sentence(there):
+    world = building()
+    world.attempt()
+    world.go_to("another")
+    del world.refs.refs[REF]
+    if there:
+        world.refs.refs[REF] = there
+
+    failed = world.attempt()
+
+    assert isinstance(failed, Failed | RetryAt)
+    said = world.record("build").last_failure_reason
+    assert "is on testhost, and its last commit c1 is not on the remote origin: start a worker on testhost" in said
+    assert "--forget-host testhost" in said
+
+
+# --- over ------------------------------------------------------------------------------------------------------
+
+
+def test_a_ref_that_somebody_else_moved_is_kept_and_one_that_is_gone_is_gone():
+    for there, outcome in (("c0", "kept"), (None, "gone")):
+        world = building()
+        world.attempt()
+        world.refs.refs.pop(REF)
+        if there:
+            world.refs.refs[REF] = there
+        with world.session() as session:
+            Publisher(world.engine).withdraw(session)
+
+        assert world.effect("wip").outcome == outcome
+
+
+def test_a_remote_that_does_not_answer_leaves_the_ref_for_another_time():
+    world = building()
+    world.attempt()
+
+    def silent(_ref):
+        raise GitUnreachable("the remote cannot be reached")
+
+    world.refs.commit_of = silent
+    with world.session() as session:
+        Publisher(world.engine).withdraw(session)
+
+    assert world.effect("wip").outcome == "made"
+
+
+def test_a_worktree_on_another_machine_is_left_to_the_workers_there():
+    world = SharedWorld("plan", phase("clean", runner="clean", is_required=False))
+    runner = CleanRunner(world.git, host="another")
+    world.engine.phase_runners["clean"] = runner
+    world.attempt()
+
+    assert isinstance(world.attempt(), Done)
+
+    assert TREE in world.git.trees
+    assert world.effect("worktree").outcome == "made"
+    assert world.record("clean").attempts[-1].status == "succeeded"
+
+
+def test_ports_of_another_machine_are_not_taken_for_ours():
+    world = SharedWorld("plan", "build")
+    world.attempt()
+    before = {entry.key for entry in world.document.resources if entry.kind == "port" and entry.outcome == "made"}
+    world.go_to("another")
+
+    world.attempt()
+
+    ports = [entry for entry in world.document.resources if entry.kind == "port" and entry.outcome == "made"]
+    assert {entry.host for entry in ports} == {"another"}
+    assert before
