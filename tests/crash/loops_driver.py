@@ -412,7 +412,9 @@ def kills(given: argparse.Namespace) -> dict[str, Any]:
     numbers = drawn(points, given.count, rng) if given.count else list(range(first, len(points) + 1))
     done, missed = 0, []
     for number in numbers:
-        more = [rng.randint(1, len(points)) for _ in range(given.more)]
+        # Points drawn from the share of the work that is left: the workers after the first reach theirs and die too.
+        share = max(1, (len(points) - number) // max(1, given.more))
+        more = [rng.randint(1, share) for _ in range(given.more)]
         killed, result, _ = play(place, [number, *more], given.concurrency)
         done += killed
         missed += [] if killed else [number]
