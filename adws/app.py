@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.ownership.issue_locks import DocumentRegistry, IssueLocks, WorkflowRegistry
     from adws.adw_modules.ownership.lease_renewer import LeaseRenewer
     from adws.adw_modules.ownership.leases import Leases, Requests
-    from adws.adw_modules.ownership.local_lock import LocalLock
-    from adws.adw_modules.ownership.ownership import Takeover, WorkflowOwnership
+    from adws.adw_modules.ownership.ownership import LocalLock, Takeover, WorkflowOwnership
     from adws.adw_modules.phase import Runner
     from adws.adw_modules.plugins import Plugins
     from adws.adw_modules.process.identity import SystemProcesses
@@ -395,7 +394,7 @@ class Home:
     @part
     def local_lock(self) -> LocalLock:
         """The file locks that live owners on this machine hold."""
-        from adws.adw_modules.ownership.local_lock import LocalLock
+        from adws.adw_modules.ownership.ownership import LocalLock
 
         return LocalLock(self.settings.state_dir)
 
@@ -452,7 +451,7 @@ class Home:
 
     def end_former_processes(self, takeover: Takeover) -> None:
         """End what the former owner of a workflow left running; raise WorkflowBusy when that cannot be ended."""
-        from adws.adw_modules.engine.phase_selection import running_attempt
+        from adws.adw_modules.engine.transitions import running_attempt
 
         adw_id = takeover.document.adw_id
         for attempt in filter(None, map(running_attempt, takeover.document.phases)):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Row, Session
-from adws.adw_modules.engine.phase_selection import WAITING
+from adws.adw_modules.engine.transitions import WAITING
 from adws.adw_modules.errors import (
     ClaimHeld,
     ClaimLost,

@@ -19,7 +19,7 @@ from adws.adw_modules.identifiers import JsonObject
 if TYPE_CHECKING:
     from adws.adw_modules.agent import Usage
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.engine.ledger import Ledger
+    from adws.adw_modules.effects import Ledger
     from adws.adw_modules.interfaces import OwnerRecord
     from adws.adw_modules.workflow.model import PhaseSpec
 

@@ -312,7 +312,7 @@ def restore_terminal() -> None:
 
 def headline(document: WorkflowDocument) -> str:
     """Return what the workflow is doing, in a few words."""
-    from adws.adw_modules.engine.phase_selection import limit
+    from adws.adw_modules.engine.transitions import limit
 
     for record in document.phases:
         if record.status == "running":
@@ -332,7 +332,7 @@ def sentences(document: WorkflowDocument, events: Sequence[Event]) -> list[str]:
 
 
 def _sentence(event: Event, phases: dict[str, PhaseRecord], stored_at: str) -> str:
-    from adws.adw_modules.engine.phase_selection import limit
+    from adws.adw_modules.engine.transitions import limit
 
     record = phases.get(event.node_name or "")
     error = event.data.get("error")

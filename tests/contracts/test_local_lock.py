@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import LocalLock
 from tests import forked
 from tests.contracts.local_lock_contract import LocalLockContract
 

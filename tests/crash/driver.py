@@ -26,7 +26,7 @@ from pathlib import Path
 from adws import app as app_module
 from adws.adw_modules import document
 from adws.adw_modules.db.opening import open_database
-from adws.adw_modules.engine import phase_selection
+from adws.adw_modules.engine import transitions
 from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,
@@ -43,7 +43,7 @@ from adws.adw_modules.process import tree
 from adws.config import load as config_load
 
 #: A takeover ends what the former owner ran: loaded before the forks, else each child would load it anew.
-LOADED = (phase_selection, tree)
+LOADED = (transitions, tree)
 
 ADW_ID = "c0ffee00"
 START = "2026-01-31T09:00:00.000000Z"

@@ -26,14 +26,14 @@ from pathlib import Path
 
 from adws import app as app_module
 from adws.adw_modules.document import WorkflowDocument
-from adws.adw_modules.engine import phase_selection
+from adws.adw_modules.engine import transitions
 from adws.adw_modules.errors import AdwError, Fenced, LeaseLost, StateConflict, WorkflowBusy
 from adws.adw_modules.events import Event
 from adws.adw_modules.process import tree
 from adws.config import load as config_load
 
 #: A takeover ends what the former owner ran: loaded before the forks, else each child would load it anew.
-LOADED = (phase_selection, tree)
+LOADED = (transitions, tree)
 
 IDS = ("aaaa0001", "aaaa0002", "aaaa0003")
 START = "2026-01-31T09:00:00.000000Z"

@@ -23,8 +23,7 @@ from adws.adw_modules.errors import Fenced, LeaseLost, WorkflowBusy
 from adws.adw_modules.interfaces import StateStore
 from adws.adw_modules.ownership.issue_locks import IssueLocks, WorkflowRegistry
 from adws.adw_modules.ownership.leases import Leases
-from adws.adw_modules.ownership.local_lock import LocalLock
-from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
+from adws.adw_modules.ownership.ownership import LocalLock, OwnedWorkflow, WorkflowOwnership
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.adw_modules.store.files import FileStateStore

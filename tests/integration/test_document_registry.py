@@ -9,8 +9,7 @@ import pytest
 from adws.adw_modules import document
 from adws.adw_modules.errors import IssueLocked, StateExists, UsageError
 from adws.adw_modules.ownership.issue_locks import DocumentRegistry
-from adws.adw_modules.ownership.local_lock import LocalLock
-from adws.adw_modules.ownership.ownership import WorkflowOwnership
+from adws.adw_modules.ownership.ownership import LocalLock, WorkflowOwnership
 from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.testing import FakeProcesses

@@ -14,12 +14,12 @@ import pytest
 from adws.adw_modules import durable_file
 from adws.adw_modules.errors import InvalidAdwId, LockUnavailable, UnsafePath, UsageError
 from adws.adw_modules.ownership.issue_locks import acquire_lock, check_issue_number, release_lock, verify_lock_ownership
-from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import LocalLock
 
 HOLD = """
 import sys
 from pathlib import Path
-from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import LocalLock
 lock = LocalLock(Path(sys.argv[1]))
 print(lock.try_hold("1a2b3c4d"), flush=True)
 sys.stdin.readline()
@@ -28,7 +28,7 @@ sys.stdin.readline()
 HOLD_AND_START_A_CHILD = """
 import subprocess, sys
 from pathlib import Path
-from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import LocalLock
 lock = LocalLock(Path(sys.argv[1]))
 held = lock.try_hold("1a2b3c4d")
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], close_fds=False)

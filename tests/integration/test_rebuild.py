@@ -29,8 +29,7 @@ from adws.adw_modules.maintenance.rebuild import (
 )
 from adws.adw_modules.ownership.issue_locks import IssueLocks, WorkflowRegistry
 from adws.adw_modules.ownership.leases import Leases, Requests
-from adws.adw_modules.ownership.local_lock import LocalLock
-from adws.adw_modules.ownership.ownership import WorkflowOwnership
+from adws.adw_modules.ownership.ownership import LocalLock, WorkflowOwnership
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.reports.metrics import EventTally
 from adws.adw_modules.schedule.store import Notice, NotificationStore, ScheduleStore

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import effects as effects_module
+from adws.adw_modules import effects
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import IssueLocked, LeaseLost
 from adws.adw_modules.rollback.plan import Wishes
@@ -50,7 +50,7 @@ def test_an_issue_becomes_a_draft_pull_request_and_nothing_else_is_left(lab):
     assert len(lab.worktrees()) == 1
     assert lab.main_checkout() == before
     assert {item.outcome for item in document.resources if item.kind in {"worktree", "port"}} == {"undone"}
-    assert not [item for item in effects_module.effects(document) if item.outcome == "intended"]
+    assert not [item for item in effects.effects(document) if item.outcome == "intended"]
 
 
 def test_a_process_is_told_its_ports_and_has_the_ignored_files(tmp_path):

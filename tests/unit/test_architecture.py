@@ -28,7 +28,7 @@ LIBRARIES = {
     "cronsim": ["adw_triggers/trigger_cron.py"],
     "difflib": ["adw_modules/identifiers.py"],
     "fastapi": ["web/", "adw_triggers/"],
-    "filelock": ["adw_modules/ownership/local_lock.py"],
+    "filelock": ["adw_modules/ownership/ownership.py"],
     "git": ["adw_modules/git/git.py"],
     "github": ["adw_modules/forge/github.py"],
     "httpx": ["adw_modules/steps/http_client.py", "adw_modules/schedule/notify.py"],

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from adws.adw_modules import document as document_module
-from adws.adw_modules import effects as effects_module
-from adws.adw_modules import timestamps
+from adws.adw_modules import effects, timestamps
 from adws.adw_modules.deliveries import commands
 from adws.adw_modules.deliveries.commands import CONTINUING, FACTS, Access, Action, Command, DeliveryRow, No, RunRequest
 from adws.adw_modules.document import Draft, FrozenIssue, Mark
+from adws.adw_modules.effects import Ledger
 from adws.adw_modules.engine import resume, transitions
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.engine.ledger import Ledger
 from adws.adw_modules.errors import (
     AdwError,
     ConfigError,
@@ -751,8 +750,8 @@ class PostMergeCleanup:
         return "its worktree is removed, its branch kept" if was_there else "its worktree was gone already"
 
     def _why_left(self, document: WorkflowDocument) -> str:
-        effect = effects_module.effect(document, _WORKTREE)
-        if effect is None or effect.outcome not in effects_module.MADE:
+        effect = effects.effect(document, _WORKTREE)
+        if effect is None or effect.outcome not in effects.MADE:
             return ""
         if effect.host and effect.host != self._home.host:
             return f"its worktree is on {effect.host}, and is left to adw gc there"

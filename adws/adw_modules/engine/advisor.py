@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from adws.adw_modules.agents.prices import another_model, has_model, ladder_of
 from adws.adw_modules.agents.prompts import clean
 from adws.adw_modules.attempt_files import AttemptFiles
-from adws.adw_modules.engine.phase_selection import is_exhausted, limit
 from adws.adw_modules.engine.resume import definition_of
 from adws.adw_modules.engine.transitions import (
     Failure,
@@ -30,6 +29,8 @@ from adws.adw_modules.engine.transitions import (
     close_badly,
     fail_phase,
     fail_workflow,
+    is_exhausted,
+    limit,
     retry_at,
     spent_budget,
 )
@@ -42,7 +43,7 @@ from adws.adw_modules.workflow.model import PhaseSpec, Timeouts
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, Draft, PhaseRecord, WorkflowDocument
-    from adws.adw_modules.engine.phase_selection import Chosen
+    from adws.adw_modules.engine.transitions import Chosen
     from adws.adw_modules.error_handler import ErrorFacts
     from adws.adw_modules.workflow.model import WorkflowSpec
 

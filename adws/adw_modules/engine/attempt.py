@@ -19,9 +19,16 @@ from adws.adw_modules.effects import secured_head
 from adws.adw_modules.engine import advisor, transitions
 from adws.adw_modules.engine.advisor import Advice, Case, may_ask, no_answer
 from adws.adw_modules.engine.gates import GateVerdict
-from adws.adw_modules.engine.phase_selection import AllPassed, Chosen, choose, limit, running_attempt, waiting_attempt
 from adws.adw_modules.engine.resume import ResumePlan, definition_of, hints_for, plan_resume
-from adws.adw_modules.engine.transitions import Failure
+from adws.adw_modules.engine.transitions import (
+    AllPassed,
+    Chosen,
+    Failure,
+    choose,
+    limit,
+    running_attempt,
+    waiting_attempt,
+)
 from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import (
     AdwError,

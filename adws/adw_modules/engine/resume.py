@@ -11,8 +11,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.costs import cap_of, money, shown
-from adws.adw_modules.engine.phase_selection import AllPassed, choose, is_exhausted, limit, over_budget
-from adws.adw_modules.engine.transitions import REJECTED, TerminalFailure, after_phase, fail_waiting, new_round
+from adws.adw_modules.engine.transitions import (
+    REJECTED,
+    AllPassed,
+    TerminalFailure,
+    after_phase,
+    choose,
+    fail_waiting,
+    is_exhausted,
+    limit,
+    new_round,
+    over_budget,
+)
 from adws.adw_modules.errors import StateInvalid, UsageError
 from adws.adw_modules.state_machine import (
     ACTIVE_STATES,

@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import checkpoint
-from adws.adw_modules import effects as effects_module
+from adws.adw_modules import checkpoint, effects
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.checkpoint import KIND, CheckpointFile
 from adws.adw_modules.engine.results import clean_result, cost_of, environment, read_result, report_of, told
@@ -228,7 +227,7 @@ class CleanRunner:
 
     def _elsewhere(self, context: PhaseContext) -> str:
         """Return the other machine that the worktree is on, "" when it is on this one."""
-        result = effects_module.effect(context.document, _WORKTREE)
+        result = effects.effect(context.document, _WORKTREE)
         where = result.host if result is not None else ""
 
         return where if self._host and where != self._host else ""

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects as effects_module
+from adws.adw_modules.effects import Ledger
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.engine.ledger import Ledger
-from adws.adw_modules.engine.phase_selection import last_attempt
 from adws.adw_modules.engine.resume import definition_of
+from adws.adw_modules.engine.transitions import last_attempt
 from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,

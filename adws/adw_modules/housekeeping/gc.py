@@ -15,8 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effects as effects_module
-from adws.adw_modules import timestamps
+from adws.adw_modules import effects, timestamps
 from adws.adw_modules.document import Draft
 from adws.adw_modules.effects import OPEN_OUTCOMES, Effect
 from adws.adw_modules.errors import AdwError, GitError, NotOurs, RollbackBlocked, UsageError
@@ -173,7 +172,7 @@ class GarbageCollector:
     def _wip_refs(self) -> Mapping[str, str]:
         refs = self._remote_refs()
         try:
-            return refs.all(effects_module.wip_ref("*")) if refs is not None else {}
+            return refs.all(effects.wip_ref("*")) if refs is not None else {}
         except GitError as exc:
             self.problems.append(f"the refs of the remote could not be asked for: {exc}")
             return {}
@@ -188,7 +187,7 @@ class GarbageCollector:
     def _unshipped(self, seen: InventorySnapshot, there: Mapping[str, str]) -> Iterator[Orphan]:
         """Yield refs of work of workflows that are over; those of workflows that are not known here are left alone."""
         for ref, sha in there.items():
-            adw_id = ref.removeprefix(effects_module.wip_ref(""))
+            adw_id = ref.removeprefix(effects.wip_ref(""))
             if seen.known(adw_id) is not None:
                 yield from self._orphan(seen, "wip_ref", adw_id, ref, facts={"sha": sha})
 
@@ -511,10 +510,10 @@ class Adoption:
             Effect(key="worktree", kind="worktree", host=self._home.host, undo=undo),
             Effect(key=f"branch:{tree.branch}", kind="branch", host=self._home.host, undo=branch),
         ):
-            known = effects_module.effect(draft.document, effect.key)
+            known = effects.effect(draft.document, effect.key)
             if known is None or known.outcome not in OPEN_OUTCOMES:
-                effects_module.intend(draft, effect)
-            effects_module.settle(draft, effect.key, "adopted", effect.undo)
+                effects.intend(draft, effect)
+            effects.settle(draft, effect.key, "adopted", effect.undo)
         draft.document.assign(worktree_path=str(tree.path), branch_name=tree.branch)
 
     def _draft(self, document: WorkflowDocument) -> Draft:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effects as effects_module
+from adws.adw_modules import effects
 from adws.adw_modules.effects import open_effects
 from adws.adw_modules.engine.advisor import MAX_CALLS, MAX_CALLS_PER_PHASE, MAX_REPLANS
-from adws.adw_modules.engine.phase_selection import NOT_COUNTED, limit
 from adws.adw_modules.engine.resume import definition_of
+from adws.adw_modules.engine.transitions import NOT_COUNTED, limit
 from adws.adw_modules.errors import AdwError, DatabaseError
 from adws.adw_modules.git import change_policy
 from adws.adw_modules.housekeeping import inventory
@@ -366,10 +366,10 @@ class Verifier:
 def _names_in(document: WorkflowDocument, host: str) -> set[str]:
     """Return paths, branches and ports that the ledger has ever had here, and the keys of those that are only meant."""
     result: set[str] = set()
-    for effect in effects_module.effects(document):
+    for effect in effects.effects(document):
         if host and effect.host not in {"", host}:
             continue  # another machine has it, and looks after it
-        result |= {effect.key, effects_module.path_of(effect.undo), effects_module.branch_of(effect.undo)}
+        result |= {effect.key, effects.path_of(effect.undo), effects.branch_of(effect.undo)}
         result.add(str(effect.undo.get("port")))
 
     return result - {""}
@@ -377,6 +377,6 @@ def _names_in(document: WorkflowDocument, host: str) -> set[str]:
 
 def _tokens(document: WorkflowDocument) -> set[str]:
     records = [attempt.process or {} for record in document.phases for attempt in record.attempts]
-    records += [effect.undo for effect in effects_module.effects(document) if effect.kind == "process"]
+    records += [effect.undo for effect in effects.effects(document) if effect.kind == "process"]
 
     return {str(record.get("token")) for record in records}

@@ -30,7 +30,7 @@ from adws.adw_modules.schedule import store as schedule_store
 from adws.adw_modules.state_schema import CURRENT_VERSION
 
 if TYPE_CHECKING:
-    from adws.adw_modules.ownership.local_lock import LocalLock
+    from adws.adw_modules.ownership.ownership import LocalLock
     from adws.app import Home
 
 # What moving a home to another database asks of the two: who is at work, how much there is, and the copy itself.

@@ -56,7 +56,7 @@ from adws.adw_modules.state_schema import CURRENT_VERSION
 from adws.adw_modules.workflow.model import Requirements
 
 if TYPE_CHECKING:
-    from adws.adw_modules.ownership.local_lock import LocalLock
+    from adws.adw_modules.ownership.ownership import LocalLock
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.store.files import StateFolders
     from adws.app import Home

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.engine.phase_selection import WAITING
-from adws.adw_modules.engine.transitions import IN_DOUBT
+from adws.adw_modules.engine.transitions import IN_DOUBT, WAITING
 from adws.adw_modules.errors import AdwError, DatabaseError, StateNotFound
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, PageQuery, StateStore, Verdict, WorkflowSummary

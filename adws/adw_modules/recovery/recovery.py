@@ -19,8 +19,7 @@ from adws.adw_modules import default_home
 from adws.adw_modules.document import Draft, WorkflowDocument
 from adws.adw_modules.engine import transitions
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.engine.phase_selection import AllPassed, choose, running_attempt
-from adws.adw_modules.engine.transitions import TerminalFailure
+from adws.adw_modules.engine.transitions import AllPassed, TerminalFailure, choose, running_attempt
 from adws.adw_modules.errors import AdwError, DatabaseError, WorkflowBusy
 from adws.adw_modules.interfaces import HandBack, Verdict
 from adws.adw_modules.ownership.ownership import BulkTakeover, TakenOver, Wish

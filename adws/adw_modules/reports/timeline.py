@@ -15,8 +15,7 @@ from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.engine.phase_selection import WAITING
-from adws.adw_modules.engine.transitions import AWAITING_APPROVAL
+from adws.adw_modules.engine.transitions import AWAITING_APPROVAL, WAITING
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import span
 from adws.adw_modules.state_machine import is_rework, is_terminal, state_named

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import default_home, document
-from adws.adw_modules import effects as effects_module
+from adws.adw_modules import default_home, document, effects
 from adws.adw_modules.document import Draft, Mark
 from adws.adw_modules.effects import FORGOTTEN
 from adws.adw_modules.engine.attempt import WorkSession
@@ -319,7 +318,7 @@ class _Running:
 
     def _tell_forgotten(self, draft: Draft) -> None:
         """Tell of each machine that is given up with this: who, why, and what is left there."""
-        known = {entry.key for entry in effects_module.open_effects(draft.document)}
+        known = {entry.key for entry in effects.open_effects(draft.document)}
         for host in dict.fromkeys(self._wishes.forget_hosts):
             steps = [step for step in self._steps if step.host == host and step.status == FORGOTTEN]
             is_news = not any({*step.effects} - known for step in steps)
@@ -342,11 +341,11 @@ class _Running:
 def _settle_effects(draft: Draft, step: Step) -> None:
     if not step.is_over:
         return
-    known = {entry.key for entry in effects_module.open_effects(draft.document)}
+    known = {entry.key for entry in effects.open_effects(draft.document)}
     outcome = rollback_plan.outcome_of(step)
     for key in step.effects:
         if key in known:
-            effects_module.settle(draft, key, outcome, _why(step, outcome, draft.text))
+            effects.settle(draft, key, outcome, _why(step, outcome, draft.text))
 
 
 def _why(step: Step, outcome: str, at: str) -> JsonObject | None:

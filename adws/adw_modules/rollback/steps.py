@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.effects import WIP_KIND, branch_of, commit_of, effects, number_of, path_of, published
+from adws.adw_modules.effects import WIP_KIND, Ledger, branch_of, commit_of, effects, number_of, path_of, published
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.engine.ledger import Ledger
 from adws.adw_modules.errors import AdwError, ForgeNotFound, GitError, NotOurs, PullRequestMerged, RollbackBlocked
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.model import Comment, Forge, PullRequest

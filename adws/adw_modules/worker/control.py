@@ -18,9 +18,8 @@ from adws.adw_modules import document
 from adws.adw_modules.document import Draft, Mark
 from adws.adw_modules.engine import resume, transitions
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.engine.phase_selection import WAITING, waiting_attempt
 from adws.adw_modules.engine.resume import ResumePlan
-from adws.adw_modules.engine.transitions import TerminalFailure
+from adws.adw_modules.engine.transitions import WAITING, TerminalFailure, waiting_attempt
 from adws.adw_modules.errors import AdwError, StateInvalid, UsageError, WorkflowBusy
 from adws.adw_modules.interfaces import Request
 from adws.adw_modules.phase import NoOrders, Outcome

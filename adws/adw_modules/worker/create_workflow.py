@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effects as effects_module
-from adws.adw_modules import timestamps
+from adws.adw_modules import effects, timestamps
 from adws.adw_modules.document import FrozenIssue, PhaseRecord, Resource, WorkflowDocument, WorkflowRef
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock
@@ -139,8 +138,8 @@ def _continued(made: WorkflowDocument, before: WorkflowDocument) -> WorkflowDocu
             host=item.host or None,
             undo={**item.undo, "made_by": item.undo.get("made_by") or before.adw_id},
         )
-        for item in effects_module.effects(before)
-        if item.kind in _SHARED and item.outcome in effects_module.MADE
+        for item in effects.effects(before)
+        if item.kind in _SHARED and item.outcome in effects.MADE
     ]
 
     return made.changed(

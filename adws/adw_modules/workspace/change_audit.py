@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effects as effects_module
+from adws.adw_modules import effects
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.effects import Effect
 from adws.adw_modules.engine.attempt import WorkSession
@@ -135,7 +135,7 @@ class RefWatch:
         before = self._before.get(document.adw_id)
         result = self._of_crash(document, refs) if before is None else self._since(before, document, refs)
 
-        return tuple(seen for seen in result if effects_module.effect(document, seen.key) is None)
+        return tuple(seen for seen in result if effects.effect(document, seen.key) is None)
 
     def _since(self, before: _Before, document: WorkflowDocument, refs: Mapping[str, str]) -> Iterator[Effect]:
         for ref, sha in refs.items():
@@ -163,7 +163,7 @@ class RefWatch:
 def observe(draft: Draft, seen: tuple[Effect, ...]) -> None:
     """Write down what was seen."""
     for one in seen:
-        effects_module.observe(draft, one)
+        effects.observe(draft, one)
 
 
 def _is_observed(ref: str) -> bool:
@@ -202,7 +202,7 @@ def is_foreign(document: WorkflowDocument) -> bool:
     """Say whether the branch of a workflow was begun by somebody else, or where it began is not known."""
     if not document.branch_name:
         return False
-    branch = effects_module.effect(document, f"branch:{document.branch_name}")
+    branch = effects.effect(document, f"branch:{document.branch_name}")
 
     return branch is None or branch.outcome == "adopted" or not branch.undo.get("start")
 

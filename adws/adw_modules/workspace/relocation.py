@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effects as effects_module
-from adws.adw_modules.effects import OPEN_OUTCOMES, WIP, WIP_KIND, Effect
+from adws.adw_modules import effects
+from adws.adw_modules.effects import OPEN_OUTCOMES, WIP, WIP_KIND, Effect, Ledger
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.engine.ledger import Ledger
 from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,
@@ -63,7 +62,7 @@ class Publisher:
 
         Raises what went wrong when the settings say that it has to be there.
         """
-        if any(head == one.sha for one in effects_module.published(session.document)):
+        if any(head == one.sha for one in effects.published(session.document)):
             return ""
         wanted = self._home.settings.workspace_publish_work
         if wanted == "never":
@@ -83,7 +82,7 @@ class Publisher:
             raise GitError(f"there is no remote {self._remote}")
         self._refuse_secrets(document, path, head)
         ref, ledger = (
-            effects_module.wip_ref(document.adw_id),
+            effects.wip_ref(document.adw_id),
             Ledger(session, host=""),
         )  # a ref of the remote has no host
         there = self._refs.commit_of(ref)
@@ -116,9 +115,9 @@ class Publisher:
     def _refuse_secrets(self, document: WorkflowDocument, path: Path, head: str) -> None:
         """Raise ShippingRefused for what may not leave this machine; what is on the remote already has left it."""
         workplace, redactor = self._home.workplace, self._home.redactor
-        branch = effects_module.branch_of_work(document)
+        branch = effects.branch_of_work(document)
         start = str(branch.undo.get("start") or "") if branch is not None else ""
-        base = next((one.sha for one in effects_module.published(document) if one.sha), start)
+        base = next((one.sha for one in effects.published(document) if one.sha), start)
         if not base:
             raise ShippingRefused(f"where the work began is not known, so {head[:12]} cannot be looked through")
         rules = replace(_ONLY_SECRETS, allowed_paths=self._home.settings.ship_allow_paths or ())
@@ -133,8 +132,8 @@ class Publisher:
 
     def fetch(self, document: WorkflowDocument) -> str:
         """Have the last commit that the workflow published here, and return it; raise GitError when it is nowhere."""
-        branch = effects_module.branch_of_work(document)
-        for item in effects_module.published(document):
+        branch = effects.branch_of_work(document)
+        for item in effects.published(document):
             there = self._refs.commit_of(item.ref)
             if there is not None and there in item.commits:
                 self._refs.fetch(item.ref, expected=there)
@@ -152,10 +151,10 @@ class Publisher:
 
     def withdraw(self, session: WorkSession) -> None:
         """Take the ref of a workflow that is over away; what keeps us from it leaves it to adw gc."""
-        known = effects_module.effect(session.document, WIP)
+        known = effects.effect(session.document, WIP)
         if known is None or known.outcome not in OPEN_OUTCOMES:
             return
-        ledger, ref = Ledger(session, host=""), effects_module.wip_ref(session.document.adw_id)
+        ledger, ref = Ledger(session, host=""), effects.wip_ref(session.document.adw_id)
         try:
             there = self._refs.commit_of(ref)
             is_ours = there is not None and there in _ours(session.document)
@@ -172,9 +171,9 @@ class Publisher:
 
 def _ours(document: WorkflowDocument) -> set[str]:
     """Return the commits that the workflow put on its ref, or meant to."""
-    ref = effects_module.wip_ref(document.adw_id)
+    ref = effects.wip_ref(document.adw_id)
 
-    return {sha for one in effects_module.published(document) if one.ref == ref for sha in one.commits}
+    return {sha for one in effects.published(document) if one.ref == ref for sha in one.commits}
 
 
 # What a workflow left on this machine when it moved to another: taken away here, for nobody else can.
@@ -214,11 +213,11 @@ class RelocationCleanup:
         if is_rolling_back and document.current_state != WorkflowState.ROLLED_BACK.value:
             return False
 
-        return bool(effects_module.left_on(document, self._host))
+        return bool(effects.left_on(document, self._host))
 
     def tidy(self, session: WorkSession) -> None:
         """Take away what the workflow left here; raise RollbackBlocked or GitError for what cannot be, yet."""
-        result = effects_module.left_on(session.document, self._host)
+        result = effects.left_on(session.document, self._host)
         if not result:
             return
         self._end_processes(session.document)
@@ -270,7 +269,7 @@ class RelocationCleanup:
         except NotOurs as exc:
             outcome, said = "kept", str(exc)
         facts: JsonObject | None = {"detail": said} if said else None
-        session.change(lambda draft: effects_module.settle(draft, effect.key, outcome, facts))
+        session.change(lambda draft: effects.settle(draft, effect.key, outcome, facts))
         what = {"action": "left_behind", "workflow": session.document.adw_id, "effect": effect.key, "outcome": outcome}
         logger_left_behind.info("Looked after what a workflow left here", extra={**what, "detail": said})
 
@@ -284,7 +283,7 @@ class RelocationCleanup:
         raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")
 
     def _without_worktree(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
-        path, said = Path(effects_module.path_of(effect.undo)), ""
+        path, said = Path(effects.path_of(effect.undo)), ""
         is_known = any(tree.path in {path, path.resolve()} and not tree.is_prunable for tree in self._git.worktrees())
         payload = self._home.workplace.patch_of_changes(path) if is_known else b""
         if payload:
@@ -297,7 +296,7 @@ class RelocationCleanup:
         return "undone" if was_there else "gone", said
 
     def _without_branch(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
-        git, branch = self._git, effects_module.branch_of(effect.undo)
+        git, branch = self._git, effects.branch_of(effect.undo)
         head = git.commit_of(f"{_HEADS}{branch}")
         if head is None:
             return "gone", ""

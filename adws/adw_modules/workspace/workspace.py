@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effects as effects_module
-from adws.adw_modules.effects import OPEN_OUTCOMES, WORKTREE, Effect
+from adws.adw_modules import effects
+from adws.adw_modules.effects import OPEN_OUTCOMES, WORKTREE, Effect, Ledger
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.engine.ledger import Ledger
 from adws.adw_modules.errors import GitError, NotOurs, PortsExhausted, WorkElsewhere
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import repository
@@ -63,13 +62,13 @@ class HeldPorts:
         adw_id, held = session.document.adw_id, held_by(session.document, host=self._host)
         if held is None:
             meant = Effect(key=PORTS, kind="port", host=self._host, undo={"adw_id": adw_id})
-            session.change(lambda draft: effects_module.intend(draft, meant))
+            session.change(lambda draft: effects.intend(draft, meant))
         try:
             # Also when the ledger has them: the sockets of a process that is gone are not held any more.
             pair = self._ports.take(adw_id, preferred=held or _last(session.document))
         except PortsExhausted as exc:
             why = str(exc)
-            session.change(lambda draft: effects_module.settle(draft, PORTS, "failed", {"error": why}))
+            session.change(lambda draft: effects.settle(draft, PORTS, "failed", {"error": why}))
             raise
         if pair != held:
             session.change(partial(_taken, pair, self._host))
@@ -86,7 +85,7 @@ class HeldPorts:
 
     def free(self, session: WorkSession) -> None:
         """Give the ports back, if the workflow has any."""
-        is_open = any(item.kind == "port" for item in effects_module.open_effects(session.document))
+        is_open = any(item.kind == "port" for item in effects.open_effects(session.document))
         if self._ports is None or not is_open:
             return
         self._ports.free(session.document.adw_id)
@@ -104,14 +103,14 @@ def held_by(document: WorkflowDocument, *, host: str = "") -> PortPair | None:
     """Return the ports that the ledger says a workflow holds; with *host* those of that machine alone."""
     return _pair(
         item
-        for item in effects_module.effects(document)
-        if item.outcome in effects_module.MADE and (not host or item.host in {"", host})
+        for item in effects.effects(document)
+        if item.outcome in effects.MADE and (not host or item.host in {"", host})
     )
 
 
 def _last(document: WorkflowDocument) -> PortPair | None:
     """Return the ports that a workflow had last."""
-    return _pair(item for item in effects_module.effects(document) if item.outcome == "undone")
+    return _pair(item for item in effects.effects(document) if item.outcome == "undone")
 
 
 def _pair(found: Iterable[Effect]) -> PortPair | None:
@@ -125,22 +124,22 @@ def _pair(found: Iterable[Effect]) -> PortPair | None:
 
 def _taken(pair: PortPair, host: str, draft: Draft) -> None:
     """Write down which ports they are; what the ledger had before is not ours any more."""
-    for item in effects_module.open_effects(draft.document):
+    for item in effects.open_effects(draft.document):
         if item.kind == "port" and item.key != PORTS:
-            effects_module.settle(draft, item.key, "gone")
+            effects.settle(draft, item.key, "gone")
     numbers = {"backend": pair.backend, "frontend": pair.frontend}
     made = [
         Effect(key=f"port:{port}", kind="port", outcome="made", host=host, undo={"port": port, "purpose": purpose})
         for purpose, port in numbers.items()
     ]
-    effects_module.become(draft, PORTS, *made)
+    effects.become(draft, PORTS, *made)
     draft.document.assign(backend_port=pair.backend, frontend_port=pair.frontend)
 
 
 def _freed(draft: Draft) -> None:
-    for item in effects_module.open_effects(draft.document):
+    for item in effects.open_effects(draft.document):
         if item.kind == "port":
-            effects_module.settle(draft, item.key, "undone")
+            effects.settle(draft, item.key, "undone")
     draft.document.assign(backend_port=None, frontend_port=None)
 
 
@@ -184,7 +183,7 @@ class Workspace:
         document = session.document
         if WorkflowState(document.current_state) not in ACTIVE_STATES:
             return
-        only = effects_module.bound_to(document, host=self._host) if self._is_shared else ""
+        only = effects.bound_to(document, host=self._host) if self._is_shared else ""
         if only:
             raise WorkElsewhere(document.adw_id, only)
         self._home.quotas.admit(document.adw_id, spent=document.cost.total_usd, cap=document.max_cost_usd)
@@ -245,10 +244,10 @@ class Workspace:
         left_behind = self._home.left_behind
         if left_behind is not None:
             left_behind.tidy(session)
-        former = effects_module.host_of_work(session.document)
+        former = effects.host_of_work(session.document)
         if former in {"", self._host}:
             return
-        session.change(lambda draft: effects_module.move(draft, here=self._host))
+        session.change(lambda draft: effects.move(draft, here=self._host))
         _, context = session.running()
         context.say(f"the work moves from {former} to {self._host}: what was not committed there stays there")
 
@@ -281,13 +280,13 @@ class Workspace:
 
         Only new work needs the remote: what goes on stands on its own branch, whatever the network does.
         """
-        known = effects_module.effect(document, f"branch:{branch}")
+        known = effects.effect(document, f"branch:{branch}")
         if known is not None and known.outcome in OPEN_OUTCOMES:
-            is_made = known.outcome in effects_module.MADE
+            is_made = known.outcome in effects.MADE
             return {name: fact for name, fact in known.undo.items() if not is_made or name != "is_fetched"}
-        left = effects_module.branch_of_work(document)
+        left = effects.branch_of_work(document)
         publisher = self._home.publisher
-        if left is not None and publisher is not None and effects_module.has_commits(left):
+        if left is not None and publisher is not None and effects.has_commits(left):
             facts = {name: left.undo.get(name) for name in ("base", "start")}
             return {"branch": branch, **facts, "sha": publisher.fetch(document), "is_fetched": True}
         own = git.commit_of(f"refs/heads/{branch}") if document.branch_name else None
@@ -352,7 +351,7 @@ class Workspace:
                 f"the worktree {found.path} is on {found.branch or 'no branch'}, not on {document.branch_name}: "
                 f"git -C {found.path} switch {document.branch_name}, then: adw retry ID"
             )
-        known = effects_module.effect(document, f"branch:{document.branch_name}")
+        known = effects.effect(document, f"branch:{document.branch_name}")
         head = str(known.undo.get("sha") or "") if known else ""
         if head and git.commit_of(head) is None:
             raise GitError(
@@ -385,7 +384,7 @@ class Workspace:
         return report
 
     def _publish(self, session: WorkSession, path: Path, head: str, context: PhaseContext) -> None:
-        branch = effects_module.branch_of_work(session.document)
+        branch = effects.branch_of_work(session.document)
         publisher = self._home.publisher
         if publisher is None or branch is None or head == branch.undo.get("start"):
             return
@@ -413,7 +412,7 @@ class Workspace:
 
     def observe(self, session: WorkSession) -> None:
         """Record the refs that an attempt made which failed or was cut off."""
-        is_here = effects_module.host_of_work(session.document) in {"", self._host}
+        is_here = effects.host_of_work(session.document) in {"", self._host}
         if self._watch is not None and self.ledger(session).facts(WORKTREE) is not None and is_here:
             self._watch.settle(session)
 
@@ -448,6 +447,6 @@ def _is_whole(found: Worktree, branch: str, reason: str) -> bool:
 
 
 def _secured(draft: Draft, key: str, head: str, commit: str | None, appeared: tuple[Effect, ...]) -> None:
-    effects_module.note(draft, key, {"sha": head})
+    effects.note(draft, key, {"sha": head})
     draft.add_event("work_committed", data={"head": head, "commit": commit})
     change_audit.observe(draft, appeared)

@@ -18,12 +18,11 @@ from fastapi import APIRouter, Query, Request
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import attempt_files, costs, events
-from adws.adw_modules import effects as effects_module
+from adws.adw_modules import attempt_files, costs, effects, events
 from adws.adw_modules.agent import TokenUsage
 from adws.adw_modules.attempt_files import Followed
 from adws.adw_modules.costs import cap_of
-from adws.adw_modules.engine.phase_selection import limit
+from adws.adw_modules.engine.transitions import limit
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.queue.model import FINAL_RUNS, ROLLBACK
 from adws.adw_modules.recovery.explain import Desks, Explanation, claim_of, explain, situation_of
@@ -349,7 +348,7 @@ def gather(home: Home, adw_id: str) -> WorkflowFacts:
         phases=phase_rows(document),
         attempts=attempt_rows(document),
         executions=home.execution_views.of_workflow(adw_id, limit=MOST_EXECUTIONS),
-        effects=effects_module.effects(document)[::-1],
+        effects=effects.effects(document)[::-1],
         checkpoints=home.checkpoints.lines_of(adw_id),
         events=home.events.newest(adw_id, limit=MOST_EVENTS),
         changes=_changes(home, document),
@@ -467,7 +466,7 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         output=frame.readable(facts.output.text),
         events=[(event, events.facts_of(event)) for event in facts.events],
         moves=[(entry, why_of(entry.metadata)) for entry in facts.document.state_history[::-1]][:MOST_MOVES],
-        effects=[(effect, effects_module.name_of(effect)) for effect in facts.effects],
+        effects=[(effect, effects.name_of(effect)) for effect in facts.effects],
         most_attempts=MOST_ATTEMPTS,
         most_effects=MOST_EFFECTS,
         most_files=MOST_FILES,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import retry_handler
-from adws.adw_modules.engine import advisor, phase_selection, transitions
+from adws.adw_modules.engine import advisor, transitions
 from adws.adw_modules.worker import control as worker_control
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "engine.md").read_text()
@@ -38,7 +38,7 @@ def test_the_page_explains_every_terminal_reason_and_no_other():
 
 def test_the_page_explains_every_pause_reason_and_no_other():
     assert rows("Why a workflow is paused") == {transitions.AWAITING_APPROVAL, transitions.TOO_MANY_STOPS}
-    assert f"{phase_selection.MAX_SUSPENSIONS} of these came in a row" in PAGE
+    assert f"{transitions.MAX_SUSPENSIONS} of these came in a row" in PAGE
 
 
 @pytest.mark.parametrize(

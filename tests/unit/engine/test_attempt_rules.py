@@ -8,8 +8,7 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.engine import transitions
-from adws.adw_modules.engine.phase_selection import MAX_SUSPENSIONS, Chosen
-from adws.adw_modules.engine.transitions import Failure, TerminalFailure
+from adws.adw_modules.engine.transitions import MAX_SUSPENSIONS, Chosen, Failure, TerminalFailure
 from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.phase import Done, Failed, Next, Paused, RetryAt, RunReport, Stopped
 from adws.adw_modules.workflow.model import Timeouts

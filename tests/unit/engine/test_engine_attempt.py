@@ -12,7 +12,7 @@ import pytest
 from adws.adw_modules.engine import resume, transitions
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.gates import GateVerdict
-from adws.adw_modules.engine.phase_selection import MAX_SUSPENSIONS
+from adws.adw_modules.engine.transitions import MAX_SUSPENSIONS
 from adws.adw_modules.errors import (
     DurabilityUnknown,
     FailedRun,

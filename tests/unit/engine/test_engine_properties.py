@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from adws.adw_modules.engine import resume, transitions
 from adws.adw_modules.engine.advisor import MAX_CALLS, MAX_CALLS_PER_PHASE, MAX_REPLANS, Advice, Decision
-from adws.adw_modules.engine.phase_selection import Chosen, choose, is_exhausted, limit, running_attempt
+from adws.adw_modules.engine.transitions import Chosen, choose, is_exhausted, limit, running_attempt
 from adws.adw_modules.errors import FailedRun, GateFailed, RunFailed, StateWriteFailed, UsageError
 from adws.adw_modules.housekeeping.verify import check_document
 from adws.adw_modules.phase import Next, Order, RunReport, Suspended, Wait

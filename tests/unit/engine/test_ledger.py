@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import effects as effects_module
-from adws.adw_modules.effects import Effect
-from adws.adw_modules.engine.ledger import Ledger
+from adws.adw_modules import effects
+from adws.adw_modules.effects import Effect, Ledger
 from adws.adw_modules.errors import ForgeUnavailable, GitError, GitUnreachable, LeaseLost
 from tests.unit.engine_cases import ADW_ID, World, document_of, draft_of, spec_of, types
 
@@ -47,7 +46,7 @@ def make(world, outside, **more):
 
 
 def outcome(world, key="thing"):
-    result = effects_module.effect(world.document, key)
+    result = effects.effect(world.document, key)
     return result.outcome if result else None
 
 
@@ -60,7 +59,7 @@ def test_an_effect_is_made_once_and_its_facts_are_kept(world):
     assert first == second == {"name": "n", "where": "x"}
     assert outside.there == ["x"]
     assert world.document.plan_file == "x"
-    assert effects_module.effect(world.document, "thing").host == "here"
+    assert effects.effect(world.document, "thing").host == "here"
 
 
 def test_what_is_there_already_is_adopted(world):
@@ -96,14 +95,14 @@ def test_an_act_that_was_refused_is_over_with_all_that_goes_with_it(world):
         make(world, outside, also=also)
 
     assert (outcome(world), outcome(world, "other")) == ("failed", "failed")
-    assert effects_module.effect(world.document, "thing").undo["error"] == "no"
+    assert effects.effect(world.document, "thing").undo["error"] == "no"
     outside.error = None
     make(world, outside, also=also)
     assert (outcome(world), outcome(world, "other")) == ("made", "made")
 
 
 def test_what_goes_with_it_and_is_there_already_is_not_meant_again(world):
-    world.change(lambda draft: effects_module.observe(draft, Effect(key="other", kind="branch", outcome="observed")))
+    world.change(lambda draft: effects.observe(draft, Effect(key="other", kind="branch", outcome="observed")))
 
     make(world, Outside(), also=[Effect(key="other", kind="branch")])
 
@@ -116,7 +115,7 @@ def test_a_change_keeps_what_was_and_what_will_be_until_it_is_over(world, is_the
     seen = []
 
     def act():
-        seen.append(effects_module.effect(world.document, "thing").undo)
+        seen.append(effects.effect(world.document, "thing").undo)
         return {"where": "z"}
 
     with world.session() as session:
@@ -128,7 +127,7 @@ def test_a_change_keeps_what_was_and_what_will_be_until_it_is_over(world, is_the
 
     assert facts == {"where": "z", "intended": None}
     assert seen == ([] if is_there else [{"name": "n", "where": "x", "intended": {"where": "z"}}])
-    assert effects_module.effect(world.document, "thing").undo == {
+    assert effects.effect(world.document, "thing").undo == {
         "name": "n",
         "where": "z",
         "intended": None,
@@ -167,30 +166,30 @@ def test_warnings_are_written_once_and_a_merge_for_good(world):
 
 def test_the_newest_open_effect_comes_first():
     draft = draft_of(document_of(spec_of("plan")))
-    effects_module.intend(draft, Effect(key="a", kind="branch"), Effect(key="b", kind="branch"))
-    effects_module.settle(draft, "a", "made")
-    effects_module.intend(draft, Effect(key="c", kind="branch"))
-    effects_module.settle(draft, "b", "undone")
+    effects.intend(draft, Effect(key="a", kind="branch"), Effect(key="b", kind="branch"))
+    effects.settle(draft, "a", "made")
+    effects.intend(draft, Effect(key="c", kind="branch"))
+    effects.settle(draft, "b", "undone")
 
-    assert [item.key for item in effects_module.open_effects(draft.document)] == ["c", "a"]
-    assert [item.key for item in effects_module.effects(draft.document)] == ["a", "b", "c"]
+    assert [item.key for item in effects.open_effects(draft.document)] == ["c", "a"]
+    assert [item.key for item in effects.effects(draft.document)] == ["a", "b", "c"]
 
 
 def test_an_effect_becomes_those_whose_keys_were_not_known():
     draft = draft_of(document_of(spec_of("plan")))
-    effects_module.intend(draft, Effect(key="ports", kind="port", undo={"adw_id": ADW_ID}))
+    effects.intend(draft, Effect(key="ports", kind="port", undo={"adw_id": ADW_ID}))
 
-    effects_module.become(draft, "ports", Effect(key="port:1", kind="port", outcome="made", undo={"port": 1}))
+    effects.become(draft, "ports", Effect(key="port:1", kind="port", outcome="made", undo={"port": 1}))
 
-    assert [(item.key, item.outcome) for item in effects_module.effects(draft.document)] == [("port:1", "made")]
+    assert [(item.key, item.outcome) for item in effects.effects(draft.document)] == [("port:1", "made")]
     assert types(draft) == ["effect_intended", "effect_settled"]
 
 
 def test_what_is_observed_twice_is_kept_once():
     draft = draft_of(document_of(spec_of("plan")))
-    effects_module.observe(draft, Effect(key="r", kind="ref", outcome="observed"))
-    effects_module.observe(draft, Effect(key="r", kind="ref", outcome="observed"))
+    effects.observe(draft, Effect(key="r", kind="ref", outcome="observed"))
+    effects.observe(draft, Effect(key="r", kind="ref", outcome="observed"))
 
     assert len(draft.document.resources) == 1
     assert types(draft) == ["effect_observed"]
-    assert effects_module.effect(draft.document, "nothing") is None
+    assert effects.effect(draft.document, "nothing") is None

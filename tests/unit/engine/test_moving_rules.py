@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import effects as effects_module
+from adws.adw_modules import effects
 from adws.adw_modules.document import Resource
 from adws.adw_modules.effects import Effect, Published
 from tests.unit.engine_cases import ADW_ID, document_of, draft_of, spec_of, types
@@ -51,22 +51,22 @@ def document(*resources: Resource, **fields):
     ],
 )
 def test_the_work_is_where_its_worktree_or_else_its_branch_is(resources, where):
-    assert effects_module.host_of_work(document(*resources)) == where
+    assert effects.host_of_work(document(*resources)) == where
 
 
 def test_the_branch_is_the_one_in_use_or_else_the_one_that_was_left_last():
     left = [branch(key=f"{KEY} on {host}", host=host) for host in ("alpha", "beta")]
 
-    assert effects_module.branch_of_work(document()) is None
-    assert effects_module.branch_of_work(document(*left)).host == "beta"
-    assert effects_module.branch_of_work(document(*left, branch(host="gamma"))).host == "gamma"
-    assert effects_module.branch_of_work(document(*left, branch(host="gamma", outcome="gone"))).host == "beta"
+    assert effects.branch_of_work(document()) is None
+    assert effects.branch_of_work(document(*left)).host == "beta"
+    assert effects.branch_of_work(document(*left, branch(host="gamma"))).host == "gamma"
+    assert effects.branch_of_work(document(*left, branch(host="gamma", outcome="gone"))).host == "beta"
 
 
 def test_a_key_with_the_name_of_its_host_says_that_it_was_left_there():
-    assert effects_module.is_left(Effect(key="worktree on alpha", kind="worktree", host="alpha"))
-    assert not effects_module.is_left(Effect(key="worktree on alpha", kind="worktree", host="beta"))
-    assert not effects_module.is_left(Effect(key="worktree on ", kind="worktree"))
+    assert effects.is_left(Effect(key="worktree on alpha", kind="worktree", host="alpha"))
+    assert not effects.is_left(Effect(key="worktree on alpha", kind="worktree", host="beta"))
+    assert not effects.is_left(Effect(key="worktree on ", kind="worktree"))
 
 
 # --- who can go on ---------------------------------------------------------------------------------------------
@@ -100,12 +100,12 @@ def test_a_key_with_the_name_of_its_host_says_that_it_was_left_there():
     ],
 )
 def test_work_is_bound_to_its_host_unless_its_last_commit_is_known_to_be_on_the_remote(resources, only):
-    assert effects_module.bound_to(document(*resources), host="beta") == only
+    assert effects.bound_to(document(*resources), host="beta") == only
 
 
 def test_the_ref_with_the_last_commit_comes_first_and_says_what_it_may_be_at():
     shipped = effect("remote_branch:x", "remote_branch", branch=BRANCH, sha="c2")
-    result = effects_module.published(document(tree(), branch(sha="c2"), wip(intended={"sha": "c9"}), shipped))
+    result = effects.published(document(tree(), branch(sha="c2"), wip(intended={"sha": "c9"}), shipped))
 
     assert result == (
         Published(ref=f"refs/heads/{BRANCH}", sha="c2", commits=("c2",)),
@@ -114,12 +114,12 @@ def test_the_ref_with_the_last_commit_comes_first_and_says_what_it_may_be_at():
 
 
 def test_the_ref_of_a_workflow_is_named_for_it_and_is_no_branch():
-    assert effects_module.wip_ref(ADW_ID) == REF
+    assert effects.wip_ref(ADW_ID) == REF
 
 
 def test_what_was_never_pushed_or_is_taken_away_is_no_place_to_go_on_from():
-    assert effects_module.published(document(wip(outcome="undone"))) == ()
-    assert effects_module.published(document(wip(sha=""))) == ()
+    assert effects.published(document(wip(outcome="undone"))) == ()
+    assert effects.published(document(wip(sha=""))) == ()
 
 
 # --- moving ----------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_what_was_never_pushed_or_is_taken_away_is_no_place_to_go_on_from():
 def test_a_move_leaves_what_is_on_the_former_host_under_its_name():
     draft = draft_of(document(tree(), branch(), wip(), effect("port:1", "port", port=1), worktree_path="/trees/x"))
 
-    effects_module.move(draft, here="beta")
+    effects.move(draft, here="beta")
 
     assert [entry.key for entry in draft.document.resources] == [
         "worktree on alpha",
@@ -151,7 +151,7 @@ def test_a_move_touches_neither_what_is_here_nor_what_is_over_nor_what_was_left_
     ]
     draft = draft_of(document(*before))
 
-    effects_module.move(draft, here="beta")
+    effects.move(draft, here="beta")
 
     keys = [entry.key for entry in draft.document.resources]
     assert keys == ["worktree on alpha", "branch:mine", "branch:over", "worktree on gamma", "branch:old"]
@@ -161,7 +161,7 @@ def test_a_move_touches_neither_what_is_here_nor_what_is_over_nor_what_was_left_
 def test_a_second_stay_on_a_host_takes_the_place_of_the_first_which_is_over():
     draft = draft_of(document(tree(key="worktree on alpha", outcome="undone"), tree()))
 
-    effects_module.move(draft, here="beta")
+    effects.move(draft, here="beta")
 
     assert [(entry.key, entry.outcome) for entry in draft.document.resources] == [("worktree on alpha", "made")]
 
@@ -180,7 +180,7 @@ def test_what_is_left_on_a_host_is_what_nobody_will_use_there_again():
         effect("x on alpha", "branch", "undone"),
     ]
 
-    result = effects_module.left_on(document(*left), "alpha")
+    result = effects.left_on(document(*left), "alpha")
 
     assert [one.key for one in result] == ["worktree on alpha 2", f"{KEY} on alpha", "worktree on alpha"]
 
@@ -188,4 +188,4 @@ def test_what_is_left_on_a_host_is_what_nobody_will_use_there_again():
 def test_the_worktree_of_a_workflow_that_is_completed_is_left_wherever_it_is_and_its_branch_is_kept():
     done = document(tree(), branch(), current_state="completed")
 
-    assert [one.key for one in effects_module.left_on(done, "alpha")] == ["worktree"]
+    assert [one.key for one in effects.left_on(done, "alpha")] == ["worktree"]

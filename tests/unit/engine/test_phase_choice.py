@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.document import PhaseRecord
-from adws.adw_modules.engine.phase_selection import (
+from adws.adw_modules.engine.transitions import (
     AllPassed,
     AttemptTotals,
     Blocked,

@@ -28,8 +28,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, Verdict
-from adws.adw_modules.ownership.local_lock import LocalLock
-from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
+from adws.adw_modules.ownership.ownership import LocalLock, OwnedWorkflow, WorkflowOwnership
 from adws.adw_modules.queue.model import NewRun, Run, RunEnd, RunState
 from adws.adw_modules.store.files import FileStateStore
 from tests.homes import ABANDONED, lab_home

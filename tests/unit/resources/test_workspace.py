@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules import effects as effects_module
+from adws.adw_modules import effects
 from adws.adw_modules.effects import Effect
 from adws.adw_modules.errors import GitError, GitUnreachable, LeaseLost, QuotaExceeded
 from adws.adw_modules.phase import Done, Failed, RetryAt
@@ -530,7 +530,7 @@ def test_without_a_free_port_the_attempt_fails_and_nothing_is_open():
 
     assert "no pair of ports is free" in world.record("plan").last_failure_reason
     assert world.effect("ports").outcome == "failed"
-    assert effects_module.open_effects(world.document) == ()
+    assert effects.open_effects(world.document) == ()
 
 
 def test_a_crash_while_ports_are_taken_leaves_enough_to_free_them():
@@ -545,7 +545,7 @@ def test_a_crash_while_ports_are_taken_leaves_enough_to_free_them():
     world.ports.take = dying
     with pytest.raises(LeaseLost):
         world.attempt()
-    [result] = effects_module.open_effects(world.document)
+    [result] = effects.open_effects(world.document)
     assert result == Effect(key="ports", kind="port", host="testhost", undo={"adw_id": ADW_ID})
 
     world.attempt()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import effects as effects_module
+from adws.adw_modules import effects
 from adws.adw_modules.document import RollbackRecord
 from adws.adw_modules.effects import Effect
 from adws.adw_modules.git import git
@@ -241,12 +241,12 @@ def test_a_comment_is_kept_whatever_came_of_its_step():
     ],
 )
 def test_an_effect_is_called_by_what_the_ledger_knows(kind, undo, name):
-    assert effects_module.name_of(Effect(key="key", kind=kind, undo=undo)) == name
+    assert effects.name_of(Effect(key="key", kind=kind, undo=undo)) == name
 
 
 def test_the_commit_of_an_effect_is_found_by_any_of_its_names():
-    assert effects_module.commit_of({"sha": "1"}) == effects_module.commit_of({"commit": "1"}) == "1"
-    assert effects_module.commit_of({"sha": 5}) == ""
+    assert effects.commit_of({"sha": "1"}) == effects.commit_of({"commit": "1"}) == "1"
+    assert effects.commit_of({"sha": 5}) == ""
 
 
 def test_names_carry_the_id():
