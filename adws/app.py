@@ -499,13 +499,21 @@ class Home:
         return WorkerRegistry(self.database, clock=self.clock)
 
     @part
+    def providers(self) -> Mapping[str, str]:
+        """The provider that the agent of a runner calls, by the runner's name; other runners call none."""
+        from adws.adw_modules.agents.base import PROVIDERS
+        from adws.adw_modules.workflow.model import AGENT
+
+        return {**PROVIDERS, AGENT: PROVIDERS.get(self.settings.agent_name, "")}
+
+    @part
     def run_factory(self) -> RunFactory:
         """What makes the runs of workflows."""
         from adws.adw_modules.queue.model import RunFactory
 
         return RunFactory(
             repository=self.settings.repository or "",
-            provider_of=partial(provider_of_runner, usual=self.settings.agent_name),
+            providers=self.providers,
         )
 
     @part
@@ -928,7 +936,7 @@ class Home:
 
     @part
     def phase_runners(self) -> Mapping[str, Runner]:
-        """What runs phases, by name: those of adw and those of plugins."""
+        """The runners of phases that come with adw, by name; plugins bring further ones."""
         from adws.adw_modules.engine.runner_command import CleanRunner
         from adws.adw_modules.engine.runner_python import PythonRunner
         from adws.adw_modules.external_tasks import ExternalRunner
@@ -936,17 +944,15 @@ class Home:
 
         git = self.git if self.has_worktrees else None
 
-        return self.plugins.with_runners(
-            {
-                "command": self.commands,
-                "python": PythonRunner(search=(self.settings.home,), checkpoints=self.checkpoint_manager),
-                STEPS: self.step_runner,
-                SHIP: self.ship_runner,
-                CLEAN: CleanRunner(git, host=self.host if self.settings.is_shared else ""),
-                EXTERNAL: ExternalRunner(self),
-                **self.agent_runners,
-            }
-        )
+        return {
+            "command": self.commands,
+            "python": PythonRunner(search=(self.settings.home,), checkpoints=self.checkpoint_manager),
+            STEPS: self.step_runner,
+            SHIP: self.ship_runner,
+            CLEAN: CleanRunner(git, host=self.host if self.settings.is_shared else ""),
+            EXTERNAL: ExternalRunner(self),
+            **self.agent_runners,
+        }
 
     @part
     def ship_runner(self) -> ShipRunner:
@@ -994,7 +1000,7 @@ class Home:
         return ServiceGuard(
             self.breakers,
             clock=self.clock,
-            provider_of=partial(provider_of, usual=self.settings.agent_name),
+            providers=self.providers,
             forge=self.settings.forge_kind,
             has_remote=self.has_worktrees,
             scrub=self.redactor.redact_text,
@@ -1479,19 +1485,3 @@ def open_checkpoints(place: str) -> OpenedCheckpoints:
     opened = open_database(place if "://" in place else f"sqlite:///{place}", clock=clock)
 
     return OpenedCheckpoints(store=CheckpointStore(opened, clock=clock), clock=clock, close=opened.close)
-
-
-def provider_of(phase: PhaseSpec, *, usual: str) -> str:
-    """Return the provider that the agent of *phase* asks, "" for a phase without one; *usual* is the default agent."""
-    return provider_of_runner(phase.runner, usual=usual)
-
-
-def provider_of_runner(runner: str, *, usual: str) -> str:
-    """Return the provider that the agent of that name asks, "" for what is no agent."""
-    from adws.adw_modules.agents.base import names as agent_names
-    from adws.adw_modules.agents.base import profile as agent_profile
-    from adws.adw_modules.workflow.model import AGENT
-
-    name = usual if runner == AGENT else runner
-
-    return agent_profile(name).provider if name in agent_names() else ""

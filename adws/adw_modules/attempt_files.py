@@ -106,6 +106,10 @@ class AttemptFiles:
         except FileNotFoundError:
             return None
 
+    def has(self, kind: str) -> bool:
+        """Say whether there is such a file."""
+        return self.path(kind).exists()
+
     def relative(self, path: Path) -> str:
         """Return *path* as it stands in the document."""
         return path.relative_to(self._folder).as_posix()

@@ -498,13 +498,17 @@ class PastCheckpoints:
         """Delete the checkpoints of a phase; what cannot be deleted goes with the workflow."""
         if phase.runner not in KEEPING:
             return
+        folder, attempts = self._home.folder_of(document.adw_id), _attempts(document, phase.name, round_number)
+        is_command = phase.runner == COMMAND
+        if is_command and len(attempts) == 1 and not AttemptFiles(folder, phase.name, attempts[0].number).has(KIND):
+            return  # its only attempt ran here and left no file, so nothing was stored either
         try:
             task = task_of(document.adw_id, phase.name, round_number)
             manager = self._home.checkpoint_manager
-            if manager.latest(task) is not None:  # most have none, and to look is cheaper than a transaction
+            if manager.latest(task) is not None:  # most have none, and a read is cheaper than a transaction
                 manager.delete_checkpoints(task, fence=document.fence)
-            for item in _all_attempts(document, phase.name) if phase.runner == COMMAND else ():
-                AttemptFiles(self._home.folder_of(document.adw_id), phase.name, item.number).discard(KIND)
+            for item in _all_attempts(document, phase.name) if is_command else ():
+                AttemptFiles(folder, phase.name, item.number).discard(KIND)
         except (DatabaseError, Fenced, OSError):
             said = {"action": "checkpoints_left", "workflow": document.adw_id, "phase": phase.name}
             logger.warning("Checkpoints of a phase that is over are left", extra=said, exc_info=True)

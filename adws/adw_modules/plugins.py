@@ -170,10 +170,6 @@ class Plugins:
         """Return the forge of that name; raise ConfigError when it cannot be used."""
         return cast("Forge", self._make(FORGES, name))
 
-    def with_runners(self, built_in: Mapping[str, Runner]) -> Mapping[str, Runner]:
-        """Return *built_in* together with the runners of plugins."""
-        return _AllRunners(built_in, self)
-
     def why_idle(self, phase: PhaseSpec) -> str:
         """Return why the runner of *phase*, one of a plugin, cannot run it here, "" when it can."""
         try:
@@ -239,28 +235,3 @@ def _only_one(group: str, name: str) -> EntryPoint:
         raise ConfigError(f"{both} both bring the {kind} {name}: remove one of the packages")
 
     return next(iter(result.values()))
-
-
-class _AllRunners(Mapping[str, "Runner"]):
-    """Runners that come with adw and, behind them, those of plugins."""
-
-    def __init__(self, built_in: Mapping[str, Runner], plugins: Plugins) -> None:
-        self._built_in = built_in
-        self._plugins = plugins
-
-    def __getitem__(self, name: str) -> Runner:
-        """Return a runner; what comes with adw cannot be replaced."""
-        if name in self._built_in:
-            return self._built_in[name]
-        if not self._plugins.has(RUNNERS, name):
-            raise KeyError(name)
-
-        return self._plugins.runner(name)
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield every name."""
-        return iter(KnownNames(tuple(self._built_in), RUNNERS))
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(KnownNames(tuple(self._built_in), RUNNERS))

@@ -7,8 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from adws.adw_modules.workflow.model import PhaseSpec
-from adws.app import provider_of
 from tests.integration.work_lab import BUILD, PLAN, SHIP, git, make_work_lab
 
 
@@ -65,7 +63,6 @@ def test_a_remote_that_gives_no_answer_opens_its_breaker_and_the_next_workflow_w
     ("runner", "provider"),
     [("claude", "anthropic"), ("codex", "openai"), ("agent", "openai"), ("command", ""), ("ship", "")],
 )
-def test_the_provider_of_a_phase_is_that_of_its_agent(runner, provider):
-    phase = PhaseSpec(name="build", state="building", runner=runner)
-
-    assert provider_of(phase, usual="codex") == provider
+def test_the_provider_of_a_phase_is_that_of_its_agent(runner, provider, tmp_path):
+    with make_work_lab(tmp_path, ADW_AGENT_NAME="codex").open() as app:
+        assert app.providers.get(runner, "") == provider

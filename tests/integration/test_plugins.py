@@ -13,7 +13,7 @@ import pytest
 from adws import app as app_module
 from adws.adw_modules import plugins
 from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.plugins import FORGES, RUNNERS, SINKS, ForgeAround
+from adws.adw_modules.plugins import FORGES, RUNNERS, SINKS, ForgeAround, KnownNames
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.workflow.model import PhaseSpec
 from adws.config import load as config_load
@@ -128,12 +128,10 @@ def test_two_packages_with_one_name_are_both_refused(installed, found, tmp_path,
 
 
 def test_runners_of_plugins_stand_behind_those_of_adw(found):
-    ours = object()
-    known = found.with_runners({"good": ours, "command": ours})
+    known = KnownNames(("good", "command"), RUNNERS)
 
-    assert known["good"] is ours
-    assert known.get("nobody") is None
-    assert type(found.with_runners({})["good"]).__name__ == "Good"
+    assert "nobody" not in known
+    assert type(found.runner("good")).__name__ == "Good"
     assert (sorted(known), len(known)) == (
         ["broken", "command", "good", "leaving", "lost", "poor", "thing"],
         7,

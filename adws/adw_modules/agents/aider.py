@@ -182,7 +182,7 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
 
 PROFILE = AgentProfile(
     name="aider",
-    provider="aider",
+    provider=agents_base.PROVIDERS["aider"],
     program="aider",
     capabilities=Capabilities(reads_stdin=False, tells_result=False, tells_cost=True, commits=True),
     argv=argv,

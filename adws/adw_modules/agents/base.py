@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.agent import AgentEnd, AgentReading, TokenUsage
@@ -28,18 +29,21 @@ if TYPE_CHECKING:
 # A profile is pure: how the agent is called, what its output means, how it failed. No profile knows another one.
 
 
-_NAMES = ("claude", "codex", "gemini", "opencode", "aider")
+#: The provider whose service each agent calls, the best supported agent first.
+PROVIDERS: Mapping[str, str] = MappingProxyType(
+    {"claude": "anthropic", "codex": "openai", "gemini": "google", "opencode": "opencode", "aider": "aider"}
+)
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all agents, the best supported first."""
-    return _NAMES
+    return tuple(PROVIDERS)
 
 
 def profile(name: str) -> AgentProfile:
     """Return the agent called *name*; raise ConfigError for one that does not exist."""
-    if name not in _NAMES:
-        raise ConfigError(f"there is no agent {name!r}{hint(name, _NAMES)}")
+    if name not in PROVIDERS:
+        raise ConfigError(f"there is no agent {name!r}{hint(name, names())}")
     value: AgentProfile = import_module(f"adws.adw_modules.agents.{name}").PROFILE
 
     return value

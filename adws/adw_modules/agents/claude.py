@@ -274,7 +274,7 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
 
 PROFILE = AgentProfile(
     name="claude",
-    provider="anthropic",
+    provider=agents_base.PROVIDERS["claude"],
     program="claude",
     capabilities=Capabilities(
         chooses_session=True,

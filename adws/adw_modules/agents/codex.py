@@ -140,7 +140,7 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
 
 PROFILE = AgentProfile(
     name="codex",
-    provider="openai",
+    provider=agents_base.PROVIDERS["codex"],
     program="codex",
     capabilities=Capabilities(resumes=True, totals_are_of_session=True),
     argv=argv,

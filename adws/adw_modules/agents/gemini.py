@@ -130,7 +130,7 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
 
 PROFILE = AgentProfile(
     name="gemini",
-    provider="google",
+    provider=agents_base.PROVIDERS["gemini"],
     program="gemini",
     capabilities=Capabilities(chooses_session=True, resumes=True),
     argv=argv,

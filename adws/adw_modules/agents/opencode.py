@@ -146,7 +146,7 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
 
 PROFILE = AgentProfile(
     name="opencode",
-    provider="opencode",
+    provider=agents_base.PROVIDERS["opencode"],
     program="opencode",
     capabilities=Capabilities(resumes=True, tells_result=False, tells_cost=True),
     argv=argv,

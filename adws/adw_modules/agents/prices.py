@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from adws.adw_modules.agent import TokenUsage
 from adws.adw_modules.errors import ConfigError, FailedRun
 from adws.adw_modules.identifiers import hint
-from adws.adw_modules.workflow.model import CLEAN, COMMAND, PYTHON, SHIP
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
@@ -222,8 +221,6 @@ def _on_date(found: re.Match[str], today: datetime, now: datetime) -> datetime |
 # Pure. Chosen when the attempt is begun and written down with it: whoever comes after a crash reads it there.
 
 
-#: Runners that ask no model.
-_NO_MODEL = frozenset({COMMAND, PYTHON, SHIP, CLEAN})
 #: The sets that older tools write into documents. They name no model, unless the settings say which.
 KNOWN_SETS = frozenset({"base", "heavy", "lightweight"})
 
@@ -240,11 +237,6 @@ def model_sets(settings: Settings) -> dict[str, str]:
     return {**usual, **{name: model for name, model in said.items() if model}}
 
 
-def has_model(phase: PhaseSpec) -> bool:
-    """Say whether an agent, and so a model, works on *phase*."""
-    return phase.runner not in _NO_MODEL
-
-
 def model_for(
     document: WorkflowDocument,
     phase: PhaseSpec,
@@ -259,7 +251,7 @@ def model_for(
     First what the doctor ordered, then what the phase's options say (`models` by attempt of the round, the last one
     stays; `model`), then the model set of the workflow (a name in *sets*, or a model itself), then the *usual* one.
     """
-    if not has_model(phase):
+    if not phase.has_model:
         return ""
     ladder = ladder_of(phase)
     if record.model and record.model not in ladder:
@@ -293,7 +285,7 @@ def ladder_of(phase: PhaseSpec) -> tuple[str, ...]:
 
 def another_model(phase: PhaseSpec, record: PhaseRecord, spare: Sequence[str] = ()) -> str:
     """Return a model that no attempt of this round was made with, of the phase's own or the *spare* ones; "": none."""
-    if not has_model(phase):
+    if not phase.has_model:
         return ""
     tried = {attempt.model for attempt in record.attempts if attempt.round == record.round}
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.agents.prices import another_model, has_model, ladder_of
+from adws.adw_modules.agents.prices import another_model, ladder_of
 from adws.adw_modules.agents.prompts import clean
 from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.engine.resume import definition_of
@@ -184,7 +184,7 @@ def _is_plan_of_agent(document: WorkflowDocument, record: PhaseRecord) -> bool:
     index = next(place for place, item in enumerate(document.phases) if item.name == record.name)
     plan = way_back(document, spec, index)
 
-    return isinstance(plan, int) and has_model(spec.phases[plan])
+    return isinstance(plan, int) and spec.phases[plan].has_model
 
 
 def way_back(document: WorkflowDocument, spec: WorkflowSpec, index: int) -> int | str:
@@ -489,7 +489,7 @@ def apply_decision(
 
 def _refusal(chosen: Chosen, ordered: Decision) -> str:
     """Return why a decision cannot be carried out, "" when it can."""
-    if ordered.decision == RETRY_MODEL and not has_model(chosen.spec):
+    if ordered.decision == RETRY_MODEL and not chosen.spec.has_model:
         return f"no model works on {chosen.spec.name}"
 
     return ""

@@ -19,12 +19,13 @@ from adws.adw_modules.effects import secured_head
 from adws.adw_modules.engine import advisor, transitions
 from adws.adw_modules.engine.advisor import Advice, Case, may_ask, no_answer
 from adws.adw_modules.engine.gates import GateVerdict
-from adws.adw_modules.engine.resume import ResumePlan, definition_of, hints_for, plan_resume
+from adws.adw_modules.engine.resume import ResumePlan, definition_of, plan_resume
 from adws.adw_modules.engine.transitions import (
     AllPassed,
     Chosen,
     Failure,
     choose,
+    hints_for,
     limit,
     running_attempt,
     waiting_attempt,
@@ -60,6 +61,7 @@ from adws.adw_modules.phase import (
     Suspended,
     WaitingForChildren,
 )
+from adws.adw_modules.plugins import RUNNERS, KnownNames
 from adws.adw_modules.retry_handler import AskPerson, Retry, RetryDecision, decide, policies_of
 from adws.adw_modules.state_machine import PHASE_STATES, TERMINAL_STATES, WorkflowState, WorkflowStateMachine
 from adws.adw_modules.structured_logger import StructuredLogger
@@ -181,11 +183,14 @@ class PhaseExecutor:
 
     def _runner(self, phase: PhaseSpec) -> Runner:
         runner = self._home.phase_runners.get(phase.runner)
-        if runner is None:
-            known = ", ".join(sorted(self._home.phase_runners))
-            raise UsageError(f"phase {phase.name} has the runner {phase.runner!r}; there are: {known}")
+        if runner is not None:
+            return runner
+        known = KnownNames(tuple(self._home.phase_runners), RUNNERS)
+        if phase.runner not in known:
+            listed = ", ".join(sorted(known))
+            raise UsageError(f"phase {phase.name} has the runner {phase.runner!r}; there are: {listed}")
 
-        return runner
+        return self._home.plugins.runner(phase.runner)
 
     def _new_context(self, chosen: Chosen, env: Mapping[str, str] = MappingProxyType({})) -> PhaseContext:
         home, document = self._home, self._session.document
@@ -484,7 +489,8 @@ class WorkSession:
         if waiting_attempt(result.record) is not None:
             transitions.go_on(draft, result, owner=lease.owner.describe(), fence=lease.fence)
             return result
-        model = self._home.agent_runner.model_for(draft.document, result.spec, result.record)
+        has_model = result.spec.has_model
+        model = self._home.agent_runner.model_for(draft.document, result.spec, result.record) if has_model else ""
         transitions.begin(draft, result, owner=lease.owner.describe(), fence=lease.fence, model=model)
 
         return result

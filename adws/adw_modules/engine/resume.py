@@ -299,11 +299,6 @@ def add_hint(draft: Draft, phase: str, text: str, by: str) -> None:
     draft.add_event("hint_given", _index(draft, phase), data={"text": text, "by": by})
 
 
-def hints_for(document: WorkflowDocument, phase: str) -> tuple[str, ...]:
-    """Return what people said about *phase*, or about the workflow as a whole, oldest first."""
-    return tuple(str(hint.get("text", "")) for hint in document.hints if hint.get("phase") in (phase, "", None))
-
-
 # --- approval --------------------------------------------------------------------------------------------------
 
 

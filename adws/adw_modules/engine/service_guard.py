@@ -140,19 +140,19 @@ class ServiceGuard:
         breakers: CircuitBreakerRegistry,
         *,
         clock: Clock,
-        provider_of: Callable[[PhaseSpec], str] = lambda _phase: "",
+        providers: Mapping[str, str] = MappingProxyType({}),
         forge: str = "none",
         has_remote: bool = False,
         scrub: Callable[[str], str] = lambda text: text,
     ) -> None:
         """
-        *provider_of* names whom the agent of a phase asks, "" when it has no agent; *forge* is its kind.
+        *providers* names the provider that the agent of a runner calls; *forge* is its kind.
 
         *has_remote* says whether there is a git remote to ship to; *scrub* takes secrets out of a line.
         """
         self._breakers = breakers
         self._clock = clock
-        self._provider_of = provider_of
+        self._providers = providers
         self._scrub = scrub
         self._shipping = (*((GITHUB,) if forge == GITHUB else ()), *((GIT,) if has_remote else ()))
         self._permits: dict[tuple[str, str], dict[str, Permit]] = {}  #: (workflow, phase) -> party -> its permit
@@ -163,7 +163,7 @@ class ServiceGuard:
         """Return the outside parties that *phase* needs; () for one that needs nobody."""
         if phase.runner in {SHIP, CLEAN}:
             return self._shipping
-        provider = self._provider_of(phase)
+        provider = self._providers.get(phase.runner)
 
         return (provider,) if provider else ()
 

@@ -144,6 +144,11 @@ def waiting_attempt(record: PhaseRecord) -> AttemptRecord | None:
     return last if last is not None and last.status == WAITING and last.round == record.round else None
 
 
+def hints_for(document: WorkflowDocument, phase: str) -> tuple[str, ...]:
+    """Return what people said about *phase*, or about the workflow as a whole, oldest first."""
+    return tuple(str(hint.get("text", "")) for hint in document.hints if hint.get("phase") in (phase, "", None))
+
+
 def suspensions(record: PhaseRecord) -> int:
     """Return how many ordered stops there were in a row."""
     return sum(1 for _ in takewhile(lambda attempt: attempt.status == "suspended", reversed(record.attempts)))
@@ -294,8 +299,10 @@ def _cost_of(report: RunReport) -> float | None:
     """
     if report.usage is not None:
         return costs.counted(report.usage)
+    if report.cost_usd is None:
+        return None
     cost = money(report.cost_usd)
-    if cost is None and report.cost_usd is not None:
+    if cost is None:
         raise StateUnserialisable(f"{report.cost_usd} is no amount of US dollars: a cost is a number from 0 up")
 
     return cost

@@ -8,7 +8,7 @@ token is worth nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -260,7 +260,7 @@ class RunFactory:
     """Makes the runs of workflows of one home."""
 
     repository: str = ""  #: of the home: that of documents that name none
-    provider_of: Callable[[str], str] = lambda _runner: ""  #: runner of a phase -> whom its agent asks, "" for no agent
+    providers: Mapping[str, str] = field(default_factory=dict)  #: runner of a phase -> the provider its agent calls
 
     def of(
         self, document: WorkflowDocument, kind: str, *, asked_by: str = "", priority: int = 0, not_before: str = ""
@@ -295,7 +295,7 @@ class RunFactory:
     def _labels(self, repository: str, workflow: str, phases: Sequence[Mapping[str, object]]) -> frozenset[str]:
         # Forges do not tell Acme/Widget from acme/widget, and neither do limits.
         result = [("repository", (repository or self.repository).casefold()), ("workflow", workflow)]
-        result += [("provider", self.provider_of(_text(phase.get("runner")))) for phase in phases]
+        result += [("provider", self.providers.get(_text(phase.get("runner")), "")) for phase in phases]
 
         return frozenset(f"{scope}:{name}" for scope, name in result if name and "|" not in name)
 

@@ -372,6 +372,8 @@ COMMAND, PYTHON = "command", "python"
 AGENT = "agent"
 #: The runners of the built-in phases that adw does itself.
 SHIP, CLEAN = "ship", "clean"
+#: Runners that ask no model.
+NO_MODEL = frozenset({COMMAND, PYTHON, SHIP, CLEAN})
 #: The agents, each a runner of that name.
 AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
 #: What this version can run.
@@ -449,6 +451,11 @@ class PhaseSpec:
     options: Mapping[str, object] = field(default_factory=dict)  #: what its runner understands beyond this
     steps: tuple[StepSpec, ...] = ()  #: runner steps
     deadline_seconds: float | None = None  #: runner external: when nobody has reported by then, it has failed
+
+    @property
+    def has_model(self) -> bool:
+        """Whether an agent, and so a model, works on it."""
+        return self.runner not in NO_MODEL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

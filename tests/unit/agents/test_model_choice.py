@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.agents.prices import another_model, has_model, ladder_of, model_for
+from adws.adw_modules.agents.prices import another_model, ladder_of, model_for
 from tests.unit.engine_cases import attempt, document_of, phase, records_of, spec_of
 
 
@@ -51,7 +51,7 @@ def test_options_that_name_no_model_are_passed_over(options):
 def test_who_asks_no_model_has_none(runner):
     item = phase("build", runner=runner, options={"models": ["a"]})
 
-    assert not has_model(item)
+    assert not item.has_model
     assert chosen(options={"model": "m"}, runner=runner, usual="u") == ""
     assert another_model(item, records_of(spec_of(item))[0], ("b",)) == ""
 

@@ -409,7 +409,7 @@ def test_phases_that_no_agent_works_on_are_written_as_often_as_ever():
 def test_a_quota_that_one_workflow_met_makes_others_wait_without_an_attempt_until_it_is_open_again():
     one = World(spec_of(phase("build", runner="scripted")), {"build": [QUOTA]})
     breakers = CircuitBreakerRegistry(store=MemoryBreakers(), clock=one.clock)
-    parties = ServiceGuard(breakers, clock=one.clock, provider_of=lambda _phase: "anthropic")
+    parties = ServiceGuard(breakers, clock=one.clock, providers={"scripted": "anthropic"})
     hooks = {"may_begin": parties.may_begin, "settle_parties": parties.settle, "let_go": parties.let_go}
     other = World(spec_of(phase("build", runner="scripted")), parts=lab_home(clock=one.clock))
 

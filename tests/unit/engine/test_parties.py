@@ -58,6 +58,9 @@ class Broken(MemoryBreakers):
         raise DatabaseUnavailable(f"no {name}")
 
 
+PROVIDERS = {"claude": "anthropic", "codex": "openai"}
+
+
 class World:
     """Breakers, a clock, and the parties of two processes that share them."""
 
@@ -68,12 +71,8 @@ class World:
         self.parties, self.others = self.make(), self.make()
 
     def make(self, **changes: object) -> ServiceGuard:
-        options = {"forge": "github", "has_remote": True, "provider_of": self.provider_of, **changes}
+        options = {"forge": "github", "has_remote": True, "providers": PROVIDERS, **changes}
         return ServiceGuard(self.breakers, clock=self.clock, **options)
-
-    @staticmethod
-    def provider_of(phase: PhaseSpec) -> str:
-        return {"claude": "anthropic", "codex": "openai"}.get(phase.runner, "")
 
     def state(self, party: str) -> CircuitState:
         return self.breakers.get(party).state

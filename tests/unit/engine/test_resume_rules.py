@@ -325,8 +325,8 @@ def test_a_hint_is_for_its_phase_and_one_for_none_is_for_all():
     resume.add_hint(draft, "", "be short", "another")
     document = draft.finished()
 
-    assert resume.hints_for(document, "build") == ("use the other library", "be short")
-    assert resume.hints_for(document, "test") == ("be short",)
+    assert transitions.hints_for(document, "build") == ("use the other library", "be short")
+    assert transitions.hints_for(document, "test") == ("be short",)
     assert document.hints[0] == {
         "text": "use the other library",
         "by": "someone",
@@ -370,7 +370,7 @@ def test_a_rejected_phase_is_tried_again_with_the_text_as_a_hint():
     assert (document.current_state, document.pause_reason) == ("building", None)
     assert (record.status, record.attempts_used, record.result) == ("queued", 1, None)
     assert record.last_failure_reason == "rejected by someone: too long"
-    assert resume.hints_for(document, "build") == ("too long",)
+    assert transitions.hints_for(document, "build") == ("too long",)
     assert document.state_history[-1].metadata == {"reason": "rejected", "by": "someone"}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from adws.adw_modules.agents.prices import model_for
 from adws.adw_modules.engine.advisor import MAX_REPLANS, Advice, Decision, RulesAdvisor
-from adws.adw_modules.engine.resume import hints_for
+from adws.adw_modules.engine.transitions import hints_for
 from adws.adw_modules.errors import FailedRun, GateFailed, RunFailed, UsageError
 from adws.adw_modules.phase import Done, Failed, Next, RetryAt, RunReport
 from adws.adw_modules.structured_logger import open_log

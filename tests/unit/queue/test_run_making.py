@@ -8,14 +8,12 @@ from adws.adw_modules.document import WorkflowRef
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.queue.model import NewRun, RunFactory
 from adws.adw_modules.workflow.model import Requirements
-from adws.app import provider_of_runner
 from tests.contracts.worlds import FIRST, make_document
 
 PHASES = [{"name": "plan", "runner": "agent"}, {"name": "build", "runner": "codex"}, {"name": "test", "runner": "x"}]
 
 
-def provider(runner: str) -> str:
-    return provider_of_runner(runner, usual="claude")
+PROVIDERS = {"agent": "anthropic", "codex": "openai"}
 
 
 def document(**changes):
@@ -26,7 +24,7 @@ def document(**changes):
 
 
 def test_a_run_carries_its_repository_its_workflow_and_whom_its_agents_ask():
-    run = RunFactory(provider_of=provider).of(document(), "resume", asked_by="ada", priority=3)
+    run = RunFactory(providers=PROVIDERS).of(document(), "resume", asked_by="ada", priority=3)
 
     assert run == NewRun(
         adw_id=FIRST,
@@ -38,7 +36,7 @@ def test_a_run_carries_its_repository_its_workflow_and_whom_its_agents_ask():
 
 
 def test_a_workflow_of_commands_asks_no_provider():
-    run = RunFactory(provider_of=provider).of(document(phases=[{"name": "build", "runner": "command"}]), "start")
+    run = RunFactory(providers=PROVIDERS).of(document(phases=[{"name": "build", "runner": "command"}]), "start")
 
     assert run.labels == {"repository:acme/widget", "workflow:sdlc"}
 
@@ -70,7 +68,7 @@ def test_demands_that_make_no_sense_are_refused():
 
 
 def test_plain_json_has_the_same_labels_as_its_document():
-    maker, made = RunFactory(repository="acme/other", provider_of=provider), document()
+    maker, made = RunFactory(repository="acme/other", providers=PROVIDERS), document()
 
     assert maker.labels_of(made.model_dump(mode="json")) == maker.of(made, "start").labels
 
@@ -85,4 +83,4 @@ def test_plain_json_that_says_nothing_has_no_labels(data):
 def test_a_phase_that_cannot_be_read_asks_nobody():
     data = {"workflow": {"name": "a|b", "phases": [3, {"runner": None}, {"runner": "claude"}]}}
 
-    assert RunFactory(provider_of=provider).labels_of(data) == {"provider:anthropic"}
+    assert RunFactory(providers=PROVIDERS).labels_of(data) == {"provider:anthropic"}
