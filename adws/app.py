@@ -811,7 +811,7 @@ class Home:
         """Return an agent and what is known about it here; asks the agent itself."""
         from adws.adw_modules.agents.base import profile as agent_profile
         from adws.adw_modules.agents.preflight import variables_of
-        from adws.adw_modules.engine.results import ALLOWED_VARIABLES
+        from adws.adw_modules.engine.runner_command import ALLOWED_VARIABLES
         from adws.adw_modules.identifiers import OWN_SECRETS
 
         profile = agent_profile(name)

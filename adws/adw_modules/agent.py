@@ -1,8 +1,8 @@
 """
 What a coding agent is asked, what its output says, how it ended.
 
-Nouns only. A profile is an agent's command line, the reading of its output and its verdict, all pure; one driver runs
-every profile. What an agent says about itself is evidence and never the last word: success is what can be seen.
+Data types only. A profile is an agent's command line, the parser of its output and its verdict, all pure; one driver
+runs every profile. What an agent says about itself is evidence and does not decide: success is what can be checked.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class AgentReading:
     version: str = ""
     has_result: bool = False  #: the event that ends its work was seen
     is_error: bool = False  #: it says itself that it failed
-    subtype: str = ""  #: its own word for the failure, such as error_max_turns
+    subtype: str = ""  #: the agent's own name for the failure, such as error_max_turns
     text: str = ""  #: its last answer, or what it says about the failure
     http_status: int | None = None  #: of the answer that ended it
     retry_after_seconds: float | None = None
@@ -103,7 +103,7 @@ class AgentReading:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the model behind it has answered: there are words or tokens of it, and no error after them."""
+        """Whether the model behind it has answered: it sent text or tokens, and no error after them."""
         return not self.is_error and bool(self.text or self.tokens.total)
 
 

@@ -1,8 +1,8 @@
 """
 State files for anyone: written whole or not at all, read back strictly.
 
-`AtomicStateWriter` is the plain door to `durable_file` and `state_text`: a mapping in, a mapping out, no ownership and
-no revisions. Workflows are stored by `files.FileStateStore`, which writes the same format.
+`AtomicStateWriter` is the plain interface to `durable_file` and `store.serialization`: a mapping in, a mapping out, no
+ownership and no revisions. Workflows are stored by `store.files.FileStateStore`, which writes the same format.
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 # The queries about checkpoints, by name.
 #
-# Spelled like those of `statements`: `:name` is a parameter, `{row_lock}` keeps a row as it is to the transaction's
-# end.
+# Placeholders as in `db.connection`: `:name` is a parameter, `{row_lock}` locks a row until the end of the transaction.
 
 
 CHECKPOINT_COLUMNS = ("sequence", "id", "task_id", "adw_id", "step_name", "created_at", "checkpoint_data")
@@ -85,7 +84,7 @@ CHECKPOINT_BRING = f"INSERT INTO task_checkpoints ({_NEW_COLUMNS}) VALUES ({_NEW
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permit:
-    """Leave to try once; it ends by itself when whoever has it never says what came of it."""
+    """Permission for one trial call; it expires by itself when its holder never reports the result."""
 
     token: str
     generation: int  #: of the breaker when it was given
@@ -96,7 +95,7 @@ class Permit:
 class BreakerRow:
     """All that is known about one breaker."""
 
-    name: str  #: the outside party: anthropic | openai | github | git | ...
+    name: str  #: the external service: anthropic | openai | github | git | ...
     state: str = "closed"  #: closed | open | half_open, as of `changed_at`
     failures: int = 0  #: in a row
     generation: int = 1  #: grows each time it opens or closes; what began in an older one changes nothing
@@ -194,7 +193,7 @@ class CheckpointManager:
         self.close()
 
     def close(self) -> None:
-        """Let go of a database that was opened by its path or URL; a store that was given stays open."""
+        """Close a database that was opened by its path or URL; a store that was given stays open."""
         if self._opened is not None:
             self._opened.close()
 
@@ -295,7 +294,7 @@ def _to_text(data: object) -> str:
 
 
 def _first_change(saved: object, loaded: object, where: str) -> str:
-    """Return where *loaded* is not what was *saved*, in words, "" when it is nowhere."""
+    """Return where *loaded* differs from what was *saved*, as text, "" when it does not."""
     if isinstance(saved, dict):
         for key in saved:
             if not isinstance(key, str):
@@ -312,8 +311,8 @@ def _first_change(saved: object, loaded: object, where: str) -> str:
 # Checkpoints in the table task_checkpoints.
 #
 # The order is that of the number which the database gives each row and never gives again. A checkpoint of a phase is
-# stored and deleted in one transaction with a look at the workflow's fence, so whoever lost the workflow changes
-# nothing.
+# stored and deleted in the same transaction that checks the workflow's fence, so a worker that lost the workflow
+# changes nothing.
 
 
 class CheckpointStore:

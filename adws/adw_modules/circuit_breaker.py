@@ -1,9 +1,9 @@
 """
 Circuit breakers of external services, and their store.
 
-The rules are in `breaker_rules`; here they meet a store and a clock. With a store of the database all processes of a
-home share a breaker; without one it lives as long as its registry. `can_execute` takes a permit that ends by itself, so
-that a trial whose process died does not keep others out for ever.
+The rules are pure functions of a row and the time; `CircuitBreaker` applies them to a store and a clock. With a store
+in the database all processes of a home share a breaker; without one it lives as long as its registry. `can_execute`
+takes a permit that expires by itself, so that a trial whose process died does not block others for ever.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class MemoryBreakers:
 
 
 class CircuitBreaker:
-    """The breaker of one outside party."""
+    """The breaker of one external service."""
 
     def __init__(
         self,
@@ -339,10 +339,10 @@ class CircuitBreaker:
 
     def acquire(self, *, seconds: float | None = None) -> Permit | None:
         """
-        Return leave to go through, None when the caller may not.
+        Return a permit, None when the caller may not call the service.
 
-        It ends after *seconds*, or after the time the breaker stays open. Hand it to `record_success` or
-        `record_failure`, so that an outcome that comes too late is known as such, or `give_back`.
+        It expires after *seconds*, or after the time the breaker stays open. Pass it to `record_success` or
+        `record_failure`, so that a result that comes too late is recognised, or to `give_back`.
         """
         now, token = self._now(), self._clock.token()
         lifetime = self.config.reset_timeout_seconds if seconds is None else seconds
@@ -466,7 +466,7 @@ class CircuitBreakerRegistry:
 
 # The queries about breakers, by name.
 #
-# Spelled like those of `statements`: `:name` is a parameter, `{row_lock}` keeps others from the row until the end.
+# Placeholders as in `db.connection`: `:name` is a parameter, `{row_lock}` locks the row until the commit.
 
 
 BREAKER_READ = """

@@ -1,8 +1,8 @@
 """
 Time and randomness.
 
-Nothing else in adw asks the machine what time it is, waits, or rolls dice: whoever needs that takes a `Clock`, so that
-a test can stand in for all of them with `adws.testing.FakeClock`.
+Nothing else in adw reads the clock, sleeps or draws random numbers: code that needs that takes a `Clock`, so that a
+test can replace all of it with `adws.testing.FakeClock`.
 """
 
 from __future__ import annotations

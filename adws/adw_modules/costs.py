@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 # What attempts cost, read from documents as plain JSON, and the sums people ask for.
 #
-# Pure, and without the document's own model: whoever only looks starts fast. An attempt that ended is one entry. A
-# figure that nobody knows is unknown, never 0; one that was reckoned says so; what is paid by the month counts nothing.
+# Pure, and without the document's own model, so that read-only commands start fast. An attempt that ended is one entry.
+# An unknown figure is unknown, never 0; one that was computed from tokens is marked; flat-rate usage counts nothing.
 
 
-#: The most that one attempt can have cost, in US dollars: more is a mistake of whoever says it.
+#: The most that one attempt can have cost, in US dollars: a higher figure is a mistake of its source.
 MOST_USD = 1_000_000.0
 #: Stands for who was paid when nobody said it.
 NO_PROVIDER = "unnamed"

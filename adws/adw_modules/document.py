@@ -31,7 +31,7 @@ else:  # pydantic cannot resolve a recursive alias; what JSON may hold is checke
 class _Part(BaseModel):
     """Base of everything in a document: unknown keys are kept."""
 
-    # Left alone, pydantic writes NaN as null without a word; as a constant it can be found and refused.
+    # Left alone, pydantic silently writes NaN as null; as a constant it can be found and refused.
     model_config = ConfigDict(extra="allow", populate_by_name=True, ser_json_inf_nan="constants")
 
     def assign(self, **fields: object) -> None:
@@ -260,14 +260,14 @@ def to_bytes(document: WorkflowDocument, *, indent: int | None = 1) -> bytes:
     """
     Return *document* as JSON text, one key a line so that people can read and grep it; without *indent* all in one.
 
-    Raises StateUnserialisable for a value that JSON has no word for; NaN and the infinities are such values.
+    Raises StateUnserialisable for a value that JSON cannot represent; NaN and the infinities are such values.
     """
     try:
         body = document.__pydantic_serializer__.to_json(document, indent=indent, by_alias=True)
     except PydanticSerializationError as exc:
         raise StateUnserialisable(f"the document of {document.adw_id} cannot be written as JSON: {exc}") from exc
-    # The words also stand in texts, so a hit is only a reason to look closely. One byte is found or missed ten
-    # times as fast as a word is.
+    # The names of these constants also occur in texts, so a hit is only a reason to check closely. Searching for one
+    # byte is ten times as fast as searching for a name.
     if (b"N" in body and b"NaN" in body) or (b"I" in body and b"Infinity" in body):
         json.loads(body, parse_constant=lambda word: _refuse_constant(document.adw_id, word))
 
@@ -325,9 +325,9 @@ class Draft:
 
     def advance_to(self, state: WorkflowState) -> None:
         """
-        Move forward to *state*, through the states in between whose phases were all passed over.
+        Advance to *state*, through the states in between whose phases were all skipped.
 
-        The table has no move past a state: one that is left without a word would be one that nobody missed.
+        The table has no move past a state: a state that is silently left out would not be in the history.
         """
         start, table = self.machine.current_state, self.machine.table
         if state not in table[start]:
@@ -414,7 +414,7 @@ class Mark:
     kind: str = ""
     by: str = ""
     is_follow_up: bool = False
-    source: str = ""  #: the door that a person came by, and from where; "": it is a delivery's
+    source: str = ""  #: the interface a person used, and from where; "": it is a delivery's
 
     def to_json(self) -> JsonObject:
         """Return the mark as it travels in a request to the owner of a workflow."""

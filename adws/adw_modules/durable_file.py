@@ -33,7 +33,7 @@ class TempBusy(Exception):
 
 
 class TempBlocked(Exception):
-    """A directory stands at the temp name: whoever writes under it was fenced out."""
+    """A directory stands at the temp name: this writer was fenced out."""
 
 
 class NoLeases(Exception):

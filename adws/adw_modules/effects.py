@@ -82,9 +82,9 @@ class Effect:
 OPEN_OUTCOMES: Sequence[str] = ("intended", "made", "adopted", "observed")
 
 
-# The ledger of effects in a document: what was meant, what came of it, what is left to undo.
+# The ledger of effects in a document: what was intended, the result, what is left to undo.
 #
-# Pure. An effect is written down before it is made; after a crash the ones that are still only meant are looked up.
+# Pure. An effect is recorded before it is made; after a crash, effects that are only intended are looked up.
 
 
 #: Effects that are certainly there, as far as the ledger knows.
@@ -142,7 +142,7 @@ def settle(draft: Draft, key: str, outcome: str, facts: JsonObject | None = None
 
 
 def note(draft: Draft, key: str, facts: JsonObject) -> None:
-    """Add to what is known about an effect, without a word about what came of it."""
+    """Add to what is known about an effect, without settling its result."""
     draft.document.resources = [
         entry.model_copy(update={"undo": {**entry.undo, **facts}}) if entry.key == key else entry
         for entry in draft.document.resources
@@ -347,9 +347,9 @@ class Ledger:
         """
         Return the facts of an effect, made unless it is there.
 
-        *undo* is what is needed to find and undo it, known before. *find* looks for it in the world, *act* makes it;
-        both return what is then known. *fields* are the document's own fields that follow from that. *also* are the
-        effects that the same act makes.
+        *undo* is what is needed to find and undo it, known before. *find* looks it up, *act* makes it; both return what
+        is then known. *fields* are the document's own fields that follow from that. *also* are the effects that the
+        same act makes.
         """
         known = self.facts(key)
         if known is not None:
@@ -364,7 +364,7 @@ class Ledger:
         try:
             made = act()
         except (ForgeUnavailable, GitUnreachable, OwnershipError):
-            raise  # nobody knows whether it was done: it stays meant, and the next one looks
+            raise  # nobody knows whether it was done: it stays intended, and the next attempt looks it up
         except AdwError as exc:
             self._failed(keys, str(exc))
             raise

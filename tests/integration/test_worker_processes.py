@@ -370,6 +370,7 @@ def test_a_workflow_whose_creator_was_killed_before_its_first_write_is_taken_awa
     assert app.locks.all() == ()
     assert app.runs.page() == ()
     start(app, "quick", 9)
+    app.projection.flush()
     assert adw("recover").stdout == "there is nothing to recover\n"
 
 

@@ -211,7 +211,7 @@ def shown(text: str, limit: int = MAX_SHOWN) -> str:
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
-# Say from an agent's words and its end whether anything speaks against its success.
+# Decide from an agent's output and how it ended whether anything speaks against its success.
 #
 # No single sign is trusted: an agent that failed may exit with 0, and one that says "success" may have an error beside
 # it. What the agent says about the failure comes before its exit code, and its text last.
@@ -255,7 +255,7 @@ def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | N
 
 
 def said_last(end: AgentEnd) -> str:
-    """Return the lines of the tail that are no events: those are full of words that describe no failure."""
+    """Return the lines of the tail that are no events: events are full of terms that describe no failure."""
     lines = [line.strip() for line in _COLOURS.sub("", end.tail).splitlines()]
     # The tail may begin in the middle of an event.
     first = [line for line in lines[:1] if line.count("}") <= line.count("{")]

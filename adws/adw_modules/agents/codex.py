@@ -1,7 +1,7 @@
 """
 Codex: `codex exec --json` with its stream of JSON lines.
 
-A failure is told in words alone, without a status field; `error` beside a turn that goes on is a note, not the end.
+A failure is reported as text alone, without a status field; `error` beside a turn that goes on is a note, not the end.
 The tokens are those of the whole conversation, and there is no cost, no limit of turns and none of money.
 """
 
@@ -125,7 +125,7 @@ class Parser(JsonLines):
 
 
 def _status_of(text: str) -> int | None:
-    """Return the HTTP status that a failure in words speaks of, None when it speaks of none."""
+    """Return the HTTP status that the text of a failure mentions, None when it mentions none."""
     match = _STATUS.search(text)
     if match:
         return int(match[1])

@@ -67,7 +67,7 @@ class AgentState:
 
 
 class AgentPreflight:
-    """Looks for agents."""
+    """Finds installed agents."""
 
     def __init__(
         self,

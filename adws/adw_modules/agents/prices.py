@@ -165,7 +165,7 @@ def _found(name: str, prices: Mapping[str, Price]) -> Price | None:
 # When a used-up quota is open again, where an agent says it as people do: "resets 3:45pm", "try again at Aug 9th,
 # 2026".
 #
-# Agents write such times in the zone of the machine, or name UTC. Who knows what time it is there passes it in.
+# Agents write such times in the time zone of the machine, or name UTC. The caller passes the time there in.
 
 
 _CLOCK = r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d))? ?(?P<half>[ap])\.?m\b\.?"
@@ -218,7 +218,7 @@ def _on_date(found: re.Match[str], today: datetime, now: datetime) -> datetime |
 
 # Which model an attempt is made with.
 #
-# Pure. Chosen when the attempt is begun and written down with it: whoever comes after a crash reads it there.
+# Pure. The model is chosen when the attempt begins and recorded with it, so that it is still known after a crash.
 
 
 #: The sets that older tools write into documents. They name no model, unless the settings say which.

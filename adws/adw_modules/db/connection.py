@@ -1,8 +1,8 @@
 """
 Every query, by name.
 
-`:name` is a parameter. `{now}` (the lease clock) and `{row_lock}` are spelled by `Database.spell`. No text of a caller
-is ever put into a query.
+`:name` is a parameter. `{now}` (the lease clock) and `{row_lock}` are filled in by `Database.render`. No text of a
+caller is ever put into a query.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 # One small session over the drivers' own connections.
 #
-# Queries are SQL texts with `:name` parameters, the same for both dialects; `Database.spell` puts in the few words that
-# differ. `read()` sees one moment of the database, `write()` is one transaction, and neither hands a driver's error
-# out.
+# Queries are SQL texts with `:name` parameters, the same for both dialects; `Database.render` fills in the few parts
+# that differ. `read()` sees one snapshot of the database, `write()` is one transaction, and neither lets a driver's
+# error out.
 
 
 #: One row, its values in the order of the query's columns.
@@ -77,14 +77,13 @@ class Database(ABC):
     def __init__(self, *, name: str, clock: Clock) -> None:
         self.name = name  #: where it is, without a password: for messages
         self.clock = clock
-        #: Take secrets out of what people and programs said, as text and as JSON, before it is stored; set by whoever
-        #: knows some.
+        #: Remove secrets from what people and programs said, as text and as JSON, before it is stored; set by the home.
         self.scrub_text: Callable[[str], str] = lambda text: text
         self.scrub_json: Callable[[str], str] = lambda text: text
         _OPEN.add(self)
 
     def render(self, sql: str) -> str:
-        """Return *sql* with `{now}`, `{row_lock}` and `{like}` in the words of this dialect."""
+        """Return *sql* with `{now}`, `{row_lock}` and `{like}` in the SQL of this dialect."""
         return (
             sql.replace("{now}", self.now_sql).replace("{row_lock}", self.row_lock_sql).replace("{like}", self.like_sql)
         )
@@ -138,7 +137,7 @@ class Database(ABC):
 
     @abstractmethod
     def after_fork_in_child(self) -> None:
-        """Let go of what belongs to the parent of this process, without a word to the other side."""
+        """Drop the connections of the parent process without sending anything to the server."""
 
 
 #: Every database of this process.
@@ -541,7 +540,7 @@ def to_event(row: Row) -> Event:
 
 
 def to_lock(row: Row) -> IssueLock:
-    """Return the lock in a row of `statements.LOCK_HOLDER`."""
+    """Return the lock in a row of `connection.LOCK_HOLDER`."""
     repository, issue_number, adw_id, acquired_at = row
 
     return IssueLock(repository=repository, issue_number=issue_number, adw_id=adw_id, acquired_at=acquired_at)

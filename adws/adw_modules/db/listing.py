@@ -241,7 +241,7 @@ class ChangeFeed:
             return {topic: _mark(session, topic) for topic in topics}
 
     def close(self) -> None:
-        """Close what the looks keep open."""
+        """Close what the checks keep open."""
         if self._watch is not None:
             self._watch.close()
 
@@ -301,12 +301,12 @@ def _place_events(session: Session, adw_id: str, event_id: str | None, *, limit:
     return int(row[0])
 
 
-# Looking through events in their order, each once.
+# Reading events in their order, each once.
 #
-# PostgreSQL gives numbers before the commit, so a lower one may appear after a higher one was seen: who remembers how
-# far it looked must not pass one that is still to come. How far is kept in the database, by the name of who looks, and
-# moves in the same transaction as whatever came of the events. It is a number and the id of the event that has it:
-# after events were made again from documents the numbers are others, and the id tells.
+# PostgreSQL assigns numbers before the commit, so a lower one may appear after a higher one was seen: a reader must not
+# store a position beyond an event that is still to come. The position is kept in the database under the reader's name,
+# and moves in the same transaction as whatever the reader made of the events. It is a number and the id of the event
+# that has it: after events were rebuilt from documents the numbers differ, and the id shows that.
 
 
 CURSOR_BEGIN = """
@@ -345,8 +345,8 @@ def last(database: Database) -> int | None:
     try:
         return database.transact(work)
     except DatabaseUnavailable:
-        # Somebody has been writing events for long. Whoever looks later finds them; and if the database is gone
-        # altogether, whatever is asked of it next says so.
+        # Another process has been writing events for long. A later read finds them; and if the database is gone
+        # altogether, the next query says so.
         return None
 
 
@@ -373,7 +373,7 @@ def place_of(session: Session, name: str) -> Place | None:
 
 
 def take_place(database: Database, session: Session, name: str) -> Place | None:
-    """Return the same; nobody else looks under this name until the end of the transaction."""
+    """Return the same; nobody else reads under this name until the end of the transaction."""
     session.run(CURSOR_BEGIN, {"name": name})
 
     return _place(session, database.render(CURSOR_TAKE), name)

@@ -1,8 +1,8 @@
 """
 Bringing a schema to the present revision with Alembic, in one transaction and one process at a time.
 
-Whoever waited for the lock looks again: the one before may have done the work. A step that fails leaves the schema as
-it was.
+A process that waited for the lock checks the revision again: the one before it may have done the work. A step that
+fails leaves the schema as it was.
 """
 
 from __future__ import annotations

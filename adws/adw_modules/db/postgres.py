@@ -2,7 +2,7 @@
 PostgreSQL as the database of several machines.
 
 Leases are measured by the server's clock alone. A transaction whose commit was sent and whose answer was lost is never
-repeated blindly: the caller gets CommitUnknown and looks. Nothing is kept in a server session between transactions, so
+repeated blindly: the caller gets CommitUnknown and checks. Nothing is kept in a server session between transactions, so
 a pooler in transaction mode may stand between.
 """
 

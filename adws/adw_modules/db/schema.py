@@ -1,8 +1,8 @@
 """
 The schema, described once.
 
-Migrations make it step by step, and the drift test holds both against each other. Queries do not use these objects:
-they are SQL texts in `statements.py`. Moments are the fixed-width UTC text of `timestamps.to_text`, which sorts.
+Migrations make it step by step, and the drift test compares both. Queries do not use these objects: they are SQL texts
+in `db.connection` and in the stores. Moments are the fixed-width UTC text of `timestamps.to_text`, which sorts.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ workflow_states = Table(
     # Last, so that a list never walks over the pages of a long document.
     Column("body", Text, nullable=False),
     CheckConstraint("home IN ('files', 'database')", name="home"),
-    # Each list is read along an index, newest first, so a page costs the same however many workflows there are.
-    # This one has beside its order what a search looks at: it is walked along without touching the rows.
+    # Each list is read along an index, newest first, so a page costs the same however many workflows there are. This
+    # one also contains the columns a search compares: it is scanned without touching the rows.
     Index("ix_workflow_states_newest", "created_at", "adw_id", "title", "repository", "issue_number"),
     Index("ix_workflow_states_state", "state", "created_at", "adw_id"),
     Index("ix_workflow_states_workflow", "workflow", "created_at", "adw_id"),
@@ -145,7 +145,7 @@ requests = Table(
     Column("created_at", Text, nullable=False),
     Column("handled_at", Text),
     Column("outcome", Text),
-    # An owner looks every second: its open requests are found without walking over the handled ones.
+    # The owner polls every second: its open requests are found without scanning the handled ones.
     Index("ix_requests_open", "adw_id", "handled_at", "request_id"),
 )
 
@@ -292,7 +292,7 @@ quota_reservations = Table(
 breakers = Table(
     "breakers",
     metadata,
-    Column("name", Text, primary_key=True),  # the outside party
+    Column("name", Text, primary_key=True),  # the external service
     Column("state", Text, nullable=False),
     Column("failures", BigInteger, nullable=False),  # in a row
     Column("generation", BigInteger, nullable=False),
@@ -455,7 +455,7 @@ executions = Table(
     Column("reason", Text, nullable=False),
     Column("total", BigInteger),  # NULL: its elements are still being stored
     Column("stored", BigInteger, nullable=False),  # elements that are
-    Column("next_index", BigInteger, nullable=False),  # the first that nobody has begun: no index of what waits
+    Column("next_index", BigInteger, nullable=False),  # the first that nobody has begun: no index of waiting iterations
     Column("succeeded", BigInteger, nullable=False),
     Column("failed", BigInteger, nullable=False),
     Column("cancelled", BigInteger, nullable=False),
@@ -627,7 +627,7 @@ report_progress = Table(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """A view by its name, as a query in the words of each dialect."""
+    """A view by its name, as a query in the SQL of each dialect."""
 
     name: str
     sqlite: str
@@ -644,9 +644,9 @@ class View:
 
 # --- phases ----------------------------------------------------------------------------------------------------
 
-#: A NUL in a text, which JSON escapes, is shown as U+FFFD: PostgreSQL refuses it, and SQLite ends the text there. What
-#: only looks like one has two backslashes before it, and these are put aside meanwhile: no raw control character stands
-#: in JSON. `{find}` and `{one}` are what finds a text in a text, and the character 1.
+#: A NUL in a text, which JSON escapes, is shown as U+FFFD: PostgreSQL refuses it, and SQLite ends the text there. An
+#: escaped backslash before `u0000` only resembles one, and is put aside meanwhile: no raw control character stands in
+#: JSON. `{find}` and `{one}` are what finds a text in a text, and the character 1.
 _PLAIN = r"""CASE
     WHEN flow.body = '' THEN '{{}}'
     WHEN {find}(flow.body, '\u0000') > 0

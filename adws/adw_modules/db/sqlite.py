@@ -267,15 +267,15 @@ class ForkGate:
         self._forking: set[int] = set()  #: threads that are making a fork; closed while there is one
 
 
-# Looking at whether anything was committed to a SQLite database, for a few microseconds a look.
+# Detecting commits to a SQLite database, in a few microseconds per check.
 #
 # `PRAGMA data_version` changes with every commit of any other connection, of this process or another, and reads no
-# page. So the watch has a connection of its own that never writes. It raises nothing: when it cannot look it says that
-# there may be something new, and who then asks the queue hears what is wrong.
+# page. So the watcher has a connection of its own that never writes. It raises nothing: when it cannot check it reports
+# that there may be something new, and the queue query that follows raises the error.
 
 
 class CommitWatcher:
-    """A `QueueWatch` on one database file. Threads may share it; after a fork both processes may go on using it."""
+    """Watches one database file for commits. Threads may share it; after a fork both processes may go on using it."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database

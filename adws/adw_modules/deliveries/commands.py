@@ -195,7 +195,7 @@ def meaning(kind: str, standing: Standing, *, adw_id: str, text: str = "") -> Ac
     """Return what the command *kind* means for workflow *adw_id*, or why it means nothing there."""
     action = MEANINGS[kind].get(standing)
     if action is _A.HINT and not text:
-        action = None  # there is nothing to say to whoever is at work
+        action = None  # there is nothing to tell a running worker
     if action is not None:
         return action
     stands = f"workflow {adw_id} is {standing.value}"
@@ -246,10 +246,10 @@ def recorded_head(document: WorkflowDocument) -> str:
     return str(first.undo.get("sha") or "") if first is not None else ""
 
 
-# What comes in from outside and asks for work: a delivery, and what was made of it.
+# Requests for work from outside: a delivery, and what became of it.
 #
-# Nouns only. `adw_triggers.deliveries` reads bytes and says which of these they are; `Deliveries` keeps them; the work
-# itself is done by a worker, which asks the forge whether whoever wants it may have it.
+# Data types only. `adw_triggers.delivery` parses the bytes into one of these; `deliveries.store` stores them; a worker
+# does the work and asks the forge whether the requester has the permission.
 
 
 #: What a comment or a page can ask of a workflow that is there.
@@ -282,11 +282,11 @@ class RunRequest:
 
     repository: str
     issue: IssueText
-    actor: Actor  #: who labelled, commented or opened: his rights count
+    actor: Actor  #: who labelled, commented or opened: their permission counts
     workflow: str = ""  #: name or alias, "": the default one
     adw_id: str = ""  #: of the workflow to continue, "": a new one
     model_set: str = ""
-    hint: str = ""  #: the change that is asked for, in words
+    hint: str = ""  #: the requested change, as text
     cause: str = ""  #: label | comment | opened | assigned | poll
     intent: str = ""  #: the same for two deliveries that ask for the same: (repository, issue, comment or label event)
 
@@ -304,7 +304,7 @@ class Command:
     head_sha: str = ""  #: of what CI or a reviewer looked at
     cause: str = ""  #: comment | pull_request | review | checks | closed
     intent: str = ""
-    answers: bool = True  #: a comment says what came of it
+    answers: bool = True  #: a comment reports the result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -331,7 +331,7 @@ class NewDelivery:
     repository: str
     number: int | None
     verdict: str  #: run | command | ignored
-    reason: str  #: why it is ignored; else what is wanted, in words
+    reason: str  #: why it is ignored; else what is wanted, as text
     request: JsonObject = field(default_factory=dict)  #: the RunRequest or Command, as JSON
 
 
@@ -348,7 +348,7 @@ class DeliveryRow:
     verdict: str
     reason: str
     status: str  #: received | done | refused | failed
-    outcome: str  #: what came of it, in one sentence
+    outcome: str  #: the result, in one sentence
     run_id: int | None
     adw_id: str  #: of the workflow it started or meant, "" for none
     received_at: str

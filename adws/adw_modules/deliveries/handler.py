@@ -75,7 +75,7 @@ DONE, REFUSED, FAILED = "done", "refused", "failed"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryResult:
-    """What came of a delivery."""
+    """The result of a delivery."""
 
     status: str  #: done | refused | failed
     text: str  #: one sentence
@@ -83,13 +83,13 @@ class DeliveryResult:
     answer: str = ""  #: what is said instead of the sentence
     topic: str = ""  #: what is said about one is said once; "": each delivery gets an answer of its own
     is_silent: bool = False  #: nothing is said
-    is_forbidden: bool = False  #: whoever asked may not: he is told once
+    is_forbidden: bool = False  #: the requester lacks the permission: they are told once
 
 
 # Starting the workflows that deliveries ask for, each once.
 #
-# The id of the workflow was chosen when the delivery was accepted: whoever is cut off and comes again finds what he has
-# made. A new workflow takes the issue's lock with its first write, or says who has it.
+# The id of the workflow was chosen when the delivery was accepted, so after a crash the retry finds the workflow it has
+# already made. A new workflow takes the issue's lock with its first write, or says which workflow has it.
 
 
 class StartHandler:
@@ -192,7 +192,7 @@ class StartHandler:
                 raise
             # Recovery forgot it already.
             return self._launch(replace(start, adw_id=""))
-        # Cut off before its first write. Whoever began it is shut out for good, and with him the id.
+        # Interrupted before its first write. The worker that began it is fenced out, and its id is not reused.
         self._home.ownership.forget_unwritten(start.adw_id)
 
         return self._launch(replace(start, adw_id=""))
@@ -525,11 +525,11 @@ def _said(answer: Asked | Applied) -> str:
     return f"workflow {answer.request.adw_id} is at work: its worker was told, and obeys within a moment"
 
 
-# Carrying out what a delivery asks for: authorise, act, answer, write down what came of it, in this order.
+# Executing a delivery: authorise, act, answer, record the result, in this order.
 #
-# Who asked is looked at before any lock is taken, each time. Every step can be cut off and made again: the workflow has
-# an id that was chosen before, a change is written with its delivery, an answer is found by its marker. A forge that
-# gives no answer is asked again later, a bounded number of times.
+# The requester's permission is checked each time, before any lock is taken. Every step can be interrupted and repeated:
+# the workflow has an id that was chosen before, a change is stored with its delivery, an answer is found by its marker.
+# When the forge gives no answer the request is retried later, a bounded number of times.
 
 
 logger = logging.getLogger("adw.deliveries")
@@ -577,7 +577,7 @@ class DeliveryHandler:
         try:
             self._home.deliveries.finish(_guid(run), status=FAILED, outcome=why)
         except DeliveryNotFound:
-            return  # it was forgotten meanwhile: nobody looks for it any more
+            return  # it was deleted meanwhile: nobody needs the result any more
 
     # --- one delivery ------------------------------------------------------------------------------------------
 
@@ -604,7 +604,7 @@ class DeliveryHandler:
         self._home.runs.renew(run, ttl_seconds=self._home.settings.lease_ttl_seconds)
 
     def _why_not(self, request: RunRequest | Command) -> str:
-        """Return why nothing is done for whoever asked, "" when he may ask for it."""
+        """Return why the request is refused, "" when the requester has the permission."""
         settings = self._home.settings
         ours = comparable(settings.repository) if settings.repository else ""
         if ours and request.repository and comparable(request.repository) != ours:
@@ -644,7 +644,7 @@ class DeliveryHandler:
         return self._commands.obey(going_on, row, made)
 
     def _answer(self, request: RunRequest | Command, row: DeliveryRow, came: DeliveryResult) -> DeliveryResult:
-        """Say what came of it where it was asked for; a forge that will not have it said changes nothing."""
+        """Post the result where it was asked for; a forge that refuses the comment changes nothing."""
         wants = request.answers if isinstance(request, Command) else True
         if came.is_silent or not wants:
             return came
@@ -720,7 +720,7 @@ class PostMergeCleanup:
         self._home = home
 
     def after_merge(self, adw_id: str, mark: Mark) -> str:
-        """Write the merge down, give up what waits, remove the worktree; say what was done. Raises WorkflowBusy."""
+        """Record the merge, cancel waiting work, remove the worktree; return what was done. Raises WorkflowBusy."""
         home = self._home
         with home.ownership.own(adw_id) as owned, home.lease_renewer.charge(owned), home.engine.log_of(adw_id):
             session = WorkSession(home.engine, owned, NoOrders())

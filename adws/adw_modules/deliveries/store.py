@@ -1,8 +1,8 @@
 """
 Deliveries in the database, each with the run that it asks for in one transaction.
 
-Whoever sends the same again, also at the same moment and under another guid, gets the answer of the first: unique
-indexes decide who is first, not a look before.
+The same delivery sent again, also at the same moment and under another guid, gets the answer of the first: unique
+indexes decide which is first, not a query before the insert.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from adws.adw_modules.reports.metrics import DELIVERIES, REPEATED
 
 # The queries about deliveries, by name.
 #
-# Spelled like those of `statements`. A delivery is the same as another by its guid, by its body or by its intent: three
-# unique indexes decide, also between two that come at once.
+# Placeholders as in `db.connection`. A delivery is the same as another by its guid, by its body or by its intent: three
+# unique indexes decide, also between two that arrive at once.
 
 
-#: A delivery as `deliveries.to_delivery` reads it.
+#: A delivery as `to_delivery` reads it.
 SHOWN = """
 guid, event, action, sender, repository, number, verdict, reason, status, outcome, run_id, adw_id, received_at,
 finished_at, deliveries
@@ -55,7 +55,7 @@ VALUES
    :outcome, :adw_id, :moment, :finished_at, 1, :request, :body)
 ON CONFLICT DO NOTHING RETURNING guid
 """
-#: By its guid first: that one is what whoever asks has in hand.
+#: By its guid first: that is what the caller has.
 DELIVERY_BEFORE = f"""
 SELECT body_hash, {SHOWN} FROM deliveries
 WHERE guid = :guid OR body_hash = :body_hash OR (intent = :intent AND intent <> '')
@@ -235,7 +235,7 @@ def check_again(row: DeliveryRow, request: JsonObject, instead: NewDelivery | No
     if verdict == "ignored":
         raise UsageError(f"delivery {row.guid} asks for nothing: {reason}")
 
-    # What was refused has started nothing, and its row names whoever was in the way.
+    # A refused delivery has started nothing, and its row names the workflow that was in the way.
     chosen = (adw_id or row.adw_id) if row.status == "refused" else (row.adw_id or adw_id)
     named = str(wanted.get("adw_id") or "")
 
@@ -333,7 +333,7 @@ class DeliveryStore:
         return None if result is None or result[0] is None else bytes(result[0])
 
     def finish(self, guid: str, *, status: str, outcome: str, adw_id: str = "") -> None:
-        """Write down what came of it; raise DeliveryNotFound."""
+        """Record the result; raise DeliveryNotFound."""
         check_finish(status, adw_id)
         params = {
             "guid": guid,

@@ -65,7 +65,7 @@ from adws.adw_modules.plugins import RUNNERS, KnownNames
 from adws.adw_modules.retry_handler import AskPerson, Retry, RetryDecision, decide, policies_of
 from adws.adw_modules.state_machine import PHASE_STATES, TERMINAL_STATES, WorkflowState, WorkflowStateMachine
 from adws.adw_modules.structured_logger import StructuredLogger
-from adws.adw_modules.workflow.model import PhaseSpec
+from adws.adw_modules.workflow.model import NO_MODEL, PhaseSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
@@ -121,7 +121,7 @@ class PhaseExecutor:
 
     def verdict(self, chosen: Chosen, report: RunReport | Suspended) -> GateVerdict | None:
         """Return what the gates say, None when there is nothing to ask them about."""
-        if isinstance(report, Suspended) or not is_well(report) or report.wants_rework:
+        if isinstance(report, Suspended) or not is_well(report) or report.wants_rework or not chosen.spec.gates:
             return None
 
         def ask() -> GateVerdict:
@@ -489,8 +489,9 @@ class WorkSession:
         if waiting_attempt(result.record) is not None:
             transitions.go_on(draft, result, owner=lease.owner.describe(), fence=lease.fence)
             return result
-        has_model = result.spec.has_model
-        model = self._home.agent_runner.model_for(draft.document, result.spec, result.record) if has_model else ""
+        model = ""
+        if result.spec.runner not in NO_MODEL:
+            model = self._home.agent_runner.model_for(draft.document, result.spec, result.record)
         transitions.begin(draft, result, owner=lease.owner.describe(), fence=lease.fence, model=model)
 
         return result

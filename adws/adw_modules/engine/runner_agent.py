@@ -30,7 +30,7 @@ from adws.adw_modules.costs import Allowance, BudgetWatch
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.engine.advisor import NOT_THE_WORK
 from adws.adw_modules.engine.gates import VERDICT_KEYS
-from adws.adw_modules.engine.results import (
+from adws.adw_modules.engine.runner_command import (
     MAX_RESULT_BYTES,
     bad_result,
     clean_result,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adws.adw_modules.checkpoint import CheckpointManager, PhaseCheckpoints
-from adws.adw_modules.engine.results import check_result, report_of
+from adws.adw_modules.engine.runner_command import check_result, report_of
 from adws.adw_modules.errors import ConfigError, FailedRun, RunFailed
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
 from adws.adw_modules.workflow.model import PhaseSpec

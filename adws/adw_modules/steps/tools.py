@@ -25,7 +25,6 @@ from adws.adw_modules.agents import sessions as agents_sessions
 from adws.adw_modules.agents.preflight import variables_of
 from adws.adw_modules.costs import Allowance, BudgetWatch
 from adws.adw_modules.durable_file import TooLarge
-from adws.adw_modules.engine.results import ALLOWED_VARIABLES
 from adws.adw_modules.engine.runner_agent import (
     BUDGET,
     GIT_VARIABLES,
@@ -33,6 +32,7 @@ from adws.adw_modules.engine.runner_agent import (
     answered_result,
     failure_of,
 )
+from adws.adw_modules.engine.runner_command import ALLOWED_VARIABLES
 from adws.adw_modules.engine.runner_command import failure_of as runner_command_failure_of
 from adws.adw_modules.errors import ConfigError, FailedRun, RepositoryTampered, RunFailed, UsageError
 from adws.adw_modules.expressions import expressions

@@ -474,7 +474,7 @@ def test_a_gate_that_does_not_hold_fails_the_attempt():
 
 @pytest.mark.parametrize("raised", [ValueError("odd"), SystemExit(0), Odd("odd")])
 def test_a_gate_that_raises_does_not_pass(raised):
-    world = World(spec_of("plan"))
+    world = World(spec_of(phase("plan", gates=HUMAN)))
 
     def gates(*_args):
         raise raised
@@ -486,7 +486,7 @@ def test_a_gate_that_raises_does_not_pass(raised):
 
 
 def test_a_gate_is_not_asked_about_work_that_failed():
-    world = World(spec_of("plan"), {"plan": [BROKEN]})
+    world = World(spec_of(phase("plan", gates=HUMAN)), {"plan": [BROKEN]})
 
     def gates(*_args):
         raise AssertionError("asked")
@@ -497,7 +497,7 @@ def test_a_gate_is_not_asked_about_work_that_failed():
 
 
 def test_an_order_while_a_gate_is_tried_suspends_the_attempt():
-    world = World(spec_of("plan"))
+    world = World(spec_of(phase("plan", gates=HUMAN)))
 
     def gates(*_args):
         world.orders.give(PAUSE)
@@ -748,7 +748,7 @@ def test_ctrl_c_suspends_the_attempt_and_is_passed_on():
 
 
 def test_ctrl_c_while_a_gate_is_tried_suspends_the_attempt_too():
-    world = World(spec_of("plan"))
+    world = World(spec_of(phase("plan", gates=HUMAN)))
 
     def gates(*_args):
         raise KeyboardInterrupt
@@ -787,7 +787,7 @@ def test_ctrl_c_is_passed_on_also_when_the_attempt_cannot_be_closed():
 )
 @pytest.mark.parametrize("where", ["runner", "gate"])
 def test_who_does_not_own_the_workflow_any_more_writes_nothing(lost, where):
-    world = World(spec_of("plan"))
+    world = World(spec_of(phase("plan", gates=HUMAN)))
 
     def gates(*_args):
         raise lost

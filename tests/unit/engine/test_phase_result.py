@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from adws.adw_modules.engine.results import MAX_RESULT_BYTES, check_result, parse_result, report_of
+from adws.adw_modules.engine.runner_command import MAX_RESULT_BYTES, check_result, parse_result, report_of
 from adws.adw_modules.errors import RunFailed
 
 

@@ -13,7 +13,7 @@ from tests.contracts.worlds import FIRST, make_document
 PHASES = [{"name": "plan", "runner": "agent"}, {"name": "build", "runner": "codex"}, {"name": "test", "runner": "x"}]
 
 
-PROVIDERS = {"agent": "anthropic", "codex": "openai"}
+PROVIDERS = {"agent": "anthropic", "claude": "anthropic", "codex": "openai"}
 
 
 def document(**changes):

@@ -15,8 +15,9 @@ from adws.adw_modules.interfaces import OwnerRecord
 from adws.adw_modules.phase import Done, Order, Paused, RetryAt, RunReport, Suspended
 from adws.adw_modules.queue.model import FINAL_RUNS, RunState
 from adws.adw_modules.worker.run_executor import QUOTA_SECONDS, RunExecutor
+from adws.adw_modules.workflow.model import Gate
 from tests.unit.conduct_cases import BROKEN, Home, obedient
-from tests.unit.engine_cases import WELL, World, spec_of
+from tests.unit.engine_cases import WELL, World, phase, spec_of
 
 
 def order_of(world: World, scripts=None) -> list[str]:
@@ -50,7 +51,7 @@ def order_of(world: World, scripts=None) -> list[str]:
 def test_an_attempt_is_prepared_handed_over_concluded_and_then_judged():
     env = {"PORT": "1"}
 
-    assert order_of(World(spec_of("plan"))) == [
+    assert order_of(World(spec_of(phase("plan", gates=(Gate(kind="result"),))))) == [
         "prepared",
         "handed over",
         f"ran with {env}",
@@ -64,14 +65,14 @@ def test_an_attempt_is_prepared_handed_over_concluded_and_then_judged():
 
 @pytest.mark.parametrize("script", [BROKEN, RunReport(ok=False, error=BROKEN), Suspended(reason="drain")])
 def test_what_did_not_work_is_not_concluded(script):
-    seen = order_of(World(spec_of("plan")), [script])
+    seen = order_of(World(spec_of(phase("plan", gates=(Gate(kind="result"),)))), [script])
 
     assert not any(item.startswith(("concluded", "gates")) for item in seen)
 
 
 @pytest.mark.parametrize("hook", ["prepare", "conclude"])
 def test_trouble_in_a_hook_is_a_failed_attempt(hook):
-    world = World(spec_of("plan"))
+    world = World(spec_of(phase("plan", gates=(Gate(kind="result"),))))
 
     def failing(*_args):
         raise GitError("git is broken")
@@ -96,7 +97,7 @@ def test_a_report_keeps_what_it_cost_when_it_cannot_be_concluded():
 
 @pytest.mark.parametrize("hook", ["prepare", "conclude"])
 def test_work_that_is_not_ours_any_more_is_not_judged(hook):
-    world = World(spec_of("plan"))
+    world = World(spec_of(phase("plan", gates=(Gate(kind="result"),))))
 
     def losing(*_args):
         raise LeaseLost("gone")
@@ -107,7 +108,7 @@ def test_work_that_is_not_ours_any_more_is_not_judged(hook):
 
 
 def test_ctrl_c_while_work_is_secured_suspends_the_attempt():
-    world = World(spec_of("plan"))
+    world = World(spec_of(phase("plan", gates=(Gate(kind="result"),))))
 
     def interrupted(*_args):
         raise KeyboardInterrupt

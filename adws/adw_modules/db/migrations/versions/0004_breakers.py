@@ -1,4 +1,4 @@
-"""Breakers of outside parties."""
+"""Breakers of external services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table: one row for each party, which all processes share."""
+    """Make the table: one row for each service, which all processes share."""
     op.create_table(
         "breakers",
         sa.Column("name", sa.Text, nullable=False),

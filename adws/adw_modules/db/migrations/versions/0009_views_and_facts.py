@@ -10,9 +10,9 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 
-#: A NUL in a text, which JSON escapes, is shown as U+FFFD: PostgreSQL refuses it, and SQLite ends the text there. What
-#: only looks like one has two backslashes before it, and these are put aside meanwhile: no raw control character stands
-#: in JSON. `{find}` and `{one}` are what finds a text in a text, and the character 1.
+#: A NUL in a text, which JSON escapes, is shown as U+FFFD: PostgreSQL refuses it, and SQLite ends the text there. An
+#: escaped backslash before `u0000` only resembles one, and is put aside meanwhile: no raw control character stands in
+#: JSON. `{find}` and `{one}` are what finds a text in a text, and the character 1.
 _PLAIN = r"""CASE
     WHEN flow.body = '' THEN '{{}}'
     WHEN {find}(flow.body, '\u0000') > 0
