@@ -458,3 +458,22 @@ def judge(record: OwnerRecord | None, seen: Observation) -> Verdict:
         return Verdict.UNKNOWN
 
     return Verdict.ALIVE if record.start_ticks == seen.start_ticks else Verdict.DEAD
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessRecord:
+    """A process we started, recorded before it executes anything; enough to recognise and end it after a crash."""
+
+    token: str  #: in its environment as ADW_PROCESS_TOKEN, and in that of all its descendants
+    identity: OwnerRecord  #: pid, start ticks, boot, namespace, machine
+    argv: tuple[str, ...]  #: what it runs, without secrets
+    started_at: str
+
+    def to_json(self) -> JsonObject:
+        """Return the record as it stands in the document."""
+        return {
+            "token": self.token,
+            "identity": self.identity.to_text(),
+            "argv": list(self.argv),
+            "started_at": self.started_at,
+        }

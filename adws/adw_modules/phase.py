@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.agent import Usage
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.effects import Ledger
-    from adws.adw_modules.interfaces import OwnerRecord
+    from adws.adw_modules.interfaces import ProcessRecord
     from adws.adw_modules.workflow.model import PhaseSpec
 
 
@@ -59,28 +59,6 @@ class NoOrders:
         """Return None, without waiting."""
         del seconds
         return None
-
-
-# --- runners ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessRecord:
-    """A process we started, recorded before it executes anything; enough to recognise and end it after a crash."""
-
-    token: str  #: in its environment as ADW_PROCESS_TOKEN, and in that of all its descendants
-    identity: OwnerRecord  #: pid, start ticks, boot, namespace, machine
-    argv: tuple[str, ...]  #: what it runs, without secrets
-    started_at: str
-
-    def to_json(self) -> JsonObject:
-        """Return the record as it stands in the document."""
-        return {
-            "token": self.token,
-            "identity": self.identity.to_text(),
-            "argv": list(self.argv),
-            "started_at": self.started_at,
-        }
 
 
 def _keep_none(data: JsonObject, step_name: str | None = None) -> str:

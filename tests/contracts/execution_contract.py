@@ -10,8 +10,7 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost, StateInvalid, StateUnserialisable, UsageError
-from adws.adw_modules.interfaces import OwnerRecord
-from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.interfaces import OwnerRecord, ProcessRecord
 from adws.adw_modules.queue.model import ITERATION, NewRun, RunState
 from adws.adw_modules.steps import execution_update
 from adws.adw_modules.steps.model import CallAgain, CallReport, Execution, ExecutionState, IterationState, NewExecution

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.phase import Order, ProcessRecord
+from adws.adw_modules.interfaces import ProcessRecord
+from adws.adw_modules.phase import Order
 from adws.adw_modules.process.identity import SystemProcesses, parse_stat
 from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
 from adws.adw_modules.redaction.redactor import Redactor

@@ -15,7 +15,7 @@ import pytest
 
 from adws import app as app_module
 from adws.adw_modules.errors import WorkflowBusy
-from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.process import tree
 from adws.adw_modules.process.tree import Ending
 from adws.config import load as config_load

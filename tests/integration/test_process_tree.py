@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.process.tree import TOKEN_VARIABLE, Ending, ProcessTree, end_recorded, recorded
 from adws.testing import FakeClock

@@ -17,7 +17,7 @@ import pytest
 
 from adws.adw_modules.document import AttemptRecord
 from adws.adw_modules.errors import PullRequestMerged
-from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.rollback import WorkflowRollback
 from adws.adw_modules.rollback.plan import Wishes
 from tests import forked

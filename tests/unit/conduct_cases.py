@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from adws.adw_modules.document import PhaseRecord, WorkflowDocument
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import LeaseLost
-from adws.adw_modules.interfaces import OwnerRecord
+from adws.adw_modules.interfaces import OwnerRecord, ProcessRecord
 from adws.adw_modules.ownership.lease_renewer import LeaseRenewer, RenewalTimes
 from adws.adw_modules.ownership.ownership import OwnedWorkflow
-from adws.adw_modules.phase import PhaseContext, ProcessRecord, RunReport, Suspended
+from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
 from adws.adw_modules.process.tree import Ending
 from adws.adw_modules.queue.model import NewRun, Run, RunFactory, RunResult
 from adws.adw_modules.recovery.recovery import Recovery

@@ -45,7 +45,7 @@ from adws.adw_modules.errors import (
     WorkflowBusy,
 )
 from adws.adw_modules.identifiers import JsonObject, JsonValue
-from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.interfaces import Clock, ProcessRecord
 from adws.adw_modules.phase import (
     Done,
     Failed,
@@ -55,7 +55,6 @@ from adws.adw_modules.phase import (
     Outcome,
     Paused,
     PhaseContext,
-    ProcessRecord,
     Runner,
     RunReport,
     Suspended,

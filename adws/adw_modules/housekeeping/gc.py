@@ -26,7 +26,7 @@ from adws.adw_modules.housekeeping import inventory
 from adws.adw_modules.housekeeping.inventory import Branch, InventorySnapshot
 from adws.adw_modules.housekeeping.retention import Old
 from adws.adw_modules.identifiers import FOREIGN, JsonObject, check_adw_id
-from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.resources.model import Orphan, Worktree
 from adws.adw_modules.rollback.plan import Wishes
 from adws.adw_modules.state_machine import TERMINAL_STATES, WorkflowState, WorkflowStateMachine

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import FailedRun, RunFailed
-from adws.adw_modules.interfaces import Clock, OwnerRecord
-from adws.adw_modules.phase import Order, Orders, ProcessRecord
+from adws.adw_modules.interfaces import Clock, OwnerRecord, ProcessRecord
+from adws.adw_modules.phase import Order, Orders
 from adws.adw_modules.process.identity import ProcessStat
 from adws.adw_modules.process.output import OutputStream, Tail
 from adws.adw_modules.process.tree import GRACE_SECONDS, TICK_SECONDS, TOKEN_VARIABLE, ProcessTree, describe

@@ -17,8 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.interfaces import Clock, Observation, OwnerRecord, Verdict, judge
-from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.interfaces import Clock, Observation, OwnerRecord, ProcessRecord, Verdict, judge
 from adws.adw_modules.process.identity import ProcessStat
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from adws.adw_modules.db.connection import Database, Row, Session
 from adws.adw_modules.errors import RunLost, StateInvalid, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue
-from adws.adw_modules.interfaces import Clock, OwnerRecord
-from adws.adw_modules.phase import ProcessRecord
+from adws.adw_modules.interfaces import Clock, OwnerRecord, ProcessRecord
 from adws.adw_modules.queue import store as queue_store
 from adws.adw_modules.queue.model import ITERATION, Run, RunState, labels_of, labels_text
 from adws.adw_modules.queue.store import RunStore

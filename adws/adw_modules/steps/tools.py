@@ -39,7 +39,8 @@ from adws.adw_modules.expressions import expressions
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.git import change_policy
 from adws.adw_modules.identifiers import OWN_SECRETS, JsonObject, JsonValue
-from adws.adw_modules.phase import Order, Orders, ProcessRecord
+from adws.adw_modules.interfaces import ProcessRecord
+from adws.adw_modules.phase import Order, Orders
 from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.steps.http_client import HttpAnswer, HttpRequest, shown

@@ -28,19 +28,8 @@ from adws.adw_modules.errors import (
     UsageError,
     WorkflowBusy,
 )
-from adws.adw_modules.interfaces import OwnerRecord
-from adws.adw_modules.phase import (
-    Done,
-    Failed,
-    Next,
-    Order,
-    Paused,
-    ProcessRecord,
-    RetryAt,
-    RunReport,
-    Stopped,
-    Suspended,
-)
+from adws.adw_modules.interfaces import OwnerRecord, ProcessRecord
+from adws.adw_modules.phase import Done, Failed, Next, Order, Paused, RetryAt, RunReport, Stopped, Suspended
 from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.state_machine import PHASE_STATES
 from adws.adw_modules.store.database import DatabaseStateStore

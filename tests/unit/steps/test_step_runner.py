@@ -10,8 +10,9 @@ import pytest
 from adws.adw_modules import error_handler
 from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.errors import ExpressionError, LeaseLost, RunLost
+from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.ownership.lease_renewer import LeaseRenewer
-from adws.adw_modules.phase import Done, Failed, Order, Paused, ProcessRecord, RetryAt
+from adws.adw_modules.phase import Done, Failed, Order, Paused, RetryAt
 from adws.adw_modules.process.tree import Ending
 from adws.adw_modules.queue.model import ITERATION, NewRun, RunFactory, RunState
 from adws.adw_modules.redaction.redactor import Redactor
