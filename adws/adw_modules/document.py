@@ -105,8 +105,8 @@ class PhaseRecord(_Part):
     wait_reason: str | None = None  #: why it waits until retry_at, when that is no failed attempt: a quota, a breaker
     result: JsonObject | None = None  #: what its last success gave back
     parks: int = 0  #: in a row: waits for a quota that was used up
-    model: str | None = None  #: what the doctor ordered for the next attempts
-    doctor: list[JsonObject] = Field(default_factory=list)  #: what the doctor was asked and decided, oldest first
+    model: str | None = None  #: what the advisor chose for the next attempts
+    doctor: list[JsonObject] = Field(default_factory=list)  #: what the advisor was asked and decided, oldest first
     attempts: list[AttemptRecord] = Field(default_factory=list)
 
 

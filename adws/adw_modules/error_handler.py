@@ -118,7 +118,7 @@ TIMED_CLASSES = frozenset({"rate_limited", "quota_window", "overloaded", "server
 class Finding:
     """What was found out about an exception."""
 
-    klass: str  #: name of a class in `error_classes`
+    klass: str  #: name of a class in `error_tables`
     wait: ServerWait = NOT_SAID  #: when the server wants to be asked again
     details: JsonObject = field(default_factory=dict)  #: status, exit code and the like, for the record
 
@@ -455,7 +455,7 @@ def _said_before(exception: BaseException) -> WorkflowError | None:
 
 
 def facts_of(error: WorkflowError) -> ErrorFacts:
-    """Return *error* as plain values; metadata that JSON has no word for becomes text."""
+    """Return *error* as plain values; metadata that JSON cannot represent becomes text."""
     from adws.adw_modules.structured_logger import to_plain  # noqa: PLC0415 - loads the log library
 
     metadata = to_plain(error.metadata)

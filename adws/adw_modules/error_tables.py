@@ -1,7 +1,7 @@
 """
 The error categories and classes, and the tables of codes and patterns.
 
-One table, and nothing else: how a class is recognised stands in `error_evidence` and `error_patterns`.
+Tables only: how a class is recognised is in `error_handler`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ErrorCategory(Enum):
     FATAL = "fatal"  #: it will not work
 
 
-#: What may be tried again at all.
+#: What may be retried at all.
 RETRYABLE = frozenset({ErrorCategory.TRANSIENT, ErrorCategory.RATE_LIMIT, ErrorCategory.RESOURCE})
 
 
@@ -215,7 +215,7 @@ def worst(names: list[str]) -> str:
 
 # What numbers and names say about a failure: HTTP statuses, exit codes, signals, system errors, names of errors.
 #
-# Tables only. A code that does not decide is not in its table; then the text is asked (`error_patterns`).
+# Tables only. A code that does not decide is not in its table; then the patterns for texts below are tried.
 
 
 #: Status of an HTTP answer -> class; the rest of 4xx is `invalid`, of 5xx `server`.
@@ -645,7 +645,7 @@ def last_part(text: str, lines: int = LAST_LINES) -> str:
     return "\n".join([line for line in text[-LAST_CHARACTERS:].splitlines() if line.strip()][-lines:])
 
 
-# When a server wants to be asked again, as its headers or its words say it.
+# When a server wants to be asked again, as its headers or its text say it.
 #
 # What cannot be read, or makes no sense, was not said. No clock is needed: a moment stays a moment until somebody who
 # knows the time decides.

@@ -1,8 +1,8 @@
 """
 External tasks: phases done outside of adw, such as by a build server.
 
-Whoever has its token may claim it; what they say about it names the number of their claim, and after another claim
-that number is worth nothing. The token is made from the task's id and the key of the home, so nothing secret is kept.
+The bearer of a task's token may claim it; each report names the number of the claim, and after another claim that
+number is worth nothing. The token is derived from the task's id and the key of the home, so nothing secret is stored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 #: Seconds until a phase is given up that says nothing about it.
 DEFAULT_DEADLINE_SECONDS = 24 * 3600.0
-#: Seconds that a claim lasts without a sign of life, unless whoever claims says otherwise.
+#: Seconds that a claim lasts without a heartbeat, unless the claimant says otherwise.
 DEFAULT_CLAIM_SECONDS = 60.0
 #: What a task may be: waited for, reported on, or given up because nobody reported in time.
 OPEN, REPORTED, EXPIRED = "open", "reported", "expired"
@@ -102,7 +102,7 @@ class ExternalTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskEvent:
-    """What whoever has a task tells of it."""
+    """What the holder of a task reports about it."""
 
     event_type: str  #: one of TOLD
     event_id: str  #: their own; the same one again changes nothing
@@ -138,10 +138,10 @@ def _digest(task_id: str, key: bytes) -> str:
     return hmac.new(key, _PURPOSE + task_id.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
-# Whose task it is, and what is made of what was reported on it.
+# Whose task it is, and what follows from a report on it.
 #
-# Pure. A task belongs to the attempt that waits for it. When that is cut off, by a crash of adw or on order, the next
-# attempt of the round goes on with the same task: whoever works on it outside did nothing wrong.
+# Pure. A task belongs to the attempt that waits for it. When that is interrupted, by a crash of adw or on order, the
+# next attempt of the round goes on with the same task: the external worker did nothing wrong.
 
 
 #: How attempts end whose task another attempt goes on with.
@@ -182,7 +182,7 @@ def claimed(task: ExternalTask, *, worker: str, seconds: float, now: datetime) -
     """Return *task* with a new claim; raise ClaimHeld while another is live, ClaimLost when there is nothing to do."""
     _refuse_over(task, now)
     if task.is_held(now) and not (worker and worker == task.worker):
-        raise ClaimHeld(task)  # whoever claims under the same name lost the answer, or was started again
+        raise ClaimHeld(task)  # the same worker lost the answer, or was restarted, when it claims again
 
     return replace(task, claims=task.claims + 1, worker=worker, claim_seconds=seconds, claim_until=_until(now, seconds))
 
@@ -269,10 +269,10 @@ def _whole(value: JsonValue) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-# Run a phase by somebody outside of adw: leave a task, let the attempt wait, and take what was reported on it.
+# Run a phase outside of adw: create a task, let the attempt wait, and take what was reported on it.
 #
-# Nothing is done here while it waits. The report wakes the workflow's run, and so does the deadline: whoever claims the
-# run then finds the one or the other. A report that comes while the task is given up is one or the other too.
+# Nothing runs here while it waits. The report wakes the workflow's run, and so does the deadline: the worker that then
+# claims the run finds the one or the other. So is a report that comes during a cancellation.
 
 
 class ExternalRunner:
@@ -576,7 +576,7 @@ class ExternalTasks:
     # --- the other side ----------------------------------------------------------------------------------------
 
     def claim(self, task_id: str, *, worker: str, seconds: float) -> ExternalTask:
-        """Give the task to whoever asks, and tell of it; raise TaskNotFound, ClaimHeld or ClaimLost."""
+        """Give the task to *worker*, and record an event; raise TaskNotFound, ClaimHeld or ClaimLost."""
 
         def work(session: Session) -> ExternalTask:
             now = self._clock.now()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """The door for time and randomness."""
+    """The interface for time and randomness."""
 
     def now(self) -> datetime:
         """Return the moment, aware and in UTC."""
@@ -133,7 +133,7 @@ class PageQuery:
     issue_number: int | None = None
     repository: str | None = None
     workflow: str | None = None
-    search: str = ""  #: words that all have to be found, see `search_rules`
+    search: str = ""  #: words that all have to be found, see `db.listing`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,7 +275,7 @@ class LeaseWish:
     """A workflow that somebody wants to own."""
 
     adw_id: str
-    dead_fence: int | None = None  #: as with `LeaseBook.take`
+    dead_fence: int | None = None  #: the fence of an owner that is proven dead, as with `Leases.take`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -357,7 +357,7 @@ class Listener(Protocol):
 
 
 class Dispatcher(Protocol):
-    """Brings runs to workers. Telling of one is part of the transaction that stores it (`db.announcing`)."""
+    """Brings runs to workers. Announcing one is part of the transaction that stores it (`queue.store`)."""
 
     def listen(self, owner: OwnerRecord, *, places: int) -> Listener:
         """Return the ear of a worker that has *places* for runs."""
@@ -406,7 +406,7 @@ class OwnerRecord:
         return _record_in(text)
 
     def describe(self) -> str:
-        """Return the owner in words, for messages."""
+        """Return the owner as text, for messages."""
         return f"{self.role} {self.pid}@{self.host}"
 
 

@@ -248,7 +248,7 @@ def model_for(
     """
     Return the model of the next attempt of *phase*, "" for the agent's own choice.
 
-    First what the doctor ordered, then what the phase's options say (`models` by attempt of the round, the last one
+    First what the advisor decided, then what the phase's options say (`models` by attempt of the round, the last one
     stays; `model`), then the model set of the workflow (a name in *sets*, or a model itself), then the *usual* one.
     """
     if not phase.has_model:
@@ -257,7 +257,7 @@ def model_for(
     if record.model and record.model not in ladder:
         return record.model
     if ladder:
-        # What the doctor ordered out of the same list is a step up: later attempts never fall back behind it.
+        # What the advisor chose from the same list is a step up: later attempts never fall back behind it.
         least = ladder.index(record.model) if record.model else 0
         return ladder[min(max(record.attempts_used, least), len(ladder) - 1)]
     wanted = phase.options.get("model")

@@ -1,9 +1,9 @@
 """
-The doctor: what to do after a failed attempt that simply trying again may not help.
+The advisor: what to do after a failed attempt that a plain retry may not help.
 
-Pure. A case comes in, a prescription comes out. Who prescribes is asked only about the work itself, never about the
-network or the machine, and has a limited number of calls, for each phase and for the whole workflow. What a
-prescription does to a document is in `treatment`.
+A case comes in, a decision comes out. The advisor is asked only about the work itself, never about the network or the
+machine, and has a limited number of calls, for each phase and for the whole workflow. What a decision does to a
+document is in `apply_decision`.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow.model import WorkflowSpec
 
 
-#: Calls of the doctor, for one phase and for a whole workflow; and how often a workflow is planned again.
+#: Calls of the advisor, for one phase and for a whole workflow; and how often a workflow is planned again.
 MAX_CALLS_PER_PHASE = 2
 MAX_CALLS = 10
 MAX_REPLANS = 2
 
 RETRY, RETRY_MODEL, REPLAN, SKIP, HUMAN = "retry", "retry_model", "replan", "skip", "human"
-#: What a doctor may decide -> what that means.
+#: What an advisor may decide -> what that means.
 DECISIONS: Mapping[str, str] = {
     RETRY: "go on as was judged: try again, or give up",
     RETRY_MODEL: "try again with another model",
@@ -68,7 +68,7 @@ NOT_THE_WORK = frozenset(
     {"rate_limited", "quota_window", "overloaded", "server", "network", "busy", "conflict", "database", "killed"}
     | {"disk", "port", "memory", "descriptors"}
 )
-#: Not tried again by itself, though another model or a smaller plan may do it.
+#: Not retried automatically, though another model or a smaller plan may help.
 _MAY_BE_HELPED = frozenset({"context", "turns", "refused"})
 _GAVE_UP = "RETRIES_DO_NOT_HELP"
 
@@ -82,7 +82,7 @@ MAX_REASON = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """A failed attempt, for the doctor to look at."""
+    """A failed attempt, as the advisor gets it."""
 
     facts: ErrorFacts  #: why it failed
     phase: PhaseSpec
@@ -93,7 +93,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What the doctor decided."""
+    """What the advisor decided."""
 
     decision: str  #: one of DECISIONS
     reason: str  #: one sentence for people, and for the next plan
@@ -102,11 +102,11 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """A prescription, and what it took to get it."""
+    """A decision, and what it took to get it."""
 
     prescription: Decision
     by: str  #: who decided: rules, or the name of a callable or an agent
-    problem: str = ""  #: why the doctor's answer was no use, "" when it was
+    problem: str = ""  #: why the advisor's answer was no use, "" when it was
     report: RunReport | None = None  #: of an agent that was asked: what it used
 
     @property
@@ -116,7 +116,7 @@ class Advice:
 
 
 def no_answer(by: str, problem: BaseException | str) -> Advice:
-    """Return that the doctor was no help: what was judged is done, and the record says why."""
+    """Return that the advisor was no help: the classification stands, and the record says why."""
     said = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
     ordered = Decision(decision=RETRY, reason="the doctor gave no answer that could be used")
 
@@ -127,7 +127,7 @@ def no_answer(by: str, problem: BaseException | str) -> Advice:
 
 
 def may_ask(document: WorkflowDocument, record: PhaseRecord, trouble: Failure) -> bool:
-    """Say whether the doctor is asked about a failed attempt: attempts and calls are left, and it may help."""
+    """Say whether the advisor is asked about a failed attempt: attempts and calls are left, and it may help."""
     facts = trouble.facts
     if facts is None or trouble.is_parked or facts.klass in NOT_THE_WORK or is_exhausted(record):
         return False
@@ -137,17 +137,17 @@ def may_ask(document: WorkflowDocument, record: PhaseRecord, trouble: Failure) -
     return trouble.retry_at is not None or trouble.terminal_reason == _GAVE_UP or facts.klass in _MAY_BE_HELPED
 
 
-# --- the doctor that comes with adw ----------------------------------------------------------------------------
+# --- the advisor that comes with adw ---------------------------------------------------------------------------
 
 
 def prescribe(
     facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, document: WorkflowDocument, *, spare: Sequence[str] = ()
 ) -> Decision:
     """
-    Return what the rules have against the failure of the newest attempt of *record*; *spare* are models for everybody.
+    Return what the rules decide about the failure of the newest attempt of *record*; *spare* are models for everybody.
 
-    What does not fit into a model, or was refused by it, goes to another one. A gate that says the same twice speaks
-    against the plan, any other failure that comes twice against the model. All else is tried again, or not, as judged.
+    What does not fit into a model, or was refused by it, goes to another one. A gate that fails twice in the same way
+    speaks against the plan, any other failure that repeats against the model. All else is retried as classified.
     """
     other = another_model(phase, record, spare)
     may_replan = _is_plan_of_agent(document, record)
@@ -277,7 +277,7 @@ def _attempt_data(made: AttemptRecord) -> JsonObject:
 
 def read_answer(answer: object) -> Decision:
     """
-    Return the prescription that a callable or an agent answered with; raise ValueError that says what is wrong.
+    Return the decision that a callable or an agent answered with; raise ValueError that says what is wrong.
 
     An object with `decision`, `reason` and, for retry_model, `model`; or such an object as JSON text, also in a fence.
     """
@@ -308,10 +308,10 @@ def _parsed(text: str) -> object:
         raise ValueError(f"the answer is no JSON: {exc}") from exc
 
 
-# The three kinds of doctor: by rules, a function of the user, an agent.
+# The three kinds of advisor: by rules, a function of the user, an agent.
 #
-# A doctor that cannot be asked, or whose answer cannot be used, is no reason to stop: what was judged is done, and the
-# record says what was wrong. What a failed attempt said comes from outside and is told to an agent as data.
+# An advisor that cannot be asked, or whose answer cannot be used, is no reason to stop: the classification stands, and
+# the record says what was wrong. What a failed attempt said comes from outside and is passed to an agent as data.
 
 
 #: Seconds that an agent has for its answer.
@@ -443,19 +443,19 @@ def prompt_for(case: Case, *, mark: str) -> str:
     )
 
 
-# What the doctor's decision does to a workflow: one change, together with the end of the attempt it is about.
+# What the advisor's decision does to a workflow: one change, together with the end of the attempt it is about.
 #
 # Pure. Counters are kept whatever is decided: going back to the plan starts no round, and each phase has the attempts
-# it had left. A decision that cannot be carried out is written down with the reason, and what was judged is done.
+# it had left. A decision that cannot be carried out is recorded with the reason, and the classification stands.
 
 
-#: Terminal reasons of phases that the doctor ended.
+#: Terminal reasons of phases that the advisor ended.
 DOCTOR_SKIP = "DOCTOR_SKIP"
 NEEDS_PERSON = "NEEDS_PERSON"
 
 
 def note_call(draft: Draft, index: int, by: str) -> None:
-    """Count that the doctor is about to be asked; durable before it is, for who is asked may take long, or kill us."""
+    """Count a call of the advisor; durable before the call, because that may take long, or kill this process."""
     record = draft.phase(index)
     asked: JsonObject = {"attempt": record.attempts[-1].number, "asked_at": draft.text, "by": by}
     draft.change_phase(index, doctor=[*record.doctor, asked])
@@ -465,7 +465,7 @@ def note_call(draft: Draft, index: int, by: str) -> None:
 def apply_decision(
     draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Failure, *, report: RunReport, found: Advice
 ) -> Outcome:
-    """Close a failed attempt, and go on as the doctor *found*; *report* is that of the attempt."""
+    """Close a failed attempt, and go on as the advisor decided (*found*); *report* is that of the attempt."""
     close_badly(draft, chosen, trouble, report)
     if found.report is not None:
         add_cost(draft, chosen.spec.name, found.report)

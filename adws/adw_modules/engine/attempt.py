@@ -3,7 +3,7 @@ One attempt per call: pick the phase, record the attempt, run it once, record th
 
 The attempt is durable before anything runs. Result, counters and the next state are one write, and when the work goes
 on at once, the beginning of the next phase is in that same write. Nothing here retries or waits: the outcome says what
-is to be done, and whoever called does it.
+is to be done, and the caller does it.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _needs_cleanup(record: PhaseRecord) -> bool:
 
 
 class Advisor(Protocol):
-    """Looks at a failed attempt and says how to go on (`engine.advisor`)."""
+    """Examines a failed attempt and decides how to go on (`engine.advisor`)."""
 
     @property
     def name(self) -> str:
@@ -345,7 +345,7 @@ class WorkSession:
     # --- one attempt -------------------------------------------------------------------------------------------
 
     def attempt(self, *, may_go_on: Callable[[], bool] = lambda: False) -> Outcome:
-        """Run the next phase once and return what came of it; *may_go_on* is asked before the finishing write."""
+        """Run the next phase once and return the outcome; *may_go_on* is asked before the finishing write."""
         chosen, self._ready = self._ready, None
         if chosen is None:
             result = self._open()
@@ -388,7 +388,7 @@ class WorkSession:
         return self._ready is not None
 
     def rest(self) -> None:
-        """Give back what only work at hand may hold, and update the status comment; may be repeated."""
+        """Release ports and the quota reservation, and update the status comment; may be repeated."""
         self._home.workspace.release(self)
         self._home.status_comment.update(self)
 
@@ -690,9 +690,9 @@ def judge(
     redact: Callable[[JsonObject], JsonValue] = lambda kept: kept,
 ) -> Failure:
     """
-    Return why the newest attempt of *record* failed, and when the phase is tried again.
+    Return why the newest attempt of *record* failed, and when the phase is retried.
 
-    *redact* takes secrets out of what is told and kept about it: what a function raises may hold anything.
+    *redact* removes secrets from what is logged and stored about it: what a function raises may hold anything.
     """
     facts = describe(error, phase.name)
     decision = _decide(facts, phase, record, clock=clock)

@@ -1,7 +1,7 @@
 """
 How a workflow that stopped goes on: resume, retry, approval, and what a person may change on the way.
 
-Pure. A plan first (`plan_resume`), which says in words what will happen or why it cannot; then the same plan applied to
+Pure. A plan first (`plan_resume`), which says as text what will happen or why it cannot; then the same plan applied to
 a draft. Resume, retry and recovery are this one path.
 """
 
@@ -326,7 +326,7 @@ def approve(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") -
 
 def reject(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") -> Outcome | None:
     """
-    Send the phase that waits back to work, with *text* as a hint; None when it is tried again.
+    Send the phase that waits for approval back to work, with *text* as a hint; None when it is retried.
 
     A rejected attempt is a failed one: without attempts left the workflow has failed.
     """

@@ -233,9 +233,9 @@ class Listener:
 
 def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *, now: datetime) -> FailedRun | None:
     """
-    Return why the agent failed, as far as its own words and its end tell; None when nothing speaks against it.
+    Return why the agent failed, as far as its output and its end tell; None when nothing speaks against it.
 
-    *now* is in the zone of the machine: agents say in its time when a used-up quota is open again.
+    *now* is in the time zone of the machine: agents state in it when a used-up quota is available again.
     """
     if end.ordered:
         return None
@@ -551,7 +551,7 @@ class AgentRunner:
     # --- one start ---------------------------------------------------------------------------------------------
 
     def _speak(self, job: Job, known: Conversation | None) -> Spoken:
-        """Start the agent, in the conversation *known* or in a new one, and return what came of it."""
+        """Start the agent, in the conversation *known* or in a new one, and return the result."""
         prompt_file = self._write_prompt(job, known)
         before = costs.totals_before(job.context.document, known.session_id if known else "")
         allowed = self.allowance(job.context.document, job.options.budget_usd)

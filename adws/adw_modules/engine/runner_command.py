@@ -2,7 +2,7 @@
 Run a phase, or a gate, as a command of the user.
 
 The command gets few variables: those every program needs, those the phase names, and what adw tells it. adw's own
-tokens are never among them, whoever names them.
+tokens are never among them, even when they are named.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _refuse_constant(word: str) -> NoReturn:
 # What a phase's process is told in files and variables, and the result it writes: the same for commands and agents.
 #
 # The process gets few variables: those every program needs, those that are named for it, and what adw tells it. adw's
-# own tokens are never among them, whoever names them.
+# own tokens are never among them, even when they are named.
 
 
 #: Variables that a process gets when they are set, besides all that begin with LC_.

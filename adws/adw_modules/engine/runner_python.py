@@ -1,9 +1,9 @@
 """
 Run a phase as a call of a Python function: `package.module:function`, or of an executor: `package.module:Class`.
 
-The function gets the context and nothing else, and runs in adw's own process: no clock ends it, so a function that
-takes long looks at `context.orders` and returns a `Suspended` when something is ordered. An executor is made by its
-class, which gets nothing, or by a function that returns it.
+The function gets the context and nothing else, and runs in adw's own process: no timeout ends it, so a function that
+takes long checks `context.orders` and returns a `Suspended` when something is ordered. An executor is created by its
+class, which gets no arguments, or by a function that returns it.
 """
 
 from __future__ import annotations

@@ -340,7 +340,7 @@ class PullRequestPublisher:
             PULL_REQUEST,
             "pull_request",
             undo={"branch": branch, "base": base},
-            find=lambda: None,  # the maker looks itself, more than once where it is in doubt
+            find=lambda: None,  # `act` looks it up itself, more than once when in doubt
             act=act,
             fields=lambda facts: {"pr_number": facts["pr_number"]},
         )
@@ -390,8 +390,8 @@ def _refuse_lost(context: PhaseContext) -> None:
 
 # The one comment on an issue that says how the work stands, edited in place.
 #
-# Best effort: trouble with it is noted and never fails the work. Only what says that the workflow is not ours any more,
-# or cannot be written, goes on to whoever works on it.
+# Best effort: a problem with it is recorded and never fails the work. Only errors that say that the workflow is not
+# ours any more, or cannot be written, are raised to the caller.
 
 
 logger = logging.getLogger("adw.work")
@@ -440,5 +440,5 @@ class StatusComment:
             made = maker.sticky_comment(document.adw_id, number, text, in_doubt=is_in_doubt)
             return {"comment_id": made.comment_id, "url": made.url}
 
-        # The maker looks itself, more than once where it is in doubt.
+        # `act` looks it up itself, more than once when in doubt.
         ledger.make(COMMENT, "comment", undo={"number": number}, find=lambda: None, act=act)

@@ -1,9 +1,9 @@
 """
-The outside parties of a phase, and the breakers between: who is asked before an attempt, and what is said after it.
+The external services of a phase and their circuit breakers: asked before an attempt, told the result after it.
 
 An open breaker makes the phase wait and uses no attempt. What counts is decided by the class of the failure, never by
-its text: a party that answered, even with a refusal of this one request, is a party that works. When the database of
-the breakers cannot be used, that is logged and holds nobody up.
+its text: a service that answered, even with a refusal of this one request, is a service that works. When the database
+of the breakers cannot be used, that is logged and holds nothing up.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.engine")
 
-#: The party behind issues and pull requests, and that behind the git remote.
+#: The service behind issues and pull requests, and that behind the git remote.
 GITHUB, GIT = "github", "git"
 
 #: Seconds that a breaker stays open when only a person can help: long enough that not every workflow runs into it.
 PERSON_SECONDS = 900.0
-#: No breaker is opened for longer than this, whatever a party says.
+#: No breaker is opened for longer than this, whatever a service says.
 MAX_SHUT = timedelta(days=31)
 #: How timeout(1) ends.
 TIMEOUT_EXIT = 124
@@ -51,7 +51,7 @@ PERMIT_SECONDS = 4 * 3600.0
 
 
 class ServiceVerdict(Enum):
-    """What the end of an attempt says about a party."""
+    """What the end of an attempt says about a service."""
 
     ANSWERED = "answered"  #: it works
     FAILED = "failed"  #: one failure more
@@ -64,7 +64,7 @@ PERSON_CLASSES = ("auth", "billing")
 #: How the reasons begin with which these open a breaker.
 _PERSON_REASONS = tuple(f"{klass}: " for klass in PERSON_CLASSES)
 
-#: class of an error (`error_classes`) -> what it says; every other class means that the party answered
+#: class of an error (`error_tables`) -> what it says; every other class means that the service answered
 FINDINGS: Mapping[str, ServiceVerdict] = MappingProxyType(
     {
         **dict.fromkeys(("overloaded", "server", "network", "rate_limited", "timeout"), ServiceVerdict.FAILED),
@@ -93,10 +93,10 @@ class BreakerEvent:
 
 
 def finding_of(facts: ErrorFacts | None) -> ServiceVerdict:
-    """Return what the end of an attempt says about its parties; None: it went well."""
+    """Return what the end of an attempt says about its services; None: it went well."""
     if facts is None:
         return ServiceVerdict.ANSWERED
-    # Our own clocks, and timeout(1), end what takes long: that is no word about who it talked to.
+    # Our own timeouts, and timeout(1), end what takes long: that says nothing about the service.
     if facts.klass == "timeout" and (
         facts.metadata.get("timed_out") or facts.metadata.get("exit_code") == TIMEOUT_EXIT
     ):
@@ -106,7 +106,9 @@ def finding_of(facts: ErrorFacts | None) -> ServiceVerdict:
 
 
 def is_about(party: str, facts: ErrorFacts) -> bool:
-    """Say whether a failure is one of *party*: shipping talks to two, and the type of the error says which it was."""
+    """
+    Return whether a failure is one of *party*: shipping talks to two services, and the type of the error says which.
+    """
     if party == GIT:
         return facts.error_type.startswith("Git")
     if party == GITHUB:
@@ -116,7 +118,7 @@ def is_about(party: str, facts: ErrorFacts) -> bool:
 
 
 def shut_until(facts: ErrorFacts, now: datetime) -> datetime:
-    """Return until when nobody gets an answer: as the party said, else for as long as the class is worth."""
+    """Return until when nobody gets an answer: as the service said, else for as long as the class is worth."""
     told = _told(facts) or now + min(timedelta(seconds=min(facts.retry_delay or PERSON_SECONDS, 1e9)), MAX_SHUT)
     # A quota is open again a little later than it says.
     margin = timedelta(seconds=QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0)
@@ -160,7 +162,7 @@ class ServiceGuard:
         self._guard = threading.Lock()
 
     def parties_of(self, phase: PhaseSpec) -> tuple[str, ...]:
-        """Return the outside parties that *phase* needs; () for one that needs nobody."""
+        """Return the external services that *phase* needs; () for one that needs none."""
         if phase.runner in {SHIP, CLEAN}:
             return self._shipping
         provider = self._providers.get(phase.runner)
@@ -169,7 +171,7 @@ class ServiceGuard:
 
     def may_begin(self, document: WorkflowDocument, phase: PhaseSpec) -> Wait | None:
         """
-        Take a permit of every party of *phase*; None: it may begin, and `settle` or `let_go` has to follow.
+        Take a permit of every service of *phase*; None: it may begin, and `settle` or `let_go` has to follow.
 
         When one of them refuses, nothing is taken, and the answer says when to ask again.
         """
@@ -201,7 +203,7 @@ class ServiceGuard:
 
     def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
         """
-        Say, while an attempt runs, that its parties answer: others need not wait for the end of a long trial.
+        Say, while an attempt runs, that its services answer: others need not wait for the end of a long trial.
 
         The attempt keeps its permits, and how it ends is still counted; `settle` tells what this did to breakers.
         """
@@ -220,9 +222,9 @@ class ServiceGuard:
 
     def mended(self, phase: PhaseSpec) -> None:
         """
-        Say that a person wants *phase* to go on: what only a person can mend is taken for mended.
+        Reset the breakers of *phase* that only a person can close: a person wants it to go on, so the cause is fixed.
 
-        Who logged in again does not wait for a breaker that cannot know it. One that is open for any other reason
+        After a new login nobody waits for a breaker that cannot know of it. A breaker that is open for any other reason
         stays open.
         """
         try:

@@ -331,10 +331,10 @@ class Failure:
 
     error: JsonObject  #: category, class, message, advice, traceback
     retry_at: datetime | None  #: None: not again
-    terminal_reason: str = EXHAUSTED  #: when it is not tried again though attempts are left
+    terminal_reason: str = EXHAUSTED  #: when it is not retried though attempts are left
     needs_cleanup: bool = False  #: something has to be freed before the next attempt
     is_parked: bool = False  #: it waits for a quota, which uses no attempt
-    facts: ErrorFacts | None = None  #: the error as the doctor and the breakers read it
+    facts: ErrorFacts | None = None  #: the error as the advisor and the breakers read it
 
     @property
     def message(self) -> str:
@@ -528,7 +528,7 @@ def new_round(draft: Draft, first: str) -> None:
 
 
 def fail(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Failure, report: RunReport | None) -> Outcome:
-    """Close a failed attempt: tried again later, or the phase and its workflow have failed."""
+    """Close a failed attempt: retried later, or the phase and its workflow have failed."""
     close_badly(draft, chosen, trouble, report)
 
     return after_failure(draft, spec, chosen, trouble)
@@ -571,7 +571,7 @@ def after_failure(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Fai
 
 
 def retry_at(draft: Draft, chosen: Chosen, at: datetime, trouble: Failure) -> Outcome:
-    """Let a phase that has attempts left be tried again at that moment."""
+    """Let a phase that has attempts left be retried at that moment."""
     spent = spent_budget(draft)
     if spent is not None:  # nobody waits an hour for an attempt that may not be made
         return fail_workflow(draft, chosen.spec, chosen.index, spent)
@@ -683,11 +683,11 @@ def since_first(draft: Draft, index: int) -> float | None:
     return None if first is None else max(0.0, (draft.at - timestamps.parse(first.started_at)).total_seconds())
 
 
-# Attempts that end before they are over: cut off by a crash, or ended on order.
+# Attempts that end early: interrupted by a crash, or suspended on order.
 #
-# Pure. One that was cut off stays counted, one that was ended on order is taken out of the count again. What either had
-# used and learned until then is kept. One that is closed where nobody can tell whether its process has ended is in
-# doubt: its record says so until whoever can looked.
+# Pure. An interrupted attempt stays counted, a suspended one is taken out of the count again. What either had used and
+# learned until then is kept. An attempt that is closed where it cannot be told whether its process has ended is in
+# doubt: its record says so until that was checked on the right host.
 
 
 #: Key of the record of a process: why nobody knows whether it has ended.
@@ -781,20 +781,19 @@ def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str, harvest: Ha
     return Stopped(reason=kind)
 
 
-# Waiting for others: for an outside party that is out of order, for a quota that is used up, and for work that others
-# do.
+# Waiting: for an external service that is down, for a quota that is used up, and for external tasks.
 #
 # Pure. None of them uses an attempt. How often in a row a quota is waited for is limited by `retry_handler.MAX_PARKS`.
 
 
-#: Seconds between two looks at a party, at least: one that says "now" must not be asked without end.
+#: Seconds between two checks of a service, at least: one that says "now" must not be asked without end.
 SHORTEST_WAIT_SECONDS = 1.0
 #: How it begins what is said of a phase that waits for a quota.
 QUOTA_WAIT = "a quota is used up"
 
 
 def wait_for(draft: Draft, chosen: Chosen, wait: Wait) -> Outcome:
-    """Let a phase wait for an outside party before its next attempt; no attempt is used."""
+    """Let a phase wait for an external service before its next attempt; no attempt is used."""
     at = max(wait.at, draft.at + timedelta(seconds=SHORTEST_WAIT_SECONDS))
     record = draft.change_phase(
         chosen.index, status="retry_wait", retry_at=timestamps.to_text(at), wait_reason=wait.reason

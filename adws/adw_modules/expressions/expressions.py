@@ -4,7 +4,7 @@ Turn the syntax of an expression into a function that computes it.
 Pure. The syntax is read by Jinja2's parser; nothing of it is compiled to Python and nothing is run by Jinja2. Each kind
 of node that is known here becomes one small function over values; a node of any other kind is refused. So there is no
 way from an expression to an attribute, a method or a module: only the operators, filters, tests and functions of
-`expression_functions` exist.
+`expressions.functions` exist.
 """
 
 from __future__ import annotations
@@ -418,7 +418,7 @@ def _said(node: object) -> str:
 
 # Templates and conditions of steps: `{{ expression }}` in texts, and conditions with or without the braces.
 #
-# Pure, and safe with whatever is written in them: values of JSON go in and come out, only what `expression_functions`
+# Pure, and safe with whatever is written in them: values of JSON go in and come out, only what `expressions.functions`
 # lists can be done to them, and work, sizes and depth are bounded. A name that is not there is an error, never a silent
 # false. A text that is one expression gives its value with its type; in a longer text values are written out, all but
 # texts as JSON.

@@ -394,7 +394,7 @@ FILTERS: Mapping[str, Function] = MappingProxyType(
         "urlencode": lambda budget, value: quote(written(budget, value), safe=""),
     }
 )
-#: Filters that look at whether their value is there; `expression_nodes` does them.
+#: Filters that test whether their value is there; `expressions.expressions` evaluates them.
 DEFAULTS = ("default", "d")
 
 
@@ -441,7 +441,7 @@ TESTS: Mapping[str, Function] = MappingProxyType(
         **{name: COMPARISONS[sign] for name, sign in SIGNS.items() if name.isalpha()},
     }
 )
-#: Tests of whether a value is there; `expression_nodes` does them.
+#: Tests of whether a value is there; `expressions.expressions` evaluates them.
 PRESENCE = ("defined", "undefined")
 
 

@@ -34,10 +34,10 @@ _CHARACTERS = 64
 
 class Rows(Sequence[JsonValue]):
     """
-    A long list that is read when it is asked for, such as the results of a loop.
+    A long list that is read on demand, such as the results of a loop.
 
-    Whoever has one hands it to expressions as a value: its length and its elements can be asked for, and a template
-    that is nothing else gives it back as it is.
+    It is passed to expressions as a value: its length and its elements can be asked for, and a template that is nothing
+    else returns it as it is.
     """
 
     @abstractmethod

@@ -213,10 +213,10 @@ class ForgeEffects:
         return None
 
 
-# Answers to what deliveries ask: one comment for each topic, mostly a delivery, found again by its marker.
+# Answers to deliveries: one comment for each topic, mostly a delivery, found again by its marker.
 #
-# Look first, then post, then look again: of two the first stays. Whoever is refused is told so once on an issue,
-# however often he asks. What is said calls nobody and starts nothing.
+# Look it up, then post, then look again: of two comments the first stays. A refused user is told so once on an issue,
+# however often they ask. An answer mentions nobody and starts nothing.
 
 
 #: What the markers of answers stand for.
@@ -224,7 +224,7 @@ ANSWER, REFUSAL = "answer", "refusal"
 
 
 class Answers:
-    """Says on a forge what came of deliveries."""
+    """Posts the results of deliveries on a forge."""
 
     def __init__(self, forge: Forge, *, key: bytes, scrub: Callable[[str], str] = str) -> None:
         """*key* is that of the markers; *scrub* takes secrets out."""
@@ -247,7 +247,7 @@ class Answers:
         return result if result.body == body else self._forge.edit_comment(result.comment_id, body)
 
     def refuse(self, number: int, text: str, *, login: str) -> Comment:
-        """Tell *login* on an issue or pull request that he may not, unless he was told there before."""
+        """Tell *login* once on an issue or pull request that they lack the permission."""
         marker = Marker(adw_id=_short(f"{number} {login.lower()}"), op=REFUSAL)
 
         return self._find(number, marker) or self._post(number, self._body(text, marker), marker)

@@ -1,9 +1,9 @@
 """
-GitHub as a forge, and the only room of PyGithub.
+GitHub as a forge, and the only module that uses PyGithub.
 
-Each call is one request, sent once: a create whose answer was lost is looked up by whoever asked, never sent again.
+Each call is one request, sent once: after a lost answer to a create the caller looks it up, and never sends it again.
 Requests go out one at a time, with a second between writes, and none lasts longer than a worker may be silent. PyGithub
-carries sign-in, pacing and transport; what an answer means is decided in `github_answers`.
+carries sign-in, pacing and transport; what an answer means is decided in `forge.github_errors`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def timeout_for(*, ttl_seconds: float, stop_seconds: float) -> float:
     Return the time-out that keeps one request inside a lease: to sign in, to connect and to answer take one each.
 
     A worker stops itself *stop_seconds* after its last renewal, and another takes its work after *ttl_seconds*: a
-    request that began before the first must have ended before the second. Raises ConfigError when there is no room.
+    request that began before the first must have ended before the second. Raises ConfigError when that cannot be.
     """
     room = ttl_seconds - stop_seconds - SECONDS_BETWEEN_WRITES
     if room < 3.0:

@@ -1,5 +1,5 @@
 """
-What GitHub's answers mean: status, headers and body in, nouns or the right error out.
+What GitHub's answers mean: status, headers and body in, values or the right error out.
 
 Pure. A refusal, a request to come later and an answer that says nothing about the effect are three different things;
 what cannot be read is the third.
@@ -22,7 +22,7 @@ Json: TypeAlias = Mapping[str, JsonValue]
 
 #: Seconds to stay away after a refusal for too many requests that does not say how long.
 UNSAID_WAIT = 60.0
-#: GitHub's words for limits that have no headers.
+#: GitHub's texts for limits that have no headers.
 _LIMIT_WORDS = ("rate limit", "abuse detection", "please wait a few minutes", "please retry your request again later")
 _PERMISSIONS = ("admin", "maintain", "write", "triage", "read", "none")
 _OLD_PERMISSIONS = {"push": "write", "pull": "read"}
@@ -156,7 +156,7 @@ def comes_from(value: Json, *, repository: str, branch: str) -> bool:
 
 
 def is_since(value: Json, since: str) -> bool:
-    """Say whether a comment in a list was made or changed since then: not every server looks at what it was asked."""
+    """Return whether a listed comment was changed since then: not every server honours that parameter."""
     changed = text_in(value, "updated_at")
 
     return not since or not changed or timestamps.parse(changed) >= timestamps.parse(since)

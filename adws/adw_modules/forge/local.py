@@ -444,7 +444,7 @@ class LocalForge:
 
         return self._to_pull_request(found.number, data)
 
-    # --- files and nouns ---------------------------------------------------------------------------------------
+    # --- files and values --------------------------------------------------------------------------------------
 
     def _new_item(self, title: str, body: str, *, author: str, labels: tuple[str, ...] = ()) -> JsonObject:
         return {

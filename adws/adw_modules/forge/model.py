@@ -1,8 +1,8 @@
 """
-Where issues and pull requests are: the nouns, and what adw asks of such a place.
+The forge, where issues and pull requests are: data types, and what adw asks of it.
 
-Creating is find-or-create by a marker, never tried again blindly: after a lost answer whoever asked looks first. A
-forge knows nothing of workflows.
+Creating is find-or-create by a marker, never retried blindly: after a lost answer the caller looks it up first. A forge
+knows nothing of workflows.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Forge(Protocol):
         """Return where git pushes to, without a secret in it."""
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close connections and files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,7 +170,7 @@ class IssueText:
 
 # What a forge may be able to tell besides `forge.Forge`: who put a label on, and which webhook deliveries failed.
 #
-# Words only. A forge that cannot tell does without: then the author of an issue counts as who asks.
+# Data types only. A forge that cannot tell does without: then the author of an issue counts as the requester.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

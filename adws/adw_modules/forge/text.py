@@ -40,7 +40,7 @@ CUT = "\n\n*Cut here: the rest is in the log of the run.*"
 _MARKER = re.compile(
     r"<!-- adw:v1 id=(?P<id>[A-Za-z0-9][A-Za-z0-9.-]{0,63}) op=(?P<op>[a-z_]{1,32}) mac=(?P<mac>[0-9a-f]{20}) -->"
 )
-#: Takes no room and breaks no line: a word with it inside looks the same and is another word.
+#: Has no width and breaks no line: a word with it inside looks the same and is another word.
 _JOINER = "\u2060"
 #: What starts a workflow in a comment: `adw_plan_iso` and its like anywhere, `/adw run`.
 _TRIGGER = re.compile(r"(adw)(?=_)|((?<![\w/])/)(?=adw\b)", re.IGNORECASE)
@@ -105,7 +105,7 @@ def _code(marker: Marker, key: bytes, repository: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return *text* as a person sees it: without comments of HTML and characters that take no room."""
+    """Return *text* as a person sees it: without HTML comments and zero-width characters."""
     text = _INVISIBLE.sub("", text.replace("\r\n", "\n"))
     # Again and again: taking a comment out may put the two halves of another together.
     while (shown := _HIDDEN_COMMENT.sub("", text)) != text:
@@ -154,7 +154,7 @@ def cut(text: str, limit: int = MAX_BODY) -> str:
 
 
 def bot_comment(text: str, *, adw_id: str = "") -> str:
-    """Return *text* as a comment of ours: recognisable, and no trigger for whoever listens to comments."""
+    """Return *text* as a comment of ours: recognisable, and no trigger for programs that listen to comments."""
     who = f"{adw_id}_ops: " if adw_id else ""
     said = text if text.startswith(BOT_MARK) else f"{BOT_MARK} {who}{text}"
 
@@ -177,7 +177,7 @@ def pull_request_body(*, adw_id: str, number: int | None, summary: str) -> str:
     head = f"Made by adw, workflow `{break_triggers(adw_id)}`.\n\n"
     said = without_local_paths(quiet(summary)).strip() or "No summary was written."
 
-    # Room for the marker is left; the end, which closes the issue, is never what is cut.
+    # Leave space for the marker; the end, which closes the issue, is never cut.
     return f"{head}{cut(said, MAX_BODY - len(head) - len(tail) - 200)}{tail}"
 
 
@@ -262,7 +262,7 @@ def sticky_text(facts: StickyFacts) -> str:
     ]
     said = "\n\n".join(filter(None, blocks))
 
-    # Room for the marker is left.
+    # Leave space for the marker.
     return cut(bot_comment(f"{facts.state.replace('_', ' ')}\n\n{said}", adw_id=facts.adw_id), MAX_BODY - 200)
 
 
@@ -356,7 +356,7 @@ def _make(path: Path, key: bytes) -> None:
         fd = durable_file.claim_temp(directory, temp, wait=True)
         try:
             durable_file.fill(fd, key + b"\n", mode=durable_file.NEW_FILE_MODE)
-            # A link, not a rename: whoever was first keeps its key.
+            # A link, not a rename: the first process keeps its key.
             with suppress(FileExistsError):
                 os.link(temp, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
         finally:

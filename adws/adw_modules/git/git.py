@@ -135,7 +135,7 @@ class GitCommands:
         """
         Run in *home* unless told otherwise; *token* is shown to *token_hosts* alone.
 
-        *author* commits, as `NAME <ADDRESS>`; without one it is whoever git's own configuration names.
+        *author* commits, as `NAME <ADDRESS>`; without one it is the author of git's own configuration.
         """
         self.home = home
         self._author = author
@@ -371,7 +371,7 @@ _USUAL_NAMES = ("main", "master")
 
 
 class SharedGit:
-    """Looks at what all worktrees of *repository* share; raises GitError where there is none."""
+    """Observes what all worktrees of *repository* share; raises GitError where there is none."""
 
     def __init__(self, commands: GitCommands, repository: Repository, *, remote: str = "origin") -> None:
         self._commands = commands
@@ -478,7 +478,7 @@ def _is_dead(lock: Path, places: tuple[Path, ...], proc: Path) -> bool:
 
 
 def _may_use(process: Path, lock: Path, places: tuple[Path, ...], uid: int) -> bool:
-    """Say whether *process* may be the one that took *lock*: a git that works there, or whoever has it open."""
+    """Return whether *process* may have taken *lock*: it is a git that works there, or has the file open."""
     try:
         if process.stat().st_uid != uid:
             return False  # it could not have made this lock

@@ -462,10 +462,10 @@ class Repository:
 
     def _undisturbed(self, look: Callable[[], _Seen]) -> _Seen:
         """
-        Return what *look* returns; not to be called by who holds the lock.
+        Return what *look* returns; not to be called by the holder of the lock.
 
-        What looks at all worktrees fails over one in the making, which has no head yet, or does not say whose it is:
-        then it is tried again when nobody makes one.
+        Reading all worktrees fails while one is being made, which has no head yet or does not say whose it is: then it
+        is retried under the lock, when nobody makes one.
         """
         try:
             return look()

@@ -383,10 +383,10 @@ def _is_inside(path: Path, root: Path) -> bool:
     return root.resolve() in (path.parent.resolve() / path.name).parents
 
 
-# What branches change, in few numbers, for people who look.
+# What branches change, in few numbers, for people.
 #
-# Two commits never change: what was counted once is kept. Which commit a branch is at is asked again after a moment,
-# and git is never waited for long: whoever looks does not wait for a repository that is busy.
+# The diff of two commits never changes, so it is cached. Which commit a branch is at is asked again after a moment, and
+# git is never waited for long: a view does not wait for a repository that is busy.
 
 
 #: Seconds that git gets.

@@ -56,7 +56,7 @@ NOT_IN: dict[str, frozenset[str]] = {
     "lock": _TERMINAL,
     "checkpoint": _TERMINAL,
 }
-#: What is older than the settings say; see `retention_rules`.
+#: What is older than the settings say; see `housekeeping.retention`.
 OLD_KINDS = ("workflow_old", "events_old", "logs_old", "deliveries_old")
 #: The order in which orphans are removed: a workflow as a whole first, then what would hold on to the next.
 ORDER = (
@@ -213,7 +213,7 @@ class InventorySnapshot:
 
 
 class Inventory:
-    """Looks at a home."""
+    """Takes the inventory of a home."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -81,11 +81,11 @@ def _standing(data: JsonObject) -> list[str]:
     ]
 
 
-# Forgetting what is old: events, logs, deliveries, and finished workflows as a whole.
+# Deleting old data: events, logs, deliveries, and finished workflows as a whole.
 #
-# What is old is said by the settings, and what may go by `retention_rules`. A workflow is forgotten under its lease: it
-# is looked at again then, its directory is set aside in one step, its rows go in one transaction, and its directory
-# after them. Cut off in between, the next look finds the directory and ends what was begun.
+# The settings say what is old, and `why_kept` what has to stay. A workflow is deleted under its lease: it is checked
+# again then, its directory is set aside in one step, its rows go in one transaction, and its directory after them.
+# After a crash in between, the next run finds the directory and finishes the job.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,8 +252,8 @@ class Retention:
 
 # Files of workflows that are over: logs and output of attempts, and whole directories.
 #
-# A directory is renamed before it is deleted: so a workflow is there as a whole or not at all, and whoever comes later
-# sees what was meant to go. Symbolic links are never followed.
+# A directory is renamed before it is deleted: so a workflow is there as a whole or not at all, and after a crash it is
+# visible what was to be deleted. Symbolic links are never followed.
 
 
 #: Beginning of the name of a directory that is on its way out; no workflow can have such a name.

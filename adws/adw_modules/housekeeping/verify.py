@@ -192,7 +192,7 @@ _EVENTS = 1000
 
 
 class Verifier:
-    """Looks for what breaks an invariant."""
+    """Finds violations of the invariants."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -201,7 +201,7 @@ class Verifier:
         """
         Return everything that breaks one of the ten, in their order.
 
-        What was seen is looked at twice: others go on working, and what they change between two looks breaks nothing.
+        Violations are checked twice: others go on working, and what they change between two checks breaks nothing.
         """
         result = self._look()
         again = set(self._look()) if result else set()
@@ -368,7 +368,7 @@ def _names_in(document: WorkflowDocument, host: str) -> set[str]:
     result: set[str] = set()
     for effect in effects.effects(document):
         if host and effect.host not in {"", host}:
-            continue  # another machine has it, and looks after it
+            continue  # another machine has it, and checks it
         result |= {effect.key, effects.path_of(effect.undo), effects.branch_of(effect.undo)}
         result.add(str(effect.undo.get("port")))
 
