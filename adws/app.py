@@ -520,7 +520,7 @@ class Home:
     def claim_policy(self) -> ClaimPolicy:
         """On which terms runs are claimed here: what this machine offers, and how many runs go on at a time."""
         from adws.adw_modules.queue.model import ClaimPolicy
-        from adws.adw_modules.workflow.model import Capabilities
+        from adws.adw_modules.workflow.requirements import Capabilities
 
         tags = frozenset(self.settings.worker_tags or ())
 

@@ -18,7 +18,7 @@ from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import OwnerRecord, Runner, Verdict
 from adws.adw_modules.queue.model import Run, RunState, full_labels
 from adws.adw_modules.queue.workers import RunnerState, offer_of, state_of, why_held
-from adws.adw_modules.workflow.model import Requirements
+from adws.adw_modules.workflow.requirements import Requirements
 from adws.cli import main, output
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from adws.adw_modules.phase import Order, RetryAt, Stopped
 from adws.adw_modules.queue.model import FINAL_RUNS, LIVE_RUNS, Run, RunState
 from adws.adw_modules.recovery.explain import advice_of
 from adws.adw_modules.worker.run_executor import BUSY_SECONDS, describe
-from adws.adw_modules.workflow.model import meets
+from adws.adw_modules.workflow.requirements import meets
 from adws.cli import common as cli_common
 from adws.cli import main, output, runs
 from adws.cli.common import waiting_phase

@@ -20,7 +20,7 @@ from adws.adw_modules.queue.model import RunResult
 from adws.adw_modules.recovery.plan import Action, Mode, RecoveryResult, RecoveryStep, mode_of
 from adws.adw_modules.worker.run_executor import describe
 from adws.adw_modules.worker.worker import Worker, WorkerOptions
-from adws.adw_modules.workflow.model import checked_tags
+from adws.adw_modules.workflow.requirements import checked_tags
 from adws.cli import common as cli_common
 from adws.cli import main, output
 

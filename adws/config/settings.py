@@ -246,7 +246,7 @@ EVERY = "*"
 
 def host_name(text: str, _home: Path) -> str:
     """Return the name of a machine, as demands name it."""
-    from adws.adw_modules.workflow.model import checked_host  # noqa: PLC0415 - few starts of adw need it
+    from adws.adw_modules.workflow.requirements import checked_host  # noqa: PLC0415 - few starts of adw need it
 
     try:
         return checked_host(text)
@@ -256,7 +256,7 @@ def host_name(text: str, _home: Path) -> str:
 
 def tags(text: str, _home: Path) -> tuple[str, ...]:
     """Return tags, separated by commas."""
-    from adws.adw_modules.workflow.model import checked_tags  # noqa: PLC0415 - few starts of adw need it
+    from adws.adw_modules.workflow.requirements import checked_tags  # noqa: PLC0415 - few starts of adw need it
 
     try:
         return tuple(sorted(checked_tags(part.strip() for part in text.split(","))))

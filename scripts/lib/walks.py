@@ -1,9 +1,9 @@
 """
 Count how far a reader travels through the five flows: functions entered, modules, changes of module.
 
-Each flow runs once on a small home, in place and with commands that do nothing; every function of adws that the working
-thread enters is counted. Modules that every flow uses for the same small things (time, ids, JSON types, logging,
-redaction, terminal output) are counted apart, as basics.
+Each flow runs on a small home whose parts are built, in place and with commands that do nothing; every function of
+adws that the working thread enters is counted. Modules that every flow uses for the same small things (time, ids, JSON
+types, logging, redaction, terminal output) are counted apart, as basics.
 
 Use: .venv/bin/python scripts/lib/walks.py
 """
@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.rollback.plan import Wishes
 from adws.adw_modules.steps.iteration_worker import IterationWorker
 from adws.adw_triggers.trigger_webhook import Ingress
 from adws.app import open_default
@@ -132,7 +133,7 @@ def main() -> int:
 
 def rows() -> Iterator[str]:
     with open_default() as home:
-        numbers = [home.forge.create_issue("A title", "A text.").number for _ in range(4)]
+        numbers = [home.forge.create_issue("A title", "A text.").number for _ in range(5)]
         people = home.settings.local_forge_dir / "forge.json"
         people.write_text(json.dumps({**_json(people), "people": {"ada": "admin"}}))
         ingress, me = Ingress(home), home.processes.me("worker")
@@ -153,20 +154,24 @@ def rows() -> Iterator[str]:
     undo()
     yield step.row("one phase step")
 
-    _adw("run", str(numbers[2]), "--detach")
-    with open_default() as home:
-        adw_id = home.locks.holder(numbers[2]).adw_id
-    _adw("pause", adw_id)
-    with resume.on():
-        _adw("resume", adw_id, "--detach")
-    yield resume.row("`adw resume ID --detach`")
-
-    with rollback.on():
-        _adw("rollback", adw_id)
-    yield rollback.row("`adw rollback ID`")
+    ids = []
+    for number in numbers[2:4]:
+        _adw("run", str(number), "--detach")
+        with open_default() as home:
+            ids.append(home.locks.holder(number).adw_id)
+        _adw("pause", ids[-1])
+    with open_default() as home:  # again the first builds the parts, and the second is counted
+        home.control.resume(ids[0], by="walks")
+        with resume.on():
+            home.control.resume(ids[1], by="walks")
+        home.rollbacks.rollback(ids[0], Wishes(reason="walks"))
+        with rollback.on():
+            home.rollbacks.rollback(ids[1], Wishes(reason="walks"))
+    yield resume.row("resume")
+    yield rollback.row("rollback")
 
     undo = during(loop, IterationWorker, "work", 1)
-    _adw("run", str(numbers[3]), "--workflow", "loop", "--detach")
+    _adw("run", str(numbers[4]), "--workflow", "loop", "--detach")
     _adw("worker", "--once")
     undo()
     yield loop.row("three loop iterations")

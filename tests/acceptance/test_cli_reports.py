@@ -15,7 +15,7 @@ from adws import app as app_module
 from adws.adw_modules import timestamps
 from adws.adw_modules.document import AttemptRecord
 from adws.adw_modules.queue.model import NewRun
-from adws.adw_modules.workflow.model import Capabilities
+from adws.adw_modules.workflow.requirements import Capabilities
 from adws.config import load as config_load
 from tests import templates
 from tests.contracts.report_contract import failed, phase, put, tried

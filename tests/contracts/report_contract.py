@@ -13,7 +13,7 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.reports.model import Count, DayOutcomes, WaitKind, Window
-from adws.adw_modules.workflow.model import Capabilities
+from adws.adw_modules.workflow.requirements import Capabilities
 from adws.testing import START
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document, make_owner
 

@@ -11,7 +11,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import InvalidAdwId, RunLost, RunNotFound, StateUnserialisable, UsageError
 from adws.adw_modules.queue.model import DELIVERY, DELIVERY_PRIORITY, LIVE_RUNS, NewRun, Run, RunState
-from adws.adw_modules.workflow.model import Requirements
+from adws.adw_modules.workflow.requirements import Requirements
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
 
 TTL = 30.0

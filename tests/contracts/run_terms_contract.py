@@ -10,7 +10,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.queue.model import DELIVERY, DELIVERY_PRIORITY, ClaimPolicy, NewRun, Run, RunLimits, RunState
-from adws.adw_modules.workflow.model import Capabilities, Requirements
+from adws.adw_modules.workflow.requirements import Capabilities, Requirements
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
 
 TTL = 30.0

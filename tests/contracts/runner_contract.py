@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.workflow.model import Capabilities
+from adws.adw_modules.workflow.requirements import Capabilities
 from tests.contracts.worlds import make_owner
 
 OFFER = Capabilities(host="testhost", tags=frozenset({"gpu", "big"}))

@@ -10,7 +10,7 @@ from adws.adw_modules.interfaces import LoadNotice, PeekedState
 from adws.adw_modules.maintenance import check
 from adws.adw_modules.ownership.issue_locks import WorkflowRegistry
 from adws.adw_modules.queue.model import NewRun
-from adws.adw_modules.workflow.model import Capabilities
+from adws.adw_modules.workflow.requirements import Capabilities
 from adws.testing import FakeProcesses
 from tests.contracts.projection_contract import projected, projection_on
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner

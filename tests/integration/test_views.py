@@ -18,7 +18,8 @@ from adws.adw_modules.reports import model as reports_model
 from adws.adw_modules.reports.model import Window
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
-from adws.adw_modules.workflow.model import Capabilities, PhaseSpec, RetrySpec, WorkflowSpec
+from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, WorkflowSpec
+from adws.adw_modules.workflow.requirements import Capabilities
 from adws.config import load as config_load
 from tests.contracts.worlds import make_owner
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules.workflow.model import Capabilities
+from adws.adw_modules.workflow.requirements import Capabilities
 from tests.integration.page_lab import Browser
 from tests.integration.web_lab import WebLab, labelled
 

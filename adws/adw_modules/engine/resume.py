@@ -200,7 +200,7 @@ def _refuse_what_is_spent(document: WorkflowDocument, budget: float | None, max_
             f"workflow {document.adw_id} has cost {shown(spent)} USD already, and --budget counts that too:"
             " give a larger amount"
         )
-    cap = cap_of(document, max_cost_usd) if budget is None else None
+    cap = cap_of(document, max_cost_usd) if budget is None and spent else None
     if cap and spent >= cap:
         raise UsageError(
             f"workflow {document.adw_id} has cost {shown(spent)} of {shown(cap)} USD: allow it more with"

@@ -53,7 +53,7 @@ from adws.adw_modules.reports import store as reports_store
 from adws.adw_modules.reports.store import SUM_COLUMNS, WORKFLOW_COLUMNS
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, is_terminal
 from adws.adw_modules.state_schema import CURRENT_VERSION
-from adws.adw_modules.workflow.model import Requirements
+from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
     from adws.adw_modules.ownership.ownership import LocalLock

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject, check_adw_id
-from adws.adw_modules.phase import Outcome
-from adws.adw_modules.workflow.model import Capabilities, Requirements
+from adws.adw_modules.workflow.requirements import Capabilities, Requirements
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.phase import Outcome
 
 
 # How many runs of one kind may be under way at the same time: of a repository, a workflow, a provider of models.

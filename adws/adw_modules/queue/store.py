@@ -37,7 +37,7 @@ from adws.adw_modules.queue.model import (
     labels_of,
     labels_text,
 )
-from adws.adw_modules.workflow.model import Capabilities, Requirements, meets
+from adws.adw_modules.workflow.requirements import Capabilities, Requirements, meets
 
 # Rows of the table `runs` as nouns, and back.
 #

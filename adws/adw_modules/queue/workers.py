@@ -22,7 +22,7 @@ from adws.adw_modules.db.connection import Database, Row, Session
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.interfaces import Clock, OwnerRecord, Runner, Verdict
 from adws.adw_modules.queue.model import Run, RunLimits, RunState
-from adws.adw_modules.workflow.model import Capabilities, meets
+from adws.adw_modules.workflow.requirements import Capabilities, meets
 
 # Every query about runners and counters, by name; as in `statements`.
 #

@@ -42,7 +42,7 @@ from adws.adw_modules.rollback.steps import Done as steps_Done
 from adws.adw_modules.rollback.steps import Undoing, refuse_merged
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 from adws.adw_modules.worker.run_executor import TROUBLE_SECONDS, end_of
-from adws.adw_modules.workflow.model import Requirements
+from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.queue.model import ITERATION, NO_DEMANDS, NewRun
-from adws.adw_modules.workflow.model import Requirements
+from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
     from adws.adw_modules.workflow.model import StepSpec

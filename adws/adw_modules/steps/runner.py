@@ -37,7 +37,8 @@ from adws.adw_modules.steps.execution_update import MAX_MESSAGE, MAX_VALUE, REFE
 from adws.adw_modules.steps.iteration_worker import used
 from adws.adw_modules.steps.model import Assignment, CallReport, Execution, ExecutionState, NewExecution, values_of
 from adws.adw_modules.steps.tools import CallContext
-from adws.adw_modules.workflow.model import LoopSpec, PhaseSpec, Requirements, StepSpec
+from adws.adw_modules.workflow.model import LoopSpec, PhaseSpec, StepSpec
+from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
     from adws.adw_modules.agent import Usage

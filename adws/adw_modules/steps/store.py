@@ -49,7 +49,8 @@ from adws.adw_modules.steps.model import (
     Taken,
     lane_run,
 )
-from adws.adw_modules.workflow.model import Requirements, StepSpec, step_from_json, step_to_json
+from adws.adw_modules.workflow.model import StepSpec, step_from_json, step_to_json
+from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
     from adws.adw_modules.redaction.redactor import Redactor

@@ -15,7 +15,8 @@ from adws.adw_modules.document import FrozenIssue, PhaseRecord, Resource, Workfl
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.queue.model import NewRun, RunFactory
-from adws.adw_modules.workflow.model import Requirements, WorkflowSpec, phase_to_json
+from adws.adw_modules.workflow.model import WorkflowSpec, phase_to_json
+from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
     from adws.adw_modules.identifiers import JsonObject

@@ -27,7 +27,7 @@ from adws.adw_modules.interfaces import Clock, Listener, OwnerRecord
 from adws.adw_modules.phase import Failed, Order
 from adws.adw_modules.queue.model import NO_TERMS, ClaimPolicy, Run, RunResult, RunState
 from adws.adw_modules.queue.workers import Patience, Unmatched, WorkerHeartbeat, plan_unmatched
-from adws.adw_modules.workflow.model import Capabilities
+from adws.adw_modules.workflow.requirements import Capabilities
 
 if TYPE_CHECKING:
     from adws.adw_modules.queue.store import RunStore

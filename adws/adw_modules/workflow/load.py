@@ -23,7 +23,6 @@ from adws.adw_modules.workflow.model import (
     DEFAULT_CONCURRENCY,
     DEFAULT_MAX_ATTEMPTS,
     INPUTS_OF_TOOL,
-    NO_DEMANDS,
     ON_ERROR,
     ON_SUCCESS,
     PYTHON,
@@ -37,7 +36,6 @@ from adws.adw_modules.workflow.model import (
     NextRule,
     PhaseSpec,
     Problem,
-    Requirements,
     RetryRule,
     RetrySpec,
     SinkSpec,
@@ -45,6 +43,7 @@ from adws.adw_modules.workflow.model import (
     Timeouts,
     WorkflowSpec,
 )
+from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
 # Read single values of a table: each function returns the value, or says by BadValue what it must be.
 #

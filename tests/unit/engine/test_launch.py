@@ -11,7 +11,8 @@ from adws.adw_modules.engine.resume import definition_of
 from adws.adw_modules.errors import IssueLocked, StateExists, StateWriteFailed, WorkflowInvalid
 from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.worker.create_workflow import NewWorkflow
-from adws.adw_modules.workflow.model import Requirements, WorkflowSpec
+from adws.adw_modules.workflow.model import WorkflowSpec
+from adws.adw_modules.workflow.requirements import Requirements
 from tests.unit.conduct_cases import SPEC, Home, always
 from tests.unit.conduct_cases import launcher_of as workflow_creator
 from tests.unit.engine_cases import document_of

@@ -7,7 +7,7 @@ import pytest
 from adws.adw_modules.errors import UsageError, WorkflowBusy
 from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.worker.control import Applied, Asked
-from adws.adw_modules.workflow.model import Requirements
+from adws.adw_modules.workflow.requirements import Requirements
 from tests.unit.conduct_cases import ADW_ID, BROKEN, DOUBT, FAR_AWAY, Home
 from tests.unit.engine_cases import HUMAN, phase, spec_of
 

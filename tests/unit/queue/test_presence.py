@@ -11,7 +11,7 @@ from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import DELIVERY, ClaimPolicy, NewRun, RunLimits, RunState
 from adws.adw_modules.queue.workers import WorkerHeartbeat, WorkerRegistry
 from adws.adw_modules.worker.worker import UnschedulableRuns
-from adws.adw_modules.workflow.model import Capabilities, Requirements
+from adws.adw_modules.workflow.requirements import Capabilities, Requirements
 from adws.testing import FakeClock
 from tests.contracts.worlds import make_owner
 from tests.homes import lab_home

@@ -7,7 +7,7 @@ import pytest
 from adws.adw_modules.document import WorkflowRef
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.queue.model import NewRun, RunFactory
-from adws.adw_modules.workflow.model import Requirements
+from adws.adw_modules.workflow.requirements import Requirements
 from tests.contracts.worlds import FIRST, make_document
 
 PHASES = [{"name": "plan", "runner": "agent"}, {"name": "build", "runner": "codex"}, {"name": "test", "runner": "x"}]

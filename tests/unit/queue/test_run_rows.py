@@ -6,7 +6,7 @@ import dataclasses
 
 from adws.adw_modules.queue import store as queue_store
 from adws.adw_modules.queue.model import Run, RunState
-from adws.adw_modules.workflow.model import Requirements
+from adws.adw_modules.workflow.requirements import Requirements
 
 KNOWN = Run(
     run_id=7,

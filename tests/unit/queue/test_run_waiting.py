@@ -10,7 +10,7 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.interfaces import Runner, Verdict
 from adws.adw_modules.queue.model import Run, RunLimits, RunState
 from adws.adw_modules.queue.workers import Patience, RunnerState, due_seconds, plan_unmatched, state_of, why_held
-from adws.adw_modules.workflow.model import Capabilities, Requirements
+from adws.adw_modules.workflow.requirements import Capabilities, Requirements
 from tests.contracts.worlds import MOMENT, make_owner
 
 NOW = timestamps.parse(MOMENT)

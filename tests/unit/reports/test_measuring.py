@@ -23,7 +23,7 @@ from adws.adw_modules.reports.metrics import (
 from adws.adw_modules.reports.model import CostSum
 from adws.adw_modules.resources.model import QuotaStatus
 from adws.adw_modules.state_machine import WorkflowState
-from adws.adw_modules.workflow.model import Capabilities
+from adws.adw_modules.workflow.requirements import Capabilities
 from adws.testing import FakeClock
 from tests.contracts.worlds import make_owner
 from tests.homes import lab_home

@@ -11,7 +11,7 @@ from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.reports.model import StuckKind, Window
 from adws.adw_modules.reports.reports import Reporting
 from adws.adw_modules.resources.model import Orphan
-from adws.adw_modules.workflow.model import Capabilities
+from adws.adw_modules.workflow.requirements import Capabilities
 from tests.contracts.report_contract import TODAY, moment, phase, put, tried
 from tests.contracts.worlds import FIRST, SECOND, make_owner
 from tests.homes import lab_home

@@ -21,7 +21,7 @@ from adws.adw_modules.phase import Done, Failed, Next, Order, Paused, RetryAt, R
 from adws.adw_modules.process.tree import Ending
 from adws.adw_modules.queue.model import NewRun, RunResult, RunState
 from adws.adw_modules.worker.run_executor import RunExecutor, busy_seconds, describe, final_state
-from adws.adw_modules.workflow.model import Requirements
+from adws.adw_modules.workflow.requirements import Requirements
 from adws.testing import START
 from tests.unit.conduct_cases import ADW_ID, BROKEN, DOUBT, FAR_AWAY, WELL, Home, always, obedient
 from tests.unit.engine_cases import HUMAN, phase, spec_of

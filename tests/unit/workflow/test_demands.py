@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.workflow.model import Capabilities, Requirements, checked_host, meets
+from adws.adw_modules.workflow.requirements import Capabilities, Requirements, checked_host, meets
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,9}", fullmatch=True)
 DEMANDS = st.builds(Requirements, host=st.just("") | NAMES, tags=st.frozensets(NAMES, max_size=4))

@@ -18,7 +18,6 @@ from adws.adw_modules.workflow.model import (
     LoopSpec,
     PhaseSpec,
     Problem,
-    Requirements,
     RetryRule,
     RetrySpec,
     StepSpec,
@@ -29,6 +28,7 @@ from adws.adw_modules.workflow.model import (
     phase_to_json,
     thaw,
 )
+from adws.adw_modules.workflow.requirements import Requirements
 
 texts = st.text(max_size=8)
 many = st.lists(texts, max_size=3).map(tuple)

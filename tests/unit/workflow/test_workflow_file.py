@@ -9,7 +9,8 @@ import tomllib
 import pytest
 
 from adws.adw_modules.workflow.load import PHASE_KEYS, PlainTable, read_overlay, read_workflow, written_path
-from adws.adw_modules.workflow.model import Gate, PhaseSpec, Requirements, RetrySpec, Timeouts, WorkflowSpec
+from adws.adw_modules.workflow.model import Gate, PhaseSpec, RetrySpec, Timeouts, WorkflowSpec
+from adws.adw_modules.workflow.requirements import Requirements
 
 
 def read(text, **options):
