@@ -62,7 +62,7 @@ class NoOrders:
 
 
 def _keep_none(data: JsonObject, step_name: str | None = None) -> str:
-    """Refuse: whoever made the context gave no place for checkpoints."""
+    """Refuse: the context was made without a place for checkpoints."""
     del data, step_name
     raise UsageError("checkpoints are kept for phases with the runner python only: this one has no place for them")
 
@@ -87,12 +87,12 @@ class PhaseContext:
     model: str = ""  #: the model this attempt was begun with, "": the agent's own choice
     #: Keeps facts about the agent (session, hashes) with the attempt, besides those kept before; durable on return.
     record_agent: Callable[[JsonObject], None] = lambda _facts: None
-    answered: Callable[[], None] = lambda: None  #: says that the outside parties of the phase answer; never raises
+    answered: Callable[[], None] = lambda: None  #: says that the external services of the phase answer; never raises
     base: str = ""  #: the commit the work stood on when the attempt began, "" without a repository
     checkpoint: JsonObject | None = None  #: what an earlier attempt saved last; None: begin at the beginning
     #: Stores an object, and if wanted the name of a step; durable on return, which is the id of the checkpoint.
     save_checkpoint: Callable[..., str] = _keep_none
-    queue: JsonObject = field(default_factory=dict)  #: `queue_id` and `worker_id` of who makes the attempt
+    queue: JsonObject = field(default_factory=dict)  #: `queue_id` and `worker_id` of the worker that makes the attempt
 
 
 class Runner(Protocol):
@@ -111,7 +111,7 @@ class Wait:
 
     at: datetime  #: when to ask again
     reason: str  #: one sentence for people
-    party: str  #: the outside party that is waited for
+    party: str  #: the external service that is waited for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,7 +188,7 @@ class Next:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryAt:
-    """The attempt failed and the phase is tried again at that moment, or it waits and is looked at again then."""
+    """The attempt failed and the phase is retried at that moment, or it waits and is checked again then."""
 
     phase: str
     at: datetime
@@ -215,7 +215,7 @@ class Failed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stopped:
-    """The attempt was suspended on order; the run goes back to where whoever ordered it wants it."""
+    """The attempt was suspended on order; the reason decides where the run goes."""
 
     reason: str  #: drain | lost_lease
 

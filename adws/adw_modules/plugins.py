@@ -57,7 +57,7 @@ class RowSink(Protocol):
         """
         Save *rows*; return when they are safe, raise when they are not.
 
-        After a crash it is called again with the same *sink_key*: whoever keeps the key saves each part once.
+        After a crash it is called again with the same *sink_key*: a sink that stores the key saves each part once.
         """
 
 

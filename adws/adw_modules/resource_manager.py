@@ -1,8 +1,8 @@
 """
-ResourceQuota: whether there is room for another workflow.
+ResourceQuota: whether there is capacity for another workflow.
 
-`resources/quotas.py` counts; this is its door. The limits are settings, and the constants here are their defaults. What
-is asked for is the file system that the worktrees are on, wherever the call comes from.
+`resources/quotas.py` counts; this is its public interface. The limits are settings, and the constants here are their
+defaults. Disk space is that of the file system of the worktrees, wherever the call comes from.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHECKS = {
     "api_budget_per_day": "cost_per_day",
     "concurrent_runs": "runs",
 }
-#: Limits that have to have room for one more, not only to be kept.
+#: Limits that need capacity for one more, instead of only being kept.
 _ONE_MORE = frozenset({"worktrees", "runs"})
 
 
@@ -48,7 +48,7 @@ class ResourceQuota:
 
     @classmethod
     def check_worktree_count(cls, *, quotas: Quotas | None = None) -> bool:
-        """Say whether there is room for one more worktree."""
+        """Return whether there is capacity for one more worktree."""
         return _has_room(_status("worktrees", quotas))
 
     @classmethod
@@ -64,7 +64,7 @@ class ResourceQuota:
         """
         Return every check by name, all of them true; raise QuotaExceeded, which says what to do, when one is not.
 
-        A limit that cannot be told is in the answer and in the log. This looks only: `Quotas.admit` takes a place.
+        A limit that cannot be told is in the answer and in the log. This only reads: `Quotas.admit` takes a place.
         """
         result = {status.name: status for status in _quotas(quotas).status(estimated_cost=estimated_cost)}
         for status in result.values():

@@ -45,8 +45,8 @@ __all__ = [
 
 # How long to wait before the next attempt, and what is worth one.
 #
-# Numbers only: no clock, no sleep, no dice. Whoever wants jitter passes a random number in. Every wait is within its
-# cap, jitter included, and no attempt is too far out to be computed.
+# Numbers only: no clock, no sleep, no randomness. The caller passes a random number in for jitter. Every wait is within
+# its cap, jitter included, and no attempt is too far out to be computed.
 
 
 #: How far jitter takes a wait to either side, as a part of it.
@@ -112,7 +112,7 @@ class Backoff:
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often, and after which waits, something is tried again."""
+    """How often, and after which waits, something is retried."""
 
     max_attempts: int = 3  #: 1 to 100; 1: no second try
     backoff_strategy: BackoffStrategy = BackoffStrategy.EXPONENTIAL
@@ -148,7 +148,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicies:
-    """The waits of each category that is tried again; how often is said by whoever counts the attempts."""
+    """The waits of each category that is retried; the caller that counts the attempts decides how often."""
 
     transient: Backoff = Backoff(max_seconds=60.0)
     rate_limit: Backoff = Backoff(factor=3.0)
@@ -251,10 +251,10 @@ def _category(name: str) -> ErrorCategory:
         raise ConfigError(f"there is no error category {name!r} that is retried: use {known}") from exc
 
 
-# Decide whether and when a failed attempt is tried again.
+# Decide whether and when a failed attempt is retried.
 #
-# Pure: no clock, no sleep, no dice. The caller passes the moment and a random number in, and acts on the answer. Known
-# as `retry_handler.decide`, which phases, steps, iterations and effects ask; nobody else decides.
+# Pure: no clock, no sleep, no randomness. The caller passes the time and a random number in, and acts on the answer.
+# Known as `retry_handler.decide`, which phases, steps, iterations and effects ask; nothing else decides.
 
 
 #: A server's time is never cut short; this many seconds, at most, are added so that not all come at once.
@@ -269,7 +269,7 @@ UNKNOWN_QUOTA_SECONDS = (1800.0, 3600.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """Try again at that moment."""
+    """Retry at that moment."""
 
     at: datetime
     delay_seconds: float
@@ -391,7 +391,7 @@ def _wait_refusal(facts: ErrorFacts, policies: RetryPolicies, told: float | None
 
 
 def _parked_seconds(told: float | None, random: float) -> float:
-    """Return how long to wait for a quota; not all who wait for it come at once."""
+    """Return how long to wait for a quota; with jitter, so that not all waiting runs retry at once."""
     if told is not None:
         return told + QUOTA_MARGIN_SECONDS + MAX_EXTRA_SECONDS * random
     shortest, longest = UNKNOWN_QUOTA_SECONDS
@@ -428,7 +428,7 @@ def _refusal(
 
 
 def _told_seconds(facts: ErrorFacts, now: datetime) -> float | None:
-    """Return how long the server wants us to wait, None when it did not say."""
+    """Return how long the server asks to wait, None when it did not say."""
     moment = _moment(facts.metadata)
     if moment is not None:
         return max((moment - now).total_seconds(), 0.0)
@@ -497,7 +497,7 @@ class _Loop:
     raises_classified: bool = False
 
     def run(self, call: Callable[[], _Result], attempts_used: int = 0) -> _Result:
-        """Return what *call* returns, in one attempt or several; raise the last error, which tells of the others."""
+        """Return what *call* returns, in one attempt or several; raise the last error, which names the others."""
         earlier: list[str] = []
         while True:
             attempts_used += 1

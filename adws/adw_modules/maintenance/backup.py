@@ -376,7 +376,7 @@ class RestoreReport:
     has_database: bool  #: the database of the backup is in use now
     conflicts: tuple[LockConflict, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
-    untold: tuple[str, ...] = ()  #: restored, but an owner came before the event that tells of it
+    untold: tuple[str, ...] = ()  #: restored, but an owner came before the event about it
 
     def to_json(self) -> JsonObject:
         """Return the report as plain data."""
@@ -514,7 +514,7 @@ def _present(home: Home, salvage: Salvage) -> dict[str, int]:
 
 
 def _takes_database(home: Home, staging: Path, salvage: Salvage) -> bool:
-    """Say whether the home, having nothing of its own, gets the whole database: also what no document tells of."""
+    """Say whether the home, having nothing of its own, gets the whole database: also what is in no document."""
     is_empty = salvage.is_missing or bool(salvage.problems) or not salvage.workflows
 
     return is_empty and home.reconstruction.may_install(str(staging / DATABASE))

@@ -1,9 +1,10 @@
 """
 A home that moves from its SQLite database, and its files, to PostgreSQL.
 
-The old database is held by one write from the look at its owners to the mark that it has moved: nobody changes it
-meanwhile, and whoever waited for it finds it closed. The new one is filled in one transaction, with a note of where
-from, and read back. So a move that was cut off left the new one empty, or filled and unmarked: the next one sees which.
+The old database is held by one write transaction from the check of its owners to the mark that it has moved: nobody
+changes it meanwhile, and processes that waited find it closed. The new one is filled in one transaction, with a note of
+where from, and read back. So an interrupted move left the new one empty, or filled and unmarked: the next move sees
+which.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """Somebody who has something in the old database, by a lease, a claim or a heartbeat that is not over."""
+    """An owner of something in the old database, by a lease, a claim or a heartbeat that is not over."""
 
     what: str  #: workflow a1b2c3d4 | run 7 | schedule entry gc | worker
     owner: OwnerRecord | None  #: None: its record cannot be read
@@ -69,7 +70,7 @@ class Move:
     source: str  #: where it was, without a password
     target: str
     tables: Mapping[str, TableSum] = field(default_factory=dict)
-    announced: int = 0  #: waiting runs that workers are told of there
+    announced: int = 0  #: waiting runs that are announced to workers there
     was_done: bool = False  #: it had moved there already
     gone_on: int = 0  #: workflows that have gone on there since
 
@@ -321,7 +322,7 @@ class PostgresMove:
         self.source_name, self.target_name = source.name, target.name  #: without a password
 
     def close(self) -> None:
-        """Let go of both."""
+        """Close both databases."""
         self._source.close()
         self._target.close()
 
@@ -366,7 +367,7 @@ class PostgresMove:
         return move
 
     def _filled(self, source: Session, home_id: str, document: _Documents) -> Move:
-        """Return the move once the new database holds what *source* has, whoever filled it."""
+        """Return the move once the new database holds what *source* has, no matter which move filled it."""
         with self._target.read() as session:
             noted = opening.read_object(session, opening.MOVED_FROM)
         if noted.get("home_id") == home_id and _sums_of(noted) == self._expected(source, document):
@@ -385,7 +386,7 @@ class PostgresMove:
         return Move(source=self._source.name, target=self._target.name, tables=wanted, announced=announced)
 
     def _fill(self, source: Session, target: Session, home_id: str, document: _Documents) -> int:
-        """Copy every table in one transaction of the new database, and return how many runs were told of."""
+        """Copy every table in one transaction of the new database, and return how many runs were announced."""
         target.run("LOCK TABLE home_facts IN EXCLUSIVE MODE")  # one mover at a time
         self._refuse_used(target, opening.read_object(target, opening.MOVED_FROM), home_id=home_id)
         target.run(f"TRUNCATE {', '.join(table.name for table in schema.metadata.sorted_tables)}")

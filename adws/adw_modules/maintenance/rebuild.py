@@ -61,10 +61,10 @@ if TYPE_CHECKING:
     from adws.adw_modules.store.files import StateFolders
     from adws.app import Home
 
-# Tables that only the database has and no document tells of, for a database that is made again: as rows.
+# Tables that only the database has and no document describes, for a database that is rebuilt: as rows.
 #
-# What is there stays. Numbers that the database gives are given anew, claims are over, and a session of an agent has
-# ended: whoever ran it is gone, or begins another one.
+# Existing rows stay. Numbers that the database assigns are assigned anew, claims are over, and a session of an agent
+# has ended: its worker is gone, or begins another one.
 
 
 _NOBODY: Mapping[str, object] = {"claim_until": 0.0, "claim_boot": ""}
@@ -378,7 +378,7 @@ def _demands(data: JsonObject) -> Requirements:
     try:
         return Requirements.from_json(workflow.get("demands", {})) if isinstance(workflow, dict) else Requirements()
     except UsageError:
-        return Requirements()  # nothing that we wrote: whoever claims the run says what is wrong with the document
+        return Requirements()  # not written by adw: the worker that claims the run reports the damaged document
 
 
 def _retry_time(data: JsonObject) -> str:
@@ -424,7 +424,7 @@ def _plan_locks(
     conflicts = []
     for (where, number), rivals in sorted(claims.items()):
         holder = former.get((where, number))
-        # Who has the lock keeps it; where nobody knows, the older workflow does.
+        # The holder of the lock keeps it; where that is unknown, the older workflow does.
         rivals.sort(key=lambda d: (holder is None or d["adw_id"] != holder.adw_id, _text(d, "created_at"), d["adw_id"]))
         keeper, *others = (_text(rival, "adw_id") for rival in rivals)
         is_same = holder is not None and holder.adw_id == keeper
@@ -493,7 +493,7 @@ class RebuildReport:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Return what only a backup may still have, in words."""
+        """Return what only a backup may still have, as text."""
         if not self.was_missing and not self.problems:
             return ()
 
@@ -598,7 +598,7 @@ def refuse_while_owners_live(
     processes: SystemProcesses,
     hint: str = "stop them first, or add --force",
 ) -> None:
-    """Raise OwnershipError naming whoever works on a workflow: by its lease, or by the file lock it holds."""
+    """Raise OwnershipError naming the owner of a workflow: by its lease, or by the file lock it holds."""
     working = {
         workflow.adw_id: workflow.owner.describe() if workflow.owner else "an owner whose record cannot be read"
         for workflow in known
@@ -655,7 +655,7 @@ class Reconstruction:
         self._database: Database | None = None
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         database, self._database = self._database, None
         if database is not None:
             database.close()
@@ -864,7 +864,7 @@ class Reconstruction:
             session.run_each(checkpoint.CHECKPOINT_BRING, list(map(_checkpoint_params, contents.checkpoints)))
             for table, kept in contents.kept.items():
                 bring(session, table, kept, moment=timestamps.to_text(self._clock.now()))
-            session.run(reports_store.PROGRESS_FORGET)  # documents changed that no event tells of
+            session.run(reports_store.PROGRESS_FORGET)  # documents changed without an event
             metrics.pass_over(self._open(), session)  # what is made again was counted when it happened
             after = session.one(connection.EVENTS_COUNT) or (0,)
 

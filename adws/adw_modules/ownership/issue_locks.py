@@ -1,8 +1,8 @@
 """
 Creating a workflow: its issue, its row, its first lease and its first run in one transaction.
 
-The row has revision 0 until the document is written, whichever home that has. A crash in between leaves exactly such a
-row: its lease ends, `adw db check` names it, and whoever sweeps finished locks takes it away.
+The row has revision 0 until the document is written, in files or in the database. A crash in between leaves exactly
+such a row: its lease ends, `adw db check` names it, and the sweep of finished locks removes it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # Locks are few, one for each unfinished workflow, so all those of an issue's number are looked at.
 
 
-#: A holder may let go between our insert and our look; after this many times something else is wrong.
+#: A holder may release it between our insert and our query; after this many times something else is wrong.
 _LOOKS = 10
 
 

@@ -30,13 +30,13 @@ logger = logging.getLogger("adw.keeper")
 ENDING_REQUESTS = frozenset({"pause", "stop", "abandon", "rollback"})
 #: Why work ends on a part of a workflow that itself does not go on.
 NOT_WANTED = "the workflow does not go on"
-#: Seconds after which somebody who waits for an order looks again.
+#: Seconds between two checks of code that waits for an order.
 SLICE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenewalTimes:
-    """How often the keeper does what, in seconds."""
+    """How often the lease renewer does what, in seconds."""
 
     look: float = 0.5  #: for requests
     renew: float = 10.0
@@ -45,7 +45,7 @@ class RenewalTimes:
 
 
 class RunOnly:
-    """A run that is fenced by itself and not by the lease of a workflow, in the place of who owns one."""
+    """A run that is fenced by itself and not by the lease of a workflow; takes the place of the owner of one."""
 
     def __init__(self, adw_id: str) -> None:
         self.adw_id = adw_id
@@ -56,10 +56,10 @@ class RunOnly:
 
 class LeaseHandle:
     """
-    A workflow in the keeper's care: the orders for it, and the requests nobody has answered yet.
+    A workflow under renewal: the orders for it, and the requests nobody has answered yet.
 
-    Whether the lease is still good is looked at by who asks for orders, not only by the keeper's thread: that one may
-    itself hang in a database that does not answer.
+    Whether the lease is still valid is checked whenever orders are asked for, not only by the renewal thread: that one
+    may itself hang in a database that does not answer.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class LeaseHandle:
     def note(self, request: Request) -> None:
         """Keep a request until it is answered; one that ends the attempt becomes an order."""
         with self._lock:
-            # Who looked before an answer was stored may bring the request after it.
+            # A fetch that began before the answer was stored may bring the request after it.
             is_new = request.request_id not in self._requests and request.request_id not in self._answered
             if is_new:
                 self._requests[request.request_id] = request
@@ -159,12 +159,12 @@ class LeaseHandle:
 
 
 def reason_of(request: Request) -> str:
-    """Return why something is asked, in words."""
+    """Return why something is asked, as text."""
     return str(request.payload.get("reason") or f"{request.kind} asked by {request.asked_by}")
 
 
 class LeaseRenewer:
-    """Looks after everything a process owns; one thread, started with the first charge."""
+    """Renews everything a process owns; one thread, started with the first handle."""
 
     def __init__(self, *, clock: Clock, requests: Requests, runs: RunStore, times: RenewalTimes | None = None) -> None:
         self._clock = clock
@@ -242,7 +242,7 @@ class LeaseRenewer:
                 logger.exception("The keeper failed", extra={"action": "keeper_failed"})
 
     def look(self) -> None:
-        """Do one round: renew what is due, bring what was asked. Trouble is logged and tried again."""
+        """Do one round: renew what is due, fetch requests. Errors are logged and retried in the next round."""
         with self._lock:
             charges = tuple(self._charges)
         for charge in charges:

@@ -2,7 +2,7 @@
 Leases of workflows, as columns of the workflow's own row.
 
 A takeover raises the fence in the same statement that writes the new owner, so the fence only grows and two takers
-cannot both win. Renewing and releasing name owner and fence: who was taken over changes nothing any more.
+cannot both win. Renewing and releasing name owner and fence: a former owner changes nothing any more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _READ_AT_ONCE = 200
 
 
 class Leases:
-    """A `LeaseBook`, and `MassLeases`, in the database."""
+    """Leases in the database, one at a time or many in one transaction."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
@@ -87,7 +87,7 @@ class Leases:
         self, wishes: Sequence[LeaseWish], owner: OwnerRecord, *, ttl_seconds: float
     ) -> tuple[LeaseTaken | LeaseBusy | None, ...]:
         """Take each lease as `take` does, in one transaction; None for a workflow that does not exist."""
-        # In one order, so that two who take many never wait for each other.
+        # In one order, so that two processes that take many never deadlock.
         asked = sorted(
             (wish.adw_id, number, self._wanted(wish, owner, ttl_seconds)) for number, wish in enumerate(wishes)
         )
@@ -224,7 +224,7 @@ def _row(adw_id: str, row: Row) -> LeaseRow:
 
 # Messages to the live owner of a workflow, each handled once.
 #
-# Only the owner changes a workflow; everybody else leaves a row here and the owner looks at least once a second.
+# Only the owner changes a workflow; everybody else leaves a row here, which the owner polls at least once a second.
 
 
 class Requests:

@@ -2,8 +2,8 @@
 Taking and giving back workflows: lease, file lock and document put together in the one order that is safe.
 
 While a lease is live only its owner writes. A takeover is complete when the document with the new fence is written, and
-nothing is decided before that. Only a clean hand-over leaves a free lease behind: whoever comes after a takeover that
-was cut short takes over once more.
+nothing is decided before that. Only a clean release leaves a free lease behind: after a takeover that was interrupted
+the next owner takes over once more.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Takeover:
 
     @property
     def why(self) -> str:
-        """Return in words why the workflow could be taken over."""
+        """Return as text why the workflow could be taken over."""
         return "its process is dead" if self.verdict is Verdict.DEAD else "its lease had ended"
 
     def event(self) -> Event:
@@ -148,9 +148,9 @@ class OwnedWorkflow:
 
     def hold_local_lock(self) -> bool:
         """
-        Take the file lock unless we have it, and say whether we have it now.
+        Take the file lock unless we have it, and return whether we have it now.
 
-        After the takeover of a stopped process we work without, for that one still holds it: so each write tries again.
+        After a takeover from a stopped process, that one still holds it: we work without, and each write retries.
         """
         if not self._has_local_lock:
             self._has_local_lock = self._parts.local_lock.try_hold(self.lease.adw_id)
@@ -260,7 +260,7 @@ class WorkflowOwnership:
             self._complete(owned, taken)
 
     def _take(self, adw_id: str, run: Run | None = None) -> LeaseTaken:
-        # A look first: whoever finds it busy asks again and again, and must not stand in the queue of the writers.
+        # Read before writing: callers that find it busy ask again and again, and must not queue up with the writers.
         row = self.leases.read(adw_id)
         dead_fence = None
         if row is not None and row.seconds_left > 0.0:
@@ -275,12 +275,12 @@ class WorkflowOwnership:
         return answer
 
     def _settle_former_writers(self, taken: LeaseTaken, *, has_lock: bool) -> None:
-        # With the file lock in hand nobody on this machine is inside a write any more: what former ones left may go.
+        # While we hold the file lock nobody on this machine is inside a write: leftovers of former writers may go.
         if has_lock:
             self.store.sweep(taken.lease.adw_id)
         # A former owner that is not proven dead may be stopped anywhere, also right before its rename. It has to be
-        # shut out before the document is read, else it could still write after we have decided on what we read. And
-        # who still holds the file lock of a free lease (the database was made again) is such an owner too.
+        # shut out before the document is read, else it could still write after we have decided on what we read. A
+        # process that still holds the file lock of a free lease (the database was rebuilt) is such an owner too.
         may_live = _is_takeover(taken) and self._processes.verdict(taken.previous) is not Verdict.DEAD
         if may_live or not has_lock:
             self.store.revoke_writers(taken.lease.adw_id, fence=taken.lease.fence - 1)
@@ -380,7 +380,7 @@ class WorkflowOwnership:
         return self._claims().release_if_finished(adw_id)
 
     def forget_unwritten(self, adw_id: str) -> bool:
-        """Take a workflow away whose creator died before its first write; raise WorkflowBusy while he may live."""
+        """Delete a workflow whose creator died before the first write; raise WorkflowBusy while it may live."""
         return self._claims().forget_unwritten(adw_id, self._take)
 
     def _claims(self) -> IssueClaims:
@@ -389,10 +389,10 @@ class WorkflowOwnership:
 
         return IssueClaims(store=self.store, locks=self._locks, registry=self._registry)
 
-    # --- words -------------------------------------------------------------------------------------------------
+    # --- texts -------------------------------------------------------------------------------------------------
 
     def describe_owner(self, row: LeaseRow) -> str:
-        """Return the owner of a live lease in words, with what is known of it."""
+        """Return the owner of a live lease as text, with what is known of it."""
         if row.owner is None:
             return "an owner whose record cannot be read"
         verdict = self._processes.verdict(row.owner)
@@ -429,10 +429,10 @@ def _logged(action: str, adw_id: str) -> Iterator[None]:
 
 # Taking many workflows at a time from owners that are gone, and giving them back: for recovery.
 #
-# The same order as in `ownership`, with fewer writes: the leases of many are taken in one transaction, what a takeover
-# has to tell goes into the first document that is written, and where documents are in the database the run, its
-# sessions and the lease go into that same transaction. A takeover that was not written keeps its lease, so that whoever
-# comes after takes over once more.
+# The same order as in `Ownership`, with fewer writes: the leases of many are taken in one transaction, the events of a
+# takeover go into the first document that is written, and where documents are in the database the run, its sessions and
+# the lease go into that same transaction. A takeover that was not written keeps its lease, so that the next owner takes
+# over once more.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -470,7 +470,7 @@ class TakenOver(OwnedWorkflow):
         return self.is_takeover and self.verdict is Verdict.DEAD
 
     def hold_local_lock(self) -> bool:
-        """Take the file lock, unless the one who had it is dead: then there is nobody on this machine to keep out."""
+        """Take the file lock, unless its former holder is dead: then there is nobody on this machine to keep out."""
         return False if self.is_certain else super().hold_local_lock()
 
     def _takeover(self) -> Event:
@@ -515,7 +515,7 @@ class TakenOver(OwnedWorkflow):
         return self.document
 
     def hand_over(self) -> HandBack:
-        """Refuse every further write and free the file lock; whoever gets this gives the lease back."""
+        """Refuse every further write and free the file lock; the caller releases the lease that is returned."""
         self._stop_writing()
         is_over = is_terminal(self.document.current_state)
         issue = self.document.issue_number if is_over and self._parts.has_issues else None
@@ -572,8 +572,8 @@ class BulkTakeover:
         has_lock = seized.hold_local_lock()
         if has_lock:
             store.sweep(adw_id)
-        # As in `ownership`: who is not proven dead has to be shut out before the document is read. What one left who is
-        # dead is swept away by the next who has the lock.
+        # As in `Ownership`: an owner that is not proven dead has to be shut out before the document is read. Leftovers
+        # of a dead one are swept by the next holder of the lock.
         may_live = seized.is_takeover and not seized.is_certain
         if may_live or not (has_lock or seized.is_certain):
             store.revoke_writers(adw_id, fence=seized.lease.fence - 1)

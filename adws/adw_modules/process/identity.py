@@ -132,7 +132,7 @@ class SystemProcesses:
     def children(self, pid: int) -> set[int]:
         """Return the pids of the present children of *pid*; nothing where the kernel does not list them."""
         tasks = self._root / str(pid) / "task"
-        try:  # it may be gone between any two looks, so the first one is the reading itself
+        try:  # it may end between any two reads, so the first one is the reading itself
             threads = os.listdir(tasks)  # noqa: PTH208 - names are enough
         except OSError:
             return set()

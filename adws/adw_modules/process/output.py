@@ -1,5 +1,5 @@
 """
-The output of a process: bytes in, text without secrets out, to a file, to whoever reads lines, and to a short tail.
+The output of a process: bytes in, text without secrets out, to a file, to a reader of lines, and to a short tail.
 
 Bytes that are no UTF-8 are replaced, a secret that is cut by the border of two chunks is still found, a file stops
 growing at its limit and says so, and a line without end is cut.
@@ -43,7 +43,7 @@ class Tail:
 
 
 class Lines:
-    """Makes whole lines of pieces of text and hands each to *on_line*, without its line break."""
+    """Joins pieces of text into whole lines and passes each to *on_line*, without its line break."""
 
     def __init__(self, on_line: Callable[[str], None], *, limit: int = MAX_LINE) -> None:
         self._on_line = on_line
@@ -61,7 +61,7 @@ class Lines:
         self._take(rest)
 
     def close(self) -> None:
-        """Hand on a last line that has no line break."""
+        """Pass on a last line that has no line break."""
         if self._length:
             self._hand_on()
 
@@ -88,7 +88,7 @@ class CappedFile:
         self._tail = Tail()
 
     def add(self, text: str) -> None:
-        """Write *text* as far as there is room."""
+        """Write *text* as far as the limit allows."""
         payload = text.encode("utf-8", "replace")
         if self._left_out == 0 and len(payload) <= self._room:
             self._write(payload)

@@ -40,12 +40,12 @@ MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 #: Seconds that output is read on after the process has ended while something it left holds its pipes open.
 PIPE_SECONDS = 5.0
 
-#: Waits for our word, then becomes the command: same pid, same start time. No word means that we died: do nothing.
+#: Waits for our signal, then becomes the command: same pid, same start time. No signal means that we died: do nothing.
 _WAIT = 'read -r adw_go || exit 125; adw_in=$1; unset adw_go; shift; exec "$@" <"$adw_in"'
 _CHUNK = 65_536
 #: Reads after the end: far more than a pipe can hold.
 _LAST_READS = 64
-#: Seconds between two looks at the descendants while the output never pauses.
+#: Seconds between two checks of the descendants while the output never pauses.
 _LOOK_SECONDS = 1.0
 
 OnLine = Callable[[str, str], None]  #: called with "stdout" or "stderr" and a line
@@ -286,7 +286,7 @@ class _Watch:
             self._child.wait()
 
     def read_rest(self) -> None:
-        """Read what is in the pipes; whoever else has them, and writes on, is not waited for."""
+        """Read what is in the pipes; other processes that hold them and write on are not waited for."""
         for key in list(self._selector.get_map().values()):
             for _ in range(_LAST_READS):
                 if not self._read(key):
@@ -419,9 +419,9 @@ class _Watch:
         return self._is_all_gone
 
 
-# Processes of ours that live beside this one, such as a worker of `adw serve`, or a command that a person watches.
+# Processes of adw that live beside this one, such as a worker of `adw serve`, or a command that a person watches.
 #
-# Unlike what `process_run` runs, each is one of us and ends by itself in order: only it is ever signalled, never what
+# Unlike what the runner above runs, each is adw itself and shuts down by itself: only it is ever signalled, never what
 # it started.
 
 

@@ -1,5 +1,5 @@
 """
-A process that adw started and everything that came of it: found, asked to end, ended.
+A process that adw started and everything that descends from it: found, asked to end, ended.
 
 Only what is proven ours is signalled: the leader itself, what carries its token in the environment, what is in its
 session, and what descends from those. Each is known by pid and start time and signalled through a pidfd, so a reused
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "ADW_PROCESS_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 #: Seconds that processes have to end by themselves after they were asked to.
 GRACE_SECONDS = 10.0
-#: Seconds between two looks at something that gives no sign by itself.
+#: Seconds between two checks of something that gives no notice.
 TICK_SECONDS = 0.1
 
 #: A shorter token could be somebody else's.
@@ -46,7 +46,7 @@ class Ending:
     is_certain: bool = False  #: whether it is proven that nothing of it runs any more
 
     def describe(self) -> str:
-        """Return what came of it in one sentence, which never sounds more certain than it is."""
+        """Return the result in one sentence, which never sounds more certain than it is."""
         doubt = "" if self.is_certain else "what it had started could not be confirmed dead: "
         ended = f", ended {', '.join(self.ended)}" if self.ended else ""
         left = f", still there: {', '.join(self.left)}" if self.left else ""
@@ -166,7 +166,7 @@ class ProcessTree:
         return parent is not None and self._is_still(parent.pid, parent.start_ticks)
 
     def _own_line(self) -> set[int]:
-        """Return ourselves and those that we came from, never to be ended: adw may run inside of what it looks at."""
+        """Return this process and its ancestors, never to be ended: adw may run inside of what it examines."""
         line = {0, 1}
         pid = os.getpid()
         while pid not in line:
@@ -204,7 +204,7 @@ class ProcessTree:
             yield None
             return
         try:
-            # The descriptor is of whoever has the number now; the start time says whether that is the one we mean.
+            # The descriptor is of the process that has the pid now; the start time says whether it is the one we mean.
             yield fd if self._is_still(member.pid, member.start_ticks) else None
         finally:
             os.close(fd)

@@ -26,14 +26,14 @@ class WatchDispatcher:
         self._clock = clock
 
     def listen(self, owner: OwnerRecord, *, places: int) -> Listener:
-        """Return the ear of a worker; who it is and how much it can do is nothing to it."""
+        """Return the listener of a worker; owner and places do not matter here."""
         del owner, places
 
         return WatchListener(self._watch(), clock=self._clock)
 
 
 class WatchListener:
-    """A `Listener` that looks."""
+    """A `Listener` that polls."""
 
     def __init__(self, watch: CommitWatcher, *, clock: Clock) -> None:
         self._watch = watch

@@ -248,11 +248,11 @@ class RunResult:
     message: str = ""
 
 
-# Making the run that goes on with a workflow: what it demands of a worker, and the labels that limits count it under.
+# Making the run that goes on with a workflow: its requirements, and the labels that limits count it under.
 #
-# Pure. Both come from the definition that is frozen in the document, so whoever asks for the run, it demands the same.
-# Runs that undo something or do what a delivery asks for are not made here: they carry no labels, because a limit holds
-# work back and must not hold back what ends or undoes it.
+# Pure. Both come from the definition that is frozen in the document, so the run requires the same regardless of the
+# requester. Runs that undo something or execute a delivery are not made here: they carry no labels, because a limit
+# holds work back and must not hold back what ends or undoes it.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,9 @@
 """
-Procrastinate's workers on an event loop in a thread of ours, begun again whenever they end.
+Procrastinate's workers on an event loop in a thread of ours, restarted whenever they end.
 
 There are two: one brings runs, and has as many places as the worker has; the other does the upkeep that Procrastinate's
-periodic tasks ask for (the schedule, the sweep), and never waits behind a run. What the library logs is ours to tell:
-people see one line when the database is lost, not its tracebacks.
+periodic tasks ask for (the schedule, the sweep), and never waits behind a run. The library's log records are
+translated: people see one line when the database is lost, not its tracebacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from adws.adw_modules.errors import DatabaseError, SchemaMismatch
 from adws.adw_modules.interfaces import Clock, Listener, OwnerRecord
 from adws.adw_modules.queue import store as queue_store
 
-# What passes between Procrastinate's loop and the thread of a worker: the runs that were told of.
+# The hand-off queue between Procrastinate's loop and the thread of a worker: the announced runs.
 #
 # The loop adds a run when a job brings it and waits until it is over; the worker takes it up, and says when it is over.
 # A run that was not taken up when the loop ends goes back, so that others hear of it.
@@ -42,7 +42,7 @@ class NotTakenUp(Exception):
 
 @dataclass(eq=False, slots=True)
 class Told:
-    """A run that a job told of."""
+    """A run that a job announced."""
 
     run_id: int
     loop: asyncio.AbstractEventLoop
@@ -56,7 +56,7 @@ class Told:
 
 
 class Handover:
-    """The runs that were told of. The loop and one worker share it."""
+    """The announced runs. The loop and one worker share it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -67,7 +67,7 @@ class Handover:
     # --- the loop ----------------------------------------------------------------------------------------------
 
     async def bring(self, run_id: int) -> None:
-        """Hand a run over and wait until it is over; raise NotTakenUp when this is cancelled before it is taken up."""
+        """Announce a run and wait until it is over; raise NotTakenUp when this is cancelled before it is taken up."""
         told = Told(run_id=run_id, loop=asyncio.get_running_loop())
         with self._changed:
             self._waiting.append(told)
@@ -80,7 +80,7 @@ class Handover:
             raise
 
     def fail(self, problem: DatabaseError) -> None:
-        """Have the worker hear of a problem that waiting does not mend."""
+        """Pass the worker a problem that waiting does not solve."""
         with self._changed:
             self._problem = problem
             self._changed.notify_all()
@@ -205,7 +205,7 @@ class Service:
             except (DatabaseError, ConnectorException, psycopg_pool.PoolTimeout, OSError) as exc:
                 _tell_loss(exc, is_again=is_told and clock() - began < WELL_SECONDS)
                 is_told = True
-            except Exception:  # a bug must not leave the worker deaf: its own poll goes on, and this tries again
+            except Exception:  # a bug must not leave the worker deaf: its own poll goes on, and this retries
                 logger.exception("The dispatcher failed", extra={"action": "dispatch_failed"})
             is_new = clock() - began >= WELL_SECONDS
             pause = FIRST_PAUSE if is_new else min(LONGEST_PAUSE, 2 * pause)
@@ -306,7 +306,7 @@ def _why(ends: list[Any]) -> BaseException:
 
 
 def _tell_loss(cause: Exception, *, is_again: bool) -> None:
-    """Say that the server is away, once: it is tried again for as long as the worker has patience, which says more."""
+    """Log that the server is away, once: it is retried as long as the worker has patience, and the worker logs more."""
     told = (
         cause.__cause__ if isinstance(cause, ConnectorException) and cause.__cause__ else cause
     )  # itself says nothing
@@ -340,9 +340,9 @@ def _quieten() -> None:
 # Its worker runs in a thread of ours and is watched over: it ends by itself, without an error, when the server
 # restarts. A job lasts as long as the work it led to, so that the places of a worker are counted, and is deleted when
 # it ends. What Procrastinate does not promise is not relied on. A wake-up can be lost: every `POLL_SECONDS` the worker
-# looks by itself. A job of a dead worker stays for ever: `sweep` deletes it and tells of the run anew. It is never
-# handed on, because who ends a job need not be who began it: a worker that was only frozen finds its job gone. The
-# claim of the run and its token decide who works.
+# polls by itself. A job of a dead worker stays for ever: `sweep` deletes it and announces the run anew. It is never
+# handed on, because a job need not be ended by the worker that began it: one that was only frozen finds its job gone.
+# The claim of the run and its token decide who works.
 
 
 #: How long a lost wake-up delays a run at most.
@@ -442,7 +442,7 @@ class ProcrastinateListener:
             logger.warning("The dispatcher did not end in time", extra={"action": "dispatch_left"})
 
     def hear(self, seconds: float) -> bool:
-        """Wait for a run that is told of; say yes without one every `POLL_SECONDS`. Raises SchemaMismatch."""
+        """Wait for an announced run; return True without one every `POLL_SECONDS`. Raises SchemaMismatch."""
         if self._handover.wait(min(seconds, self._yes_at - self._clock.monotonic())):
             return True
         if self._clock.monotonic() < self._yes_at:
@@ -452,11 +452,11 @@ class ProcrastinateListener:
         return True
 
     def heard(self) -> int | None:
-        """Take up a run that was told of."""
+        """Take up an announced run."""
         return self._handover.take()
 
     def done(self, run_id: int) -> None:
-        """End the job that told of a run."""
+        """End the job that announced a run."""
         self._handover.end(run_id)
 
     def sweep(self) -> int:

@@ -39,7 +39,7 @@ from adws.adw_modules.queue.model import (
 )
 from adws.adw_modules.workflow.requirements import Capabilities, Requirements, meets
 
-# Rows of the table `runs` as nouns, and back.
+# Rows of the table `runs` as values, and back.
 #
 # What is asked for is checked before it is stored: a moment in another spelling would sort wrongly for ever.
 
@@ -141,12 +141,12 @@ def new_run_params(run: NewRun, moment: str, database: Database) -> dict[str, ob
 
 # Every query about runs, by name.
 #
-# As in `statements`; three more words are spelled by `spelled`: `{waiting}` is the table, to be walked in the order of
-# the queue, `{demanding}` is the table by what is demanded, and `{skip_locked}` keeps two claims from waiting for the
-# same row. A claim is over when it belongs to another start of the machine or when its time is up.
+# As in `db.connection`, with three more placeholders filled in by `spelled`: `{waiting}` is the table, scanned in the
+# order of the queue, `{demanding}` is the table by requirements, and `{skip_locked}` keeps two claims from waiting for
+# the same row. A claim is over when it belongs to another start of the machine or when its time is up.
 
 
-#: What the words are on SQLite: told which index, because without statistics it takes another and sorts all that waits.
+#: On SQLite the index is named, because without statistics it takes another one and sorts all waiting runs.
 _SQLITE = {
     "{waiting}": "runs INDEXED BY ix_runs_waiting",
     "{demanding}": "runs INDEXED BY ix_runs_demanding",
@@ -157,7 +157,7 @@ _POSTGRESQL = {"{waiting}": "runs", "{demanding}": "runs", "{skip_locked}": "FOR
 
 
 def spelled(database: Database, sql: str) -> str:
-    """Return *sql* in the words of the dialect of *database*."""
+    """Return *sql* in the SQL of the dialect of *database*."""
     words = _POSTGRESQL if database.dialect == "postgresql" else _SQLITE
     for word, meaning in words.items():
         sql = sql.replace(word, meaning)
@@ -417,7 +417,7 @@ class Claimer:
 
     @property
     def offer(self) -> Capabilities:
-        """What he has to offer."""
+        """What the claimer has to offer."""
         return self.terms.offer or Capabilities(host=self.owner.host)
 
 
@@ -583,8 +583,8 @@ ORDER BY started_at, session_id
 
 # How the sessions of agents follow their run.
 #
-# Whatever ends, takes back or stops a run calls `follow` in the same transaction, and only when the run has an agent
-# that has not ended. Apart from the queries, so that views start without the words of runs.
+# Every statement that ends, takes back or stops a run calls `follow` in the same transaction, and only when the run has
+# an agent that has not ended. Apart from the queries, so that views start without the model of runs.
 
 
 #: What a session is when its run is something; every other end is a failure.
@@ -611,18 +611,18 @@ def follow(session: Session, run: Run, moment: str) -> None:
     session.run(SESSIONS_FOLLOW, params)
 
 
-# Telling workers of a run that waits, inside the transaction that makes it wait.
+# Announcing a waiting run to workers, inside the transaction that makes it wait.
 #
-# SQLite shows every commit by itself. On PostgreSQL a run is told of by a job of Procrastinate that carries its id and
-# nothing else, without a lock of its own: it exists when the run does, comes when the run is due, and is gone with a
-# rollback. Whoever gets it still has to claim the run, so one job too many is harmless. Procrastinate is not imported
-# here: the row is put in as its own function does, the table's trigger wakes its workers, and commands start fast.
+# SQLite shows every commit by itself. On PostgreSQL a run is announced by a job of Procrastinate that carries its id
+# and nothing else, without a lock of its own: it exists when the run does, comes when the run is due, and is gone with
+# a rollback. Its worker still has to claim the run, so one job too many is harmless. Procrastinate is not imported
+# here: the row is inserted as its own function does, the table's trigger wakes its workers, and commands start fast.
 
 
 #: Where the jobs wait, and what Procrastinate calls the task.
 QUEUE = "adw_runs"
 TASK = "adw.run"
-#: How many runs one look tells of again; the rest is told of by the next.
+#: How many runs one sweep announces again; the next sweep announces the rest.
 MOST = 500
 
 _INSERT = "INSERT INTO procrastinate_jobs (queue_name, task_name, priority, args, scheduled_at) "
@@ -639,8 +639,8 @@ _JOBS_OF_STORED = (
 
 JOB_OF_RUN = _INSERT + "SELECT " + _JOB.format(rank=":rank", run_id=":run_id", not_before=":not_before")
 
-#: Most recently stored runs are told of by those who store them; this is for what a crash, a copy or a look that could
-#: not claim it (another's demands, a limit) left without a job.
+#: Runs are announced by the process that stores them; this is for what a crash, a copy or a worker that could not claim
+#: it (another's requirements, a limit) left without a job.
 JOBS_MISSING = (
     _INSERT
     + "SELECT "
@@ -656,7 +656,7 @@ ORDER BY run.rank, run.run_id LIMIT :most"""
 
 
 def telling(database: Database, insert: str) -> str:
-    """Return *insert*, which stores a run that waits and returns what it stored, so that it also tells of it."""
+    """Return *insert*, which stores a waiting run and returns what it stored, so that it also announces it."""
     if database.dialect == "sqlite":
         return insert
     stored, shown = insert.split(" RETURNING ")
@@ -665,14 +665,14 @@ def telling(database: Database, insert: str) -> str:
 
 
 def announce(database: Database, session: Session, run: Run) -> None:
-    """Tell of *run* when the transaction *session* commits, if it waits then."""
+    """Announce *run* when the transaction *session* commits, if it waits then."""
     if database.dialect == "sqlite" or run.state is not RunState.PENDING:
         return
     session.run(JOB_OF_RUN, {"run_id": run.run_id, "rank": -run.priority, "not_before": run.not_before})
 
 
 def announce_missing(database: Database, session: Session, *, most: int = MOST) -> int:
-    """Tell of waiting runs that nobody was told of (after a copy, a rebuild or a crash), and return how many."""
+    """Announce waiting runs that have no job (after a copy, a rebuild or a crash), and return how many."""
     if database.dialect == "sqlite":
         return 0
 
@@ -914,7 +914,7 @@ class RunStore:
         return self._told(session, changed(run, row), has_agent=has_agent(row))
 
     def _told(self, session: Session, run: Run, *, has_agent: bool = False) -> Run:
-        """Have workers told of *run* at the commit, if it waits, and its agents follow it, if it has any."""
+        """Announce *run* at the commit, if it waits, and have its agent sessions follow it, if it has any."""
         announce(self._database, session, run)
         if has_agent:
             follow(session, run, self._moment())
@@ -949,7 +949,7 @@ class RunStore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Texts:
-    """The queries in the words of one dialect, spelled once."""
+    """The queries in the SQL of one dialect, rendered once."""
 
     enqueue: str
     unfinished: str

@@ -1,8 +1,8 @@
 """
-Why a run waits, which runners can do it, and when nobody ever will.
+Why a run waits, which workers can do it, and when no worker ever will.
 
-Pure. A run whose demands nobody meets is given up after a while, and not before whoever could do it has been away for
-as long: a worker that is started again is not a loss.
+Pure. A run whose requirements no worker meets fails after a while, and not before the last worker that could do it has
+been away for as long: a worker that restarts is not lost.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from adws.adw_modules.interfaces import Clock, OwnerRecord, Runner, Verdict
 from adws.adw_modules.queue.model import Run, RunLimits, RunState
 from adws.adw_modules.workflow.requirements import Capabilities, meets
 
-# Every query about runners and counters, by name; as in `statements`.
+# Every query about workers and counters, by name; as in `db.connection`.
 #
-# When a runner was last heard of is measured by the clock of leases, so that no clock of a machine decides who lives.
+# When a worker was last heard of is measured by the clock of leases, so that no machine's clock decides.
 
 
 #: One that registers again is the same one: only its start stays.
@@ -73,7 +73,7 @@ COUNTERS_ALL = "SELECT name, labels, value FROM counters ORDER BY name, labels"
 
 
 class WorkerRegistry:
-    """`Runners` in the database."""
+    """The workers in the database."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
@@ -154,15 +154,15 @@ class WorkerRegistry:
         return max(0.0, (self._clock.now() - timestamps.parse(moment)).total_seconds())
 
 
-# A worker's sign of life: it registers, says every few seconds that it is there, and says goodbye.
+# A worker's heartbeat: it registers, reports every few seconds that it is there, and signs off.
 #
-# A thread of its own does that: work may block for an hour, and what a worker offers is counted on by those who wait.
-# Whoever cannot be told is told the next time; nothing depends on a single heartbeat.
+# It has a thread of its own: work may block for an hour, and waiting runs count on what a worker offers. A heartbeat
+# that cannot be stored is sent the next time; nothing depends on a single one.
 
 
 logger = logging.getLogger("adw.worker")
 
-#: Seconds between two looks whether there is something to say.
+#: Seconds between two checks whether there is something to report.
 LOOK_SECONDS = 0.5
 
 
@@ -227,7 +227,7 @@ class WorkerHeartbeat:
             self.tell()
 
     def tell(self) -> None:
-        """Say that it is there; who is not known, or was forgotten, registers."""
+        """Report that it is there; a worker that is unknown, or was forgotten, registers."""
         busy, is_draining = self.busy, self.is_draining
         try:
             if not self._runners.beat(self._me, busy=busy, is_draining=is_draining):
@@ -235,7 +235,7 @@ class WorkerHeartbeat:
                 if busy or is_draining:
                     self._runners.beat(self._me, busy=busy, is_draining=is_draining)
         except (AdwError, OSError) as exc:
-            # The worker itself says when its database is gone; this is for who wonders why it is listed as silent.
+            # The worker itself says when its database is gone; this explains why it is listed as silent.
             said = {"action": "presence_trouble", "why": str(exc)}
             logger.info("Could not tell that the worker lives", extra=said)
         self._told = (self._clock.monotonic(), is_draining)

@@ -93,7 +93,7 @@ class Candidate:
 
 
 class EvidenceGatherer:
-    """Looks at a home."""
+    """Gathers evidence from a home."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ def open_attempt(data: JsonObject) -> tuple[str, Mapping[str, JsonValue]]:
 
 
 def _left_here(data: JsonObject, owners: Owners) -> str:
-    """Return the first attempt whose process is in doubt and can be looked at from here, in words, "" for none."""
+    """Return the first attempt whose process is in doubt and can be checked from here, as text, "" for none."""
     for phase in _phases(data):
         attempts = phase.get("attempts")
         for attempt in attempts if isinstance(attempts, list) else ():

@@ -121,7 +121,7 @@ def _failed(found: Situation, adw_id: str) -> Explanation:
 
 
 def _doctor(phase: JsonObject) -> str:
-    """Return what the doctor decided last about a phase that failed, "" when it has nothing to do with it."""
+    """Return what the advisor decided last about a phase that failed, "" when that has nothing to do with it."""
     calls = phase.get("doctor")
     last = calls[-1] if isinstance(calls, list) and calls else None
     if not isinstance(last, dict) or text_in(last, "decision") not in ("skip", "human"):
@@ -246,7 +246,7 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-# What is known about a workflow that may not be moving: gathered for `explanation`.
+# The facts about a workflow that may not be moving: the inputs of the explanation.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,7 +275,7 @@ def situation_of(desks: Desks, adw_id: str, data: JsonObject, *, now: datetime) 
 
 
 def claim_of(row: LeaseRow | None, processes: SystemProcesses) -> Claim:
-    """Return who has a workflow, and whether he lives."""
+    """Return who has a workflow, and whether that owner lives."""
     if row is None or row.owner is None:
         return Claim()
 

@@ -23,7 +23,7 @@ from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.queue.model import LIVE_RUNS, UNCONFIRMED, RunState
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, is_terminal
 
-# What recovery knows and what it plans and did, as nouns.
+# What recovery knows and what it plans and did, as data types.
 #
 # A claim is judged by proof first: a dead owner, a lease that is over. One that says nothing has to be judged by age.
 
@@ -61,7 +61,7 @@ class Action(Enum):
 
 
 class Proof(Enum):
-    """What is known about whoever has something."""
+    """What is known about the owner of something."""
 
     FREE = "free"  #: nobody has it
     LIVE = "live"  #: its owner works, or may work: the lease runs, and no proof of death
@@ -83,7 +83,7 @@ def mode_of(text: str) -> Mode:
 class Claim:
     """A lease or a claim, as recovery sees it."""
 
-    owner: str = ""  #: in words, "" when nobody has it
+    owner: str = ""  #: as text, "" when nobody has it
     key: str = ""  #: the record of its owner as text: what *owners* of a plan is looked up by
     verdict: Verdict = Verdict.UNKNOWN
     seconds_left: float = 0.0
@@ -147,7 +147,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """What the settings, or whoever asks, want of recovery."""
+    """What the settings, or the caller, want of recovery."""
 
     threshold_seconds: float = THRESHOLD_SECONDS
     is_forced: bool = False  #: also take from owners that live or may live; only in mode all
@@ -270,7 +270,7 @@ def plan_recovery(
     Return what to do about each workflow, in the order given; several steps where several things are wrong.
 
     *owners* says what is known about each owner, by its record; *now* is what ages are counted to: without it nothing
-    is young. In mode none the plan is that of mode stale, for whoever wants to know what would be done.
+    is young. In mode none the plan is that of mode stale, to show what would be done.
     """
     planner = _Planner(now, mode, policy or Policy())
 
@@ -324,7 +324,7 @@ class _Planner:
         if kept:
             return [self._step(row, Action.LEAVE, kept)]
         if row.is_rolling_back and row.state != _ROLLED_BACK:
-            return self._about_run(row) if row.run_id is not None else []  # whoever wants it finished says so
+            return self._about_run(row) if row.run_id is not None else []  # finishing it has to be asked for
         if row.state not in _ACTIVE:
             return [*self._about_leftover_run(row), *self._about_leftover_issue(row)]
 
@@ -509,7 +509,7 @@ HEADER = ("State of the run", "What is known of its worker", "`stale`", "`all`",
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _YOUNG, _OLD = (timestamps.to_text(_NOW - timedelta(seconds=age)) for age in (10, 400))
 _WORKER = "worker"
-#: In words -> the claim; what is proven is shown for a run that changed a moment ago.
+#: The claim as text -> the claim; proofs are shown for a run that changed a moment ago.
 _KNOWN = {
     "it is alive": Claim(owner=_WORKER, verdict=Verdict.ALIVE, seconds_left=20.0, since=_OLD),
     "it is elsewhere, its lease runs": Claim(owner=_WORKER, seconds_left=20.0, since=_OLD),

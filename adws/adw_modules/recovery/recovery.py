@@ -200,7 +200,7 @@ class WorkflowRecovery:
         if index is not None and self._run is None:  # else the session followed its run
             self._session.tell_agent_ended(index, self._seized.document.phases[index].attempts[-1].number)
         if not self._is_active():
-            self._session.rest()  # whoever worked on it did not come to it
+            self._session.rest()  # its worker died before it released them
         back, settled = self._seized.hand_over(), self._seized.settled
         is_joined = self._seized.can_join
         new_run = self._new_run()
@@ -221,7 +221,7 @@ class WorkflowRecovery:
         if planned is None or step.after is None:
             return None
         if self._seized.is_certain:
-            return planned  # whoever changes it later is found out when it is settled
+            return planned  # a later change is detected when it is written
 
         return unchanged_run(self._home.runs, planned)
 
@@ -415,9 +415,9 @@ def _recovered(deed: AppliedStep, found: Run | None) -> list[Recovered]:
     ]
 
 
-# Finding work whose worker is gone, and making it ready to go on.
+# Finding runs whose worker is gone, and making them ready to go on.
 #
-# Evidence is gathered from documents, leases and runs; `recovery_rules` makes the plan; each workflow is then settled
+# Evidence is gathered from documents, leases and runs; `recovery.plan` makes the plan; each workflow is then recovered
 # under its own lease, so that a worker that came back meanwhile is left alone. Every run that is recovered leaves an
 # event in the history of its workflow, a line in the log and a count.
 
@@ -705,8 +705,8 @@ def recover_by(mode: str, *, home: Home | None = None) -> RecoveryResult:
 
 # The run queue of a home by its short name: recovered when it is made, and then what the database says.
 #
-# There is no cache: every question is answered by the rows, so what another process did is seen at once, and what waits
-# is claimed in the order it was asked for, also after a restart.
+# There is no cache: every question is answered by the rows, so what another process did is seen at once, and waiting
+# runs are claimed in the order they were asked for, also after a restart.
 
 
 logger_run_queue = logging.getLogger("adw.run_queue")
@@ -782,7 +782,7 @@ class RunQueue:
         return self._home.runs.get(run_id)
 
     def waiting(self) -> tuple[Run, ...]:
-        """Return what waits for a worker, in the order it is claimed once it is due."""
+        """Return the waiting runs, in the order they are claimed once they are due."""
         runs: list[Run] = []
         before: int | None = None
         while page := self._home.runs.page(states=(RunState.PENDING,), limit=_PAGE, before=before):

@@ -239,7 +239,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 #: Header lines whose value goes on to the end of the line.
 _HEADERS = _set_of("authorization proxy-authorization cookie set-cookie x-api-key x-auth-token")
 
-# Possessive parts (`++`): a name is read once, from its first letter; nothing is tried again. The look behind stands
+# Possessive parts (`++`): a name is read once, from its first letter; there is no backtracking. The look behind stands
 # after the first letter, because a pattern that starts with a set of letters is searched for three times as fast.
 _ASSIGNED = re.compile(
     r"""

@@ -1,10 +1,9 @@
 """
 Take secrets out of everything that is stored, logged or shown.
 
-Pure. Three nets, each for itself: by the name a value stands under (`redaction_keys`), by its looks
-(`redaction_patterns`) and because it is known (`redaction_values`). All of them look at the original text; what any of
-them finds becomes `[redacted]`. Redacting twice changes nothing. It is a net, not a wall: docs/logging.md says what it
-cannot catch.
+Pure. Three independent nets: by the name a value stands under and by its form (both in `redaction.patterns`), and
+because it is known (`redaction.known_values`). All of them search the original text; what any of them finds becomes
+`[redacted]`. Redacting twice changes nothing. It is a net, not a wall: docs/logging.md says what it cannot catch.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 Numbers as pictures: columns over time, a line over time, and bars beside names.
 
 Pure: text out of values, everything escaped. Places across are in percent of the width and heights in pixels, so that a
-picture fits a phone as it fits a screen and its words stay readable. Colours come from classes, and nothing is told by
-colour alone: each mark has its words, and the picture as a whole has a title and a description that are read out.
+picture fits a phone as it fits a screen and its text stays readable. Colours come from classes, and nothing is told by
+colour alone: each mark has its label, and the picture as a whole has a title and a description that are read out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # A timeline as a picture: one lane for each phase, attempts as blocks, waits as thin lines.
 #
 # Pure: text out of values, everything escaped. Places across are in percent of the width and heights in pixels, so that
-# it fits a phone as it fits a screen, and its words stay readable. Colours come from the classes; nothing is told by
-# colour alone: waits are thin, attempts are thick, failures have a notch, and each has its words.
+# it fits a phone as it fits a screen, and its text stays readable. Colours come from the classes; nothing is told by
+# colour alone: waits are thin, attempts are thick, failures have a notch, and each has its label.
 
 
 #: Pixels: of a lane, of the row of times, and where in a lane its block and its line lie.
@@ -177,7 +177,7 @@ def _percent(line: Timeline, at: datetime) -> float:
 
 
 def legend(line: Timeline) -> list[tuple[str, str, bool]]:
-    """Return the kinds there are in the picture: name, words, and whether it is a wait; work comes first."""
+    """Return the kinds there are in the picture: name, label, and whether it is a wait; work comes first."""
     kinds = dict.fromkeys(bar.kind for bar in line.bars)
     waits = [(kind, text, True) for kind, text in WAITS.items() if kind in kinds]
 
@@ -315,7 +315,7 @@ def _edge(places: Mapping[str, _Place], move: Move, count: int) -> str:
 
 
 def _path(source: _Place, target: _Place) -> tuple[str, float, float]:
-    """Return the way from one state to another, and where a word about it can stand."""
+    """Return the way from one state to another, and where its label can stand."""
     if source.x != target.x:
         return _across(source, target)
     if target.row == source.row + 1:
@@ -449,7 +449,7 @@ class Plot:
     key: str  #: what the ids in it begin with: no two on a page are the same
     title: str
     about: str  #: what it shows, in a sentence or two
-    text: Text = plain  #: what makes words of its numbers
+    text: Text = plain  #: formats its numbers
     top: float = 0.0  #: the scale goes up to this, at least
     limit: float | None = None  #: a line that is not to be passed, such as a budget
     limit_words: str = ""

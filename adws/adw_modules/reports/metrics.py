@@ -1,9 +1,9 @@
 """
 What is counted of events, and what follows from it.
 
-Pure. Whoever looks through stored events hands them over once, in any pieces, and adds what comes back to what was
-counted before. A label that anybody can make up, such as the name of a model, is bounded: of what has a strange form or
-comes after so many others, all counts as one.
+Pure. The caller passes stored events once, in any pieces, and adds the result to what was counted before. A label that
+anybody can make up, such as the name of a model, is bounded: values of a strange form, and those that come after too
+many others, all count as one.
 """
 
 from __future__ import annotations
@@ -545,9 +545,9 @@ class Standing:
 
 # Reading everything that the page of metrics shows.
 #
-# What only grows was counted from events, or is counted first: then the page is as new as the look. How things stand is
-# asked of whoever knows. Metrics with a fixed set of labels have every one of them from the start, 0 where nothing is:
-# an alert on what is not there yet would be silent.
+# Counters were made from events, or are brought up to date first: then the page is as new as the request. Gauges are
+# read from the stores. Metrics with a fixed set of labels have every one of them from the start, 0 where nothing is: an
+# alert on what is not there yet would be silent.
 
 
 #: Where a run can stand that is not over.
@@ -745,10 +745,10 @@ def _labels_in(metric: str, text: str) -> tuple[str, ...] | None:
 
 # Counting what happened: stored events become counters, each once.
 #
-# Nothing is counted where events are written, so no step waits for a counter, and none of two who work at once waits
-# for the other. Whoever wants to see the counters looks through the events since the last look; what comes of them and
-# how far the look went is one commit, and of two who look at once one finds that the other did. What is made again from
-# documents was counted when it happened, or is not counted: a counter may miss something, and never has it twice.
+# Nothing is counted where events are written, so no step waits for a counter, and no two writers wait for each other. A
+# reader of the counters processes the events since the last read; their counts and the new position are one commit, and
+# of two readers at once one finds that the other did it. Events rebuilt from documents were counted when they happened,
+# or are not counted: a counter may miss something, and never has it twice.
 
 
 #: Under which name events are looked through.
@@ -864,7 +864,7 @@ RETRYING = "SELECT count(*) FROM iterations WHERE state = 'retry_wait'"
 
 
 class Gauges:
-    """`metrics.Standings` over the database."""
+    """The gauges, read from the database."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database

@@ -188,10 +188,10 @@ class WaitKind(Enum):
     RETRY = "retry"  #: an attempt failed and is made again
     RATE_LIMIT = "rate_limit"  #: the same, because somebody said: not so fast
     QUOTA = "quota"  #: a limit is used up
-    BREAKER = "breaker"  #: an outside party is held off
+    BREAKER = "breaker"  #: the circuit breaker of an external service is open
     CALLS = "calls"  #: calls of a step that other workers make
     EXTERNAL = "external"  #: work that is done outside of adw
-    APPROVAL = "approval"  #: a person who looks at a phase
+    APPROVAL = "approval"  #: a person who reviews a phase
     PERSON = "person"  #: a person: it is paused
     LATER = "later"  #: its time
     NOBODY = "nobody"  #: nothing: it is under way by its state, and somebody has to find it
@@ -663,7 +663,7 @@ def _bucket_at(buckets: Mapping[int, int], count: int, share: float) -> int:
 
 #: So long after the end of a run its workflow is not looked for: the copy of its document may still follow.
 JUST_ENDED = timedelta(minutes=1)
-#: How it begins what a run says that finds no room, see `errors.QuotaExceeded`.
+#: How the message of a run begins that a quota refused, see `errors.QuotaExceeded`.
 _NO_ROOM = "the quota "
 
 

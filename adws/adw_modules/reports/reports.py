@@ -362,7 +362,7 @@ def _age(moment: str, now: datetime) -> float:
 
 # Making reports: what was done, what is stuck, what is left over.
 #
-# Only looks. What is stuck is decided by the history of each phase; left-overs are those that `adw gc` finds.
+# Read-only. What is stuck is decided by the history of each phase; left-overs are those that `adw gc` finds.
 
 
 #: Lines of each list in a report.
@@ -448,7 +448,7 @@ OUTCOMES = {
 }
 #: A budget that is further above the highest day than this is said, not drawn: all columns would be flat.
 FAR_BUDGET = 4.0
-#: Characters of a name above a bar: on a phone there is room for no more.
+#: Characters of a name above a bar: on a phone there is no space for more.
 _LABEL = 46
 #: Most days that are drawn.
 MOST_DAYS = 120

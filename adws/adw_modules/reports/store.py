@@ -45,9 +45,9 @@ from adws.adw_modules.reports.model import (
 )
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 
-# The queries of reports, by name; as in `statements`.
+# The queries of reports, by name; as in `db.connection`.
 #
-# Sums are read along their key: one kind, from a day on. Lists of what is now begin at an index that has only that.
+# Sums are read along their key: one kind, from a day on. Lists of the present state use a partial index.
 
 
 SUM_KEY = ("kind", "day", "workflow", "phase", "item")
@@ -62,7 +62,7 @@ EVENTS, ALL = "events", "all"
 
 PROGRESS_BEGIN = "INSERT INTO report_progress (name, seq, place) VALUES (:name, -1, '') ON CONFLICT (name) DO NOTHING"
 PROGRESS_ALL = "SELECT name, seq, place FROM report_progress"
-#: Whoever adds to the sums has this row: two at once would both add what is new.
+#: Locked while sums are added: two at once would both add what is new.
 PROGRESS_TAKE = f"SELECT seq FROM report_progress WHERE name = '{EVENTS}' {{row_lock}}"
 PROGRESS_MOVE = """
 INSERT INTO report_progress (name, seq, place) VALUES (:name, :seq, :place)
@@ -196,12 +196,12 @@ KINDS_LIVE = _BY_KIND.format(
     few=_FEW.format(runs="runs AS run", which=f"{_LIVE} AND run.state = :state", order="run.run_id")
 )
 
-#: What waits, in the order of the queue. SQLite is told which index: without statistics it takes another and sorts all.
+#: Waiting runs, in queue order. SQLite is told which index: without statistics it takes another and sorts all.
 _WAITING_RUNS = {"sqlite": "runs AS run INDEXED BY ix_runs_waiting", "postgresql": "runs AS run"}
 
 
 def spelled(database: Database, text: str) -> str:
-    """Return *text* in the words of the dialect of *database*."""
+    """Return *text* in the SQL of the dialect of *database*."""
     return database.render(text.replace("{waiting}", _WAITING_RUNS[database.dialect]))
 
 
@@ -214,7 +214,7 @@ def spelled(database: Database, text: str) -> str:
 
 #: Events, and documents, that are looked at in one transaction.
 EVENTS_AT_ONCE, DOCUMENTS_AT_ONCE = 2000, 400
-#: So many events may be waiting to be looked at; from there on whoever asks brings the sums up first.
+#: So many events may wait to be summed up; beyond that a reader brings the sums up to date first.
 MOST_WAITING = 200
 
 
@@ -389,7 +389,7 @@ _STATES = tuple(state.value for state in WorkflowState)
 
 
 class ReportStore:
-    """`Reports` from the database."""
+    """Reports from the database."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
@@ -548,13 +548,13 @@ class ReportStore:
         return tuple(_to_running(row, silent) for row in rows)
 
     def waiting(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
-        """Return what waits: first the queue in its order, then what waits for a person, the newest first."""
+        """Return what is waiting: first the queue in its order, then what needs a person, the newest first."""
         with self._database.read() as session:
             queued = self._queued(session, limit)
             return (*queued, *self._paused(session, limit - len(queued)))
 
     def queued(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
-        """Return what waits in the queue, in its order."""
+        """Return the waiting runs, in the order of the queue."""
         with self._database.read() as session:
             return self._queued(session, limit)
 
@@ -572,7 +572,7 @@ class ReportStore:
         )
 
     def paused(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
-        """Return what waits for a person, the newest first."""
+        """Return what needs a person, the newest first."""
         with self._database.read() as session:
             return self._paused(session, limit)
 

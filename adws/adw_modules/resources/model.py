@@ -1,8 +1,7 @@
 """
-What the conductors ask of the hands that hold on to the outside world: git, worktrees, ports, quotas.
+Data types of the resources outside adw: git, worktrees, ports, quotas.
 
-Every effect can be looked up by what the ledger says of it, and undone by that; what was made by somebody else is
-never touched.
+Every effect can be looked up by its entry in the ledger, and undone by that; what others made is never touched.
 """
 
 from __future__ import annotations

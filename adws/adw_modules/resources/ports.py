@@ -1,9 +1,9 @@
 """
-Ports of workflows: reserved in the database, bound and held by a socket, and let go only while their user runs.
+Ports of workflows: reserved in the database, bound and held by a socket, and released only while their user runs.
 
-Looking whether a port is free and using it later is a race that somebody loses. So the row comes first (two of ours can
-never have the same), then the socket (which tells about everybody else); a port that another program listens on is
-passed over and never taken away. No process is ever ended for a port.
+Checking whether a port is free and using it later is a race. So the row comes first (two of ours can never have the
+same), then the socket (which tells about everybody else); a port that another program listens on is passed over and
+never taken away. No process is ever ended for a port.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def index_of(adw_id: str, count: int) -> int:
 
 
 class Ports:
-    """`Ports` of this process: rows in a book, sockets in its hands."""
+    """The ports of this process: rows in the database, and the sockets it holds."""
 
     def __init__(self, book: PortStore, *, me: OwnerRecord, ports: PortRange | None = None) -> None:
         """Reserve in *book* as *me*, from *ports*."""
@@ -99,13 +99,13 @@ class Ports:
 
     @contextmanager
     def handed_over(self, adw_id: str) -> Iterator[None]:
-        """Let go of the sockets inside the block, so that a process can bind them; hold them again after it."""
+        """Close the sockets inside the block, so that a process can bind them; bind them again after it."""
         with self._guard:
             _close(self._held.pop(adw_id, ()))
         try:
             yield
         finally:
-            # What still listens there keeps it: the row stays ours, and the next take looks again.
+            # A process that still listens there keeps it: the row stays ours, and the next take checks again.
             with self._guard:
                 present = self._present(adw_id)
                 if present is not None and adw_id not in self._held:
@@ -166,7 +166,7 @@ class Ports:
         return False
 
     def _give_up(self, adw_id: str) -> None:
-        """Free what the workflow has on this host, whoever reserved it: only its owner takes ports for it."""
+        """Free what the workflow has on this host, reserved by any worker: only its owner takes ports for it."""
         self._book.keep(adw_id, self._me)
         self._book.give_up(adw_id, self._me)
 
@@ -226,7 +226,7 @@ def bound(port: int) -> list[socket.socket]:
                     continue
                 raise
             sockets.append(made)
-            # Connections of who had it before may linger; REUSEPORT would let a second listener in, this does not.
+            # Connections of the former user may linger; REUSEPORT would let a second listener in, this does not.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -274,7 +274,7 @@ def _close(sockets: Sequence[socket.socket]) -> None:
 
 # The queries about ports and quotas, by name.
 #
-# Spelled like those of `statements`: `:name` is a parameter, `{now}` the lease clock. `{cost}` and `{phases}` are how a
+# Placeholders as in `db.connection`: `:name` is a parameter, `{now}` the lease clock. `{cost}` and `{phases}` are how a
 # dialect reads a part of a document, `{cap}` is what a person allowed the workflow to cost.
 
 
@@ -295,9 +295,9 @@ PORTS_ALL = "SELECT host, port, adw_id, purpose, owner, reserved_at FROM ports O
 
 # --- quotas ----------------------------------------------------------------------------------------------------
 
-#: Two who ask at once decide one after the other. SQLite has one writer anyway.
+#: Concurrent reservations are decided one after the other. SQLite has one writer anyway.
 QUOTA_LOCK = "SELECT pg_advisory_xact_lock(hashtext('adw.quota_reservations'))"
-#: Places of workflows that are parked or over and that nobody works on: whoever had them died before giving them back.
+#: Places of workflows that are parked or over and have no owner: their worker died before it released them.
 QUOTA_FREE_LEFT = """
 DELETE FROM quota_reservations WHERE EXISTS (
   SELECT 1 FROM workflow_states AS known
@@ -361,7 +361,7 @@ DOCUMENT_PARTS = {
 
 
 class PortStore:
-    """A `resources.ports.PortBook` in the table ports."""
+    """Port reservations in the table ports."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
@@ -400,7 +400,7 @@ class PortStore:
         return tuple(sorted(row[0] for row in result))
 
     def free_left(self, row: PortRow, owner: str) -> bool:
-        """Free one port that *owner* still has; False when it changed hands meanwhile."""
+        """Free one port that *owner* still has; False when it has another owner by now."""
         params = {"host": row.host, "port": row.port, "adw_id": row.adw_id, "owner": owner}
 
         return self._database.transact(lambda session: session.run(PORT_FREE_LEFT, params)) == 1

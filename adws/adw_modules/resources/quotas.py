@@ -41,7 +41,7 @@ CHUNK = 500
 
 
 class CostStore:
-    """Looks at what was spent."""
+    """Reads what was spent."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,7 +60,7 @@ class CostStore:
 
 
 def render(database: Database, text: str) -> str:
-    """Return *text* in the words of the dialect, the parts of a document included."""
+    """Return *text* in the SQL of the dialect, the parts of a document included."""
     for word, spelled in ports.DOCUMENT_PARTS[database.dialect].items():
         text = text.replace(word, spelled)
 
@@ -69,9 +69,9 @@ def render(database: Database, text: str) -> str:
 
 # Places of workflows, and what workflows have cost.
 #
-# Whoever asks for a place decides inside the transaction that takes it, one after the other: so of two who race for the
-# last place one gets it. What was spent is read from the documents' rows, attempt by attempt; nothing counts twice, and
-# what is paid by the month counts nothing.
+# A reservation is decided inside the transaction that makes it, one after the other: so of two that race for the last
+# place one gets it. What was spent is read from the documents' rows, attempt by attempt; nothing counts twice, and
+# flat-rate usage counts nothing.
 
 
 #: A place whose workflow never came to be is given up after this long.
@@ -80,7 +80,7 @@ ABANDONED_AFTER = timedelta(hours=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Texts:
-    """The queries in the words of one dialect."""
+    """The queries in the SQL of one dialect."""
 
     free_left: str
     cost_of: str
@@ -89,7 +89,7 @@ class _Texts:
 
 
 class QuotaStore:
-    """A `resources.quotas.QuotaBook` in the table quota_reservations."""
+    """Quota reservations in the table quota_reservations."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
@@ -358,9 +358,9 @@ class Quotas:
         """
         Reserve a place for a workflow, atomically; raise QuotaExceeded naming the limit and what to do.
 
-        Without an estimate one is made from past workflows. Whoever has a place already keeps it. To be called by the
-        owner of the workflow: the place of one that is parked, and that nobody owns, is given to others. What the
-        owner knows of the workflow's cost (*spent*, *cap*) comes first: the copy of its document may be older.
+        Without an estimate one is made from past workflows. A workflow that has a place keeps it. To be called by the
+        owner of the workflow: the place of one that is parked, and that nobody owns, is given to others. What the owner
+        knows of the workflow's cost (*spent*, *cap*) comes first: the copy of its document may be older.
         """
         estimated = estimated_cost
         if estimated is None and (workflow := self._book.workflow_of(check_adw_id(adw_id))):
@@ -389,9 +389,9 @@ class Quotas:
 
     def gauges(self, *, spent_today: float, sizes: Mapping[str, int] | None) -> tuple[QuotaStatus, ...]:
         """
-        Return the limits that all workflows share, without what takes long to find out.
+        Return the limits that all workflows share, without what is slow to measure.
 
-        *spent_today* is known to whoever keeps sums, and *sizes* are what `sizes` said a while ago; None: nobody knows.
+        *spent_today* comes from the stored sums, and *sizes* are a recent result of `sizes`; None: unknown.
         """
         spending = Spending(places=self._book.places(), spent_today=spent_today)
 
@@ -431,7 +431,7 @@ class Quotas:
         yield self._runs(spending, asking="")
 
     def _decide(self, wanted: Reservation, spending: Spending) -> None:
-        """Raise QuotaExceeded when there is no room for *wanted* besides the others."""
+        """Raise QuotaExceeded when there is no capacity for *wanted* besides the others."""
         spent = spending.spent_by_asker
         to_come = max(0.0, (wanted.estimated_cost or 0.0) - spent)
         _refuse(self._worktrees(spending, asking=wanted.adw_id))
@@ -561,7 +561,7 @@ def _shares(spending: Spending) -> str:
 
 
 def _is_full(others: int, limit: int, asking: str) -> bool:
-    """Say whether there is no room: for one more when somebody asks, else whether it is more than allowed."""
+    """Return whether the limit is reached: for one more when *asking*, else whether it is exceeded."""
     return others >= limit if asking else others > limit
 
 

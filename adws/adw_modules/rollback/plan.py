@@ -68,13 +68,13 @@ SUMMARY_COMMENT = "comment:rollback-summary"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One thing that a rollback does, and what came of it."""
+    """One thing that a rollback does, and its result."""
 
     key: str  #: unique in the rollback: that of the effect, or the kind for what is no effect
     kind: str  #: one of ORDER
     what: str  #: for people: what is done to what
     status: str = "planned"  #: planned | doing | done | gone | kept | left | forgotten | blocked
-    detail: str = ""  #: what came of it, or why not
+    detail: str = ""  #: the result, or why not
     host: str = ""  #: the machine it has to be done on, "" for any
     effects: tuple[str, ...] = ()  #: keys in the ledger that are settled by it
     facts: JsonObject = field(default_factory=dict)  #: what is needed to do it, and what was learnt
@@ -126,7 +126,7 @@ class Wishes:
     force: bool = False  #: go on although uncommitted work could not be salvaged
     forget_hosts: tuple[str, ...] = ()  #: machines that are gone for good: what is there is not undone
     by: str = ""  #: who asks
-    mark: Mark | None = None  #: the same for the history, of who asked at a door that writes it down
+    mark: Mark | None = None  #: the same for the history, from an interface that records it
 
 
 # --- the plan --------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def outcome_of(step: Step) -> str:
 
 
 def waits_for(step: Step, steps: Iterable[Step]) -> str:
-    """Return what has to be over before *step*, in words, "" when nothing has; who waits too is named without why."""
+    """Return what has to be over before *step*, as text, "" for nothing; a waiting step is named without its reason."""
     needed, steps = NEEDS.get(step.kind, ()), tuple(steps)
     blocking = [
         other for other in steps if other.kind in needed and not other.is_over and _is_in_the_way(other, of=step)

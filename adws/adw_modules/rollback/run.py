@@ -125,7 +125,7 @@ class Rollbacks:
 
     def rollback(self, adw_id: str, wishes: Wishes) -> RollbackReport:
         """
-        Undo what the workflow made and return what came of it; one that is rolled back already is left as it is.
+        Undo what the workflow made and return the result; one that is rolled back already is left as it is.
 
         Raises WorkflowBusy while somebody works on it, PullRequestMerged when there is nothing to undo any more.
         """
@@ -349,7 +349,7 @@ def _settle_effects(draft: Draft, step: Step) -> None:
 
 
 def _why(step: Step, outcome: str, at: str) -> JsonObject | None:
-    """Return what the ledger says of an effect that is not undone; its own facts stay, for whoever finds it."""
+    """Return the ledger entry of an effect that is not undone; its own facts stay, so that it can be found."""
     if outcome == FORGOTTEN:
         return {"forgotten": step.detail, "forgotten_at": at}
 
@@ -412,13 +412,13 @@ def mark_workflow_rolled_back(adw_id: str, reason: str = "", *, home: Home | Non
     return WorkflowRollback(adw_id, logger, home=home).rollback(reason or "marked as rolled back")
 
 
-# Rollbacks that a worker makes: queued as runs like all other work, so that whoever asks need not wait.
+# Rollbacks that a worker makes: queued as runs like all other work, so that the requester need not wait.
 #
-# A workflow has one unfinished run. One that waits gives way to the rollback; whoever works on one is asked to stop,
-# and the rollback is queued when the workflow is free.
+# A workflow has one unfinished run. A waiting one gives way to the rollback; the owner of a running one is asked to
+# stop, and the rollback is queued when the workflow is free.
 
 
-#: Seconds between two looks whether the owner has let go.
+#: Seconds between two checks whether the owner has released it.
 LOOK_SECONDS = 0.2
 #: How often a worker takes up a rollback that is blocked, and at most how many seconds apart.
 MAX_ROLLBACKS = 10
@@ -455,7 +455,7 @@ class RollbackRuns:
 
     def work(self, run: Run) -> RunResult:
         """
-        Make the rollback of a claimed run; what cannot be undone now is tried again a few times.
+        Make the rollback of a claimed run; what cannot be undone now is retried a few times.
 
         Raises what `rollback` raises. Implements `JobHandler`.
         """
@@ -491,7 +491,7 @@ def after_rollback(run: Run, report: RollbackReport, *, now: datetime) -> Outcom
 
 
 def wishes_of(run: Run) -> Wishes:
-    """Return what whoever queued a rollback asked for."""
+    """Return what the requester of a rollback asked for."""
     hosts = run.payload.get("forget_hosts")
     reason = str(run.payload.get("reason") or "") or f"rolled back by {run.asked_by or 'a worker'}"
 
@@ -507,8 +507,8 @@ def wishes_of(run: Run) -> Wishes:
 
 # Rolling back a workflow that somebody may be working on.
 #
-# While a lease is live only its owner writes: he is asked to stop, and the workflow is rolled back when it is free. A
-# request that its owner never saw is answered by the rollback itself.
+# While a lease is live only its owner writes: the owner is asked to stop, and the workflow is rolled back when it is
+# free. A request that the owner never saw is answered by the rollback itself.
 
 
 class RollingBack:
@@ -528,7 +528,7 @@ class RollingBack:
         wait_seconds: float = 30.0,
         say: Callable[[str], None] = lambda _line: None,
     ) -> RollbackReport:
-        """Roll the workflow back; raise WorkflowBusy when its owner has not let go in time: the request is kept."""
+        """Roll the workflow back; raise WorkflowBusy when it is not released in time: the request is kept."""
         until = self._clock.monotonic() + wait_seconds
         asked: Request | None = None
         while True:

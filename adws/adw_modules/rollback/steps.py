@@ -1,8 +1,8 @@
 """
-Undoing one thing each: what a step of a rollback does to the world.
+Undoing one thing each: what a step of a rollback does outside adw.
 
-Every step looks first and may be made again: what is gone is done. What is not ours, or not any more, raises NotOurs
-and is left. Nothing here writes the plan; `rollback` does that before and after.
+Every step checks first and may be repeated: what is gone is done. What is not ours, or not any more, raises NotOurs and
+is left. Nothing here writes the plan; `rollback.run` does that before and after.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class ForgeUndoing:
         return forge_text.outgoing_body(forge_text.with_marker(text, made), self._home.redactor.redact_text)
 
     def _is_marked(self, forge: Forge, found: PullRequest | Comment, op: str) -> bool:
-        """Say whether this workflow made it: whoever copies a marker still writes under another name."""
+        """Return whether this workflow made it: a copied marker still has another author."""
         marker = forge_text.read_marker(found.body, key=self._home.forge_key, repository=forge.repository)
 
         return marker == Marker(adw_id=self._document.adw_id, op=op) and found.author == forge.login()
@@ -369,7 +369,7 @@ class Undoing:
     def _remove_worktree(self, step: Step) -> Done:
         git, path = self._git(), Path(path_of(step.facts))
         known = self._known_worktree(path)
-        # Older tools did not lock theirs; whoever locked it with another reason has it now.
+        # Older tools did not lock theirs; a lock with another reason means that somebody else has it now.
         is_unlocked = known is not None and not known.lock_reason and not step.facts.get("reason")
         reason = "" if is_unlocked else str(step.facts.get("reason") or git_module.lock_reason(self._document.adw_id))
 
@@ -445,7 +445,7 @@ class Undoing:
         freed = self._home.ports.free(self._document.adw_id)
         named = step.facts.get("ports")
         known = [port for port in named if isinstance(port, int)] if isinstance(named, list) else []
-        # Our own processes are gone by now: whoever still listens is somebody else, and nobody is ended for a port.
+        # Our own processes are gone by now: what still listens is not ours, and no process is ended for a port.
         foreign = [port for port in known if port not in freed and not is_free(port)]
         said = [f"{port} is used by somebody else, who is left alone" for port in foreign]
         said += [f"freed {', '.join(map(str, freed))}"] if freed else []
