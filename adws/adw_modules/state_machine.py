@@ -747,7 +747,7 @@ class WorkflowStateMachine:
 
     @property
     def history_dropped(self) -> int:
-        """How many moves before the first of `state_history` were let go."""
+        """How many moves before the first of `state_history` were dropped."""
         return self._dropped
 
     def legal_targets(self) -> tuple[WorkflowState, ...]:

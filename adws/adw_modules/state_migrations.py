@@ -90,7 +90,7 @@ def _is_chain(name: str) -> bool:
 
 # A document on its way to the next version: every plain field brought to its type.
 #
-# Pure. Nothing that stood in a document is lost: a value the schema has no room for moves to `legacy_<key>`, and a
+# Pure. Nothing that stood in a document is lost: a value the schema has no field for moves to `legacy_<key>`, and a
 # warning says so.
 
 
@@ -463,7 +463,7 @@ def _is_merged(fields: JsonObject) -> bool:
 
 
 def _issue(request: JsonValue) -> JsonValue:
-    """Return the issue as far as the request in plain words tells: its first line is the title."""
+    """Return the issue as far as the request in plain text tells: its first line is the title."""
     text = request.strip() if isinstance(request, str) else ""
     if not text:
         return None

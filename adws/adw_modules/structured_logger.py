@@ -414,7 +414,7 @@ class _Converter:
 
 
 def _number(value: float) -> JsonValue:
-    """Return a number JSON knows; NaN, infinity and giant numbers become words."""
+    """Return a number JSON knows; NaN, infinity and giant numbers become text."""
     if isinstance(value, int):
         return int(value) if value.bit_length() <= MAX_BITS else f"[number of {value.bit_length()} bits]"
 

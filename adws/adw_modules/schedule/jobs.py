@@ -79,12 +79,12 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobEnd:
-    """What came of a job."""
+    """The result of a job."""
 
     outcome: str  #: in one sentence
     memo: JsonObject | None = None  #: what it remembers; None: as before
     notices: tuple[Notice, ...] = ()
-    details: tuple[str, ...] = ()  #: lines for whoever looks on
+    details: tuple[str, ...] = ()  #: lines for people who watch
 
 
 Job = Callable[[Tick], JobEnd]
@@ -112,9 +112,9 @@ class CronJobs:
 
     def quota(self, tick: Tick) -> JobEnd:
         """
-        Look at the limits and tell people of those that were reached, and of those that are free again.
+        Check the limits and notify people of those that were reached, and of those that are free again.
 
-        Nothing is switched: whoever asks for a place while a limit is reached is refused and comes again by itself.
+        Nothing is switched: a run that asks for a place while a limit is reached is refused and retried by itself.
         """
         quotas = self._home.quotas
         quotas.free_left_behind()
@@ -204,10 +204,10 @@ class CronJobs:
 
     def breakers(self, tick: Tick) -> JobEnd:
         """
-        Write down what time has changed: a breaker whose time has come lets somebody try, an ended trial frees a place.
+        Store what time has changed: a breaker that is due admits a trial call, an expired trial frees its place.
 
-        Nobody is asked anything: a question to an agent's provider costs money. The next attempt that needs the party
-        is the trial, and cron says which parties are held off.
+        No service is called: a request to an agent's provider costs money. The next attempt that needs the service is
+        the trial, and cron reports which breakers are open.
         """
         del tick
         now, store = self._home.clock.now(), circuit_breaker.DatabaseBreakers(self._home.database)
@@ -277,11 +277,10 @@ class CronJobs:
         )
 
 
-# Doing entries of the schedule: each is claimed for one moment, done, and written down; and runs that ask for one.
+# Running entries of the schedule: each is claimed for one tick, run, and recorded; and runs that ask for one.
 #
-# An entry is claimed in the database by one of all who could do it. A job that fails is written down; whoever dies in
-# the middle leaves a claim that ends by itself. A run of kind `cron` asks a worker to do an entry now, whenever it is
-# due.
+# An entry is claimed in the database by one of all crons and workers. A job that fails is recorded; a process that dies
+# in the middle leaves a claim that expires. A run of kind `cron` asks a worker to run an entry now, whenever it is due.
 
 
 logger = logging.getLogger("adw.cron")
@@ -354,7 +353,7 @@ class CronWork:
         try:
             return "done", self._jobs[tick.name](tick)
         except DatabaseError:
-            raise  # nothing can be written down: the claim ends by itself, and the tick is done by whoever comes next
+            raise  # nothing can be recorded: the claim expires, and the next process does the tick
         except (AdwError, OSError) as exc:
             logger.warning("A job failed", extra={"action": "cron_failed", "entry": tick.name}, exc_info=exc)
             return "failed", JobEnd(outcome=" ".join(str(exc).split())[:500])
@@ -457,11 +456,11 @@ class CronRuns:
             raise UsageError(f"{entry!r} is no entry of the schedule; use one of {', '.join(CRON_ENTRIES)}")
 
 
-# Finding what no webhook told of: issues that ask for work, and deliveries that GitHub could not bring.
+# Finding what no webhook reported: issues that ask for work, and deliveries that GitHub could not bring.
 #
-# What is found goes the way of a delivery: stored with its run in one transaction, and authorised when a worker takes
-# it up. The intent is spelled as the webhook's is, so that what was told and found is started once; and an issue that
-# somebody asked about before, or that had a workflow, is left alone.
+# What is found is handled like a delivery: stored with its run in one transaction, and authorised when a worker takes
+# it up. The intent is spelled as the webhook's is, so that what was both delivered and found is started once; and an
+# issue that somebody asked about before, or that had a workflow, is left alone.
 
 
 #: Most issues that are looked at in one go, the newest first.
@@ -529,7 +528,7 @@ class PollJobs:
     # --- issues ------------------------------------------------------------------------------------------------
 
     def issues(self, tick: Tick) -> JobEnd:
-        """Start what the label asks for and no delivery told of."""
+        """Start what the label asks for and no delivery reported."""
         del tick
         forge = self._forge()
         if forge is None:
@@ -542,7 +541,7 @@ class PollJobs:
     def _look_at_label(self, forge: Forge, issue: Issue) -> str:
         label, repository = self._home.settings.webhook_label, comparable(forge.repository)
         if self._is_known(repository, issue.number):
-            return ""  # who puts the label on again is heard by the webhook
+            return ""  # the webhook reports when somebody puts the label on again
         labelled = forge.labelled(issue.number, label) if isinstance(forge, KnowsLabellers) else None
         if labelled is None:
             labelled = Labelled(login=issue.author, at="")

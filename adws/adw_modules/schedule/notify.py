@@ -2,8 +2,8 @@
 Telling people: by a command, by HTTP, by a comment on the issue.
 
 Each channel sends one notice within a time limit and raises NotifyFailed when that did not work; whether and when it is
-tried again is decided elsewhere. Nothing is sent that was not redacted. After a crash in the middle a notice may come
-twice: it carries its key, so that whoever gets it can tell, and a comment is looked for before it is posted.
+retried is decided elsewhere. Nothing is sent that was not redacted. After a crash in the middle a notice may come
+twice: it carries its key, so that the receiver can tell, and a comment is looked up before it is posted.
 """
 
 from __future__ import annotations
@@ -167,10 +167,10 @@ def message_of(row: NotificationRow, redact: Callable[[str], str]) -> JsonObject
     }
 
 
-# What people are told, and in which words.
+# What people are told, and how it is phrased.
 #
 # Pure. An event makes at most one notice, whose key is that of the event: so one transition is told once, however often
-# anybody looks. What has no event (a quota, a workflow that does not move) has a key made of what it is about.
+# events are read. What has no event (a quota, a workflow that does not move) has a key made of what it is about.
 
 
 #: Ways by which people are told.
@@ -282,7 +282,7 @@ def stuck_notice(adw_id: str, *, since: str, why: str, key: str, channels: tuple
 
 
 def retry_at(attempts: int, now: datetime, *, most: int = MAX_ATTEMPTS) -> datetime | None:
-    """Return when a notice is tried again of which *attempts* failed, None when it is given up."""
+    """Return when a notice is retried of which *attempts* failed, None when it is given up."""
     if attempts >= most:
         return None
 
@@ -295,16 +295,15 @@ def _line(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
-# Bringing people what they are to be told: a sink of the event stream.
+# Bringing people their notices: a sink of the event stream.
 #
-# Events are looked through where they are stored, after their commit, so a crash loses none. Whatever goes wrong with a
-# channel is written down with the notice and tried again a few times; nothing of it reaches the work that is told
-# about.
+# Events are read where they are stored, after their commit, so a crash loses none. Whatever goes wrong with a channel
+# is recorded with the notice and retried a few times; no error reaches the work that the notice is about.
 
 
 logger = logging.getLogger("adw.notify")
 
-#: The first look takes in what happened this long ago: whoever starts to notify hears of today, not of last year.
+#: The first read takes in what happened this long ago: new notifications are about today, not about last year.
 FIRST_LOOK = timedelta(hours=1)
 #: Most notices sent in one go, so that a flood holds nothing else up.
 MOST_AT_ONCE = 50
@@ -347,7 +346,7 @@ class Notifier:
         return notice_of(event, self.channels_of)
 
     def send(self) -> Sent:
-        """Send what is due, and return what came of it; what a channel does wrong stays here."""
+        """Send what is due, and return the result; errors of a channel stay here."""
         counts = {"sent": 0, "pending": 0, "given_up": 0}
         ttl_seconds = self._home.settings.notify_timeout_seconds + CLAIM_RESERVE_SECONDS
         for _ in range(MOST_AT_ONCE):
@@ -421,5 +420,5 @@ class NotifyThread:
         try:
             self._home.notifier.gather()
             self._home.notifier.send()
-        except Exception:  # told about work must never end the work; the next poke tries again
+        except Exception:  # a notice must never end the work; the next poke retries
             logger.exception("Could not notify", extra={"action": "notify_broke"})

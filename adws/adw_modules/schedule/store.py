@@ -22,7 +22,7 @@ from adws.adw_modules.interfaces import Clock, OwnerRecord
 
 # The queries about the schedule and about notifications, by name.
 #
-# Spelled like those of `statements`. A claim is over when it belongs to another start of the machine or when its time
+# Placeholders as in `db.connection`. A claim is over when it belongs to another start of the machine or when its time
 # is up.
 
 
@@ -33,7 +33,7 @@ SELECT name, spec, last_due, last_run, status, outcome, memo, owner, token,
        CASE WHEN owner = '' THEN 0 WHEN claim_boot = :boot THEN claim_until - {now} ELSE -1 END
 FROM schedule
 """
-#: Makes the row that a claim is about; of two who begin at once one makes it.
+#: Makes the row that a claim is about; of two that begin at once one makes it.
 SCHEDULE_BEGIN = """
 INSERT INTO schedule (name, spec, last_due, last_run, status, outcome, memo, owner, token, claim_until, claim_boot)
 VALUES (:name, :spec, '', '', '', '', '{}', '', 0, 0, '')
@@ -114,7 +114,7 @@ class Notice:
     """Something that people are to be told."""
 
     key: str  #: the same for the same transition, for ever
-    kind: str  #: one of notify_rules.KINDS
+    kind: str  #: one of notify.KINDS
     title: str  #: one line
     text: str = ""  #: more of it, "" for nothing
     adw_id: str = ""
@@ -177,7 +177,7 @@ CURSOR = "events"
 
 
 class NotificationStore:
-    """A `NotificationBook` in the tables notifications and notification_cursor."""
+    """Notifications in the tables notifications and notification_cursor."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
@@ -238,7 +238,7 @@ class NotificationStore:
             clock = self._database.lease_clock()
             return session.one(self._claim, {**clock, "notice_id": due[0], "ttl": ttl_seconds})
 
-        with self._database.read() as session:  # most looks find nothing, and a look keeps nobody from writing
+        with self._database.read() as session:  # most polls find nothing, and a read blocks no writer
             if session.one(self._is_due, params) is None:
                 return None
         taken = self._database.transact(work)
@@ -246,7 +246,7 @@ class NotificationStore:
         return None if taken is None else to_notification(taken)
 
     def settle(self, row: NotificationRow, *, status: str, error: str = "", not_before: str = "") -> bool:
-        """Write down what came of it; False when somebody else has it now."""
+        """Record the result; False when somebody else has it now."""
         params = {
             "notice_id": row.notice_id,
             "token": row.token,
@@ -306,7 +306,7 @@ def to_notification(row: Row) -> NotificationRow:
 
 
 class ScheduleStore:
-    """A `ScheduleBook` in the table schedule."""
+    """The schedule in the table schedule."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database

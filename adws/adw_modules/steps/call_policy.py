@@ -1,9 +1,9 @@
 """
-What follows from one call of a step: it is made again, the next page is called for, or the iteration is over.
+What follows from one call of a step: it is repeated, the next page is called for, or the iteration is over.
 
-Pure. Of the rules of a step the first one that matches decides, on the whole response or error. How often a call was
-made is read off the row and nothing else. What is found stands in the event of the call (`data.retry`), and whoever
-decides later, or again from the log, reads it there.
+Pure. The first rule of a step that matches decides, on the whole response or error. The number of calls is read off the
+row and nothing else. The decision is stored in the event of the call (`data.retry`), where later decisions, and a
+replay of the log, read it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ COMPLETED, EXHAUSTED, FAILED = "completed", "exhausted", "failed"
 #: Characters of a digest in `marks`.
 _DIGEST = 16
 
-#: Makes what templates know; only asked where a rule looks at it.
+#: Makes the values that templates know; only called where a rule uses them.
 Values = Callable[[], Mapping[str, Value]]
 
 

@@ -98,9 +98,9 @@ def result_facts(value: JsonValue, *, status: str = "success") -> JsonObject:
 
 def stored_result(result: JsonValue, key: str, executions: Executions) -> JsonValue:
     """
-    Return what is stored of a result in the place of many: itself, or the key that it is kept under.
+    Return what is stored in place of a result: the result itself, or the key that it is stored under.
 
-    What only looks like such a key is kept, too: results come from outside.
+    A result that only resembles such a key is stored under a key, too: results come from outside.
     """
     size = len(json.dumps(result))
     if size <= MAX_VALUE and not _is_reference(result):

@@ -1,9 +1,9 @@
 """
-One turn at an execution: what reports, interruptions and cancellations make of its rows, and the events that tell it.
+One update of an execution: what reports, interruptions and cancellations do to its rows, and the events about it.
 
-Pure: whoever stores executions reads rows, lets a turn change them, and writes rows and events in one transaction. The
-orchestrator (`decide`) decides on each event; here its commands are carried out on the rows. Folding the events
-from the beginning gives what the rows say.
+Pure: the store reads rows, lets an update change them, and writes rows and events in one transaction. The orchestrator
+(`decide`) decides on each event; here its commands are applied to the rows. Folding the events from the beginning gives
+what the rows say.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 
 # What a lane of an execution does next: which iterations it takes, or what it waits for.
 #
-# Pure; rows are read through an `IterationRepository`, and none of them is read twice in a turn. A sequential loop
-# begins an iteration only when the one before is over, with all its calls. Of many that wait a lane takes no more than
-# its share.
+# Pure; rows are read through an `IterationRepository`, and none of them is read twice in an update. A sequential loop
+# begins an iteration only when the one before is over, with all its calls. Of many waiting iterations a lane takes no
+# more than its share.
 
 
 #: Iterations that are cancelled in one transaction.
@@ -166,7 +166,7 @@ def _place(row: Iteration) -> int:
 
 
 def cancel_some(turn: ExecutionUpdate, shelf: IterationRepository) -> bool:
-    """End some of what waits; say whether there may be more."""
+    """End some of the waiting iterations; return whether there may be more."""
     head = turn.head
     again = [row for row in turn.changed.values() if row.state == RETRY_WAIT]
     waiting = shelf.waiting(CANCELLED_AT_ONCE)
@@ -316,7 +316,7 @@ def error_meta(error: JsonObject, message: str, moment: str) -> JsonObject:
 
 
 def said(error: JsonObject) -> JsonObject:
-    """Return of an error what an event tells; traces stay with whoever made the call."""
+    """Return the part of an error that an event shows; traces stay with the worker that made the call."""
     told: JsonObject = {key: value for key, value in error.items() if key not in ("traceback", "message")}
     told["message"] = str(error.get("message") or "")[:MAX_MESSAGE]
 
@@ -549,7 +549,7 @@ class ExecutionUpdate:
         )
 
     def _judged(self, row: Iteration, report: CallReport | None, found: Judgement, text: str) -> None:
-        """Tell of a call, and do what follows from it."""
+        """Record a call, and do what follows from it."""
         self._touch(row)
         is_well = report is not None and report.ok
         row.fingerprint, row.same_failures, row.marks = found.fingerprint, found.same_failures, found.marks
@@ -603,7 +603,7 @@ class ExecutionUpdate:
         )
 
     def _told(self, row: Iteration, found: Judgement) -> JsonObject:
-        """Return what an event tells of a judgement: secrets are taken out, and the row has what is asked for."""
+        """Return what an event shows of a decision: secrets are removed, and the row has what is asked for."""
         told = dict(found.facts)
         if told.get("call"):
             self._asked[row.index] = _encode(told["call"])
@@ -787,9 +787,9 @@ _WELL = Judgement(facts={})
 
 # The orchestrator: what is to be done about an event of an execution.
 #
-# Pure, and decided on the event alone and the counts before it: whoever folds the log of an execution from its
-# beginning comes to the same counts, and to the same commands. Whether a call is made again was judged on the whole
-# response when the event was made; here only what follows from it.
+# Pure, and decided on the event alone and the counts before it: folding the log of an execution from its beginning
+# gives the same counts, and the same commands. Whether a call is repeated was decided on the whole response when the
+# event was made; here only what follows from it.
 
 
 #: The event that ends an iteration -> how it ended.
@@ -881,7 +881,7 @@ def _after_call(event: Event) -> Command:
         call = judged.get("call")
         return CallAgain(
             index=index,
-            after_seconds=float(judged.get("after_seconds") or 0.0),  # type: ignore[arg-type]  # written by call_rules
+            after_seconds=float(judged.get("after_seconds") or 0.0),  # type: ignore[arg-type]  # written by call_policy
             page=int(judged.get("page") or 1),  # type: ignore[arg-type]  # the same
             call=call if isinstance(call, dict) else {},
             why=str(judged.get("rule") or ""),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Redirections that are followed, and the methods they are followed for: another one would be made again elsewhere.
 MAX_REDIRECTS = 5
 FOLLOWED = ("GET", "HEAD", "OPTIONS")
-#: Seconds between two looks at what is ordered.
+#: Seconds between two checks for orders.
 TICK_SECONDS = 0.1
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -93,7 +93,7 @@ class HttpClient:
         def work() -> None:
             try:
                 done.append(self._follow(request, given_up))
-            except BaseException as exc:  # noqa: BLE001 - raised again by whoever waits for it
+            except BaseException as exc:  # noqa: BLE001 - raised again by the waiting caller
                 done.append(exc)
             finally:
                 is_over.set()

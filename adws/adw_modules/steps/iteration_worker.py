@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# Make one call of a step: fill in its inputs, call the tool, save the result, and say what came of it.
+# Make one call of a step: fill in its inputs, call the tool, save the result, and report it.
 #
 # Whatever a tool or a sink raises is a failed call, classified once; a call that was ended on order is suspended and
-# does not count. What was called is told to nobody but the tool: a report has the result as it came, and facts without
-# credentials.
+# does not count. The inputs of a call are shown to nobody but the tool: a report has the result as it came, and facts
+# without credentials.
 
 
 #: Characters of a message in a report.
@@ -110,7 +110,7 @@ class ToolCalls:
         )
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
         self._sinks.close()
 
     def _save(self, step: StepSpec, assignment: Assignment, context: CallContext, result: JsonValue) -> int:
@@ -221,7 +221,7 @@ logger = logging.getLogger("adw.lanes")
 
 #: A batch that took less than this many seconds may be longer the next time, one that took more is shorter.
 SHORT_SECONDS, LONG_SECONDS = 0.05, 0.25
-#: Seconds that a lane stays back after it had its time, so that what waits comes first: it keeps its old place.
+#: Seconds that a lane waits after its time is up, so that waiting lanes come first: it keeps its old place.
 YIELD_SECONDS = 0.05
 
 
@@ -409,6 +409,6 @@ class ThreadCalls:
         return calls.make(step, assignment, context)
 
     def close(self) -> None:
-        """Let go of connections and files; no thread makes calls any more."""
+        """Close connections and files; no thread makes calls any more."""
         while self._made:
             self._made.pop().close()

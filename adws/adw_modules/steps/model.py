@@ -1,8 +1,8 @@
 """
 A step whose calls are spread over workers: the execution, its iterations, and what is reported of them.
 
-The rows are the truth about what is done and what is left; the events of an execution tell how it came to that, and
-folding them gives the same. An iteration is fenced by the run that works on it: whoever lost that run changes nothing.
+The rows are the truth about what is done and what is left; the events of an execution show how it came to that, and
+folding them gives the same. An iteration is fenced by its run: a worker that lost that run changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow.model import StepSpec
 
 
-# Where executions and their iterations stand. Apart from `executions`, so that views start without its records.
+# States of executions and their iterations.
 
 
 class IterationState(Enum):
@@ -98,7 +98,7 @@ class Assignment:
 
     @property
     def sink_key(self) -> str:
-        """Names what a sink saves for this call, whoever makes it and however often."""
+        """Names what a sink saves for this call, however often and by which worker it is made."""
         return f"{self.execution_id}#{self.index}#{self.page}"
 
 
@@ -185,7 +185,7 @@ class ScheduledRetry:
     error: str = ""
 
 
-# The rows of an execution while a turn may change them; `execution_update` changes them, `store` reads and writes them.
+# The rows of an execution during an update; `execution_update` changes them, `store` reads and writes them.
 
 
 PENDING, RUNNING, RETRY_WAIT = (
@@ -199,7 +199,7 @@ NULL = "null"
 
 @dataclass(kw_only=True, slots=True)
 class Iteration:
-    """The row of an iteration, while a turn may change it; values of JSON are texts."""
+    """The row of an iteration, while an update may change it; values of JSON are texts."""
 
     index: int
     state: str = PENDING
@@ -227,7 +227,7 @@ class Iteration:
 
 @dataclass(kw_only=True, slots=True)
 class ExecutionRow:
-    """The row of an execution, while a turn may change it."""
+    """The row of an execution, while an update may change it."""
 
     execution: Execution
     next_index: int = 0  #: the first iteration that nobody has begun
@@ -250,7 +250,7 @@ class ExecutionSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slot:
-    """Who makes the turn: the run that has a lane, None for a person or the phase itself."""
+    """Who makes the update: the run that has a lane, None for a person or the phase itself."""
 
     run_id: int
     token: int

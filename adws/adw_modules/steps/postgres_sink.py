@@ -138,7 +138,7 @@ class PostgresSink:
         return bool(taken.rowcount)
 
     def _make_keys(self, connection: psycopg.Connection) -> None:
-        """Make the table of keys; who may not make tables can use one that is there."""
+        """Make the table of keys; a role that may not make tables can use an existing one."""
         if connection.execute(_FIND, (KEYS,)).fetchone() == (None,):
             connection.execute(_LOCK)
             connection.execute(MAKE_KEYS.encode())

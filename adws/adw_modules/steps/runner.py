@@ -2,8 +2,8 @@
 Run a phase that is made of steps, one after the other.
 
 A step that is a single call is done here. One with a loop or a retry becomes an execution, and the attempt waits for
-it; whoever goes on with the attempt takes its result. What is done is kept after each step, so neither a wait, a crash
-nor the next attempt of the same round does it again; the step that failed is begun anew.
+it; the worker that continues the attempt takes its result. Finished steps are stored one by one, so neither a wait, a
+crash nor the next attempt of the same round repeats them; the step that failed is begun anew.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class StepEvents:
         return shown_context(ids, known_to(self._context, self._progress), self._home.redactor, self._progress.statuses)
 
 
-#: How long an attempt waits before somebody looks whether its execution still goes on.
+#: How long an attempt waits before it is checked whether its execution still goes on.
 LOOK_SECONDS = 3600.0
 #: Why executions are cancelled that an earlier attempt left.
 SUPERSEDED = "the phase was begun anew"
@@ -339,7 +339,7 @@ class _PhaseSteps:
             if early is not None:
                 return early
 
-        return self._report()  # its progress is deleted once this is stored: who dies before that does nothing twice
+        return self._report()  # its progress is deleted once this is stored: a crash before that repeats nothing
 
     def _do(self, step: StepSpec) -> Suspended | WaitingForChildren | None:
         """Do one step, or go on with it; return what ends the run before the next one."""
@@ -360,7 +360,7 @@ class _PhaseSteps:
         if not step.is_queued:
             return self._call(step, new)
         progress.execution = new.execution_id
-        self._save(step)  # before it is opened: whoever goes on after a crash finds it
+        self._save(step)  # before it is opened: after a crash it is found
 
         return self._take(step, self._opened(step, new, values))
 

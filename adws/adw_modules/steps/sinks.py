@@ -282,7 +282,7 @@ class TableSink(Protocol):
         """Save rows once for *sink_key*; say whether this did it."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
 
 
 class Sinks:
@@ -413,8 +413,8 @@ def _given(sink: SinkSpec, known: Mapping[str, Value]) -> _Given:
 
 # What was saved to a file, by key: a small SQLite database beside it.
 #
-# A part is written down before it is in the file (`intend`, durable when it returns) and settled when it is. At most
-# one part is not settled: the one whose writer vanished, or is at it; whoever has the file's lock next looks after it.
+# A part is recorded before it is in the file (`intend`, durable when it returns) and settled when it is. At most one
+# part is not settled: the one whose writer vanished, or is at it; the next holder of the file's lock settles it.
 
 
 _SCHEMA = """
@@ -437,7 +437,7 @@ class Part:
 
 
 class SinkLedger:
-    """The parts of one file. Whoever uses it has the lock of that file."""
+    """The parts of one file. Its user holds the lock of that file."""
 
     def __init__(self, path: Path, *, patience_seconds: float = 30.0) -> None:
         """Open the ledger *path*, or make it."""
@@ -523,7 +523,7 @@ SQLITE_TYPES: Mapping[str, str] = MappingProxyType(
 #: Whole numbers that the file can hold.
 _LARGEST = 2**63
 
-#: What stands in the way and may go by itself.
+#: Errors that may go away by themselves.
 _TRANSIENT = frozenset(
     {
         sqlite3.SQLITE_BUSY,

@@ -55,7 +55,7 @@ from adws.adw_modules.workflow.requirements import Requirements
 if TYPE_CHECKING:
     from adws.adw_modules.redaction.redactor import Redactor
 
-# Rows of the tables of executions as nouns, and back, and the events of a turn as rows.
+# Rows of the tables of executions as values, and back, and the events of an update as rows.
 #
 # All of this is on the path of every call of a loop, so texts that stay the same are made once.
 
@@ -139,7 +139,7 @@ def to_head(execution_id: str, step: StepSpec, row: Row) -> ExecutionRow:
 
 
 def head_params(head: ExecutionRow) -> dict[str, object]:
-    """Return the columns of an execution that a turn may change."""
+    """Return the columns of an execution that an update may change."""
     done = head.execution
 
     return {
@@ -216,7 +216,7 @@ def iteration_params(execution_id: str, row: Iteration, redactor: Redactor) -> d
 
 
 def event_rows(events: Sequence[Event]) -> list[dict[str, object]]:
-    """Return the events of one turn as parameters; values that many of them share are written once."""
+    """Return the events of one update as parameters; values that many of them share are written once."""
     texts: dict[int, str] = {}
 
     def text_of(value: object) -> str:
@@ -241,8 +241,8 @@ def event_rows(events: Sequence[Event]) -> list[dict[str, object]]:
 
 # Every query about executions, by name.
 #
-# As in `run_statements`; `{waiting}`, `{calling}` and `{open}` are the tables, to be looked at by the index that has
-# only what waits, is being called, or is not taken. Whoever changes an execution locks its row first.
+# As in `queue.store`; `{waiting}`, `{calling}` and `{open}` are the tables, scanned by the partial index of iterations
+# that wait, are being called, or are not taken. Every change of an execution locks its row first.
 
 
 #: SQLite is told which index: without statistics it takes the primary key, and walks over every iteration.
@@ -255,7 +255,7 @@ _POSTGRESQL = {"{waiting}": "iterations", "{calling}": "iterations", "{open}": "
 
 
 def spelled(database: Database, sql: str) -> str:
-    """Return *sql* in the words of the dialect of *database*."""
+    """Return *sql* in the SQL of the dialect of *database*."""
     for word, meaning in (_POSTGRESQL if database.dialect == "postgresql" else _SQLITE).items():
         sql = sql.replace(word, meaning)
 
@@ -474,7 +474,7 @@ CALL_METAS = (
 )
 
 
-# The rows of one execution inside a transaction: what a turn reads, and what it changed, in few statements.
+# The rows of one execution inside a transaction: what an update reads, and what it changed, in few statements.
 
 
 _COMPLETED = IterationState.COMPLETED.value
@@ -482,7 +482,7 @@ _COMPLETED = IterationState.COMPLETED.value
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Texts:
-    """The queries in the words of one dialect, spelled once."""
+    """The queries in the SQL of one dialect, rendered once."""
 
     head: str
     head_to_change: str
@@ -571,7 +571,7 @@ class IterationRepository:
 
 
 def save_turn(session: Session, turn: ExecutionUpdate, redactor: Redactor) -> None:
-    """Write the rows and events of a turn."""
+    """Write the rows and events of an update."""
     execution_id = turn.head.execution.execution_id
     begun: list[dict[str, object]] = []
     changed: list[dict[str, object]] = []
@@ -609,9 +609,9 @@ def _begun(execution_id: str, row: Iteration) -> dict[str, object]:
     }
 
 
-# Looking at executions without changing them: how they stand, what they gave, what waits.
+# Reading executions without changing them: how they stand, their results, the waiting calls.
 #
-# What is long is read in pieces, so memory does not grow with it.
+# Long lists are read in pieces, so memory does not grow with them.
 
 
 #: Results and events that are read at a time.
@@ -740,7 +740,7 @@ class ExecutionLooks:
 
 #: Elements, and characters of them, that are stored in one transaction.
 CHUNK, CHUNK_CHARACTERS = 500, 1_000_000
-#: Executions whose plan is kept at hand.
+#: Executions whose spec is cached.
 PLANS = 256
 
 
@@ -1024,7 +1024,7 @@ class Executions(ExecutionLooks):
     # --- how -----------------------------------------------------------------------------------------------------
 
     def _turn(self, session: Session, execution_id: str, *, run: Run | None = None) -> ExecutionUpdate | None:
-        """Begin a turn: lock the execution and read it, None when there is none."""
+        """Begin an update: lock the execution and read it, None when there is none."""
         head = self._head(session, execution_id, self._sql.head_to_change)
         if head is None:
             return None
@@ -1058,9 +1058,9 @@ class Executions(ExecutionLooks):
         return result
 
     def _save(self, session: Session, turn: ExecutionUpdate) -> None:
-        """Write what a turn changed; its end makes the run of the workflow due."""
+        """Write what an update changed; the end of the execution makes the run of the workflow due."""
         save_turn(session, turn, self._redactor)
-        if turn.is_over and turn.events:  # nothing happens to one that has ended: so this turn ended it
+        if turn.is_over and turn.events:  # nothing happens to one that has ended: so this update ended it
             self._wake(session, turn.plan.new.adw_id)
 
 

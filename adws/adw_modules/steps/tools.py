@@ -270,8 +270,8 @@ def _without(body: bytes, secrets: Iterable[str]) -> bytes:
 
 # Run a process for one call, within its time, and return all that it printed.
 #
-# Through the same door as every process of adw: it is recorded before it runs, gets few variables, obeys orders, and
-# nothing of it is left running. What it printed is without secrets. Its files go when the call is over.
+# By the same `process.run` as every process of adw: it is recorded before it runs, gets few variables, obeys orders,
+# and nothing of it is left running. What it printed is without secrets. Its files go when the call is over.
 
 
 #: Directory of the files of calls that are under way, below the workflow's own.
@@ -325,7 +325,7 @@ def call_files(context: CallContext, token: str) -> Iterator[CallFiles]:
         for path in folder.iterdir():
             with suppress(OSError):
                 path.unlink()
-        with suppress(OSError):  # what a program made there is left to whoever removes the workflow
+        with suppress(OSError):  # what a program made there is removed with the workflow
             folder.rmdir()
 
 
@@ -716,7 +716,7 @@ class PythonTool:
     def _call(self, call: str, args: JsonObject) -> ToolResult:
         function = self._callables.find(call)
         try:
-            return ToolResult(value=function(**args))  # type: ignore[arg-type]  # looked at by whoever gets it
+            return ToolResult(value=function(**args))  # type: ignore[arg-type]  # checked by the caller
         except SystemExit as exc:  # it means to end its program, not ours
             code = exc.code if isinstance(exc.code, int) else 1
             text = f"{call} called sys.exit({exc.code!r})"
@@ -780,7 +780,7 @@ class CallContext:
     values: Mapping[str, Value]
     cwd: Path  #: where the work is: the worktree, or the repository
     folder: Path  #: the workflow's own directory for output
-    orders: Orders  #: whoever sees one ends the call and reports it as suspended
+    orders: Orders  #: a tool that sees one ends the call and reports it as suspended
     record_process: Callable[[ProcessRecord], None]  #: returns when the record is durable
     say: Callable[[str], None] = lambda _line: None  #: shows a line of progress; never raises
     env: Mapping[str, str] = field(default_factory=dict)  #: variables for its process, besides the allowed ones

@@ -16,7 +16,7 @@ from adws.adw_modules.steps.model import IterationState
 
 # What people see of steps whose calls are spread over workers: executions, their iterations, the calls of one of these.
 #
-# Nouns only, and light: the views start without the libraries that check documents.
+# Data types only, and light: the views start without the libraries that check documents.
 
 
 #: Most characters of an element or a result that a list shows.

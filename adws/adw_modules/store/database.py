@@ -1,8 +1,8 @@
 """
 Documents as rows of the database: the body, its events and its revision in one transaction.
 
-The row's fence is the token of its last owner, raised by the takeover itself: a writer who was taken over finds a
-higher one and is refused in the same statement that would have written. The outbox stays empty, for the events are in.
+The row's fence is the token of its last owner, raised by the takeover itself: a former owner finds a higher one and is
+refused in the same statement that would have written. The outbox stays empty, for the events are in.
 """
 
 from __future__ import annotations
@@ -289,8 +289,8 @@ def _checked(where: str, adw_id: str, *, revision: int, body: str) -> JsonObject
 
 # A file beside a SQLite database that says: documents live in there.
 #
-# Whoever lost such a database lost its documents, and must not go on with an empty one in silence. The file is made
-# after the database and before its first document, and stays: so one without the other means that the database is gone.
+# A lost database means lost documents, and adw must not silently go on with an empty one. The file is made after the
+# database and before its first document, and stays: so one without the other means that the database is gone.
 
 
 _TEXT = """\
@@ -308,7 +308,7 @@ def leave(database: Path) -> None:
     """
     Make the file, durably, unless it is there; raise DatabaseUnavailable when that cannot be done.
 
-    Where this process may not write it makes no documents either, and only looks: then the file is not needed.
+    Where this process may not write it makes no documents either, and only reads: then the file is not needed.
     """
     path = marker_of(database)
     if path.exists():

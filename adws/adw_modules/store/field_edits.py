@@ -76,7 +76,7 @@ def _is_cap(value: JsonValue) -> bool:
 
 
 def _is_cost(value: JsonValue) -> bool:
-    """Say whether the amounts are amounts; the model looks at the names."""
+    """Return whether the amounts are amounts; the model checks the names."""
     if not isinstance(value, dict):
         return False
     tables = [value.get(name, {}) for name in ("by_phase", "by_provider", "token_counts")]
@@ -298,7 +298,7 @@ def parse_value(text: str) -> JsonValue:
     Return the JSON value in *text*, or *text* itself when it is not JSON.
 
     Raises UsageError for NaN and the infinities, also inside a list or an object and as a number that is too large:
-    whoever writes them means a number, and JSON has none for them.
+    they are meant as numbers, and JSON has none for them.
     """
     try:
         value: JsonValue = json.loads(text, parse_constant=lambda word: _refuse_number(text, word))
@@ -330,7 +330,7 @@ def _moment(text: str) -> str:
 
 @contextmanager
 def _moving_issue(before: WorkflowDocument, after: WorkflowDocument, locks: IssueLocks) -> Iterator[None]:
-    """Hold the issue that the document will name while it is written, and let go of the one it named."""
+    """Lock the issue that the document will name while it is written, and release the one it named."""
     was, will_be = ((named.issue_number, locks.key(named.repository)) for named in (before, after))
     if was == will_be or is_terminal(after.current_state):
         yield

@@ -117,7 +117,7 @@ def look_at(directory: int) -> Signature | None:
     try:
         status, tail = durable_file.look_at_end(FILE_NAME, directory=directory, size=serialization.SEAL_BYTES)
     except (FileNotFoundError, UnsafePath):
-        return None  # whoever reads it will say so
+        return None  # the read that follows reports it
 
     return signature_of(status, tail)
 
@@ -209,7 +209,7 @@ def examine(directory: int | None, folder: str, name: str, adw_id: str, *, max_b
 
 
 def examine_copy(text: bytes, adw_id: str) -> Found:
-    """Return what the database's copy is; it has no checksum, the database looks after its bytes."""
+    """Return what the database's copy is; it has no checksum, because the database protects its bytes."""
     path = "the copy in the database"
     try:
         data = serialization.parse(text)
@@ -249,9 +249,9 @@ def _whole_number(data: JsonObject | None, key: str) -> int:
 
 # One write of a document under a fence: from a temp file that nobody else has to a durable new name.
 #
-# The temp's name carries the fence. `fence_out` puts a directory there: then the open of a former owner fails (the name
-# is taken), and so does the rename of a temp it had already made (the name is a directory, or gone). So an owner that
-# was stopped between any two system calls can never overwrite its successor.
+# The temp's name carries the fence. `block` puts a directory there: then the open of a former owner fails (the name is
+# taken), and so does the rename of a temp it had already made (the name is a directory, or gone). So an owner that was
+# stopped between any two system calls can never overwrite its successor.
 
 
 #: The fence of the writer follows.
@@ -415,7 +415,7 @@ def block(directory: int, fence: int) -> None:
 
 
 def clear(directory: int) -> None:
-    """Remove every temp and every blocking directory; only for who knows that no former owner lives."""
+    """Remove every temp and every blocking directory; only for a caller that knows that no former owner lives."""
     for name in os.listdir(directory):
         if not name.startswith(TEMP_PREFIX):
             continue
@@ -656,7 +656,7 @@ class FileStateStore:
                 write.fill(serialization.add_checksum(after.body), mode=durable_file.NEW_FILE_MODE)
                 publish_first(write, adw_id)
                 signature = write.settle()
-                # The directory may be new, or made by who holds the lock in it: its own name must be durable too.
+                # The directory may be new, or made by the holder of the lock in it: its own name must be durable too.
                 durable_file.sync_directory_at(self._root)
         except durable_file.TempBusy:
             raise StateExists(adw_id) from None

@@ -112,11 +112,11 @@ class Applied:
 
 class TreePlanner:
     """
-    Looks at a tree, for the home that *store* belongs to.
+    Examines a tree, for the home that *store* belongs to.
 
     *state_dir* is the directory in which *store* keeps files, None for a store that keeps none: then there is nothing
     to migrate in place, and everything that is found is imported. A store of rows, *locks* and *leases* are None while
-    the home has no database: then nothing is there, and looking makes none. *repository* is that of the home.
+    the home has no database: then nothing is there, and reading makes none. *repository* is that of the home.
     """
 
     def __init__(

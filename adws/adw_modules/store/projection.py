@@ -34,7 +34,7 @@ logger = logging.getLogger("adw.projection")
 INTERVAL_SECONDS = 0.2
 #: Longest wait after a failed commit.
 MAX_WAIT_SECONDS = 30.0
-#: Events that may wait in memory. Beyond it, writes are let go: their documents keep the events in their outbox.
+#: Events that may wait in memory. Beyond it, writes are dropped: their documents keep the events in their outbox.
 MAX_WAITING_EVENTS = 20_000
 
 
@@ -81,14 +81,14 @@ class Projection:
         self._interval = interval_seconds
         self._max_events = max_waiting_events
         self._confirmed: dict[str, int] = {}
-        #: Workflow -> the last revision that was let go. Nothing is confirmed for it, so its outbox keeps everything,
+        #: Workflow -> the last revision that was dropped. Nothing is confirmed for it, so its outbox keeps everything,
         #: until that revision or a later one was committed with its whole outbox: then all of it is in.
         self._gaps: dict[str, int] = {}
         self._start_afresh()
         _OPEN.add(self)
 
     def submit(self, write: ProjectedWrite) -> None:
-        """Hand a write over; returns at once, whatever state an open database is in. The first write opens it."""
+        """Queue a write; returns at once, whatever state an open database is in. The first write opens it."""
         _ = self._home.database
         with self._guard:
             if self._event_count + len(write.events) > self._max_events:
@@ -203,7 +203,7 @@ class Projection:
             self._confirm(taken)
 
     def _confirm(self, taken: dict[str, _Waiting]) -> None:
-        with self._guard:  # a write let go meanwhile either is seen here or comes after what is confirmed
+        with self._guard:  # a write dropped meanwhile either is seen here or comes after what is confirmed
             for adw_id, waiting in taken.items():
                 if self._gaps.get(adw_id, 0) <= waiting.whole_at:
                     self._gaps.pop(adw_id, None)

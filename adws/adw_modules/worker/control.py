@@ -63,7 +63,7 @@ CANCELLED = "RETRY_CANCELLED"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitingRetry:
-    """Something that is tried again at a moment: a phase, or a call of a step."""
+    """A scheduled retry: of a phase, or of a call of a step."""
 
     kind: str  #: phase | call
     retry_id: str  #: what `adw retries cancel` takes: the workflow, or the execution
@@ -122,7 +122,7 @@ def of_phase(data: Mapping[str, JsonValue]) -> WaitingRetry | None:
 
 
 def waiting_phase(document: WorkflowDocument) -> int:
-    """Return the place of the phase that waits to be tried again; raise UsageError when none does."""
+    """Return the index of the phase that waits for a retry; raise UsageError when none does."""
     for index, record in enumerate(document.phases if document.current_state in _ACTIVE else ()):
         if record.status == "retry_wait" and waiting_attempt(record) is None:
             return index
@@ -145,8 +145,8 @@ class Asked:
     """A live owner was asked; the request is durable."""
 
     request: Request
-    owner: str  #: in words
-    #: Obeys the request if its owner is gone by now; he may have died over it.
+    owner: str  #: as text
+    #: Obeys the request if its owner is gone by now; the owner may have died over it.
     again: Callable[[], Asked | Applied] = field(compare=False, repr=False)
 
 
@@ -274,13 +274,13 @@ class Control:
         return self._serve(request, change)
 
     def _mark_stopping(self, adw_id: str, why: str) -> None:
-        """Write on the run that it shall stop: whoever finds its worker dead knows what was wanted of it."""
+        """Record on the run that it shall stop: then recovery of a dead worker knows what was wanted of it."""
         for run in self._home.runs.of_workflow(adw_id, limit=1):
             if run.state in LIVE_RUNS and run.kind != ROLLBACK:
                 self._home.runs.ask_to_stop(run.run_id, reason=why)
 
     def _serve(self, request: Request, change: Callable[[WorkSession], Applied]) -> Asked | Applied:
-        """Obey our own request if its owner left before it could see it; he looks once more after he left."""
+        """Obey our own request if its owner left before seeing it; an owner polls once more after it left."""
         try:
             with self._session(request.adw_id) as session:
                 asked = self._home.requests.get(request.request_id)
@@ -354,7 +354,7 @@ class Control:
                 raise UsageError(f"workflow {adw_id} is to be rolled back (run {run.run_id}): it does not go on")
 
     def _overtake(self, session: WorkSession) -> None:
-        """Answer what was asked of an owner who died over it: what is decided now is newer, but a hint still holds."""
+        """Answer what was asked of an owner that died over it: what is decided now is newer, but a hint still holds."""
         for request in self._home.requests.open_for(session.document.adw_id):
             answer = "overtaken: the workflow was told to go on"
             if request.kind == "hint":
@@ -366,8 +366,8 @@ class Control:
         """
         Return a run that is due now; one that waits for its time is replaced.
 
-        Called by the owner of the workflow: a run that somebody else still has is of a worker who is gone, or who will
-        find the workflow owned.
+        Called by the owner of the workflow: a run that somebody else still has belongs to a worker that is gone, or
+        that will find the workflow owned.
         """
         run = self._home.runs.enqueue(wanted)
         if run.state in LIVE_RUNS:
@@ -400,7 +400,7 @@ class Control:
     # --- retries -----------------------------------------------------------------------------------------------
 
     def cancel_retry(self, adw_id: str, *, by: str, reason: str = "") -> Applied:
-        """Fail the phase that waits to be tried again; raise UsageError when none does, WorkflowBusy while at work."""
+        """Fail the phase that waits for a retry; raise UsageError when none does, WorkflowBusy while at work."""
         with self._session(adw_id) as session:
             session.settle()
             index = waiting_phase(session.document)
@@ -457,8 +457,8 @@ def _refuse_second_definition(document: WorkflowDocument) -> None:
 
 # What a person may order about a workflow as it stands now.
 #
-# Pure, and no second set of rules: whether a workflow can go on is asked of the plan that going on is made with. A live
-# owner is asked to stop or to take a hint; what needs the workflow to be free is not offered while he has it.
+# Pure, and no second set of rules: whether a workflow can go on is decided by the plan that resuming uses. A live owner
+# is asked to stop or to take a hint; what needs the workflow to be free is not offered while it has an owner.
 
 
 #: More than a workflow has cost, to see whether money is what it lacks.
@@ -469,7 +469,7 @@ _ENOUGH_USD = 1.0
 class GoingOn:
     """How a workflow can go on."""
 
-    plan: str = ""  #: what would happen, in words; "": it cannot
+    plan: str = ""  #: what would happen, as text; "": it cannot
     needs: tuple[str, ...] = ()  #: grant | budget: what has to come with the order
     phases: tuple[str, ...] = ()  #: those that it can be started from afresh
     refusal: str = ""  #: why it cannot go on, or what it needs
@@ -608,8 +608,7 @@ class _Asking:
         )
 
 
-# What is tried again later, in one list: phases that wait for their next attempt, and calls of steps. And giving one
-# up.
+# Scheduled retries in one list, phases and calls of steps, and cancelling one.
 
 
 #: Runs that are looked through at a time.
@@ -631,7 +630,7 @@ class PendingRetries:
 
     def cancel(self, retry_id: str, *, by: str, index: int | None = None, reason: str = "") -> str:
         """
-        Give up what waits under *retry_id*, and return what was done; raise UsageError when nothing waits there.
+        Cancel the retry *retry_id*, and return what was done; raise UsageError when there is none.
 
         Of an execution: the call of one iteration, or all that has not ended. Of a workflow: its phase fails.
         """

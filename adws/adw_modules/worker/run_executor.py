@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from adws.adw_modules.ownership.ownership import OwnedWorkflow
     from adws.app import Home
 
-# Answering what was asked of the owner of a workflow: each request is obeyed first, then answered.
+# Answering requests to the owner of a workflow: each request is obeyed first, then answered.
 #
-# Obeying looks at the state the document is in, not at what the request hoped for: a pause that comes after the end is
-# too late, and says so. What cannot be written is not answered either: the next owner finds it.
+# Obeying depends on the state the document is in, not on what the requester expected: a pause that comes after the end
+# is too late, and says so. What cannot be written is not answered either: the next owner finds it.
 
 
 #: The answer to a hint.
@@ -78,7 +78,7 @@ class RequestHandler:
         self._charge = charge
 
     def fetch(self) -> None:
-        """Bring what was asked since the keeper looked, or of an owner that died over it."""
+        """Fetch requests made since the lease renewer last polled, or to an owner that died over them."""
         for request in self._requests.open_for(self._charge.adw_id):
             self._charge.note(request)
 
@@ -185,7 +185,7 @@ class RequestHandler:
         return self._session.change(lambda draft: _marked(draft, mark, transitions.abandon(draft, told)))
 
     def _note(self, mark: Mark | None, state: WorkflowState) -> None:
-        """Write down who asked for what is so already: the attempt that it ended wrote *state* with its own end."""
+        """Record who asked for what is so already: the attempt that it ended wrote *state* with its own end."""
         if mark is not None and self._state() is state and not document.is_marked(self._session.document, mark):
             self._session.change(lambda draft: document.mark(draft, mark))
 
@@ -224,18 +224,18 @@ def _marked(draft: Draft, mark: Mark | None, outcome: Outcome) -> Outcome:
 
 logger = logging.getLogger("adw.worker")
 
-#: Most seconds until a run is tried again whose workflow somebody else is working on, and those of the first time.
+#: Most seconds until a run is retried whose workflow somebody else is working on, and those of the first time.
 BUSY_SECONDS = 2.0
 FIRST_BUSY_SECONDS = 0.05
-#: Seconds until a run is tried again that a full disk or a lost database stopped.
+#: Seconds until a run is retried that a full disk or a lost database stopped.
 TROUBLE_SECONDS = 30.0
-#: Seconds until a run is tried again that there was no room for.
+#: Seconds until a run is retried that a quota refused.
 QUOTA_SECONDS = 60.0
 #: Kinds of runs that do not go on with a workflow.
 ERRAND_KINDS = WITHOUT_WORKFLOW | {ROLLBACK, ITERATION}
 
 
-#: Why work was stopped without a word to the workflow itself.
+#: Why work was stopped without a change to the workflow itself.
 _STOPS = {
     "drain": "its worker was told to end and gave it back",
     "lost_lease": "its worker could not prove any more that the workflow is its own",
@@ -249,7 +249,7 @@ class JobHandler(Protocol):
         """Execute a claimed run and end it; errors are handled as with every other run."""
 
     def give_up(self, run: Run, why: str) -> None:
-        """Record, where the requester looks, that the run will not be executed."""
+        """Record, where the requester can see it, that the run will not be executed."""
 
 
 class RunExecutor:
@@ -262,7 +262,7 @@ class RunExecutor:
         _ = home.engine, home.workspace, home.ownership, home.lease_renewer, home.runs, home.requests
 
     def work(self, run: Run, *, owning: AbstractContextManager[OwnedWorkflow] | None = None) -> RunResult:
-        """Work on *run* until it waits, is parked or over; *owning* is the ownership of who owns it already."""
+        """Work on *run* until it waits, is parked or over; *owning* is that of a caller who owns it already."""
         try:
             end = self._do(run) if run.kind in ERRAND_KINDS else self._go_on(run, owning)
         except WorkflowBusy as exc:
@@ -353,9 +353,9 @@ class RunExecutor:
 
     def _answer_latecomers(self, end: RunResult) -> None:
         """
-        Answer what was asked after our last look and before the workflow was free.
+        Answer requests made after our last poll and before the workflow was free.
 
-        Who asks later finds it free and does it himself; and where a run waits, the next owner answers.
+        Later requesters find it free and make the change themselves; and where a run waits, the next owner answers.
         """
         run = end.run
         if run is None or run.state not in FINAL_RUNS:
@@ -437,7 +437,7 @@ class RunExecutor:
 
 
 def busy_seconds(claims: int) -> float:
-    """Return how long to leave a busy workflow alone: who creates or resumes one has it for a moment only."""
+    """Return how long to leave a busy workflow alone: creating or resuming one takes a moment only."""
     return min(BUSY_SECONDS, FIRST_BUSY_SECONDS * 2.0 ** min(max(claims - 1, 0), 16))
 
 

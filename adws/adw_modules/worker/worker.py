@@ -1,9 +1,9 @@
 """
-The worker: claims runs, works on them, recovers what dead workers left, and drains when it is told to stop.
+The worker: claims runs, works on them, recovers runs of dead workers, and drains when it is told to stop.
 
 Waiting costs next to nothing: a listener says cheaply whether there may be something to claim, and the queue when the
-next run is due. What it was told of is a hint: it claims the run that is next, whichever that is.
-Deliveries have a place of their own beside the workflows: a stop is not to wait for what it stops.
+next run is due. An announced run is a hint: the worker claims the run that is next, whichever that is. Deliveries have
+their own slot beside the workflows, so that a stop request is never queued behind the workflow it stops.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # recovery.
 
 
-#: Seconds between two looks at a claim that is over, and how often that is done.
+#: Seconds between two checks of an expired claim, and how many checks are made.
 AGAIN_SECONDS = 0.25
 MAX_LOOKS = 5
 
@@ -90,7 +90,7 @@ logger = logging.getLogger("adw.worker")
 
 #: Seconds between two tries while the database does not answer.
 TROUBLE_SECONDS = 1.0
-#: Seconds between two looks for a delivery that was put off, while every place for workflows is taken.
+#: Seconds between two polls for a delivery that was put off, while every place for workflows is taken.
 DELIVERY_SECONDS = 5.0
 #: Seconds between two claims while something is due that is not for us: another's demands, a limit that is reached.
 HELD_SECONDS = 0.25
@@ -104,7 +104,7 @@ class WorkerOptions:
     once: bool = False  #: stop when nothing is due
     max_runs: int | None = None  #: stop after that many
     stop_on_first_failure: bool = False
-    poll_seconds: float = 0.03  #: between two looks at the queue
+    poll_seconds: float = 0.03  #: between two polls of the queue
     recover_seconds: float = 60.0  #: between two recoveries; the first is at the start
     patience_seconds: float = 60.0  #: without the database, then it gives up
     ttl_seconds: float = 30.0  #: of a claim
@@ -153,7 +153,7 @@ class Worker:
         )
         self._is_draining = False
         self._taken = 0  #: runs that count for `max_runs`
-        self._hints: dict[Future[RunResult], int] = {}  #: what led to work: the run that the listener was told of
+        self._hints: dict[Future[RunResult], int] = {}  #: what led to work: the run that was announced to the listener
         self._trouble_since: float | None = None
         self._recovered_at = float("-inf")
         self._has_compared = False  #: whether each document was compared with its copy, which is done once
@@ -191,7 +191,7 @@ class Worker:
         return self.totals
 
     def _loop(self, pool: ThreadPoolExecutor, listener: Listener) -> set[Future[RunResult]]:
-        """Claim and hand out until it is time to end; return what is under way then."""
+        """Claim and dispatch runs until it is time to end; return what is under way then."""
         running: set[Future[RunResult]] = set()
         while not self._is_draining:
             running = self._collect(running, listener)
@@ -219,7 +219,7 @@ class Worker:
             return self._work.work(run)
         except (AdwError, OSError):
             raise
-        except Exception as exc:  # noqa: BLE001 - a bug: logged there, and a person looks before it is run again
+        except Exception as exc:  # noqa: BLE001 - a bug: logged there, and a person has to resume it
             return self._work.give_up(run, exc)
 
     def _recover_if_due(self, listener: Listener) -> None:
@@ -292,7 +292,7 @@ class Worker:
 
     def _is_over(self) -> bool:
         """Say whether there is nothing left to wait for; asked when nothing runs and nothing is due."""
-        is_sure = self._trouble_since is None  # who could not look does not know that nothing is due
+        is_sure = self._trouble_since is None  # a failed query does not prove that nothing is due
 
         return (self._options.once and is_sure) or self._has_claimed_enough()
 
@@ -302,7 +302,7 @@ class Worker:
             raise cause
         now = self._home.clock.monotonic()
         if self._trouble_since is None:
-            # Once: it is tried again every second, and says the same each time.
+            # Once: it is retried every second, and says the same each time.
             logger.warning("The database does not answer", extra={"action": "database_trouble", "why": str(cause)})
             self._trouble_since = now
         silent = now - self._trouble_since
@@ -321,7 +321,7 @@ class Worker:
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def _rest(self, running: set[Future[RunResult]], listener: Listener) -> None:
-        """Wait until something may have happened: a run ended, one was told of, the next one is due."""
+        """Wait until something may have happened: a run ended, one was announced, the next one is due."""
         may_claim = len(running) < self._places and not self._has_claimed_enough()
         limit = self._longest_rest(len(running)) if may_claim else self._options.recover_seconds
         started = self._home.clock.monotonic()

@@ -1,7 +1,7 @@
 """
-Say whether one phase of a workflow is sound in itself, whatever the phases around it.
+Check a workflow definition: phases, steps, their templates, and how phases fit together.
 
-Pure. How phases hang together is checked in `workflow_checks`.
+Pure. The first part checks one phase by itself, whatever the phases around it.
 """
 
 from __future__ import annotations
@@ -567,9 +567,9 @@ def _is_quoted(line: str) -> bool:
         return True  # told already
 
 
-# Say whether the loop, the rules of retry, the sink and the next steps of a step are sound.
+# Check the loop, the retry rules, the sink and the next steps of a step.
 #
-# Pure. `step_checks` asks this of each step.
+# Pure. Called for each step by the checks of steps below.
 
 
 #: The most of each number; each is at least 1.
@@ -889,9 +889,9 @@ _TYPES_STEP_SHAPES: Mapping[type, Mapping[str, _Rule]] = MappingProxyType(
 )
 
 
-# Say whether the steps of a phase are sound: everything that can be known before anything runs.
+# Check the steps of a phase: everything that can be known before anything runs.
 #
-# Pure. Templates are looked at in `step_templates`, loops, rules of retry and sinks in `step_part_checks`.
+# Pure. Templates, loops, retry rules and sinks are checked by the two parts above.
 
 
 #: Steps of a phase.
@@ -1129,10 +1129,10 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, object]], Iterator[Problem]]] = Map
 )
 
 
-# Say whether the definition of a workflow is sound.
+# Check the definition of a workflow.
 #
 # Pure: it is told which runners there are and whether a file is there. All that is wrong is reported at once, each with
-# the key it stands at. Each phase in itself is checked in `phase_checks`; how they hang together, here.
+# its key. The first part of this module checks each phase by itself; here, how they fit together.
 
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")

@@ -40,8 +40,8 @@ from adws.adw_modules.workflow.model import (
 
 # The workflows that come with adw, and the names under which users of ADW scripts know them.
 #
-# Words only. Shipping and cleaning up adw does itself; the other phases are meant for an agent, and where none is set
-# up, `[phases.NAME]` in `adw.toml` gives them a command (`overlaid`). A known name keeps its shape: one that never
+# Data only. Shipping and cleaning up are done by adw itself; the other phases are meant for an agent, and where none is
+# set up, `[phases.NAME]` in `adw.toml` gives them a command (`overlaid`). A known name keeps its shape: one that never
 # shipped does not ship here either.
 
 
@@ -139,7 +139,7 @@ def overlaid(phase: PhaseSpec, fields: Mapping[str, object]) -> PhaseSpec:
     """Return *phase* with *fields* of its own replaced; a new runner leaves nothing of what the old one ran."""
     bare = replace(phase, command=(), shell="", call="", prompt="") if "runner" in fields else phase
 
-    return replace(bare, **fields)  # type: ignore[arg-type]  # workflow_file saw to names and types
+    return replace(bare, **fields)  # type: ignore[arg-type]  # load.py checked names and types
 
 
 def _made(name: str, shape: _Shape, overlays: Mapping[str, Mapping[str, object]], max_attempts: int) -> WorkflowSpec:

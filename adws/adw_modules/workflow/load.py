@@ -1,8 +1,8 @@
 """
-Read the steps of a phase that a user writes in `adw.toml`.
+Read the workflows, phases and steps that a user writes in `adw.toml`.
 
-Words only. A step may be written in several ways, each of which means one thing: `retry = true`, `retry = 5`, a table,
-tables `on_error` and `on_success`, or a list of rules. Whether the whole is sound is for `step_checks`.
+Syntax only. A step may be written in several ways, each of which means one thing: `retry = true`, `retry = 5`, a table,
+tables `on_error` and `on_success`, or a list of rules. Whether the whole is sound is decided by `workflow.checks`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from adws.adw_modules.workflow.model import (
 )
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
-# Read single values of a table: each function returns the value, or says by BadValue what it must be.
+# Read single values of a table: each function returns the value, or raises BadValue that says what it must be.
 #
-# Words only. The message goes on where the name of the key stops: "must be a text".
+# Syntax only. The message goes on where the name of the key stops: "must be a text".
 
 
 class BadValue(ValueError):
@@ -144,10 +144,10 @@ def clock(value: object) -> float | None:
         raise BadValue(f"{exc}, or false for no limit") from None
 
 
-# Read a table of `adw.toml` key by key into the fields of a noun.
+# Read a table of `adw.toml` key by key into the fields of a dataclass.
 #
-# Words only. Every key that is not known and every value of the wrong kind becomes a problem at its own place; nothing
-# is left out in silence.
+# Syntax only. Every unknown key and every value of the wrong type becomes a problem at its own place; nothing is
+# silently left out.
 
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -156,7 +156,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class Key(NamedTuple):
     """A key of a table."""
 
-    field: str  #: where its value goes in the noun
+    field: str  #: where its value goes in the dataclass
     read: Callable[[object], object]  #: raises BadValue, or Refused with problems further inside
 
 
@@ -227,7 +227,7 @@ def list_of(raw: Sequence[object], read: Callable[[object], object], what: str) 
 
 
 def keys_of(renamed: Mapping[str, str] = _NOTHING, /, **readers: Callable[[object], object]) -> Mapping[str, Key]:
-    """Return a table of keys; *renamed* has the fields of those that are called otherwise in the noun."""
+    """Return a table of keys; *renamed* has the fields of those that are called otherwise in the dataclass."""
     return MappingProxyType({key: Key(renamed.get(key, key), read) for key, read in readers.items()})
 
 
@@ -386,7 +386,7 @@ def _rule(value: object) -> RetryRule:
 
 
 def _kind_meant(when: str, then: Mapping[str, object]) -> str:
-    """Return whether a rule is about failures or successes, by what it does or looks at."""
+    """Return whether a rule is about failures or successes, by what it does or tests."""
     words = {*_WORD.findall(when)}
     if {"next_call", "collect", "merge_path"} & then.keys() or words == {"response"}:
         return ON_SUCCESS
@@ -400,7 +400,7 @@ def _made(kind: str, fields: dict[str, object]) -> RetryRule:
     if kind == ON_SUCCESS:
         fields.setdefault("max_attempts", DEFAULT_PAGES)
         if fields.get("next_call"):
-            fields.setdefault("base_seconds", 0.0)  # one page after the other; only who polls waits
+            fields.setdefault("base_seconds", 0.0)  # one page after the other; only polling waits
     fields.pop("jitter", None)  # waits always vary a little
     stop = str(fields.pop("stop_when", ""))
     if stop:
@@ -560,11 +560,11 @@ STEP_KEYS = keys_of(
 
 # Read the workflows and phases that a user writes in `adw.toml`.
 #
-# Words only: it makes nouns of tables and says which key has a value of the wrong kind or is not known. Whether the
-# whole is sound is for `workflow_checks`. Nothing that is written is left out in silence.
+# Syntax only: it makes dataclasses of tables and says which key has a value of the wrong type or is unknown. Whether
+# the whole is sound is decided by `workflow.checks`. Nothing that is written is silently left out.
 
 
-#: What a phase can run -> who runs it.
+#: What a phase can run -> its runner.
 _RUNNER_OF_KEY: Mapping[str, str] = MappingProxyType(
     {"command": COMMAND, "shell": COMMAND, "call": PYTHON, "prompt": AGENT, "steps": STEPS}
 )
@@ -772,7 +772,7 @@ def _gate(raw: object) -> Gate:
     return Gate(kind=_GATE_THINGS[things[0]], **fields)  # type: ignore[arg-type]  # GATE_KEYS saw to the types
 
 
-#: What a gate looks at -> its kind.
+#: What a gate checks -> its kind.
 _GATE_THINGS: Mapping[str, str] = MappingProxyType(
     {"command": "command", "shell": "command", "artifact": "artifact", "result": "result", "human": "human"}
 )

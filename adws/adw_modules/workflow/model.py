@@ -1,9 +1,9 @@
 """
 A workflow as data: named phases in the order they run, and everything each of them may and must do.
 
-Nouns only. `workflow_checks` says whether a definition is sound, `workflow_library` has those that come with adw,
-`workflow_file` reads those of a user. A definition is frozen into the document when a workflow starts: what a file says
-later changes nothing about a workflow that runs.
+Data types only. `workflow.checks` says whether a definition is sound, `workflow.library` has those that come with adw,
+`workflow.load` reads those of a user. A definition is frozen into the document when a workflow starts: later edits of a
+file change nothing about a running workflow.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
 # The steps of a phase as data: what each does, whether, how often, over what, and where its results go.
 #
-# Nouns only. A step is one call of a tool. `loop` makes one call for each element of a collection, `retry` calls again
-# after a failure or for the next page, `sink` saves what a call gave back; each goes with each.
+# Data types only. A step is one call of a tool. `loop` makes one call for each element of a collection, `retry` calls
+# again after a failure or for the next page, `sink` saves what a call gave back; each goes with each.
 
 
 #: What a step can call.
@@ -155,7 +155,7 @@ def path_problem(path: str) -> str:
 
 # Steps as JSON: in the document, and in the row of an execution.
 #
-# Words only. What is as usual is left out; what is missing is as usual, so that a later version may add fields.
+# Defaults are left out; a missing field has its default, so that a later version may add fields.
 
 
 _PartStepJson = TypeVar("_PartStepJson", LoopSpec, NextRule, RetryRule, SinkSpec)
@@ -210,7 +210,7 @@ def _json(value: object) -> JsonValue:
     if isinstance(value, list | tuple):
         return [_json(item) for item in value]
 
-    return value  # type: ignore[return-value]  # a text, a number, true, false or null, as step_checks sees to
+    return value  # type: ignore[return-value]  # a text, a number, true, false or null, as workflow.checks ensures
 
 
 def _made_step_json(kind: type[_PartStepJson], data: object) -> _PartStepJson:
@@ -232,7 +232,7 @@ def _listed(value: object) -> list[object]:
 
 # A named connection: where a sink saves to.
 #
-# Nouns only. A connection has no password: it names the environment variable that has it.
+# Data types only. A connection has no password: it names the environment variable that has it.
 
 
 #: The databases that there can be connections to; each is the tool of a sink, too.
@@ -302,7 +302,7 @@ class Timeouts:
     """The three clocks of a phase's process, in seconds; None: that clock is not looked at."""
 
     wall: float | None = 3600.0  #: from start to end
-    idle: float | None = None  #: without a word on its output
+    idle: float | None = None  #: without output
     after_result: float | None = 30.0  #: from its result to its end
 
 
@@ -475,7 +475,7 @@ def phase_to_json(phase: PhaseSpec) -> JsonObject:
     if phase.gates:
         result["gates"] = [_plain(gate) for gate in phase.gates]
     if phase.options:
-        result["options"] = dict(phase.options)  # type: ignore[arg-type]  # JSON, as workflow_checks saw to
+        result["options"] = dict(phase.options)  # type: ignore[arg-type]  # JSON, as workflow.checks ensures
 
     if phase.steps:
         result["steps"] = [step_to_json(step) for step in phase.steps]

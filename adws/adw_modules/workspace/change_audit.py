@@ -114,7 +114,7 @@ class RefWatch:
         self._before[session.document.adw_id] = _Before(phase=phase, refs=refs)
 
     def appeared(self, document: WorkflowDocument) -> tuple[Effect, ...]:
-        """Return what the attempt that ends now made; whoever stores it says `forget` then."""
+        """Return what the attempt that ends now made; the caller stores it and then calls `forget`."""
         return self._new(document, self._git.refs())
 
     def forget(self, adw_id: str) -> None:
@@ -193,9 +193,9 @@ def _effect(ref: str, sha: str, phase: str, host: str) -> Effect:
     return Effect(key=f"ref:{ref}", kind="ref", outcome="observed", host=host, undo=undo)
 
 
-# Whether a workflow works on what somebody else has written: a branch that adw did not begin from the default branch.
+# Whether a workflow works on code that somebody else wrote: a branch that adw did not begin from the default branch.
 #
-# Pure. Whoever opened a pull request wrote its files, those among them that tell agents what to do and what they may.
+# Pure. The author of a pull request wrote its files, including those that tell agents what to do and what they may.
 
 
 def is_foreign(document: WorkflowDocument) -> bool:

@@ -2,7 +2,7 @@
 Bringing the commits of a phase to the remote before its result is written, so that another machine can go on.
 
 They go to a ref of the workflow's own that is no branch: nobody's checks run on it, and shipping keeps its gates. It is
-an effect in the ledger, and taken away when the workflow is over. What looks like a secret does not leave this machine.
+an effect in the ledger, and taken away when the workflow is over. Likely secrets do not leave this machine.
 """
 
 from __future__ import annotations
@@ -176,11 +176,11 @@ def _ours(document: WorkflowDocument) -> set[str]:
     return {sha for one in effects.published(document) if one.ref == ref for sha in one.commits}
 
 
-# What a workflow left on this machine when it moved to another: taken away here, for nobody else can.
+# Clean-up after a workflow moved to another machine: what it left here, which nobody else can remove.
 #
-# A worker looks for it with every recovery, and before it goes on with a workflow that comes back. Work is salvaged
-# first; what is not ours any more is left, and the ledger says so. A workflow that somebody works on waits for another
-# time.
+# A worker checks for it with every recovery, and before it goes on with a workflow that comes back. Work is salvaged
+# first; what is not ours any more is left, and the ledger says so. A workflow that somebody works on is left for the
+# next time.
 
 
 logger_left_behind = logging.getLogger("adw.left_behind")

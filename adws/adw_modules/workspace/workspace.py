@@ -1,8 +1,8 @@
 """
-The place a workflow works in: its quota, its worktree and branch, its ports, and the commit after each phase.
+The workspace of a workflow: its quota, its worktree and branch, its ports, and the commit after each phase.
 
-Everything outside goes through the ledger: meant first, looked for, then made. What only work at hand may hold, ports
-and a place in the quotas, is given back whenever the work rests. The main checkout is never touched.
+Everything outside goes through the ledger: intended first, looked up, then made. Ports and the quota reservation are
+released whenever the work rests. The main checkout is never touched.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Workspace:
 
     @contextmanager
     def around(self, document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
-        """Hand the ports over to the processes of a phase inside the block; yields the variables that name them."""
+        """Release the ports to the processes of a phase inside the block; yields the variables that name them."""
         with self._ports.handed_over(document) as env:
             yield env
 
@@ -417,7 +417,7 @@ class Workspace:
             self._watch.settle(session)
 
     def release(self, session: WorkSession) -> None:
-        """Give back what only work at hand may hold: ports, the place in the quotas, and in the end the ref."""
+        """Release ports and the quota reservation, and in the end the ref."""
         self.observe(session)
         self._ports.free(session)
         is_over = session.document.current_state == WorkflowState.COMPLETED.value
