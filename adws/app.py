@@ -162,7 +162,7 @@ class Home:
         self._role = role
         self.building = threading.RLock()  #: held while a part is built
         self.env = process_environment() if env is None else env
-        # Both are set before work begins, by whoever shows it.
+        # Both are set before work begins, by the command that shows progress.
         self.say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: a line of a phase's output
         self.tell: Callable[[WorkflowDocument, Sequence[Event]], None] = lambda _document, _events: None
 
@@ -795,7 +795,7 @@ class Home:
 
     @part
     def agent_preflight(self) -> AgentPreflight:
-        """What looks for agents."""
+        """Finds installed agents."""
         from adws.adw_modules.agents.base import names as agent_names
         from adws.adw_modules.agents.preflight import AgentPreflight
 

@@ -1,8 +1,8 @@
 """
-What a comment or the text of an issue asks for, by its words.
+What a comment or the text of an issue asks for, by its commands.
 
-Pure, and no model is asked: the same text always means the same. A request begins its line; what stands in code, in a
-quotation or in a hidden comment asks for nothing. A text that could mean two things is not guessed at.
+Pure, and no model is asked: the same text always means the same. A request begins its line; code, quotations and hidden
+comments ask for nothing. A text that could mean two things is not guessed at.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OWN_BEGINNING = re.compile(r"[a-f0-9]{8}_\w{1,100}[_:]")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommentCommand:
-    """What the words ask for."""
+    """What the text asks for."""
 
     command: str = ""  #: one of SAID_COMMANDS, "": a workflow is to begin or to go on
     workflow: str = ""  #: as it is named, "": the default one
@@ -52,7 +52,7 @@ class CommentCommand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ambiguous:
-    """The words look like a request and are none."""
+    """The text resembles a request and is none."""
 
     reason: str
 

@@ -1,8 +1,8 @@
 """
-A delivery: bytes and headers in, and out what to keep, or why not.
+A delivery: bytes and headers in, and out what to store, or why not.
 
-Pure: no socket, no clock, no database. Nothing looks into the bytes before their signature is checked, and whatever
-they hold, the answer is a value and never an exception.
+Pure: no socket, no clock, no database. Nothing reads the bytes before their signature is checked, and whatever they
+hold, the result is a value and never an exception.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from adws.adw_triggers.github_events import DeliveryRules, actor_in, number_in, 
 # The bytes of a delivery as JSON, or why they are none.
 #
 # Pure. What two readers could take for two things is refused: the same key twice, numbers that are none, text that is
-# no UTF-8. Depth is limited, so that nobody who walks the payload runs out of stack.
+# no UTF-8. Depth is limited, so that code that walks the payload does not run out of stack.
 
 
 #: How deep objects and lists may stand in each other; real payloads stay below ten.

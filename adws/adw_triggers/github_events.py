@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAX_BODY, MAX_TITLE, MAX_NAME, MAX_LABELS = 100_000, 1_000, 200, 100
 #: The highest number that a database takes.
 _MAX_NUMBER = 2**53
-#: Whom GitHub puts in the place of a user who deleted his account.
+#: The login that GitHub shows for a user who deleted their account.
 _GHOST = "ghost"
 
 
@@ -80,7 +80,7 @@ def login_in(data: JsonObject, name: str) -> str:
 
 
 def actor_in(data: JsonObject, name: str = "sender") -> Actor:
-    """Return whoever *name* is."""
+    """Return the actor under *name*."""
     login = login_in(data, name)
     kind = text_in(object_in(data, name), "type")
 
@@ -103,9 +103,9 @@ def issue_in(data: JsonObject) -> IssueText:
     )
 
 
-# What deliveries are held against: whose they may be, and which events count.
+# The rules for deliveries: whose they may be, and which events count.
 #
-# Words only, and how the settings say them.
+# Data only, and how the settings spell them.
 
 
 #: What can be switched on and off, and which deliveries it is about.
@@ -246,7 +246,7 @@ def _closed(told: _EventContext) -> Verdict:
 
 
 def _started(told: _EventContext, issue: IssueText, *, cause: str, intent: str) -> RunRequest:
-    # What the text of an issue chooses counts only for whoever wrote it: no stranger chooses for the one who labels.
+    # Options in the text of an issue count only for its author: no stranger chooses for the one who labels.
     asked = _said_by_author(told, issue)
     chosen = asked if isinstance(asked, CommentCommand) else comment_commands.CommentCommand()
 
@@ -419,7 +419,7 @@ def _checked(name: str) -> Callable[[_EventContext], Verdict]:
 
 
 def _rejection(told: _EventContext) -> str:
-    """Return why the sender is not listened to, "" when he is; what he may do is decided later."""
+    """Return why the sender is rejected, "" when they are not; what they may do is decided later."""
     login = told.actor.login
     if not login:
         return "whoever sent it has no account any more"

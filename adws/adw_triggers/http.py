@@ -20,13 +20,13 @@ from adws.adw_modules import errors
 from adws.adw_modules.errors import ExecutionNotFound, ForeignToken, TaskNotFound
 from adws.adw_modules.identifiers import JsonObject
 
-# What a client of the web door is told when something is not done: one shape, and a status for every error of ours.
+# The error answers of the web server: one shape, and a status for every error of adw.
 #
-# Pure. Whatever a client sends ends in a 4xx; 502 and 503 are for what is not his doing, such as a database that is
-# down.
+# Pure. Whatever a client sends ends in a 4xx; 502 and 503 are for what the client did not cause, such as a database
+# that is down.
 
 
-#: Seconds after which a client may try again what is not possible now.
+#: Seconds after which a client may retry what is not possible now.
 RETRY_SECONDS = 30
 
 
@@ -234,7 +234,7 @@ def _too_large(most_bytes: int) -> Problem:
 
 
 async def send_problem(send: Send, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
-    """Answer with *problem*; a client whose body was cut off is let go, so that the rest of it is not waited for."""
+    """Answer with *problem*; after an incomplete body the connection is closed, so that the rest is not waited for."""
     extra = {**problem.headers(), **(headers or {})}
     if problem.status in {408, 413, 503}:
         extra["Connection"] = "close"

@@ -1,8 +1,8 @@
 """
 Whether a delivery was signed with a secret of ours.
 
-Pure. The signature is over the bytes as they came, so it is checked before anything looks into them. Every secret is
-tried and every comparison takes the same time, whatever is wrong.
+Pure. The signature is over the bytes as they came, so it is checked before anything reads them. Every secret is tried
+and every comparison takes the same time, whatever is wrong.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-The cron of a home: looks what is due, claims it, has it done.
+The cron of a home: checks what is due, claims it, runs it.
 
 Only order and input/output: when something is due is decided in `schedule`, what is done in the jobs. Any number of
-crons may run, on any number of machines: each tick is claimed by one. A job that fails is written down and comes again
-with its next tick; a cron that dies leaves a claim that ends by itself, and the tick is done by another.
+crons may run, on any number of machines: each tick is claimed by one. A job that fails is recorded and runs again with
+its next tick; a cron that dies leaves a claim that expires, and another one does the tick.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _due(entry: Entry, last: str, now: datetime) -> Due | None:
 
 logger = logging.getLogger("adw.cron")
 
-#: Seconds between two looks whether to end.
+#: Seconds between two checks whether to end.
 LOOK_SECONDS = 0.5
 #: The longest wait for the next tick: the settings of a clock may change meanwhile.
 MOST_SECONDS = 30.0

@@ -1,9 +1,9 @@
 """
-The ingress of webhooks: a delivery is read from its socket, handed over, and answered.
+The ingress of webhooks: a delivery is read from its socket, stored, and answered.
 
-Only I/O: what the bytes mean is decided by `deliveries`, what becomes of them by `ingress`. The database is asked in
-a thread, so that nothing else waits for it, and an answer comes in time for the sender, whatever the database does: one
-that is late is 503, and the same delivery can come again.
+What the bytes mean is decided in `adw_triggers.delivery`, what becomes of them by `Ingress`. The database is used in a
+thread, so that nothing else waits for it, and an answer comes in time for the sender, whatever the database does: a
+late one is 503, and the same delivery can be sent again.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ __all__ = ["PATHS", "WebhookReceiver", "handle_webhook_trigger"]
 # Taking deliveries: checked, counted, and stored with their run before they are answered.
 #
 # An answer of success means that the delivery and its run are committed. The same delivery gets the same answer however
-# often it comes. What asks too often is held off: a sender by 429, so that it is not lost, an issue by ignoring what is
-# asked about it, because a loop would only come again.
+# often it comes. Too many requests are rate-limited: a sender gets 429, so that the delivery is not lost; requests
+# about one issue are ignored, because a loop would only send them again.
 
 
 logger = logging.getLogger("adw.webhook")
@@ -210,7 +210,7 @@ _FULL = Problem(
 
 
 class DeliveryQueue(Generic[_Item, _Answer]):
-    """Hands what waits to one thread, as much at a time as there is."""
+    """Passes waiting items to one thread, as many at a time as there are."""
 
     def __init__(self, store: Callable[[Sequence[_Item]], Sequence[_Answer]]) -> None:
         """*store* answers each item, in their order, when all of them are stored."""
@@ -255,7 +255,7 @@ class DeliveryQueue(Generic[_Item, _Answer]):
                 waiting.set_result(answers[number])
 
     def close(self) -> None:
-        """Let go of the thread."""
+        """Shut the thread down."""
         self._thread.shutdown(wait=False)
 
 
@@ -299,7 +299,7 @@ class WebhookReceiver:
 
     @classmethod
     def of(cls, home: Home) -> Self:
-        """Return the door of *home*. Raises what is wrong with its workflows."""
+        """Return the receiver of *home*. Raises what is wrong with its workflows."""
         return cls(Ingress(home), body_seconds=home.settings.web_body_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -340,14 +340,14 @@ class WebhookReceiver:
         return await asyncio.to_thread(self._ingress.read, head, body)
 
     def close(self) -> None:
-        """Let go of the thread."""
+        """Shut the thread down."""
         self._queue.close()
 
 
 # `handle_webhook_trigger`: what a webhook asks for, as one plain call of a program that has checked it itself.
 #
-# A new workflow takes the issue's lock with its first write, or a comment says who has it. One that is to go on must
-# own the lock, and its document must name the issue: an id alone opens nothing. The work is left to a worker.
+# A new workflow takes the issue's lock with its first write, or a comment says which workflow has it. One that is to go
+# on must own the lock, and its document must name the issue: an id alone opens nothing. The work is left to a worker.
 
 
 #: Who asks, for the history.

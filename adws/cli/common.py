@@ -253,15 +253,15 @@ def notes_before_a_write(app: Home, adw_id: str) -> tuple[str, ...]:
         return ()
 
 
-# Who asks for something, and what came of it: done at once, or by the owner who was asked.
+# Who asks for something, and the result: done at once, or by the owner that was asked.
 
 
 EXIT_DONE, EXIT_UNCONFIRMED = 0, 1
 #: Where a workflow stands after a request was obeyed.
 _WANTED = {"pause": "paused", "stop": "paused", "abandon": "abandoned"}
-#: Seconds between two looks for an answer.
+#: Seconds between two polls for an answer.
 _LOOK_SECONDS = 0.1
-#: Seconds between two looks whether the owner who was asked is still there.
+#: Seconds between two checks whether the owner that was asked is still there.
 _AGAIN_SECONDS = 1.0
 
 
@@ -274,7 +274,7 @@ def who() -> str:
 
 
 def tell(app: Home, done: Asked | Applied, adw_id: str, wait: float, *, as_json: bool) -> int:
-    """Print what came of it, waiting so many seconds for an owner; return the exit code."""
+    """Print the result, waiting so many seconds for an owner; return the exit code."""
     from adws.adw_modules.queue.model import UNCONFIRMED
     from adws.adw_modules.worker.control import Applied, Asked
 
@@ -302,7 +302,7 @@ def tell(app: Home, done: Asked | Applied, adw_id: str, wait: float, *, as_json:
 def _emit(
     adw_id: str, text: str, *, state: str, answer: str | None = None, asked: str | None = None, as_json: bool
 ) -> None:
-    """Print an answer; its keys are the same whatever came of it."""
+    """Print an answer; its keys are the same for every result."""
     data: dict[str, output.Printable] = {
         "adw_id": adw_id,
         "state": state,
@@ -313,7 +313,7 @@ def _emit(
 
 
 def _waited_for(app: Home, asked: Asked, wait: float) -> Asked | Applied:
-    """Wait until the owner has answered, or do it ourselves once he is gone; what is still asked was not answered."""
+    """Wait until the owner has answered, or do it ourselves once it is gone; a remaining `Asked` was not answered."""
     from adws.adw_modules.worker.control import Asked
 
     done: Asked | Applied = asked

@@ -104,7 +104,7 @@ def _judge(adw_id: str, decide: Callable[[Control], Applied], verdict: str, *, a
 
 
 def _lines(adw_id: str, phase: str, verdict: str, applied: Applied) -> list[str]:
-    """Return what came of a decision, and who goes on."""
+    """Return the result of a decision, and who goes on."""
     if applied.run is None:
         return [f"{phase} is {verdict}; workflow {adw_id} is {applied.state}"]
 

@@ -79,7 +79,7 @@ def replay(*, guid: str, as_json: bool) -> None:
 
 def _read_again(app: Home, row: DeliveryRow) -> NewDelivery:
     """Return what an ignored delivery asks for by the settings of today; raise UsageError when still nothing."""
-    # Only here: the readers come with what a door needs.
+    # Imported only here: the parsers load what only a server needs.
     from adws.adw_triggers import delivery
     from adws.adw_triggers.github_events import rules_of
 

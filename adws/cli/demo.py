@@ -55,7 +55,7 @@ def look(app: Home, adw_id: str) -> dict[str, list[str]]:
 
 
 def proof_lines(found: dict[str, list[str]], adw_id: str) -> list[str]:
-    """Return the same in words."""
+    """Return the same as text."""
     pairs = [(name, ", ".join(things) or "none") for name, things in found.items()]
 
     return [f"What is left of workflow {adw_id}, besides main:", *(f"  {line}" for line in output.facts(pairs))]
@@ -230,7 +230,7 @@ def _local(app: Home) -> LocalForge:
 # The dashboard of the sample, beside `adw demo`: a server that ends with it, opened in the person's browser.
 
 
-#: Seconds between two looks at whether the server still runs.
+#: Seconds between two checks whether the server still runs.
 _LOOK_SECONDS_DEMO_DASHBOARD = 0.2
 
 
@@ -361,7 +361,7 @@ def _told(bars: list[_Bar]) -> str:
 # own.
 
 
-#: Seconds between two looks at whether the agent is half way.
+#: Seconds between two checks whether the agent is half way.
 _LOOK_SECONDS = 0.02
 
 
@@ -568,7 +568,7 @@ def _told_where(place: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def _carry(acts: Acts, app: Home, *, crash: bool) -> Told:
-    """Carry the issue through the workflow and show what came of it."""
+    """Carry the issue through the workflow and show the result."""
     code = acts.run_and_crash(app) if crash else acts.run()
     if code != main.EXIT_OK:
         raise AdwError(f"the sample was not carried through (exit code {code}): what adw said is above")

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 # What `adw init` finds in a repository and on this machine, and what it asks the person for.
 #
-# Looks at files, git and PATH; asks no network. A question is asked only about what was not found, and only of somebody
-# who sits at a terminal.
+# Reads files, git and PATH; uses no network. A question is asked only about what was not found, and only at a terminal.
 
 
 #: What is asked when nobody can answer: nothing.
@@ -303,7 +302,7 @@ def _command_text(command: Command | None) -> str:
     return "no command found" if command is None else f"{command.line} ({command.source})"
 
 
-# `adw doctor`: what work stands on; each line says how it is, what is wrong, and the command that mends it.
+# `adw doctor`: the setup of this machine; each line says how it is, what is wrong, and the command that fixes it.
 
 
 EXIT_PROBLEM = 1

@@ -88,7 +88,7 @@ class Tail:
                 yield piece
 
 
-#: Seconds between two looks at what is followed.
+#: Seconds between two polls of what is followed.
 _LOOK_SECONDS = 0.1
 
 

@@ -207,7 +207,7 @@ def run(args: Sequence[str] | None = None) -> int:
         return _code(exc) if sys.stdout is stdout else _reader_gone()
     except BrokenPipeError:
         return _reader_gone()
-    except Exception as exc:  # noqa: BLE001 - the outermost door: a bug becomes a log file and exit code 3
+    except Exception as exc:  # noqa: BLE001 - the outermost frame: a bug becomes a log file and exit code 3
         return _output_failed() or _bug(exc, invocation)
 
 
@@ -217,7 +217,7 @@ def main() -> NoReturn:
 
 
 def _ended(result: object) -> int:
-    """Return the exit code of a command that came to its end; click hands through what it returned."""
+    """Return the exit code of a command that came to its end; click returns what it returned."""
     # A reader who is gone is noticed here, not while the interpreter ends.
     sys.stdout.flush()
 

@@ -61,7 +61,7 @@ def rebuild_lines(report: RebuildReport) -> list[str]:
 def backup_lines(report: BackupReport) -> list[str]:
     """Return what was written, and what was left out of it."""
     what = "and the database" if report.has_database else "without a database"
-    # Whatever it is called: who opens a .zip with a program for those should know why that fails.
+    # Whatever it is called: somebody who opens a .zip with a program for those should know why that fails.
     form = "" if report.path.name.endswith((".tar.gz", ".tgz")) else "a .tar.gz archive, "
     counts = f"{report.workflows} workflows, {report.events} events, {what}"
     lines = [f"wrote {report.path} ({form}{report.bytes} bytes): {counts}"]

@@ -1,7 +1,7 @@
 """
 `adw report`, `adw stuck` and `adw attempts`: what was done, what does not move, how many attempts phases need.
 
-They only look. The last two start without pydantic, SQLAlchemy and the like; a report looks for left-overs, which takes
+Read-only. The last two start without pydantic, SQLAlchemy and the like; a report searches for left-overs, which takes
 more than that.
 """
 
@@ -366,7 +366,7 @@ def _situation(app: Home, adw_id: str, data: JsonObject) -> Situation:
     return situation_of(desks, adw_id, data, now=app.clock.now())
 
 
-# How `adw cost` looks: amounts with four digits, and a word where a figure is reckoned or not known.
+# The output of `adw cost`: amounts with four digits, and a note where a figure is estimated or not known.
 
 
 #: US dollars that two sums of the same amounts may differ by.
@@ -512,7 +512,7 @@ def _notes(report: Report) -> list[str]:
 
 # `adw cost`: what was spent, by phase, attempt, day, provider or workflow.
 #
-# Says which figures were reckoned and which nobody knows. Only looks, and starts without pydantic, SQLAlchemy and the
+# Says which figures were estimated and which nobody knows. Read-only, and starts without pydantic, SQLAlchemy and the
 # like.
 
 

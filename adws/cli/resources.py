@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # `adw ports`: which workflow has which ports, and what listens there.
 #
-# Only looks: nothing is freed, and no process is touched.
+# Read-only: nothing is freed, and no process is touched.
 
 
 @click.command()
@@ -89,7 +89,7 @@ def _use(value: object) -> bool | None:
 
 # `adw quota`: every limit and how much of it is used; the exit code is 1 when one is exceeded.
 #
-# Only looks: nobody's place is taken or given back.
+# Read-only: no reservation is made or released.
 
 
 #: What the command exits with when a limit is exceeded.
@@ -151,9 +151,9 @@ def _word(status: QuotaStatus) -> str:
     return "EXCEEDED" if status.is_exceeded else "ok"
 
 
-# `adw breakers`: which outside parties nobody asks for now, and letting work through again.
+# `adw breakers`: the circuit breakers of external services, and resetting one.
 #
-# Looking changes nothing and makes no database; `reset` closes a breaker for every process of the home.
+# Listing changes nothing and makes no database; `reset` closes a breaker for every process of the home.
 
 
 _WORDS = {"closed": "closed", "open": "OPEN", "half_open": "half open"}
@@ -255,12 +255,12 @@ def _said(closed: Sequence[str]) -> str:
 
 
 def name_of(lock: IssueLock) -> str:
-    """Return the issue of a lock in words."""
+    """Return the issue of a lock as text."""
     return f"issue {lock.issue_number}" + (f" of {lock.repository}" if lock.repository else "")
 
 
 def owner_of(row: LeaseRow | None, verdict: Verdict) -> str:
-    """Return the owner of a lease in words."""
+    """Return the owner of a lease as text."""
     if row is None or row.owner is None:
         return "an owner whose record cannot be read"
 
@@ -273,7 +273,7 @@ def facts_of(lock: IssueLock) -> JsonObject:
 
 
 def lock_data(lock: IssueLock, lease: LeaseRow | None, *, verdict: Verdict, state: str, now: datetime) -> JsonObject:
-    """Return one lock with the state of its workflow and the liveness of whoever works on it."""
+    """Return one lock with the state of its workflow and the liveness of its owner."""
     owner = lease.owner if lease is not None else None
 
     return {

@@ -1,7 +1,7 @@
 """
-`adw runs`: what waits for a worker, what is with one, and how it ended.
+`adw runs`: queued and running jobs, and how they ended.
 
-Only looks. Starts without pydantic, SQLAlchemy and the like, because people look at the queue when something is stuck.
+Read-only. Starts without pydantic, SQLAlchemy and the like, because people look at the queue when something is stuck.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _seconds(value: object) -> float:
     return float(value) if isinstance(value, float | int) else 0.0
 
 
-# What is shown of workers and of what waits for them: plain data for `--json`, and lines made from that same data.
+# What is shown of workers and of waiting runs: plain data for `--json`, and lines made from that same data.
 #
 # Starts fast, as `adw runs` does: people look at workers when something is stuck.
 
@@ -256,7 +256,7 @@ def _known_state(text: str) -> RunState:
 
 # `adw runners`: the workers there are, what they offer, and when they were last heard of.
 #
-# Only looks, and starts without pydantic, SQLAlchemy and the like.
+# Read-only, and starts without pydantic, SQLAlchemy and the like.
 
 
 @click.command()

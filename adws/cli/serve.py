@@ -169,7 +169,7 @@ def checked_entries(home: Home) -> list[Entry]:
 
 
 def what_of(name: str) -> str:
-    """Return what an entry does, in the words of its setting."""
+    """Return what an entry does, in the terms of its setting."""
     return BY_NAME[f"cron_{name}"].help
 
 
@@ -311,7 +311,7 @@ def _list(app: Home, entries: list[Entry], *, as_json: bool) -> None:
 
 
 def _times(entry: JsonObject, now: datetime) -> list[str]:
-    """Return the cells of *entry* that say when it comes, when it came and what came of it."""
+    """Return the cells of *entry* with its next time, its last time and the last result."""
     moments = [timestamps.parse(str(entry[key])) if entry[key] else None for key in ("next", "last")]
     ages = [identifiers.age((now - moment).total_seconds()) if moment else "-" for moment in moments]
 

@@ -1,7 +1,7 @@
 """
 `adw executions`: the steps of a workflow that loop or retry, their iterations, and the calls of one of these.
 
-Only looks, and starts without pydantic and SQLAlchemy.
+Read-only, and starts without pydantic and SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _shown(value: JsonValue) -> str:
     return output.shorten(json.dumps(value, ensure_ascii=False), _LONGEST)
 
 
-# `adw retries`: what is tried again later, phases and calls of steps in one list, and giving one up.
+# `adw retries`: scheduled retries, phases and calls of steps in one list, and cancelling one.
 
 
 _ERROR_WIDTH = 60
@@ -219,9 +219,9 @@ def _lines_retries(found: Sequence[WaitingRetry], now: datetime) -> list[str]:
     return output.table(("ID", "INDEX", "PHASE", "STEP", "TRIED", "NEXT TRY", "WHY", "LAST ERROR"), rows)
 
 
-# `adw external`: what is done outside of adw, who has it, and the token that opens it.
+# `adw external`: external tasks, who has them, and their tokens.
 #
-# Only looks. The token is printed when it is asked for, and nowhere else.
+# Read-only. The token is printed when it is asked for, and nowhere else.
 
 
 @click.group(invoke_without_command=True)

@@ -141,7 +141,7 @@ def _in_all(phase: JsonObject) -> str:
 
 
 def wait_lines(phases: list[JsonObject], now: datetime) -> list[str]:
-    """Return what a phase waits for that is no failed attempt of its own: a quota, a party, work that others do."""
+    """Return what a phase waits for that is no failed attempt of its own: a quota, a service, external work."""
     return [
         _wait_line(phase, now)
         for phase in phases
@@ -175,7 +175,7 @@ def _progress(execution: JsonObject, now: datetime) -> str:
 
 
 def doctor_lines(phases: list[JsonObject]) -> list[str]:
-    """Return what the doctor decided, one line each, [] when it was never asked."""
+    """Return what the advisor decided, one line each, [] when it was never asked."""
     lines = [f"doctor: {_decision(phase, call)}" for phase in phases for call in _objects(phase.get("doctor"))]
 
     return ["", *lines] if lines else []
@@ -554,7 +554,7 @@ def _moment(value: JsonValue, now: datetime) -> str:
     return output.moment(value, now) if isinstance(value, str) and value else ""
 
 
-#: Seconds between two looks for more events.
+#: Seconds between two polls for more events.
 _LOOK_SECONDS = 0.25
 #: Executions among which those are that are under way; a phase has one at a time.
 _MOST_EXECUTIONS = 20
@@ -689,7 +689,7 @@ def _known_state(text: str | None) -> str | None:
     """Return the state that is meant, in any case; raise UsageError with the list of those there are."""
     if text is None:
         return None
-    # Imported for those who filter only: the other views start without the state machine.
+    # Imported only for filters: the other views start without the state machine.
     states = [state.value for state in importlib.import_module("adws.adw_modules.state_machine").WorkflowState]
     if text.lower() not in states:
         raise UsageError(f"{text!r} is not a state; use one of {', '.join(states)}")

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# How a command that worked on a workflow ends: what it tells programs, what it tells people, and its exit code.
+# How a command that worked on a workflow ends: its output for programs and for people, and its exit code.
 #
-# Pure. Reads the plain JSON of a document, so that it says the same whoever did the work: this command or a worker.
+# Pure. Reads the plain JSON of a document, so that the output is the same for work done here or by a worker.
 
 
 EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
@@ -178,7 +178,7 @@ def _text(data: JsonObject, key: str) -> str:
 CTRL_C = "Ctrl-C"
 #: Lanes of steps that are worked on at a time.
 _LANES = 8
-#: Seconds between two looks at a run that somebody else works on, or at the time of a retry.
+#: Seconds between two polls of a run that somebody else works on, or of the time of a retry.
 _LOOK_SECONDS = 0.25
 
 
@@ -247,7 +247,7 @@ class Foreground:
 
     def _wait(self, run: Run, due: datetime) -> bool:
         """
-        Wait until *due*; say whether that was cut short, by a signal or by somebody who dealt with the run.
+        Wait until *due*; say whether that was cut short, by a signal or because another process handled the run.
 
         Calls of its steps that are due are made meanwhile: there need not be a worker.
         """
@@ -588,7 +588,7 @@ def retry(*, adw_id: str, grant: int | None, budget: float | None, hint: str, de
 
 
 def _go_on(app: Home, adw_id: str, ask: Callable[[], Applied], *, hint: str, detach: bool, as_json: bool) -> int:
-    """Have the change made, and work on what it queued; *hint* is left to whoever is at work already."""
+    """Have the change made, and work on what it queued; *hint* is left to the worker that is at it already."""
     with Foreground(app) as here:
         try:
             applied = ask()

@@ -1,4 +1,4 @@
-"""`adw worker`: carrying out what waits."""
+"""`adw worker`: executing queued runs."""
 
 from __future__ import annotations
 
@@ -141,12 +141,11 @@ def _say_end(app: Home, end: RunResult) -> None:
 
 # A command that another one runs beside itself: a worker of `adw serve`, the server of `adw demo`.
 #
-# Whoever started it holds the other end of its input. When that closes, however they died, it ends as if it had been
-# told to.
+# Its parent holds the other end of its input. When that closes, however the parent died, it shuts down.
 
 
 def start() -> int:
-    """Work until told to end, or until whoever started it is gone."""
+    """Work until told to end, or until the parent process is gone."""
     threading.Thread(target=_end_with_the_starter, name="adw-parent", daemon=True).start()
 
     return main.run(sys.argv[1:])

@@ -2,8 +2,8 @@
 The settings in force: where each is looked for, and the only place that reads the environment.
 
 What is unknown, unreadable or set twice with different values is an error that names the variable or the file and line,
-and all of them are told at once; no value is ever replaced by a default in silence. The command line wins over the
-environment, that over `adw.toml`, that over the default. What there is to set stands in config_table.py.
+and all of them are reported at once; no value is ever silently replaced by a default. The command line wins over the
+environment, that over `adw.toml`, that over the default. What there is to set is in `config.settings`.
 """
 
 from __future__ import annotations
@@ -380,8 +380,8 @@ class Settings:
     ship_allow_agent_files: bool
     ship_max_files: int
     ship_max_lines: int
-    worktree_include: str  #: see config_values.files_in
-    worktree_setup: str | None  #: see config_values.commands_in
+    worktree_include: str  #: see values.files_in
+    worktree_setup: str | None  #: see values.commands_in
     ports_backend_start: int
     ports_frontend_start: int
     ports_count: int
@@ -435,7 +435,7 @@ class Settings:
     cron_report: str
     cron_gc_execute: bool
     cron_stuck_minutes: int
-    notify_command: str | None  #: see config_values.commands_in
+    notify_command: str | None  #: see values.commands_in
     notify_url: str | None
     notify_comment: bool
     notify_events: tuple[str, ...]
@@ -472,7 +472,7 @@ class Settings:
         raise AttributeError(f"{name} cannot be set: settings do not change")
 
     def origin(self, name: str) -> str:
-        """Return where the value of a setting comes from, in words."""
+        """Return where the value of a setting comes from, as text."""
         return self.origins[name]()
 
     def shown(self, name: str) -> str | int | float | None:

@@ -1,10 +1,9 @@
 """
 The table of settings: what may be set, where, to which values, and what it means.
 
-A setting is one entry here, or in a part of this table (config_workspace.py, config_web.py, config_webhook.py,
-config_cron.py, config_runs.py), and one field of `Settings` in config.py; a test compares the two. A table of
-`adw.toml` that holds something else, such as `[workflows.NAME]`, is one entry of SECTIONS. Everything a user reads
-about settings (`adw config`, docs/settings.md, the errors) comes from here.
+A setting is one entry in a part of this table and one field of `Settings` in `config.load`; a test compares the two. A
+table of `adw.toml` that holds something else, such as `[workflows.NAME]`, is one entry of SECTIONS. Everything a user
+reads about settings (`adw config`, docs/settings.md, the errors) comes from here.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 # What a setting is: a name, where it may be given, what it means.
 #
-# Nouns only; the table of settings is made of them.
+# Data types only; the table of settings is made of them.
 
 
 class Setting(NamedTuple):
@@ -48,7 +47,7 @@ class Setting(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A table of `adw.toml` that is no list of settings: whoever it belongs to reads it, by `Settings.section`."""
+    """A table of `adw.toml` that is no list of settings: its user reads it, by `Settings.section`."""
 
     name: str  #: key in adw.toml, with dots
     help: str
@@ -56,8 +55,8 @@ class Section(NamedTuple):
 
 # The part of the table of settings about the schedule and about notifications.
 #
-# Apart from config_table.py because of its length; nobody reads it from here. Whether an expression names moments that
-# come is looked at by `adw cron`, which knows the calendar; here only its form is.
+# Only the form of a cron expression is checked here; `adw cron`, which knows the calendar, checks that it names moments
+# to come.
 
 
 _CRON = r"[0-9A-Za-z*/,\-#]+( +[0-9A-Za-z*/,\-#]+){4}"
@@ -176,9 +175,7 @@ CRON_SETTINGS: tuple[Setting, ...] = (
 )
 
 
-# The part of the table of settings about how long what is over is kept.
-#
-# Apart from config_table.py because of its length; nobody reads it from here.
+# The part of the table of settings about how long finished workflows and their data are kept.
 
 
 _MOST = 36500
@@ -236,8 +233,8 @@ RETENTION_SETTINGS: tuple[Setting, ...] = (
 
 # The part of the table of settings about workers, what they offer, and how many runs go on at a time.
 #
-# Apart from config_table.py because of its length; nobody reads it from here. `[limits.SCOPE]` of adw.toml is no list
-# of settings where its keys are names: that is read and checked here, when the settings are loaded.
+# `[limits.SCOPE]` of adw.toml is no list of settings where its keys are names: that is read and checked here, when the
+# settings are loaded.
 
 
 #: As `model.EVERY`, which few starts of adw need.
@@ -352,8 +349,6 @@ def _spelled(scope: str, name: str) -> str:
 
 
 # The part of the table of settings about the calls of steps.
-#
-# Apart from config_table.py because of its length; nobody reads it from here.
 
 
 _HOST = r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[?[0-9a-f:]+\]?"
@@ -404,9 +399,7 @@ STEP_SETTINGS: tuple[Setting, ...] = (
 )
 
 
-# The part of the table of settings about the web door: where it listens, who may use it, what it puts up with.
-#
-# Apart from config_table.py because of its length; nobody reads it from here.
+# The part of the table of settings about the web server: where it listens, who may use it, its limits.
 
 
 _COUNT = config_values.whole(least=0)
@@ -560,8 +553,6 @@ WEB_SETTINGS: tuple[Setting, ...] = (
 
 
 # The part of the table of settings about deliveries: what they are signed with, whose they may be, what they start.
-#
-# Apart from config_table.py because of its length; nobody reads it from here.
 
 
 _SWITCHES_CONFIG_WEBHOOK = ("label", "comment", "opened", "assigned", "closed", "pull_request")
@@ -661,9 +652,7 @@ WEBHOOK_SETTINGS: tuple[Setting, ...] = (
 )
 
 
-# The part of the table of settings about the place of work: worktrees, shipping, ports, limits, breakers.
-#
-# Apart from config_table.py because of its length; nobody reads it from here.
+# The part of the table of settings about the workspace: worktrees, shipping, ports, limits, breakers.
 
 
 _AT_LEAST_ONE = config_values.whole(least=1)
@@ -815,7 +804,7 @@ WORKSPACE_SETTINGS: tuple[Setting, ...] = (
 # Read `[connections.NAME]` of adw.toml: where sinks save to.
 #
 # A file to commit holds no password: a connection names the environment variable that has it, and one that is written
-# down is refused. Read and checked when the settings are loaded; apart from config.py because of its length.
+# down is refused. Read and checked when the settings are loaded.
 
 
 CONNECTION_SECTION = Section(

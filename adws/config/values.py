@@ -19,12 +19,12 @@ _REPOSITORY = r"(?:https?://[^/\s]+/|ssh://[^/\s]+/|[\w.-]+@[^:/\s]+:)?([\w.-]+/
 _USER_PART = r"^([^:/]+://[^:/?#@]*):(.*)@"
 _URL_PARAMETER = r"(?i)([?&](?:password|passwd|sslpassword)=)([^&#]*)"
 
-#: Characters of the shortest token that the web door takes.
+#: Characters of the shortest token that the web server accepts.
 SHORTEST_TOKEN = 16
 
 
 def choice(*allowed: str) -> Callable[[str, Path], str]:
-    """Return the parser of a word from a list, in any case."""
+    """Return the parser of a choice from a list, in any case."""
     spelling = {word.casefold(): word for word in allowed}
 
     def parse(text: str, _home: Path) -> str:
@@ -36,7 +36,7 @@ def choice(*allowed: str) -> Callable[[str, Path], str]:
 
 
 def choice_or_plugin(group: str, *allowed: str) -> Callable[[str, Path], str]:
-    """Return the parser of a word from a list, or of the name of a plugin of *group*."""
+    """Return the parser of a choice from a list, or of the name of a plugin of *group*."""
     parse_word = choice(*allowed)
 
     def parse(text: str, home: Path) -> str:
@@ -162,7 +162,7 @@ def texts(text: str, _home: Path) -> tuple[str, ...]:
 
 
 def choices(*allowed: str) -> Callable[[str, Path], tuple[str, ...]]:
-    """Return the parser of words from a list, separated by commas; `none` is none of them."""
+    """Return the parser of choices from a list, separated by commas; `none` is none of them."""
     parse_one = choice(*allowed)
 
     def parse(text: str, home: Path) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ def origin(text: str, _home: Path) -> str:
 
 
 def token(text: str, _home: Path) -> str:
-    """Return a secret; it is one word of visible characters."""
+    """Return a secret; it is one run of visible characters."""
     if not text.isprintable() or " " in text:
         raise ValueError("must be one word without spaces or control characters")
 

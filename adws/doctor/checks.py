@@ -1,8 +1,7 @@
 """
 The wiring of `adw doctor`: which facts are measured, by what, and which rules judge them.
 
-Looks and changes nothing: the database is opened as it is, never made and never upgraded. What cannot be looked at is a
-finding itself.
+Read-only: the database is opened as it is, never made and never upgraded. What cannot be checked is a finding itself.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What `adw doctor` looks at, and what it says about it.
+# What `adw doctor` checks, and its findings.
 #
-# Words only: facts as they were measured, and findings. Each finding says what is there, and, when that is not well,
-# what is wrong and the command that mends it.
+# Data types only: facts as they were measured, and findings. Each finding says what is there, and, when that is not
+# well, what is wrong and the command that fixes it.
 
 
 #: How a thing stands: as it should; it works and may not for long, or not wholly; work cannot be done.
@@ -113,7 +112,7 @@ class AgentFacts:
     version: str
     is_logged_in: bool | None
     problem: str
-    is_needed: bool  #: a phase, or the doctor of the engine, is to be done by it
+    is_needed: bool  #: a phase, or the advisor of the engine, is to be done by it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +134,7 @@ class ForgeFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WebhookFacts:
-    """The door for webhooks."""
+    """The receiver of webhooks."""
 
     has_secret: bool
     address: str  #: where adw serve listens
@@ -350,9 +349,9 @@ def _scopes(facts: ForgeFacts) -> Iterator[Finding]:
         yield Finding(area="forge", level=OK, what=f"the token has the scopes {', '.join(facts.scopes)}")
 
 
-# What the facts that `adw doctor` measured mean: ok, a warning or a problem, and what mends it.
+# What the facts that `adw doctor` measured mean: ok, a warning or a problem, and how to fix it.
 #
-# Pure: facts in, findings out. A problem keeps work from being done. A warning does not; one day somebody may be sorry.
+# Pure: facts in, findings out. A problem keeps work from being done. A warning does not; it may become a problem later.
 
 
 #: The oldest Python that adw runs on.
@@ -513,7 +512,7 @@ def webhook(facts: WebhookFacts) -> Iterator[Finding]:
 
 
 def disk(facts: DiskFacts) -> Iterator[Finding]:
-    """Judge the room that is left."""
+    """Judge the free disk space."""
     free, least = _gib(facts.free_bytes), _gib(facts.min_free_bytes)
     mend = "free some space (adw gc finds what nobody needs), or lower quota.min_free_disk in adw.toml"
     if facts.free_bytes < facts.min_free_bytes:
@@ -638,9 +637,9 @@ def _some(names: tuple[str, ...], most: int = 3) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
-# What this machine is to adw: its Python, the room on its disks, how it keeps what is written, who can read it.
+# The facts about this machine: its Python, the space on its disks, whether writes are durable, who can read them.
 #
-# Looks and changes nothing. Whether a sync works is tried with a file that has no name and is gone with its descriptor.
+# Read-only. Whether a sync works is tried with a file that has no name and is gone with its descriptor.
 
 
 PROC = Path("/proc")
@@ -657,7 +656,7 @@ def python_facts() -> PythonFacts:
 
 
 def disk_facts(name: str, path: Path, *, min_free_bytes: int) -> DiskFacts:
-    """Return the room where *path* is, or will be when it is made; *name* says what is kept there."""
+    """Return the space where *path* is, or will be when it is made; *name* says what is kept there."""
     result = os.statvfs(nearest(path))
 
     return DiskFacts(
@@ -799,7 +798,7 @@ def _documents(app: Home) -> dict[str, PeekedState | str]:
 
 
 class Checkup:
-    """Looks at one home and what it stands on."""
+    """Checks one home and its environment."""
 
     def __init__(self, app: Home) -> None:
         self._app = app
@@ -919,7 +918,7 @@ class Checkup:
             )
 
     def _needed_agents(self) -> frozenset[str]:
-        """Return the agents of the default workflow and of those of adw.toml, and that of the engine's doctor."""
+        """Return the agents of the default workflow and of those of adw.toml, and that of the engine's advisor."""
         settings, known = self._app.settings, self._app.workflows
         own = [spec for spec in known.all() if spec.name in settings.section("workflows").data]
         runners = {phase.runner for spec in (known.get(settings.default_workflow), *own) for phase in spec.phases}

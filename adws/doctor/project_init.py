@@ -21,7 +21,7 @@ from pathlib import Path
 from adws.adw_modules.errors import UsageError
 from adws.config import load as config_load
 
-# The files of a repository that `adw init` looks at, and those it writes: new ones only.
+# The files of a repository that `adw init` reads, and those it writes: new ones only.
 #
 # Links are not followed where something is written, and nothing that is there is replaced.
 

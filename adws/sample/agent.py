@@ -113,7 +113,7 @@ def document(prompt: str, folder: Path) -> str:
 
 
 def mend(prompt: str, folder: Path) -> str:
-    """Mend what a test has complained about."""
+    """Fix what a test has complained about."""
     return build(prompt, folder) if "AssertionError" in prompt else "There is nothing to mend."
 
 

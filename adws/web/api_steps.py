@@ -1,6 +1,4 @@
-"""
-`/api/v1/.../executions` and `/api/v1/retries`: steps that loop or retry, and what is tried again later.
-"""
+"""`/api/v1/.../executions` and `/api/v1/retries`: steps that loop or retry, and scheduled retries."""
 
 from __future__ import annotations
 

@@ -105,12 +105,12 @@ def _issue(home: Home, new: models.NewWorkflow, repository: str) -> FrozenIssue:
     return result.model_copy(update={"title": new.title or result.title, "body": new.body or result.body})
 
 
-# What is ordered about a workflow over HTTP: the API and the dashboard do the same, and say the same about it.
+# Orders about a workflow over HTTP: the API and the dashboard do the same, and say the same about it.
 #
-# While somebody works on it he is asked, and the request is kept: `is_done` of the answer is false then.
+# While the workflow has an owner the owner is asked, and the request is kept: `is_done` of the answer is false then.
 
 
-#: Seconds that a rollback waits for the owner to let go before it is refused.
+#: Seconds that a rollback waits for the owner to release the workflow before it is refused.
 ROLLBACK_WAIT_SECONDS = 5.0
 
 
@@ -163,7 +163,7 @@ class Orders:
         return self._told(self._control().hint(self._adw_id, text, by=self._by))
 
     def roll_back(self, wishes: Wishes) -> models.Done:
-        """Let a worker undo everything it made; raises WorkflowBusy when whoever works on it does not let go soon."""
+        """Let a worker undo everything it made; raises WorkflowBusy when its owner does not release it soon."""
         state = self._state()
         run = self._home.rollback_runs.queue(self._adw_id, wishes, by=self._by, wait_seconds=ROLLBACK_WAIT_SECONDS)
 
@@ -200,16 +200,16 @@ class Orders:
 
 
 def cancel_retry(home: Home, retry_id: str, *, by: str, index: int | None = None, reason: str = "") -> str:
-    """Give up what waits under *retry_id*, and return what was done; raise UsageError when nothing waits there."""
+    """Cancel the retry *retry_id*, and return what was done; raise UsageError when there is none."""
     message = home.pending_retries.cancel(retry_id, by=by, index=index, reason=reason)
     catch_up(home)
 
     return message
 
 
-# `/api/v1/workflows/{id}/...`: what people do to a workflow, by the same doors as the command line.
+# `/api/v1/workflows/{id}/...`: what people do to a workflow, by the same functions as the command line.
 #
-# While somebody works on it, he is asked, and the answer is 202: the request is kept, and `is_done` is false.
+# While the workflow has an owner the owner is asked, and the answer is 202: the request is kept, `is_done` is false.
 
 
 control_router = APIRouter(

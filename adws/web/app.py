@@ -1,7 +1,7 @@
 """
-The web door of a home: API, health, and the ingress of webhooks, as one ASGI application.
+The web application of a home: API, health, and the ingress of webhooks, as one ASGI application.
 
-Built from the parts of an open home; whoever serves it (`web.server`, a test) decides about sockets.
+Built from the parts of an open home; its server (`web.server`, a test) decides about sockets.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# Putting the dashboard together: its frame, its door, and what it keeps while the server runs.
+# Putting the dashboard together: its frame, its authentication, and what it keeps while the server runs.
 
 
 def open_pages(api: FastAPI, home: Home, *, host: str) -> PageAuth:
-    """Make pages of *home* possible in *api*, and return the door to them; *host* is where the server listens."""
+    """Add the pages of *home* to *api*, and return their authentication; *host* is where the server listens."""
     settings, clock = home.settings, home.clock
     pages = frame.of_home(home)
     door = PageAuth(
@@ -98,7 +98,7 @@ def create_app(
     home: Home, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0), host: str | None = None
 ) -> RequestMiddleware:
     """
-    Return the web door of *home*.
+    Return the web application of *home*.
 
     *workers* says how many workers are wanted beside it, and run; *host* is where it listens, None as the settings say.
     """
@@ -157,7 +157,7 @@ def create_api(home: Home, server: ServerState) -> FastAPI:
 
 
 def _task_of(home: Home, token: str) -> str | None:
-    """Return the task whose token this is; the key of the home is read only for what looks like one."""
+    """Return the task whose token this is; the key of the home is read only for what has the form of one."""
     return task_of_token(token, lambda: key_of(home.settings, clock=home.clock))
 
 

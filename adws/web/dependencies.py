@@ -18,10 +18,9 @@ from adws.adw_modules.interfaces import Clock
 from adws.app import Home
 from adws.web.middleware import ErrorBody
 
-# A value that takes long to find out, known as of a while ago.
+# A value that takes long to compute, cached: stale while it is revalidated.
 #
-# Whoever asks gets what is known at once, and when that is old it is found out anew beside them: a page never waits
-# for it.
+# Callers get the cached value at once, and an old one is computed anew in the background: a page never waits for it.
 
 
 logger = logging.getLogger("adw.web")
@@ -78,7 +77,7 @@ class CachedValue(Generic[_Value]):
 # What all requests share besides the home.
 
 
-#: Seconds after which worktrees are measured again, when somebody looks.
+#: Seconds after which worktrees are measured again, when somebody asks.
 _SIZES_SECONDS = 60.0
 
 

@@ -1,9 +1,9 @@
 """
-The outermost frame of the web door: what every request passes before anything of it is parsed.
+The outermost middleware of the web server: what every request passes before anything of it is parsed.
 
-Webhook deliveries go to their own door, and pages for people have a guard of theirs. For the API the token is checked
-first, then the body is read within its limits; a client without a token cannot make the server read anything. Whatever
-goes wrong behind it, the client gets the one error shape and the log gets the rest.
+Webhook deliveries go to their own receiver, and pages for people have an authentication of their own. For the API the
+token is checked first, then the body is read within its limits; a client without a token cannot make the server read
+anything. Whatever goes wrong behind it, the client gets the one error shape and the log gets the rest.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from adws.adw_triggers.http import (
 if TYPE_CHECKING:
     from adws.web.dashboard.auth import PageAuth
 
-# Who may use the API: whoever shows one of the tokens of the settings.
+# Who may use the API: clients that show one of the tokens of the settings.
 #
 # Every token is compared in constant time, and all of them each time, so that the time of an answer tells nothing.
 
@@ -98,7 +98,7 @@ _LARGEST_AT_A_TIME = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestLimits:
-    """Who is let in, and what is put up with."""
+    """Who may use the API, and its limits."""
 
     tokens: tuple[str, ...] = ()
     metrics_tokens: tuple[str, ...] = ()  #: open METRICS and nothing else
@@ -131,9 +131,9 @@ class RequestMiddleware:
         close: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        *doors* are paths whose requests are read by somebody else, from the stream on; *pages* lets in to pages.
+        *doors* are paths whose requests are read elsewhere, from the stream on; *pages* authenticates pages.
 
-        *drain* makes answers end that would go on for ever; *close* ends everything.
+        *drain* ends answers that would go on for ever; *close* ends everything.
         """
         self.drain = drain
         self.close = close
@@ -236,9 +236,9 @@ class _Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-# Every error that leaves the API, in the one shape of `adw_triggers.problems`.
+# Every error that leaves the API, in the one shape of `adw_triggers.http`.
 #
-# An error of ours is its sentence and a status; what FastAPI finds wrong with a request is said the same way, and never
+# An error of adw is its sentence and a status; what FastAPI finds wrong with a request is said the same way, and never
 # repeats what was sent.
 
 

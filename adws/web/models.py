@@ -1,7 +1,7 @@
 """
-What the API answers, and what it takes: the words of its OpenAPI.
+What the API answers, and what it takes: the models of its OpenAPI.
 
-Answers are built from the nouns of the house; a field that is not known is null, never left out.
+Answers are built from adw's own data types; a field that is not known is null, never left out.
 """
 
 from __future__ import annotations
@@ -436,7 +436,7 @@ class Health(BaseModel):
     workers_running: int
 
 
-# How the nouns of the house are told by the API.
+# How the API shows adw's data types.
 #
 # Pure.
 
@@ -621,7 +621,7 @@ def delivery_of(row: DeliveryRow) -> DeliveryLine:
 
 
 def name_of(owner: str) -> str | None:
-    """Return the owner whose record is *owner* in words, None for nobody."""
+    """Return the owner whose record is *owner* as text, None for nobody."""
     record = OwnerRecord.from_text(owner) if owner else None
 
     return record.describe() if record else None

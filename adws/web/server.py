@@ -1,8 +1,8 @@
 """
-The server: sockets, the deadline of heads, and ending in order.
+The server: sockets, the deadline of heads, and a clean shutdown.
 
 uvicorn waits for ever for the head of a request; here it has a deadline, from the connection or the first byte on.
-Bodies have theirs in `adw_triggers.asgi`. Signals are for whoever runs the server.
+Bodies have theirs in `adw_triggers.http`. Signals are handled by the caller.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class GuardedProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """The server, which leaves signals to whoever runs it."""
+    """The server, which leaves signals to its caller."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -172,13 +172,13 @@ def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
 
 
-# Server and workers together, until a signal: the first ends both in order, the second at once.
+# Server and workers together, until a signal: the first shuts both down cleanly, the second at once.
 #
-# In order means: nothing new is taken, requests under way are answered, workers suspend what they are at and go. Who is
-# not done at the deadline is killed; recovery finds what it worked on.
+# Cleanly means: nothing new is taken, requests under way are answered, workers suspend their runs and end. Processes
+# that are not done at the deadline are killed; recovery finds their runs.
 
 
-#: Seconds between two looks at the workers.
+#: Seconds between two checks of the workers.
 TICK_SECONDS = 0.1
 
 

@@ -32,7 +32,7 @@ from adws.web.dependencies import AdwId, HomeOf
 
 # What people do on a page: the form they sent, who they are for the history, and what the next page tells them.
 #
-# By the time a route runs the door has checked login, origin, read-only mode and the token of the form.
+# By the time a route runs `PageAuth` has checked login, origin, read-only mode and the token of the form.
 
 
 logger = logging.getLogger("adw.web")
@@ -42,7 +42,7 @@ _NOTE_SECONDS = 60
 
 
 def guard(request: Request) -> Form:
-    """Return the form that was sent; raises KeyError where the door has let none in, which is a bug."""
+    """Return the form that was sent; raises KeyError where `PageAuth` has accepted none, which is a bug."""
     return cast("Form", request.scope[frame.FORM_IN_SCOPE])
 
 
@@ -271,7 +271,7 @@ def _ordered(
     *,
     where: str = "",
 ) -> Response:
-    """Do *order*, and lead back to the page with what came of it."""
+    """Do *order*, and lead back to the page with the result."""
     form = guard(request)
     control_ = control(request, home, action, adw_id)
     try:

@@ -1,8 +1,8 @@
 """
-Who is let in to the pages, before anything else of a request is read.
+Authentication of the pages, before anything else of a request is read.
 
-In this order: the name that the browser called, the login, the page that a form was sent from, read-only mode, and when
-the body is there the token of the form. So no route can forget one of them. Static files and the login are for
+In this order: the host name that the browser used, the login, the page that a form was sent from, read-only mode, and
+when the body is there the token of the form. So no route can forget one of them. Static files and the login are for
 everybody; every answer carries the headers that keep a browser from doing more with it than showing it.
 """
 
@@ -164,7 +164,7 @@ class PageAuth:
 
 
 def wants_page(head: Mapping[str, str]) -> bool:
-    """Say whether whoever asks is a browser that shows pages."""
+    """Return whether the client is a browser that shows pages."""
     return "text/html" in head.get("accept", "")
 
 

@@ -9,7 +9,7 @@ A page is a plain FastAPI route in a module of this package, with a router of it
     def things(request: Request, home: HomeOf) -> HTMLResponse:
         return frame.render(request, "things.html", topic="home", things=...)
 
-and is registered in `web/app.py` (`PAGES`). By the time it runs, the gate has seen to it that the caller is logged in.
+and is registered in `web/app.py` (`PAGES`). By the time it runs, `PageAuth` has checked that the caller is logged in.
 `frame.viewer(request)` says who that is (`.by` is for the history). Raise an `AdwError`: it becomes a page.
 
 **Templates** are in `templates/`. Everything is escaped, a name that is not there is an error, and every text is
@@ -37,12 +37,12 @@ is typing in is left alone. Keep `data-tail` and what people type outside of suc
 answer (`text/plain`), then asks the address in the header `Adw-Next` of the answer, until there is none. An empty
 answer means that there is nothing new yet. Without the script the page has to show the first part itself.
 
-**Actions.** A form POSTs to a route. The door has checked login, origin, read-only mode and CSRF token before the route
-runs, so it begins with `form = actions.guard(request)` (not async; `form.text("hint")`, `form.is_set("force")`), and
+**Actions.** A form POSTs to a route. `PageAuth` has checked login, origin, read-only mode and CSRF token before the
+route runs, so it begins with `form = actions.guard(request)` (not async; `form.text("hint")`, `form.is_set("force")`), and
 does its work in a plain `def`, which runs in a thread. `actions.control(request, home, "pause", adw_id)` is the Control
 whose changes leave the audit event `action_asked`; for what is not a Control call `actions.note(request, "what",
 adw_id=...)`. It ends with `return actions.done(request, "/where", "what was done")`: 303, and the message on the next
-page; `actions.told(done)` makes it of what a Control answers. Wrap calls in `with errors.fitting():` as the API does.
+page; `actions.told(done)` makes it of what a Control answers. Wrap calls in `with middleware.fitting():` as in the API.
 `frame.confirm(request, ...)` asks first. While `page.is_read_only` the macros show no buttons.
 """
 
@@ -84,7 +84,7 @@ CLIPPED = 160
 #: What stands for a fact that is not there.
 NOTHING = "—"
 
-#: Tone -> the mark before the word: nothing is told by colour alone.
+#: Tone -> the mark before the text: nothing is told by colour alone.
 MARKS: Mapping[str, str] = MappingProxyType(
     {"good": "✓", "bad": "✕", "busy": "▶", "wait": "◔", "gone": "↩", "quiet": "○"}
 )
@@ -311,7 +311,7 @@ def _asset(name: str) -> Asset:
 
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Where the door leaves who looks, their login, and the form they sent.
+#: Where `PageAuth` leaves the viewer, their login, and the form they sent.
 VIEWER_IN_SCOPE, KNOWN_IN_SCOPE, FORM_IN_SCOPE = "adw.viewer", "adw.login", "adw.form"
 #: Address -> name, in the order of the menu.
 MENU: Mapping[str, str] = MappingProxyType(
@@ -328,7 +328,7 @@ MENU: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Viewer:
-    """Who looks at a page."""
+    """Who views a page."""
 
     by: str = ""  #: for the history of what they do; "": nobody is logged in
     csrf: str = ""  #: what their forms have to carry
@@ -426,12 +426,12 @@ def confirm(
 
 
 def viewer(request: Request) -> Viewer:
-    """Return who looks."""
+    """Return the viewer of the page."""
     return cast("Viewer", request.scope.get(VIEWER_IN_SCOPE) or Viewer())
 
 
 def known(request: Request) -> Known | None:
-    """Return the login of whoever looks, None when there is none."""
+    """Return the login of the viewer, None when there is none."""
     return cast("Known | None", request.scope.get(KNOWN_IN_SCOPE))
 
 
@@ -532,7 +532,7 @@ class ErrorPages:
         return HTMLResponse(self._frame.text("hop.html", path=here, viewer=Viewer(), here=here))
 
     def of_request(self, request: Request, problem: Problem, *, is_page: bool) -> Response:
-        """Return *problem* for whoever sent *request*."""
+        """Return *problem* for the sender of *request*."""
         return self.answer(problem, path=request.url.path, viewer=viewer(request), is_page=is_page)
 
 

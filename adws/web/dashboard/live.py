@@ -1,10 +1,10 @@
 """
-`/live`: pages that stay open are told when they are old.
+`/live`: open pages are told when they are outdated.
 
-One thread looks for everybody, once a second and only while somebody listens. A listener is told that its topic
-changed, not what: it fetches the page again. Each message carries the mark of the topic, and who comes back with the
-mark it saw last (`Last-Event-ID`, or `since` in the address) is told at once when it is another one by now. The streams
-end when the server drains, when the login is over, and after an hour: a browser comes back by itself.
+One thread polls for everybody, once a second and only while somebody listens. A listener is told that its topic
+changed, not what: it fetches the page again. Each message carries the mark of the topic, and a client that comes back
+with the mark it saw last (`Last-Event-ID`, or `since` in the address) is told at once when that has changed by now. The
+streams end when the server drains, when the login is over, and after an hour: a browser comes back by itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ router = APIRouter(include_in_schema=False)
 #: Those who can listen at a time; the others can still read.
 MOST_LISTENERS = 200
 LOOK_SECONDS = 1.0
-#: After so long without a word a line is sent that means nothing, so that a connection that is gone is noticed.
+#: After so long without a message an empty line is sent, so that a connection that is gone is noticed.
 HEARTBEAT_SECONDS = 15.0
 LONGEST_SECONDS = 3600.0
 _TOPIC = re.compile(r"home|workflow:[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -60,7 +60,7 @@ class Live:
     """Tells listeners what changed."""
 
     def __init__(self, changes: Callable[[], ChangeFeed], *, most: int = MOST_LISTENERS) -> None:
-        """*changes* is opened when the first one listens, by the thread that looks."""
+        """*changes* is opened for the first listener, by the polling thread."""
         self._open = changes
         self._most = most
         self._guard = threading.Lock()
@@ -126,7 +126,7 @@ class Live:
             listener.wake()
 
     def close(self) -> None:
-        """End, and wait for the thread that looks."""
+        """End, and wait for the polling thread."""
         self.drain()
         if self._thread is not None:
             self._thread.join()

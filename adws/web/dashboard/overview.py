@@ -1,5 +1,5 @@
 """
-What the overview says about a home: the numbers on top, what needs somebody, what waits for what, how full limits are.
+What the overview says about a home: totals, what needs a person, what is waiting and why, how full limits are.
 
 Pure.
 """
@@ -79,7 +79,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """All that the overview looks at."""
+    """All facts of the overview."""
 
     now: datetime
     states: Mapping[str, Count]
@@ -318,9 +318,9 @@ def _amounts(status: QuotaStatus) -> str:
     return f"{frame.number(status.used)} of {frame.number(status.limit)}{sized}"
 
 
-# `/`: what runs now, what waits and for what, how it went, what it cost, what is held by whom.
+# `/`: what runs now, what is waiting and why, how it went, what it cost, what is held by whom.
 #
-# However many workflows there are, this reads sums that are kept, and a few lines of each list.
+# However many workflows there are, this reads stored sums, and a few lines of each list.
 
 
 router = APIRouter(include_in_schema=False)

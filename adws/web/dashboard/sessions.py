@@ -136,7 +136,7 @@ def unseal_note(cookie: str, known: Known) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """A login that whoever can read the key of the home gave out."""
+    """A login link, made by somebody who can read the key of the home."""
 
     link_id: str
     name: str
@@ -347,10 +347,10 @@ def parse(body: bytes, kind: str, *, most_bytes: int = MOST_BYTES) -> Form:
     return Form({name: value.replace("\r\n", "\n").replace("\0", "") for name, value in fields.items()})
 
 
-# The logins of one server: who shows a token or a link gets a cookie, and who logs out has none any more.
+# The logins of one server: a token or a link gets a cookie, and logging out ends it.
 #
-# Without tokens in the settings there are links only, and a restart ends every login: nobody could say otherwise which
-# cookies are still to count.
+# Without tokens in the settings there are links only, and a restart ends every login: nothing else could say which
+# cookies are still valid.
 
 
 #: Used links and ended sessions that are remembered; both are forgotten when they are over anyway.
@@ -449,7 +449,7 @@ class Logins:
 
 
 def new_link(home_key: bytes, *, clock: Clock, name: str = "") -> str:
-    """Return what the address of a login link carries; whoever may read the key of the home may make one."""
+    """Return what the address of a login link carries; read access to the key of the home is enough to make one."""
     link = Link(link_id=clock.token(), name=name_of(name), made_at=int(clock.now().timestamp()))
 
     return seal_link(link, link_key(home_key))
@@ -470,7 +470,7 @@ def address_of_link(server: str, link: str) -> str:
 FREE, FREE_TOGETHER = 5, 100
 FIRST_WAIT_SECONDS = 2.0
 LONGEST_WAIT_SECONDS = 900.0
-#: Shorter, because it also holds off those who know the token.
+#: Shorter, because it also delays people who know the token.
 LONGEST_TOGETHER_SECONDS = 30.0
 #: Failures are forgotten after so long without another.
 FORGET_SECONDS = 3600.0
@@ -494,7 +494,7 @@ class LoginLimit:
         self._together = _Failures()
 
     def seconds_left(self, address: str) -> float:
-        """Return how long *address* has to wait before it may try again, 0 when it need not."""
+        """Return how long *address* has to wait before it may retry, 0 when it need not."""
         with self._guard:
             now = self._monotonic()
             alone = self._left(self._failures.get(address, _Failures()), FREE, now)
