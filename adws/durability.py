@@ -31,7 +31,7 @@ __all__ = [
     "RetryPolicy",
 ]
 
-#: name -> the module of the house that has it
+#: name -> the module of adw that has it
 _HOMES = {
     "BackoffStrategy": "retry_handler",
     "CheckpointManager": "checkpoint",

@@ -186,9 +186,9 @@ def _directories(place: Path) -> list[Path]:
     return [path for path in sorted(place.iterdir()) if path.is_dir() and not path.is_symlink()]
 
 
-# What attempts wrote, in the order it came about, and the part of it that came since the last look.
+# What attempts wrote, in the order it came about, and the part of it that came since the last read.
 #
-# A spot says how far somebody has read: which attempt, and how much of each of its files. It is text that a client
+# A spot says how far a client has read: which attempt, and how much of each of its files. It is text that a client
 # sends back unchanged; what it says is checked like everything that comes from outside.
 
 
@@ -273,7 +273,7 @@ def _objects(value: JsonValue) -> list[JsonObject]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spot:
-    """How far somebody has read."""
+    """How far a client has read."""
 
     phase: str
     attempt: int
@@ -350,7 +350,7 @@ def _groups(found: Sequence[Source]) -> dict[tuple[str, int], list[Source]]:
 
 
 def _read(folder: Path, sources: Sequence[Source], spot: Spot, *, is_last: bool = False) -> Followed:
-    """Return what came into the files of one attempt, with a heading above each; one look reads one part of each."""
+    """Return what came into the files of one attempt, with a heading above each; one call reads one part of each."""
     pieces, offsets = [], dict(spot.offsets)
     for source in sources:
         start = min(offsets.get(source.stream, 0), source.size)  # one that was put in its place is shorter

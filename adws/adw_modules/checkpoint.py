@@ -433,7 +433,7 @@ def to_checkpoint(row: Row) -> CheckpointRow:
 #
 # An attempt goes on from the checkpoint of an earlier attempt in the same round, as long as nothing before the phase
 # was done again meanwhile: what it had built on may be another now. When all of the work was done and then refused, it
-# is done anew. They are deleted once the end of the phase is stored: who dies before that does nothing twice.
+# is done anew. They are deleted once the end of the phase is stored: after a crash before that nothing is repeated.
 
 
 #: The end of the name of a command's own checkpoint file.

@@ -26,9 +26,9 @@ from adws.adw_modules.interfaces import Clock
 __all__ = ["CircuitBreaker", "CircuitBreakerConfig", "CircuitBreakerRegistry", "CircuitState", "MemoryBreakers"]
 
 
-# What a breaker does, as rules on its row: it counts failures, opens, lets a few try, and closes.
+# The rules of a breaker, on its row: it counts failures, opens, admits a few trial calls, and closes.
 #
-# Pure: the moment and the tokens come in, a new row comes out. Every outcome belongs to a generation, which grows each
+# Pure: the moment and the tokens come in, a new row comes out. Every result belongs to a generation, which grows each
 # time a breaker opens or closes: what began in an older one changes nothing. Moments are those of the wall clock,
 # because processes share the row; a clock that was set back never makes a wait longer than it was when it began.
 
@@ -88,7 +88,7 @@ def seen(row: BreakerRow, now: datetime) -> BreakerRow:
         if now >= reopens:
             return replace(row, state=CircuitState.HALF_OPEN.value, permits=())
         if now < opened - MARGIN:
-            # Somebody set the clock back. How long it was open is not known, so it waits its time once more at most.
+            # The clock was set back. How long it was open is not known, so it waits its time once more at most.
             return replace(
                 row, opened_at=timestamps.to_text(now), reopens_at=timestamps.to_text(now + (reopens - opened))
             )
@@ -114,7 +114,7 @@ def state_of(row: BreakerRow, now: datetime) -> CircuitState:
 
 
 def refused_until(row: BreakerRow, config: CircuitBreakerConfig, now: datetime) -> datetime | None:
-    """Return when asking again may help, None when somebody may go through now."""
+    """Return when a retry may help, None when a call may go through now."""
     result = seen(row, now)
     if result.state == CircuitState.OPEN.value:
         return _moments(result)[1]
@@ -133,10 +133,10 @@ def admit(
     row: BreakerRow, config: CircuitBreakerConfig, now: datetime, *, token: str, seconds: float
 ) -> tuple[BreakerRow, Permit | None]:
     """
-    Return the row after somebody asked to go through, and the permit they got, None when they were refused.
+    Return the row after a caller asked to go through, and its permit, None when it was refused.
 
-    While it is half open the permit takes one of the few places, for *seconds* at most. While it is closed nothing is
-    counted: the permit only says in which generation the work began.
+    While the breaker is half open the permit takes one of the few places, for *seconds* at most. While it is closed
+    nothing is counted: the permit only says in which generation the work began.
     """
     result = seen(row, now)
     if refused_until(result, config, now) is not None:
@@ -151,7 +151,7 @@ def admit(
 
 
 def succeed(row: BreakerRow, now: datetime, permit: Permit | None = None) -> BreakerRow:
-    """Return the row after the party answered; late news, and news while it is open, change nothing."""
+    """Return the row after the service answered; late results, and results while it is open, change nothing."""
     result = seen(row, now)
     if _is_ignored(result, permit):
         return _noted(row, result, now)
@@ -164,7 +164,7 @@ def succeed(row: BreakerRow, now: datetime, permit: Permit | None = None) -> Bre
 def fail(
     row: BreakerRow, config: CircuitBreakerConfig, now: datetime, *, reason: str = "", permit: Permit | None = None
 ) -> BreakerRow:
-    """Return the row after the party failed: open when it was half open, or when that was one too many in a row."""
+    """Return the row after the service failed: open when it was half open, or when that was one too many in a row."""
     result = seen(row, now)
     if _is_ignored(result, permit):
         return _noted(row, result, now)
@@ -201,7 +201,7 @@ def open_until(
 
 
 def give_back(row: BreakerRow, now: datetime, permit: Permit) -> BreakerRow:
-    """Return the row without *permit*, which nothing came of."""
+    """Return the row without *permit*, whose result does not count."""
     result = seen(row, now)
     left = tuple(one for one in result.permits if one.token != permit.token)
 
@@ -320,15 +320,15 @@ class CircuitBreaker:
         if result.opened_at == stored.opened_at:
             return result
 
-        # The clock was set back. Written down, so that the wait begins anew once and not with every look.
+        # The clock was set back. Stored, so that the wait begins anew once and not with every read.
         return self._change(lambda row: seen(row, now))[1]
 
     def allows(self) -> bool:
-        """Say whether `can_execute` would let somebody through now; takes nothing."""
+        """Return whether `can_execute` would admit a call now; takes nothing."""
         return self.refused_until() is None
 
     def refused_until(self) -> datetime | None:
-        """Return when asking again may help, None when somebody may go through now; takes nothing."""
+        """Return when a retry may help, None when a call may go through now; takes nothing."""
         return refused_until(self.row, self.config, self._now())
 
     # --- going through -----------------------------------------------------------------------------------------
@@ -365,13 +365,13 @@ class CircuitBreaker:
     # --- outcomes: each returns the state that it brought the breaker to, None when that stayed as it was ----------
 
     def record_success(self, permit: Permit | None = None) -> CircuitState | None:
-        """Count an answer of the party; ignored while open, and when *permit* is of an older generation."""
+        """Count an answer of the service; ignored while open, and when *permit* is of an older generation."""
         now = self._now()
 
         return self._turn(lambda row: succeed(row, now, permit), now)
 
     def record_failure(self, permit: Permit | None = None, *, reason: str = "") -> CircuitState | None:
-        """Count a failure of the party; ignored while open, and when *permit* is of an older generation."""
+        """Count a failure of the service; ignored while open, and when *permit* is of an older generation."""
         now = self._now()
 
         return self._turn(lambda row: fail(row, self.config, now, reason=reason, permit=permit), now)
@@ -425,7 +425,7 @@ class CircuitBreaker:
 
 
 class CircuitBreakerRegistry:
-    """The breakers of a process, one for each party; threads may share it."""
+    """The breakers of a process, one for each service; threads may share it."""
 
     def __init__(
         self,
@@ -441,7 +441,7 @@ class CircuitBreakerRegistry:
         self._guard = threading.Lock()
 
     def get(self, executor_id: str, config: CircuitBreakerConfig | None = None) -> CircuitBreaker:
-        """Return the breaker of a party, always the same one; raise UsageError when it has another *config*."""
+        """Return the breaker of a service, always the same one; raise UsageError when it has another *config*."""
         with self._guard:
             known = self._breakers.get(executor_id)
             if known is None:
@@ -479,7 +479,7 @@ BREAKERS_ALL = """
 SELECT name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at
 FROM breakers
 """
-#: Makes the row that `BREAKER_TAKE` locks; of two who begin at once one makes it.
+#: Makes the row that `BREAKER_TAKE` locks; of two that begin at once one makes it.
 BREAKER_BEGIN = """
 INSERT INTO breakers (name, state, failures, generation, reason, permits, settings, changed_at)
 VALUES (:name, 'closed', 0, 1, '', '[]', '{}', '')
@@ -501,7 +501,7 @@ ON CONFLICT (name) DO NOTHING
 """
 
 
-# Breakers in the database: one row for each party, which all processes of a home share.
+# Breakers in the database: one row for each service, which all processes of a home share.
 #
 # A change reads the row under a lock and writes it in the same transaction, so that no other change comes in between.
 

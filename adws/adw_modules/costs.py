@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: The most that one attempt can have cost, in US dollars: a higher figure is a mistake of its source.
 MOST_USD = 1_000_000.0
-#: Stands for who was paid when nobody said it.
+#: Stands for the payee when that is unknown.
 NO_PROVIDER = "unnamed"
 _NO_TOKENS = TokenUsage()
 

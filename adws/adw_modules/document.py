@@ -233,7 +233,7 @@ class WorkflowDocument(_Part):
         self.assign(state_history=entries[-keep:])
 
     def to_bytes(self, *, indent: int | None = 1) -> bytes:
-        """Return `to_bytes(self)`: who has a document need not import this module to write it."""
+        """Return `to_bytes(self)`: a caller that has a document need not import this module to write it."""
         return to_bytes(self, indent=indent)
 
     def begin_rollback(self) -> None:
@@ -280,7 +280,7 @@ def _refuse_constant(adw_id: str, word: str) -> NoReturn:
     )
 
 
-# The next revision of a document in the making: changes, moves and the events that tell of them, for one write.
+# The next revision of a document in the making: changes, moves and the events about them, for one write.
 #
 # The document that comes in is never changed. State moves only through the machine.
 
@@ -336,7 +336,7 @@ class Draft:
         self.move(state)
 
     def record_transition(self, before: WorkflowState, metadata: Mapping[str, JsonValue] | None = None) -> None:
-        """Tell of a move that the machine made since it was in *before*."""
+        """Add the event of a move that the machine made since it was in *before*."""
         after = self.machine.current_state
         self.events.append(
             new_event(
@@ -447,7 +447,7 @@ def is_marked(document: WorkflowDocument, mark: Mark | None) -> bool:
 
 
 def mark(draft: Draft, made: Mark | None) -> None:
-    """Write down who asked for this change, once; None: nobody who has to be named."""
+    """Record who asked for this change, once; None: nobody has to be named."""
     if made is None or is_marked(draft.document, made):
         return
     document = draft.document

@@ -159,8 +159,8 @@ def own_spare(directory: int, spare: str, fd: int) -> bool:
 def _is_ours_alone(fd: int) -> bool:
     """Say whether no other descriptor of the file is open: only then does the kernel give a write lease."""
     try:
-        # Who opens the file while we have the lease makes the kernel signal us. SIGIO would end the process; SIGURG is
-        # ignored by everybody who does not ask for it.
+        # When the file is opened while we have the lease the kernel signals us. SIGIO would end the process; SIGURG is
+        # ignored by default.
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -262,7 +262,7 @@ def link_previous(directory: int, name: str, previous: str) -> None:
     Make *previous* a second name of *name*, which is about to be replaced.
 
     By a link, so that there is no moment without *name*; and never over an old *previous*, which is unlinked before: so
-    a writer who was stopped here for long and goes on can only make it the present file, never an older one.
+    a writer that was stopped here for long and goes on can only make it the present file, never an older one.
     """
     if _link(directory, name, previous):  # as it is when the old one was borrowed, which took its name away
         return

@@ -130,7 +130,7 @@ def intend(draft: Draft, *meant: Effect) -> None:
 
 
 def settle(draft: Draft, key: str, outcome: str, facts: JsonObject | None = None) -> None:
-    """Write down what came of an effect; *facts* are added to what is needed to undo it."""
+    """Record the result of an effect; *facts* are added to what is needed to undo it."""
     document = draft.document
     document.resources = [
         entry.model_copy(update={"outcome": outcome, "undo": {**entry.undo, **(facts or {})}})
@@ -150,7 +150,7 @@ def note(draft: Draft, key: str, facts: JsonObject) -> None:
 
 
 def become(draft: Draft, key: str, *made: Effect) -> None:
-    """Put the effects that came of the one called *key* in its place: only now their own keys are known."""
+    """Put the effects that resulted from the one called *key* in its place: only now their own keys are known."""
     keys = {key, *(item.key for item in made)}
     others = [entry for entry in draft.document.resources if entry.key not in keys]
     draft.document.resources = [*others, *map(_resource, made)]
@@ -288,7 +288,7 @@ def move(draft: Draft, *, here: str) -> None:
             entries.append(entry.model_copy(update={"key": left_key(entry.key, str(entry.host))}))
         else:
             entries.append(entry)
-    # Of an earlier stay on the same host, which is over: the later entry tells of what is there.
+    # Of an earlier stay on the same host, which is over: the later entry describes what is there.
     document.resources = list({entry.key: entry for entry in entries}.values())
     document.assign(worktree_path=None)
     data: JsonObject = {"from": former, "to": here, "commit": branch.undo.get("sha") if branch is not None else None}

@@ -647,7 +647,7 @@ def last_part(text: str, lines: int = LAST_LINES) -> str:
 
 # When a server wants to be asked again, as its headers or its text say it.
 #
-# What cannot be read, or makes no sense, was not said. No clock is needed: a moment stays a moment until somebody who
+# What cannot be read, or makes no sense, was not said. No clock is needed: a moment stays a moment until a caller that
 # knows the time decides.
 
 

@@ -550,7 +550,7 @@ class ExecutionNotFound(AdwError):
 
 # How a process or an agent ended that failed: the facts that tell one failure from another.
 #
-# A noun, no error: `errors.RunFailed` carries it, and `error_handler` classifies by it.
+# Data, no error: `errors.RunFailed` carries it, and `error_handler` classifies by it.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

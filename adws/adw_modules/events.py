@@ -1,7 +1,7 @@
 """
 The one event type, and the list of everything that can happen.
 
-An event is made inside the step that it tells of and stored in the same commit; its key says which revision of which
+An event is made inside the step that it describes and stored in the same commit; its key says which revision of which
 workflow it belongs to, so storing it twice changes nothing.
 """
 

@@ -51,7 +51,7 @@ DEFAULT_CLAIM_SECONDS = 60.0
 OPEN, REPORTED, EXPIRED = "open", "reported", "expired"
 #: Events that end a task -> whether it went well.
 ENDS: Mapping[str, bool] = {"action_completed": True, "action_failed": False}
-#: What may be told of a task.
+#: What may be reported about a task.
 TOLD = ("action_started", "step_started", "step_completed", "step_failed", "step_skipped", *ENDS)
 #: Where tasks are in the API.
 PATH = "/api/v1/external"
@@ -62,7 +62,7 @@ _PURPOSE = b"adw external task\0"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExternalReport:
-    """What came of a task."""
+    """The result of a task."""
 
     is_ok: bool
     report_id: str  #: of the event; the same report again changes nothing
@@ -92,7 +92,7 @@ class ExternalTask:
     report: ExternalReport | None = None
 
     def is_held(self, now: datetime) -> bool:
-        """Say whether somebody has it who gave a sign of life not long ago."""
+        """Return whether a worker has it that gave a sign of life not long ago."""
         return bool(self.claim_until) and self.claim_until > timestamps.to_text(now)
 
     def is_late(self, now: datetime) -> bool:
@@ -568,7 +568,7 @@ class ExternalTasks:
         return self._change(task.task_id, lambda found: replace(found, attempt_number=attempt_number))
 
     def expire(self, task_id: str) -> bool:
-        """Give a task up that nobody reported on; False when somebody did."""
+        """Cancel a task that nobody reported on; False when somebody did."""
         params = {"task_id": task_id, "moment": timestamps.to_text(self._clock.now())}
 
         return self._database.transact(lambda session: session.run(TASK_EXPIRE, params)) == 1
@@ -607,7 +607,7 @@ class ExternalTasks:
         return self._database.transact(work)
 
     def report(self, task_id: str, claim: int, report: ExternalReport, event: TaskEvent) -> bool:
-        """End the task, tell of it, and wake the run that waits for it; False when the same was reported before."""
+        """End the task, record an event, and wake the waiting run; False when the same was reported before."""
 
         def work(session: Session) -> bool:
             result = self._locked(session, task_id)

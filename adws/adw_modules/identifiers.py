@@ -152,7 +152,7 @@ def span(seconds: float) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
 
 
-# What somebody may have meant who mistyped a name.
+# Suggestions for mistyped names.
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -125,7 +125,7 @@ class Harvest:
 # --- runs ------------------------------------------------------------------------------------------------------
 
 
-# What came of one attempt, and what a runner says about it.
+# The outcome of one attempt, and what a runner reports about it.
 #
 # A runner reports facts (`RunReport`); the rules make of them what happens next (`Outcome`); only the worker acts on
 # it.

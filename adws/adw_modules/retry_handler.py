@@ -2,7 +2,7 @@
 Retry policies, the one retry decision, and the loop for callers who wait.
 
 `decide` is the only decision about retries. `RetryManager` and `RetryStrategy` ask it and wait by the clock they were
-given; the engine asks it and returns a time instead. Nobody here stops a KeyboardInterrupt, and no hook of the caller
+given; the engine asks it and returns a time instead. Nothing here stops a KeyboardInterrupt, and no hook of the caller
 takes the place of the error that really happened.
 """
 

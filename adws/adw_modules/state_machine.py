@@ -9,7 +9,7 @@ when there is none. So every way out of FAILED is counted exactly once, marks th
 neither a mark nor a retry left the way is closed. The count goes back to 0 when the furthest phase that failed has
 succeeded; a retry, a replan or a rework never sets it back.
 
-A machine belongs to one thread. Several processes are kept apart by who owns the workflow, not here.
+A machine belongs to one thread. Ownership of the workflow keeps processes apart, not this.
 """
 
 from __future__ import annotations

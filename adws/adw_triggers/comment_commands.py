@@ -219,7 +219,7 @@ def _named(word: str, workflows: Collection[str]) -> str:
 
 
 def _canonical(name: str, workflows: Collection[str]) -> str:
-    """Return *name* as it is known; shipping without a look has to be asked for in capitals."""
+    """Return *name* as it is known; shipping without a review has to be asked for in capitals."""
     if name in workflows:
         return name
     known = _known_names()

@@ -569,7 +569,7 @@ def status(*, adw_id: str, as_json: bool) -> None:
         peeked = cli_common.peek(app, adw_id)
         lease, problem = _lease_of(app, adw_id)
         verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
-        # Before the first attempt there is neither, and what tells of them need not be loaded.
+        # Before the first attempt there is neither, and the code for them need not be loaded.
         is_begun_ = problem is None and is_begun(peeked.data)
         session = _session_of(app, adw_id) if is_begun_ else None
         executions = _executions_of(app, adw_id) if is_begun_ else ()

@@ -21,7 +21,7 @@ from adws.testing.clock import FakeClock
 
 @dataclass(kw_only=True)
 class _Site:
-    """What all who look at one forge share."""
+    """The state that all views of one forge share."""
 
     issues: dict[int, Issue] = field(default_factory=dict)
     pulls: dict[int, PullRequest] = field(default_factory=dict)

@@ -230,10 +230,10 @@ def _after(cursor: str) -> int:
     return int(cursor)
 
 
-# `/api/v1/external` and `/api/v1/event/emit`: what is done outside of adw says how it goes.
+# `/api/v1/external` and `/api/v1/event/emit`: external tasks report their progress.
 #
-# The token of a task opens its own routes and nothing else; a token of the settings opens all of them. What comes from
-# somebody who does not have the task any more is answered with 409 and changes nothing.
+# The token of a task opens its own routes and nothing else; a token of the settings opens all of them. A report from a
+# worker that does not have the task any more is answered with 409 and changes nothing.
 
 
 external_router = APIRouter(prefix="/api/v1", tags=["external"], responses=ERRORS)

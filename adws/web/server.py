@@ -258,7 +258,7 @@ class Serving:
 # The workers beside the server: as many as are wanted, each started again when it ended.
 #
 # One that ends soon waits longer each time before it is started again, up to a minute: a worker that cannot work here
-# does not make the machine busy. All of this happens in `tick`, which somebody calls a few times a second.
+# does not make the machine busy. All of this happens in `tick`, which its caller calls a few times a second.
 
 
 logger = logging.getLogger("adw.serve")

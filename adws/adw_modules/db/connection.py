@@ -433,7 +433,7 @@ LOCKS_CLEAR = "DELETE FROM adw_locks"
 TITLE_LENGTH = 300
 
 
-# Rows of the database as the nouns of the house, and back.
+# Rows of the database as adw's data types, and back.
 #
 # A database stores neither a NUL character nor half a surrogate pair, and both can stand in an issue's title: in the
 # columns made for lists they are replaced. The document itself is JSON text, where they are escaped or refused.

@@ -49,7 +49,7 @@ def upgrade(database: Database) -> Upgrade:
 
 
 def _bring_up_jobs(connection: sa.Connection, name: str) -> None:
-    # Late: it needs the driver, which those who use SQLite do not have.
+    # Late: it needs the driver, which users of SQLite do not have.
     jobs = importlib.import_module("adws.adw_modules.db.procrastinate_schema")
     jobs.catch_up(connection.connection.driver_connection, name)
 

@@ -20,7 +20,7 @@ from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseMoved, DatabaseUnavailable, SchemaMismatch, UsageError
 from adws.adw_modules.interfaces import Clock
 
-# What is said of a database that has moved; apart from what moves it, because everybody who opens one may say it.
+# The message about a database that has moved; apart from the move itself, because every command may show it.
 
 
 def moved(name: str, target: str) -> DatabaseMoved:
@@ -33,7 +33,7 @@ def moved(name: str, target: str) -> DatabaseMoved:
 
 # What is known about the database itself: a few texts by name, in the table home_facts.
 #
-# A SQLite database that has moved says so to everybody who opens it. Those who have it open already meet a trigger on
+# A SQLite database that has moved says so when it is opened. Processes that have it open already run into a trigger on
 # each table: what they would still write would be lost.
 
 
@@ -193,7 +193,7 @@ def _sqlite_path(url: str, rest: str) -> Path:
 
 def _postgres(url: str, clock: Clock) -> Database:
     try:
-        # Late: the driver is an extra, and those who use SQLite do not have it.
+        # Late: the driver is an extra, and users of SQLite do not have it.
         module = importlib.import_module("adws.adw_modules.db.postgres")
     except ImportError as exc:
         raise DatabaseUnavailable(

@@ -172,7 +172,7 @@ class PostgresDatabase(Database):
             raise self._unreachable(exc) from exc
 
     def connect_with(self) -> tuple[str, dict[str, Any]]:
-        """Return the address and the options of a connection, for those who make their own."""
+        """Return the address and the options of a connection, for callers that make their own."""
         return self._url, self._options()
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from adws.adw_modules.errors import DatabaseUnavailable, SchemaMismatch
 if TYPE_CHECKING:
     import psycopg
 
-#: "adwj" as a number: the lock that those wait for who make or upgrade the tables.
+#: "adwj" as a number: the advisory lock around making or upgrading the tables.
 ADVISORY_LOCK = 0x6164776A
 
 _MARK = "made by adw, up to "

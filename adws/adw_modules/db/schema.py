@@ -394,7 +394,7 @@ notifications = Table(
     "notifications",
     metadata,
     Column("notice_id", Number, Identity(), primary_key=True),
-    Column("notice_key", Text, nullable=False),  # the transition it tells of
+    Column("notice_key", Text, nullable=False),  # the transition it is about
     Column("channel", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("adw_id", Text, nullable=False),

@@ -209,7 +209,7 @@ class _Place:
 
 
 class ForkGate:
-    """Counts who is inside a transaction, and closes while a fork is made."""
+    """Counts the threads inside a transaction, and closes while a fork is made."""
 
     def __init__(self, *, patience_seconds: float) -> None:
         self._patience = patience_seconds
@@ -281,11 +281,11 @@ class CommitWatcher:
         self._database = database
         self._guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._seen: tuple[int, int, int] | None = None  #: the file and its version at the last look
+        self._seen: tuple[int, int, int] | None = None  #: the file and its version at the last check
         _OPEN.add(self)
 
     def has_changed(self) -> bool:
-        """Say whether there may be something new; the first look says yes."""
+        """Return whether there may be something new; True for the first check."""
         with self._guard:
             version = self._look()
             is_same = version is not None and version == self._seen
@@ -294,12 +294,12 @@ class CommitWatcher:
         return not is_same
 
     def close(self) -> None:
-        """Close the connection; another look opens it again."""
+        """Close the connection; another check opens it again."""
         with self._guard:
             self._drop()
 
     def before_fork(self) -> None:
-        """Close the connection, which must not get into a child, and let nobody look until the fork is made."""
+        """Close the connection, which must not get into a child, and allow no check until the fork is made."""
         self._guard.acquire()
         self._drop()
 

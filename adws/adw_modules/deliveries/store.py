@@ -459,13 +459,13 @@ class DeliveryStore:
         }
 
     def _is_clean(self, delivery: NewDelivery, request: str) -> bool:
-        """Say whether there is no secret in what its sender wrote, nor in what is made of it: one look at all of it."""
+        """Return whether neither the sender's text nor what is made of it holds a secret: one check of all of it."""
         whole = f"[{_text_of([getattr(delivery, name) for name in _SAID], delivery.guid)}, {request}]"
 
         return self._database.clean_json(whole) == whole
 
     def _said(self, text: str) -> str:
-        """Return what somebody said as it is stored: anybody who may sign can put anything there."""
+        """Return a text of the sender as it is stored: anybody who may sign can put anything there."""
         return connection.plain(self._database.clean(text))
 
     def _one(self, statement: str, params: Params) -> Row | None:

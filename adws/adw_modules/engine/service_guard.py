@@ -106,9 +106,7 @@ def finding_of(facts: ErrorFacts | None) -> ServiceVerdict:
 
 
 def is_about(party: str, facts: ErrorFacts) -> bool:
-    """
-    Return whether a failure is one of *party*: shipping talks to two services, and the type of the error says which.
-    """
+    """Return whether a failure is one of *party*: shipping talks to two, and the type of the error says to which."""
     if party == GIT:
         return facts.error_type.startswith("Git")
     if party == GITHUB:
@@ -212,7 +210,7 @@ class ServiceGuard:
         try:
             for party, permit in tuple(held.items()):
                 breaker = self._breakers.get(party)
-                # While it is closed only the end counts: who begins to answer and then fails is a party that fails.
+                # While it is closed only the end counts: a service that answers first and then fails has failed.
                 if breaker.state is not CircuitState.HALF_OPEN or breaker.record_success(permit) is None:
                     continue
                 self._news.setdefault((document.adw_id, phase.name), []).append(_news(breaker, CircuitState.CLOSED, ""))
@@ -296,7 +294,7 @@ class ServiceGuard:
 
     def _wait(self, breaker: CircuitBreaker, adw_id: str) -> Wait:
         row = breaker.row
-        # Between the refusal and this look it may have opened up: then there is no need to wait.
+        # Between the refusal and this check it may have opened up: then there is no need to wait.
         at = breaker.refused_until() or self._clock.now()
         why = f" ({row.reason})" if row.reason else ""
         what = "is being tried by another workflow" if row.permits else "is held off"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Pure. Everything is read off the attempts themselves: there is no second counter that could say something else.
 
 
-#: Ordered stops in a row after which a person has to look, and again after as many more.
+#: Ordered stops in a row after which a person has to decide, and again after as many more.
 MAX_SUSPENSIONS = 20
 
 #: How attempts end that do not count against any limit.
@@ -235,7 +235,7 @@ def result_of(phase: str, report: RunReport) -> JsonObject | None:
 
 
 def summary_of(report: RunReport) -> JsonObject:
-    """Return what an event tells of a report."""
+    """Return what an event shows of a report."""
     return {"summary": report.summary} if report.summary else {}
 
 
@@ -267,7 +267,7 @@ def _add(draft: Draft, phase: str, cost: float | None, usage: Usage | None) -> N
 
 
 def _told(cost: float | None, usage: Usage | None) -> JsonObject:
-    """Return what an event tells of a cost: the amount that counts, and whom it is paid to for what."""
+    """Return what an event shows of a cost: the amount that counts, and whom it is paid to for what."""
     said: JsonObject = {} if usage is None else _kept(usage)
 
     return {**said, "cost_usd": cost}
@@ -741,7 +741,7 @@ def _begun(attempt: AttemptRecord) -> tuple[str, int]:
 
 
 def clear_doubt(draft: Draft, index: int, number: int, found: str) -> None:
-    """Write down that the process of an attempt has ended, and what was *found* by who looked."""
+    """Record that the process of an attempt has ended, and what the check *found*."""
     attempts = [
         one.changed(process={key: value for key, value in (one.process or {}).items() if key != IN_DOUBT})
         if one.number == number

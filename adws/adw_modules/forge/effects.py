@@ -115,7 +115,7 @@ class ForgeEffects:
         try:
             open_ones = self._ours(adw_id, self._forge.pull_requests_of(head, state="open"))
         except (ForgeUnavailable, ForgeBusy):
-            return made  # it was made, that is certain; the next look finds a second one
+            return made  # it was made, that is certain; the next look-up finds a second one
         first = min((*open_ones, made), key=lambda one: one.number)
         if first.number != made.number:
             self._check()
@@ -181,7 +181,7 @@ class ForgeEffects:
         try:
             first = self.find_sticky(number)
         except (ForgeUnavailable, ForgeBusy):
-            return made  # it was made, that is certain; the next look finds a second one
+            return made  # it was made, that is certain; the next look-up finds a second one
         if first is None or first.comment_id == made.comment_id:
             return made  # a forge may not show it yet
         self._check()

@@ -34,7 +34,7 @@ from adws.adw_modules.resources.model import PushResult, Worktree
 
 #: Name of the lock file in the common git directory.
 LOCK_NAME = "adw-worktrees.lock"
-#: Longer than a checkout may take (git.CHECKOUT_SECONDS), times a few who wait before us.
+#: Longer than a checkout may take (git.CHECKOUT_SECONDS), times a few processes that wait before us.
 PATIENCE_SECONDS = 3600.0
 _LOOK_SECONDS = 0.02
 

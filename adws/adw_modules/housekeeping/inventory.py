@@ -1,8 +1,8 @@
 """
-A look at all of ours that is there: documents, worktrees, branches, ports, processes, locks, places, checkpoints.
+The inventory of everything of ours: documents, worktrees, branches, ports, processes, locks, places, checkpoints.
 
-Looking changes nothing. What belongs to which workflow is told by its lock, its name or its variables; a process is
-ours only when it carries a token and works for the state directory of this home.
+Read-only. Its lock, its name or its variables say to which workflow something belongs; a process is ours only when it
+carries a token and works for the state directory of this home.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Inventory:
     def look(self) -> InventorySnapshot:
         """Return everything of ours that is there."""
         home = self._home
-        # The world first: what is made after that look has its document before it, and is then known.
+        # The machine first: what is made after that has its document before it, and is then known.
         worktrees, branches = self._worktrees(), self._branch_refs()
         ports = tuple(row for row in home.ports.all() if self.host in {"", row.host})
         locks, places, processes = home.locks.all(), home.quotas.workflows(), self._processes()

@@ -2,8 +2,7 @@
 Deleting rows that are old, a few at a time: nobody waits long for a transaction of ours.
 
 The newest row of a table that numbers its rows stays, whatever its age: SQLite would give its number again. So do
-events from the one on that somebody has looked at last, to notify, to report or to count: how far they were looked
-through is known by that one.
+events from the last one on that notifications, reports or counters have read: their position is known by that one.
 """
 
 from __future__ import annotations
@@ -321,9 +320,7 @@ class OldFiles:
         return self._root / f"{PREFIX}{check_adw_id(adw_id)}"
 
 
-# What forgetting what is old asks of the database and of the disk.
-#
-# Apart from `interfaces` because only gc and cron need it.
+# What deleting old data needs of the database and of the disk.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

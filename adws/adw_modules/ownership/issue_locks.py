@@ -356,7 +356,7 @@ class IssueClaims:
             taken = take(adw_id)
         except StateNotFound:
             return self._release_all(adw_id)
-        # Its creator may be stopped right before its first write: shut out before we look, it cannot write after.
+        # Its creator may be stopped right before its first write: shut out before we read, it cannot write after.
         self._store.revoke_writers(adw_id, fence=taken.lease.fence - 1)
         if self._store.exists(adw_id):
             return False  # written at the last moment; our lease ends by itself, and its next owner takes over

@@ -179,11 +179,11 @@ class LeaseRenewer:
         self._standing: Order | None = None
 
     def charge(self, owned: OwnedWorkflow, run: Run | None = None) -> AbstractContextManager[LeaseHandle]:
-        """Look after *owned* (and the claim of *run*) inside the block."""
+        """Renew *owned* (and the claim of *run*) inside the block."""
         return self._looked_after(owned, run)
 
     def keep(self, run: Run, *, is_wanted: Callable[[], bool]) -> AbstractContextManager[LeaseHandle]:
-        """Look after the claim of *run* alone inside the block; it is to stop when it is not wanted any more."""
+        """Renew the claim of *run* alone inside the block; it is to stop when it is not wanted any more."""
         return self._looked_after(RunOnly(run.adw_id), run, is_wanted)
 
     @contextmanager

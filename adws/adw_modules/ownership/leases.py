@@ -123,7 +123,7 @@ class Leases:
         return LeaseTaken(
             lease=Lease(adw_id=wish.adw_id, owner=owner, fence=taken[0]),
             previous=OwnerRecord.from_text(former),
-            # Set whenever somebody had it, also when the record of that somebody cannot be read.
+            # Set whenever it had an owner, also when the record of that owner cannot be read.
             previous_fence=former_fence if former else 0,
         )
 
@@ -169,7 +169,7 @@ class Leases:
         return self._database.transact(lambda session: tuple(work(session) for work in works))
 
     def handing_back(self, end: HandBack) -> Callable[[Session], Run | None]:
-        """Return what does one of them in a transaction of somebody else."""
+        """Return what does one of them in a transaction of the caller."""
         settle = self._runs.settling(end.run, end.end) if end.run is not None and end.end is not None else None
 
         def work(session: Session) -> Run | None:

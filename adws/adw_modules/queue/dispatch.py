@@ -1,8 +1,8 @@
 """
-The embedded dispatcher: a worker hears of runs by looking whether anything was committed.
+The embedded dispatcher: a worker learns of runs by checking whether anything was committed.
 
-A look costs microseconds and asks the database nothing, so it is made often and nobody has to carry anything. It serves
-every queue that has such a watch: SQLite's, and the one in memory. Nothing is handed to a worker, so nothing can be
+A check costs microseconds and asks the database nothing, so it is made often and nothing has to be delivered. It serves
+every queue that has such a watcher: SQLite's, and the one in memory. Nothing is handed to a worker, so nothing can be
 left with a dead one.
 """
 
@@ -48,7 +48,7 @@ class WatchListener:
         self._watch.close()
 
     def hear(self, seconds: float) -> bool:
-        """Wait, then say whether anything was committed since the last look."""
+        """Wait, then return whether anything was committed since the last check."""
         if seconds > 0.0:
             self._clock.sleep(seconds)
 

@@ -257,12 +257,12 @@ LABELS_LIVE = f"SELECT labels FROM runs WHERE {_IS_LIVE} AND {_IS_INDEXED} AND l
 
 
 def is_any_due(due: str) -> str:
-    """Return the cheapest look: whether anything at all is *due*."""
+    """Return the cheapest query: whether anything at all is *due*."""
     return f"SELECT 1 FROM {{waiting}} WHERE {due} LIMIT 1"
 
 
 def is_due(due: str, met: int = 0, full: int = 0) -> str:
-    """Return the look before a claim, where claiming means waiting for every other writer."""
+    """Return the read before a claim, where claiming means waiting for every other writer."""
     return f"SELECT 1 FROM {{waiting}} WHERE {due}{_terms(met, full)} LIMIT 1"
 
 
@@ -584,7 +584,7 @@ ORDER BY started_at, session_id
 # How the sessions of agents follow their run.
 #
 # Every statement that ends, takes back or stops a run calls `follow` in the same transaction, and only when the run has
-# an agent that has not ended. Apart from the queries, so that views start without the model of runs.
+# an agent that has not ended.
 
 
 #: What a session is when its run is something; every other end is a failure.
@@ -679,7 +679,7 @@ def announce_missing(database: Database, session: Session, *, most: int = MOST) 
     return session.run(JOBS_MISSING, {"most": most})
 
 
-#: The run in our way may end between our insert and our look; after this many times something else is wrong.
+#: The run in our way may end between our insert and our query; after this many times something else is wrong.
 _LOOKS = 10
 
 
@@ -755,7 +755,7 @@ class RunStore:
         return self._database.transact(self.beginning(run))
 
     def beginning(self, run: Run) -> Callable[[Session], Run]:
-        """Return what does that in a transaction of somebody else."""
+        """Return what does that in a transaction of the caller."""
         return self._changing(self._sql.begin, run)
 
     def renew(self, run: Run, *, ttl_seconds: float) -> Run:
@@ -773,7 +773,7 @@ class RunStore:
         return self._database.transact(self._finishing(run, state, self._said(reason)))
 
     def ending(self, run: Run, end: RunEnd) -> Callable[[Session], Run]:
-        """Return what gives *run* back or ends it in a transaction of somebody else; raise UsageError."""
+        """Return what gives *run* back or ends it in a transaction of the caller; raise UsageError."""
         reason = self._said(end.reason)
         if end.state is RunState.PENDING:
             due, demands = check_due(end.not_before), run.demands if end.demands is None else end.demands
@@ -811,7 +811,7 @@ class RunStore:
         return self._database.transact(self.settling(run, end))
 
     def settling(self, run: Run, end: RunEnd) -> Callable[[Session], Run | None]:
-        """Return what does that in a transaction of somebody else."""
+        """Return what does that in a transaction of the caller."""
         sql = self._sql.settle if run.seconds_left > 0.0 else self._sql.settle_if_over
 
         return self._unless_moved(sql, run, state=end.state.value, reason=self._said(end.reason))

@@ -222,7 +222,7 @@ class ValueNet:
 
         self._words = tuple(re.compile(rf"(?<!\w){re.escape(word)}(?!\w)") for word in sorted(words))
         self._grams = frozenset(grams)
-        self._ordered: list[str] | None = None  # only who reads a stream needs it
+        self._ordered: list[str] | None = None  # only reading a stream needs it
         self._seeds = frozenset(seeds)
         self._needles = tuple(sorted(n for n in needles if len(n) >= SHORTEST_PIECE and not _is_covered(n, grams)))
         self._scrub = _ScrubIndex(values - words)

@@ -28,7 +28,7 @@ class Worktree:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PushResult:
-    """What came of a push."""
+    """The result of a push."""
 
     pushed: bool
     reason: str = ""  #: why not: stale | rejected | unreachable

@@ -30,8 +30,8 @@ from adws.adw_modules.resources.model import QuotaStatus, Reservation, Spending
 
 # What attempts cost, from the documents' rows.
 #
-# Most rows are passed over by a look at their text: only a report with a cost names one, only the record of an agent
-# names a provider. They are read a few hundred at a time, so that ten thousand of them are never in memory at once.
+# Most rows are skipped by a check of their text: only a report with a cost names one, only the record of an agent names
+# a provider. They are read a few hundred at a time, so that ten thousand of them are never in memory at once.
 
 
 #: What stands in the text of a document in which something cost money, and of one that an agent worked on.

@@ -197,7 +197,7 @@ MAX_TITLE, MAX_TEXT = 200, 4000
 
 #: States that are told when a workflow comes to them.
 _STATES = {"failed": "failed", "completed": "completed", "paused": "paused"}
-#: The reason of a pause that `approval_asked` tells of already.
+#: The reason of a pause that `approval_asked` reports already.
 _AWAITING = "awaiting_approval"
 _HINTS = {
     "failed": "adw explain {id} says why and what to type",
@@ -315,7 +315,7 @@ JOIN_SECONDS = 15.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sent:
-    """What came of one go."""
+    """The result of one pass."""
 
     sent: int = 0
     failed: int = 0

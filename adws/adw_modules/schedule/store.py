@@ -1,9 +1,9 @@
 """
 Notifications in the database, made from the events that are in it.
 
-How far events were looked through is kept beside, and moves in the same transaction as the rows that came of them. So
-no event is lost and none is told twice, whatever dies meanwhile. After the events were made again from documents their
-numbers are others: then the last ones are looked through once more, and the keys keep everything from being told twice.
+The position in the events is stored beside, and moves in the same transaction as the rows that were made of them. So no
+event is lost and none is told twice, whatever dies meanwhile. After the events were rebuilt from documents their
+numbers are others: then the last ones are read once more, and the keys keep everything from being told twice.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SHOWN = """
 notice_id, notice_key, channel, kind, adw_id, title, body, status, attempts, not_before, error, created_at, sent_at,
 token
 """
-#: Storing a notice twice changes nothing: its key says which transition it tells of.
+#: Storing a notice twice changes nothing: its key says which transition it is about.
 NOTICE_ADD = """
 INSERT INTO notifications
   (notice_key, channel, kind, adw_id, title, body, status, attempts, not_before, error, created_at, token, claim_until,
@@ -103,7 +103,7 @@ EVENTS_BETWEEN = (
 #
 # An entry of the schedule is claimed by compare-and-set for one tick, with a lease: two crons do not double, and one
 # that dies in the middle holds nothing up for longer than its lease. A notification is one row for each channel; its
-# key says which transition it tells of, so that storing it twice changes nothing.
+# key says which transition it is about, so that storing it twice changes nothing.
 
 
 # --- notifications ---------------------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ def judge(
 
 
 def _over(step: StepSpec, sequence: str, reason: str = "") -> JsonObject:
-    """Return that the iteration is over; only with rules there is a sequence to tell of."""
+    """Return that the iteration is over; only with rules there is a sequence to report."""
     if not step.retry and sequence == COMPLETED:
         return {}
     result: JsonObject = {"again": False, "reason": reason} if reason else {"again": False}
@@ -263,7 +263,7 @@ def _next_page(
         if digest in marks.split():
             return Judgement(facts=_over(step, FAILED, _stuck(row.page, asked)))
         marks = f"{marks} {digest}".strip()
-    # Pages come one after the other as fast as they may; who polls waits longer each time.
+    # Pages come one after the other as fast as they may; polling waits longer each time.
     wait = _backoff(rule).delay(0 if rule.next_call else row.page - 1, random)
     facts: JsonObject = {
         "again": True,

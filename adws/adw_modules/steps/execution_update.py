@@ -204,7 +204,7 @@ def shown_facts(head: ExecutionRow, *, running: int, waiting: int, next_at: str 
     }
 
 
-# What the events of an execution say of it: its settings, what came of a call, how it ended.
+# What the events of an execution say of it: its settings, the result of a call, how it ended.
 #
 # Pure. The names are those of seed 001 (`data`, and in `meta` the keys retry, execution, queue and error), so that the
 # log alone explains why a call was made again, or not.
@@ -283,7 +283,7 @@ def _success_rate(done: Execution) -> float:
 
 
 def usual_meta(step: StepSpec, lane: Slot | None) -> JsonObject:
-    """Return what every event has in `meta`: whether there are rules, and who works on it."""
+    """Return what every event has in `meta`: whether there are rules, and which worker has it."""
     meta: JsonObject = {"retry": {"has_config": bool(step.retry)}}
     if lane is not None:
         meta["queue"] = {"queue_id": lane.run_id, "worker_id": lane.worker_id}
@@ -417,7 +417,7 @@ class ExecutionUpdate:
         return tuple(self._begun(row) for row in rows)
 
     def report(self, rows: Sequence[Iteration], reports: Sequence[CallReport]) -> None:
-        """Take in what came of calls; rows without a report were not begun, and go back."""
+        """Take in the results of calls; rows without a report were not begun, and go back."""
         known = {report.index: report for report in reports}
         for row in rows:
             report = known.get(row.index)

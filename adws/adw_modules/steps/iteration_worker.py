@@ -306,7 +306,7 @@ class _Turn:
         self._began = home.clock.monotonic()
 
     def is_over(self) -> bool:
-        """Say whether it had its time and somebody waits; it has that time again when nobody does."""
+        """Return whether its time is up and other runs wait; its time starts anew when none do."""
         now = self._home.clock.monotonic()
         if now - self._began < self._home.settings.steps_lane_seconds:
             return False

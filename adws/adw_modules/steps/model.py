@@ -104,7 +104,7 @@ class Assignment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallReport:
-    """What came of one call."""
+    """The result of one call."""
 
     index: int
     attempt_number: int

@@ -832,7 +832,7 @@ class Executions(ExecutionLooks):
         return self._lane_turn(run, None, most)
 
     def report(self, run: Run, reports: Sequence[CallReport], *, most: int) -> Taken:
-        """Store what came of calls, decide, and give *run* the next iterations: one transaction."""
+        """Store the results of calls, decide, and give *run* the next iterations: one transaction."""
         return self._lane_turn(run, reports, most)
 
     def _lane_turn(self, run: Run, reports: Sequence[CallReport] | None, most: int) -> Taken:

@@ -506,7 +506,7 @@ class AgentTool:
         return self._answer(profile, parser.reading, end, _facts(profile, task, watch.usage, parser.reading.session_id))
 
     def _answer(self, profile: AgentProfile, reading: AgentReading, end: ProcessEnd, facts: JsonObject) -> ToolResult:
-        """Return what came of the question; raise AgentCallFailed when that is no answer."""
+        """Return the result of the question; raise AgentCallFailed when that is no answer."""
         if end.ordered is not None and end.ordered.kind != BUDGET:
             return ToolResult(ordered=end.ordered.kind, facts=facts)
         if end.ordered is not None:

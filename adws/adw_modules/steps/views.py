@@ -100,7 +100,7 @@ class IterationDetail:
 
 #: Calls of an iteration that are shown.
 MOST_CALLS = 200
-#: What tells of a call.
+#: Events about a call.
 _OF_CALLS = "('action_started', 'action_completed', 'action_failed', 'action_suspended')"
 
 #: The part of the rows that is being called or waits is small, and has an index of its own.

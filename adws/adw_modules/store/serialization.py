@@ -81,7 +81,7 @@ def parse(text: bytes, *, is_ours: bool = False) -> JsonObject:
     """
     Return the object in *text* without its checksum key; raise Unreadable with the reason.
 
-    With *is_ours*, somebody else vouches that adw wrote every byte: what adw never writes is not looked for.
+    With *is_ours*, the caller vouches that adw wrote every byte: what adw never writes is not looked for.
     """
     try:
         data = (_PLAIN if is_ours else _STRICT).decode(text.decode("utf-8"))

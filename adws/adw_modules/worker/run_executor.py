@@ -1,5 +1,5 @@
 """
-Working on one run: own the workflow, make attempts, act on what comes of them.
+Working on one run: own the workflow, make attempts, act on their outcomes.
 
 Only here is an outcome acted on. The run is given back, requeued or ended after the document says so, never before: a
 crash in between leaves a run whose worker is gone, and recovery finds both.

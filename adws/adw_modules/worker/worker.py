@@ -423,12 +423,12 @@ class UnschedulableRuns:
 
     def _give_up(self, unschedulable: Unmatched) -> bool:
         run = unschedulable.run
-        # As somebody who has what it demands: what it demands now, if that changed, nobody may have waited for.
+        # As a worker that meets these requirements: if they changed since, the run may not have waited long for others.
         terms = ClaimPolicy(offer=Capabilities(host=run.demands.host or self._me.host, tags=run.demands.tags))
         ttl_seconds = self._home.settings.lease_ttl_seconds
         claimed = self._home.runs.claim(self._me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=terms)
         if claimed is None:
-            return False  # somebody came after all, or was faster
+            return False  # a worker came after all, or was faster
         self._home.run_executor.give_up(claimed, DemandsUnmet(unschedulable.why))
 
         return True

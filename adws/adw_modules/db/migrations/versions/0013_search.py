@@ -1,4 +1,4 @@
-"""Searching: the index of the newest workflows has what a search looks at, and titles have a length."""
+"""Searching: the index of the newest workflows has the columns a search compares, and titles have a length."""
 
 from __future__ import annotations
 
