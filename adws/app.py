@@ -539,7 +539,7 @@ class Home:
         if isinstance(self.database, SqliteDatabase):
             return WatchDispatcher(partial(CommitWatcher, self.database), clock=self.clock)
         try:
-            # Late: it is an extra, and those who use SQLite do not have it.
+            # Late: it is an extra, and users of SQLite do not have it.
             module = importlib.import_module("adws.adw_modules.queue.procrastinate")
         except ImportError as exc:
             raise DatabaseUnavailable(

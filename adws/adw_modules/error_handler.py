@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-# Read out of an exception what it knows about a failure: its class, and when the server wants to see us again.
+# Read out of an exception what it knows about a failure: its class, and when the server allows a retry.
 #
 # By structure first: adw's own errors, a failed run, an HTTP answer, the number of a system error, the type. Then the
 # errors that caused it, in the same way. The text comes last. Whatever a stranger's exception does when it is asked,
@@ -444,7 +444,7 @@ class ErrorClassifier:
 
 
 def _said_before(exception: BaseException) -> WorkflowError | None:
-    """Return the classified error that caused *exception*, if one did: what somebody has said is not guessed again."""
+    """Return the classified error that caused *exception*, if one did: what was classified is not guessed again."""
     cause = exception.__cause__
     for _ in range(MAX_CAUSES):
         if cause is None or isinstance(cause, WorkflowError):

@@ -242,7 +242,7 @@ class Request:
     outcome: str | None = None
 
 
-# What workers on one machine or on many ask of what they share: who is there, whose agents run, what was counted.
+# What workers on one machine or on many ask of what they share: workers, agent sessions, counters.
 #
 # A dispatcher carries the id of a run to a worker and nothing else: the row in `runs` is the truth, and claiming it is
 # the one compare-and-set.
@@ -332,9 +332,9 @@ class AgentSession:
 
 class Listener(Protocol):
     """
-    The ear of one worker, open inside its block.
+    The listener of one worker, open inside its block.
 
-    It says that there may be work, and which run it was told of. What it says is a hint: the claim decides.
+    It says that there may be work, and which run was announced. That is a hint: the claim decides.
     """
 
     def __enter__(self) -> Self: ...
@@ -347,20 +347,20 @@ class Listener(Protocol):
         """Wait until there may be something to claim, at most that long, and say whether there may be."""
 
     def heard(self) -> int | None:
-        """Return the run that was told of last and is not taken up yet; None: nobody said which."""
+        """Return the run that was announced last and is not taken up yet; None: it is not known which."""
 
     def done(self, run_id: int) -> None:
-        """Say that the work on a run that was told of is over, or that it could not be claimed."""
+        """Report that the work on an announced run is over, or that it could not be claimed."""
 
     def sweep(self) -> int:
-        """Give up what dead workers were told of and never ended, and return how much that was."""
+        """Give up what was announced to dead workers and never ended, and return how much that was."""
 
 
 class Dispatcher(Protocol):
     """Brings runs to workers. Announcing one is part of the transaction that stores it (`queue.store`)."""
 
     def listen(self, owner: OwnerRecord, *, places: int) -> Listener:
-        """Return the ear of a worker that has *places* for runs."""
+        """Return the listener of a worker that has *places* for runs."""
 
 
 # Who owns a workflow, and whether that owner is still alive.

@@ -160,7 +160,7 @@ class Cron:
             self._rest()
 
     def run_due(self) -> Iterator[Ran]:
-        """Do what is due now, one after the other, and yield what came of each."""
+        """Do what is due now, one after the other, and yield the result of each."""
         rows = {row.name: row for row in self._book.rows()}
         due_ = due(self._entries, {name: row.last_due for name, row in rows.items()}, self._clock.now())
         for one in sorted(due_, key=lambda found: found.entry.name == LAST):

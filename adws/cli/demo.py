@@ -501,7 +501,7 @@ PACE_SECONDS, WATCHED_PACE_SECONDS = 0.2, 1.0
 
 
 class Told(NamedTuple):
-    """What came of the sample."""
+    """The result of the sample."""
 
     adw_id: str
     pull_request: int

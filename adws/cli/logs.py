@@ -56,7 +56,7 @@ def line_data(source: Source, line: str) -> JsonObject:
 
 
 class Tail:
-    """What came into a file since the last look; one that was put in its place is read from its beginning."""
+    """What came into a file since the last read; one that was put in its place is read from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -218,7 +218,7 @@ def main() -> NoReturn:
 
 def _ended(result: object) -> int:
     """Return the exit code of a command that came to its end; click returns what it returned."""
-    # A reader who is gone is noticed here, not while the interpreter ends.
+    # A reader that is gone is noticed here, not while the interpreter ends.
     sys.stdout.flush()
 
     return result if isinstance(result, int) else EXIT_OK

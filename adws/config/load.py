@@ -532,7 +532,7 @@ class Settings:
         return "local" if self.local_forge_dir.is_dir() else "none"
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the secret values themselves, for those who have to keep them out of what they write."""
+        """Return the secret values themselves, for code that has to keep them out of what it writes."""
         webhook = (self.webhook_secret, self.webhook_secret_next)
         web = (*(self.web_token or ()), *(self.web_metrics_token or ()))
         tokens = (self.github_token, *webhook, self.forge_key, self.notify_url, *web)

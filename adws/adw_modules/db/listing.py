@@ -180,11 +180,11 @@ def from_cursor(cursor: str) -> tuple[str, str]:
     return created_at, adw_id
 
 
-# Seeing whether anything changed, for pages that stay open: one look for everybody who watches.
+# Detecting changes, for pages that stay open: one check for all watchers.
 #
-# A look is cheap while nothing is written: SQLite counts commits (`PRAGMA data_version`), PostgreSQL numbers its
-# writers (`pg_current_snapshot`). Only after a write the topics are looked at that somebody watches, each along an
-# index. A mark of a topic is a text that is another one when something of it changed.
+# A check is cheap while nothing is written: SQLite counts commits (`PRAGMA data_version`), PostgreSQL numbers its
+# writers (`pg_current_snapshot`). Only after a write the watched topics are read, each along an index. The mark of a
+# topic is a text that changes when something of the topic changed.
 
 
 #: The topic of everything that the home has.
@@ -226,7 +226,7 @@ class ChangeFeed:
         self._writers = ""
 
     def has_changed(self) -> bool:
-        """Say whether anything may have been written since the last look; the first look says yes."""
+        """Return whether anything may have been written since the last check; True for the first one."""
         if self._watch is not None:
             return self._watch.has_changed()
         with self._database.read() as session:
@@ -319,14 +319,13 @@ CURSOR_MOVE = "UPDATE notification_cursor SET seq = :seq, event_id = :event_id W
 
 EVENTS_LAST = "SELECT coalesce(max(seq), 0) FROM events"
 EVENT_AT = "SELECT event_id FROM events WHERE seq = :seq"
-#: Who holds this lock has waited for all who were writing events; it gives up soon, because those who come later wait
-#: behind it.
+#: The holder of this lock has waited for all writers of events; it gives up soon, because later writers wait behind it.
 EVENTS_SETTLED = "LOCK TABLE events IN SHARE MODE"
 EVENTS_PATIENCE = "SET LOCAL lock_timeout = '2s'"
 
 
 class Place(NamedTuple):
-    """The last event that somebody has looked at."""
+    """The last event that a reader has processed."""
 
     seq: int
     event_id: str

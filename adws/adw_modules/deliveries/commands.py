@@ -1,8 +1,8 @@
 """
-What deliveries may ask of workflows: who may, what a command means where a workflow stands, and what is answered.
+What deliveries may ask of workflows: permissions, what a command means in each state, and the answers.
 
 Pure. A command that means nothing in a state is answered with one sentence that says why and what would. Answers never
-contain what starts a workflow, and call nobody.
+contain what starts a workflow, and mention nobody.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ COMMANDS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Actor:
-    """Who wants something."""
+    """The requester."""
 
     login: str
     is_bot: bool = False

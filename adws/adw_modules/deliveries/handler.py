@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What came of a delivery.
+# The result of a delivery.
 
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"
@@ -251,9 +251,8 @@ def _started(document: WorkflowDocument) -> DeliveryResult:
 
 # Which workflow a command means.
 #
-# An id that somebody writes is only taken when the workflow's own document names the same issue or pull request.
-# Without one it is the workflow that has the issue, else the newest for it. A pull request is ours when its marker says
-# so.
+# An id in a comment is only taken when the workflow's own document names the same issue or pull request. Without one it
+# is the workflow that has the issue, else the newest for it. A pull request is ours when its marker says so.
 
 
 #: Commands of these causes are about a pull request.
@@ -500,7 +499,7 @@ class Commands:
         return f"workflow {document.adw_id}: {said}"
 
     def _clean_up(self, command: Command, document: WorkflowDocument, mark: Mark) -> str:
-        del command  # the forge told of the merge: there is nothing to say about it
+        del command  # the forge reported the merge itself: there is nothing to say about it
 
         return self._home.post_merge_cleanup.after_merge(document.adw_id, mark)
 
@@ -539,7 +538,7 @@ MAX_TRIES = 10
 FIRST_SECONDS = 5.0
 MAX_SECONDS = 600.0
 
-#: Who asks again may have more luck: the forge gave no answer, or somebody is at the workflow right now.
+#: Errors after which a retry may succeed: the forge gave no answer, or somebody is at the workflow right now.
 _LATER = (ForgeUnavailable, ForgeBusy, WorkflowBusy, LeaseLost, Fenced, StateConflict)
 
 

@@ -189,7 +189,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spoken:
-    """What came of one start of the agent."""
+    """The result of one start of the agent."""
 
     end: ProcessEnd
     reading: AgentReading
@@ -198,7 +198,7 @@ class Spoken:
 
 
 class Listener:
-    """Hears what the agent says while it works: for people, for the record, for the budget, for who waits for it."""
+    """Reads the agent's output while it works: for people, for the record, for the budget, for the breakers."""
 
     def __init__(self, job: Job, watch: BudgetWatch, transcript: CappedFile, *, session_id: str) -> None:
         """*transcript* gets what people are shown."""

@@ -46,7 +46,7 @@ TEMP_SECONDS = 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Removal:
-    """What came of an orphan."""
+    """The result for an orphan."""
 
     orphan: Orphan
     is_gone: bool
@@ -100,7 +100,7 @@ class GarbageCollector:
         return inventory.chosen(result, older_than=older_than, now=self._home.clock.now())
 
     def remove(self, orphans: tuple[Orphan, ...]) -> tuple[Removal, ...]:
-        """Remove *orphans* and return what came of each; one that cannot be removed does not keep the others."""
+        """Remove *orphans* and return the result of each; one that cannot be removed does not keep the others."""
         return tuple(map(self._remove, orphans))
 
     def _remove(self, orphan: Orphan) -> Removal:
@@ -352,7 +352,7 @@ class GarbageCollector:
         return ""
 
     def _sweep(self, orphan: Orphan) -> str:
-        """Remove half written files; only who holds the file lock knows that nobody is writing."""
+        """Remove half written files; only the holder of the file lock knows that nobody is writing."""
         store, local_lock = self._home.store, self._home.local_lock
         if not isinstance(store, FileStateStore) or not local_lock.try_hold(orphan.adw_id):
             return ""

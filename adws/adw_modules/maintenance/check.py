@@ -263,7 +263,7 @@ def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Problem]:
 
 
 def _runner_problems(database: Database) -> Iterator[Problem]:
-    """Yield workers that no list shows, because nobody can say who they are; the silent are forgotten by themselves."""
+    """Yield workers that no list shows, because nobody can say who they are; silent workers are forgotten anyway."""
     with database.read() as session:
         rows = session.all(workers.CHECK_RUNNERS)
     for runner_id, owner_text in rows:

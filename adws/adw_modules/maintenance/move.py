@@ -65,7 +65,7 @@ class TableSum:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
-    """What came of a move."""
+    """The result of a move."""
 
     source: str  #: where it was, without a password
     target: str

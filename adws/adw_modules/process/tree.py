@@ -38,7 +38,7 @@ _KILL_ROUNDS = 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """What came of ending the processes of a record."""
+    """The result of ending the processes of a record."""
 
     evidence: str  #: why what was done was done, in one sentence
     ended: tuple[str, ...] = ()  #: those that were signalled and are gone

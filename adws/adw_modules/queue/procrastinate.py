@@ -286,7 +286,7 @@ class Service:
         return app
 
     def _keep_up(self) -> None:
-        """Sweep, and do what is due on the schedule; each entry is claimed by one, so several may look."""
+        """Sweep, and do what is due on the schedule; each entry is claimed by one, so several may poll."""
         try:
             self._sweep()
             if self._tick is not None and not self._stopping.is_set():
@@ -391,7 +391,7 @@ class ProcrastinateDispatcher:
         self._tick = tick
 
     def listen(self, owner: OwnerRecord, *, places: int) -> Listener:
-        """Return the ear of a worker that has *places* for runs."""
+        """Return the listener of a worker that has *places* for runs."""
         return ProcrastinateListener(
             self._database,
             clock=self._clock,

@@ -115,7 +115,7 @@ class WorkerRegistry:
         params = [{"runner_id": runner.runner_id, "heartbeat_at": runner.heartbeat_at} for runner in silent]
 
         def work(session: Session) -> int:
-            # One that was heard of since our look stays: its row has another moment.
+            # One that was heard of since our read stays: its row has another moment.
             return sum(session.run(RUNNER_FORGET, one) for one in params)
 
         return self._database.transact(work)

@@ -271,8 +271,8 @@ MOST_VALUES: Mapping[str, int] = MappingProxyType({"phase": 60, "provider": 20, 
 
 # The page that Prometheus reads.
 #
-# Made for each look from readings, by a collector in a registry of its own: nothing is kept in this process, for what
-# is counted is counted in the database by all who work in the home.
+# Made for each request from readings, by a collector in a registry of its own: nothing is kept in this process, because
+# counters are in the database, shared by all processes of the home.
 
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -280,7 +280,7 @@ _NOTHING: Values = {}
 
 
 def render(readings: Readings, accept: str = "") -> tuple[bytes, str]:
-    """Return the page and its media type: OpenMetrics for who asks for that, else the text format of Prometheus."""
+    """Return the page and its media type: OpenMetrics when that is asked for, else the text format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(readings))
     wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
@@ -711,7 +711,7 @@ class Counters:
 
 
 def add_in(session: Session, added: Readings) -> None:
-    """Add to the counters of metrics, in a fixed order: two who add never wait for each other in a circle."""
+    """Add to the counters of metrics, in a fixed order: so that two writers never deadlock."""
     params = [
         {"name": metric, "labels": _labels_text(metric, labels), "amount": amount}
         for metric, values in sorted(added.items())
@@ -835,7 +835,7 @@ def _tally(session: Session, after: int, end: int) -> tuple[Tally, int]:
 # How many there are of what, now: for the page of metrics.
 #
 # Each count walks over an index that has little else: workflows by state over one that has no documents in it, runs and
-# steps over those that are not over. So a look stays cheap however much was done before.
+# steps over those that are not over. So a read stays cheap however much was done before.
 
 
 #: On SQLite the table is told to be walked by the index of what is not over: without statistics it takes the table.

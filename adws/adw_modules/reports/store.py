@@ -56,7 +56,7 @@ WORKFLOW_COLUMNS = ("adw_id", "workflow", "outcome", "last_day", "attempts", "co
 
 # --- how far was looked ----------------------------------------------------------------------------------------
 
-#: Names of rows: the last event that was looked at, and how far a look at all workflows is; the second only while one
+#: Names of rows: the last event that was read, and the position of a pass over all workflows; the second only while one
 #: is under way.
 EVENTS, ALL = "events", "all"
 
@@ -223,7 +223,7 @@ class Progress:
     """How far was looked."""
 
     seq: int = -1  #: the last event; -1: none, so all workflows have to be looked at
-    all_after: str | None = None  #: of a look at all workflows: the last one; None: there is none under way
+    all_after: str | None = None  #: of a pass over all workflows: the last one; None: there is none under way
 
     @property
     def is_whole(self) -> bool:

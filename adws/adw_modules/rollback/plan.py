@@ -389,7 +389,7 @@ def plan_lines(steps: Iterable[Step], *, will: str = "will: ") -> list[str]:
 
 
 def summary_text(adw_id: str, reason: str, steps: Sequence[Step]) -> str:
-    """Return the comment that tells of a rollback, without its marker."""
+    """Return the comment about a rollback, without its marker."""
     done = [f"- {step.what}{_because(step)}" for step in steps if step.status == "done" and step.kind != "salvage"]
     left = [f"- {line}" for line in kept(steps)]
     parts = [f"Workflow {adw_id} was rolled back.", f"**Reason:** {reason}"]

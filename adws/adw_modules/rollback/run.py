@@ -66,7 +66,7 @@ _NOT_OURS = (OwnershipError, StateError, DatabaseError)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RollbackReport:
-    """What came of a rollback, or what one would do."""
+    """The result of a rollback, or what one would do."""
 
     adw_id: str
     state: str
@@ -232,7 +232,7 @@ class _Running:
             self._store(replace(step, status="blocked", detail=f"waits for: {waits}"))
             return
         self._store(replace(step, status="doing"))
-        self._owned.renew()  # nothing is undone by somebody who was taken over
+        self._owned.renew()  # an owner that was taken over undoes nothing
         try:
             came = self._tried(step)
         except NotOurs as exc:
@@ -317,7 +317,7 @@ class _Running:
             draft.move(WorkflowState.ABANDONED, {"reason": self._wishes.reason})
 
     def _tell_forgotten(self, draft: Draft) -> None:
-        """Tell of each machine that is given up with this: who, why, and what is left there."""
+        """Add an event for each machine that is given up with this: who, why, and what is left there."""
         known = {entry.key for entry in effects.open_effects(draft.document)}
         for host in dict.fromkeys(self._wishes.forget_hosts):
             steps = [step for step in self._steps if step.host == host and step.status == FORGOTTEN]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """What came of a step."""
+    """The result of a step."""
 
     status: str  #: done | gone | kept | left
     detail: str = ""
@@ -255,8 +255,8 @@ class Undoing:
 
     def _end_processes(self, step: Step) -> Done:
         attempts = [attempt for record in self._document.phases for attempt in record.attempts if attempt.process]
-        # A token names all that came of one start. An attempt that ended in good order has ended its processes. Those
-        # of another machine have a step of their own, and are never signalled from here.
+        # A token names all processes that descend from one start. An attempt that ended in good order has ended its
+        # processes. Those of another machine have a step of their own, and are never signalled from here.
         result = {
             str((a.process or {}).get("token")): (a.process or {}, a.status in rollback_plan.DOUBTFUL)
             for a in attempts

@@ -67,7 +67,7 @@ CRON_ENTRIES = (
 OF_MACHINE = frozenset({"disk", "memory", "worktrees", "worktree_size"})
 #: Notifications are forgotten after this long.
 KEEP_NOTIFICATIONS = timedelta(days=30)
-#: Orphans that are named in what came of gc.
+#: Orphans that are named in the result of gc.
 MOST_NAMED = 5
 
 #: Kinds of failures in the report of the day.
@@ -293,7 +293,7 @@ BUSY_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ran:
-    """What came of an entry."""
+    """The result of an entry."""
 
     name: str
     due: str

@@ -379,8 +379,8 @@ def is_json(value: object, depth: int) -> bool:
 
 # Say whether the templates and conditions of a step can be read, and whether what they name can be there.
 #
-# Pure. Which names a template knows depends on where it stands: that table is here, for those who check templates and
-# for those who fill them in. Names that are asked for with `default` or `is defined` need not be there.
+# Pure. Which names a template knows depends on where it stands: that table is here, for checking templates and for
+# filling them in. Names that are asked for with `default` or `is defined` need not be there.
 
 
 #: What every template knows: the frozen issue, `[workflows.NAME.workload]`, values that steps have set, and the results
@@ -389,7 +389,7 @@ EVERYWHERE = ("issue", "workload", "vars", "steps", "phases")
 #: What a call knows besides: the number of the element, and of the call.
 OF_A_LOOP = ("index",)
 OF_A_CALL = ("attempt", "page")
-#: What came of a call: for on_error, for on_success, and for all that is done with a result.
+#: The result of a call: for on_error, for on_success, and for all that is done with a result.
 OF_A_FAILURE, OF_A_RESPONSE, OF_A_RESULT = ("error",), ("response",), ("result",)
 #: Names that no element can have.
 RESERVED = frozenset((*EVERYWHERE, *OF_A_LOOP, *OF_A_CALL, *OF_A_FAILURE, *OF_A_RESPONSE, *OF_A_RESULT))

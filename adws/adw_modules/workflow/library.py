@@ -107,7 +107,7 @@ _SCRIPTS: Mapping[str, str] = MappingProxyType(
             if name not in {"sdlc", "clean", "plan_build_test_review_document"}  # no script has these names or shapes
         },
         "sdlc": "plan_build_test_review_document",
-        # Shipping without a look has to be asked for in capitals: in lower case it means the chain that does not ship.
+        # Shipping without review needs capitals: in lower case it means the chain that does not ship.
         "sdlc_zte": "plan_build_test_review_document",
         "sdlc_complete": "sdlc",
         "sdlc_complete_ZTE": "sdlc",

@@ -192,7 +192,7 @@ def step_from_json(data: Mapping[str, object]) -> StepSpec:
 
 
 def _plain_step_json(part: StepSpec | LoopSpec | NextRule | RetryRule | SinkSpec) -> JsonObject:
-    """Return the fields that are not as usual, but for parts that are nouns themselves."""
+    """Return the fields that differ from their defaults, except nested data types."""
     result: JsonObject = {}
     for one in fields(part):
         value = getattr(part, one.name)

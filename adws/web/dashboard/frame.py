@@ -37,8 +37,8 @@ is typing in is left alone. Keep `data-tail` and what people type outside of suc
 answer (`text/plain`), then asks the address in the header `Adw-Next` of the answer, until there is none. An empty
 answer means that there is nothing new yet. Without the script the page has to show the first part itself.
 
-**Actions.** A form POSTs to a route. `PageAuth` has checked login, origin, read-only mode and CSRF token before the
-route runs, so it begins with `form = actions.guard(request)` (not async; `form.text("hint")`, `form.is_set("force")`), and
+**Actions.** A form POSTs to a route. `PageAuth` has checked login, origin, read-only mode and CSRF before the route
+runs, so it begins with `form = actions.guard(request)` (not async; `form.text("hint")`, `form.is_set("force")`), and
 does its work in a plain `def`, which runs in a thread. `actions.control(request, home, "pause", adw_id)` is the Control
 whose changes leave the audit event `action_asked`; for what is not a Control call `actions.note(request, "what",
 adw_id=...)`. It ends with `return actions.done(request, "/where", "what was done")`: 303, and the message on the next

@@ -32,7 +32,7 @@ logger = logging.getLogger("adw.web")
 
 router = APIRouter(include_in_schema=False)
 
-#: Those who can listen at a time; the others can still read.
+#: Listeners at a time; further clients can still read.
 MOST_LISTENERS = 200
 LOOK_SECONDS = 1.0
 #: After so long without a message an empty line is sent, so that a connection that is gone is noticed.
@@ -43,7 +43,7 @@ _TOPIC = re.compile(r"home|workflow:[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 @dataclass(eq=False)
 class Listener:
-    """Somebody who wants to hear of a topic."""
+    """A client that listens to a topic."""
 
     topic: str
     loop: asyncio.AbstractEventLoop
@@ -51,7 +51,7 @@ class Listener:
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
-        """Make them look, from any thread."""
+        """Make the listener check, from any thread."""
         with suppress(RuntimeError):  # the loop is over, and they with it
             self.loop.call_soon_threadsafe(self.woken.set)
 
@@ -66,7 +66,7 @@ class Live:
         self._guard = threading.Lock()
         self._listeners: set[Listener] = set()
         self._marks: dict[str, str] = {}
-        self._fresh = threading.Event()  #: somebody came, or it is over
+        self._fresh = threading.Event()  #: a listener came, or it is over
         self._thread: threading.Thread | None = None
         self._changes: ChangeFeed | None = None
         self._is_due = False  #: something was written, and the topics were not looked at since
@@ -98,7 +98,7 @@ class Live:
             return self._marks.get(topic, "")
 
     def look(self) -> None:
-        """Look once, and wake those whose topic changed."""
+        """Poll once, and wake the listeners whose topic changed."""
         with self._guard:
             topics = {listener.topic for listener in self._listeners}
             unknown = topics - self._marks.keys()
@@ -145,7 +145,7 @@ class Live:
                 is_well = False
 
     def _wait(self) -> bool:
-        """Wait for the next look, while nobody listens for as long as that takes; False: it is over."""
+        """Wait for the next poll, while nobody listens for as long as that takes; False: it is over."""
         self._fresh.wait(LOOK_SECONDS if self._listeners else None)
         self._fresh.clear()
 
@@ -156,7 +156,7 @@ class Live:
 async def listen(
     request: Request, topic: Annotated[str, Query(max_length=100)], since: Annotated[str, Query(max_length=100)] = ""
 ) -> Response:
-    """Tell of changes of *topic* until somebody hangs up."""
+    """Send changes of *topic* until the client hangs up."""
     if _TOPIC.fullmatch(topic) is None:
         raise UsageError("a topic is home or workflow:ID")
     live = cast("Live", request.app.state.live)
