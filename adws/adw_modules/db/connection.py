@@ -540,7 +540,7 @@ def to_event(row: Row) -> Event:
 
 
 def to_lock(row: Row) -> IssueLock:
-    """Return the lock in a row of the table issue_locks."""
+    """Return the lock in a row of `LOCKS_ALL`."""
     repository, issue_number, adw_id, acquired_at = row
 
     return IssueLock(repository=repository, issue_number=issue_number, adw_id=adw_id, acquired_at=acquired_at)
