@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.phase import Runner
     from adws.adw_modules.plugins import Plugins
     from adws.adw_modules.process.identity import SystemProcesses
-    from adws.adw_modules.process.tree import Ending
+    from adws.adw_modules.process.tree import ProcessEnding
     from adws.adw_modules.queue.model import ClaimPolicy, RunFactory, RunResult
     from adws.adw_modules.queue.store import RunStore
     from adws.adw_modules.queue.workers import WorkerRegistry
@@ -213,22 +213,22 @@ class Home:
         """Return the document of a workflow as it is now."""
         return self.store.load(adw_id).document
 
-    def end_process(self, data: Mapping[str, object]) -> Ending:
+    def end_process(self, data: Mapping[str, object]) -> ProcessEnding:
         """End what is left of a recorded process, and say what was found, also when that proves nothing."""
         return self._end_recorded(data, grace_seconds=self.settings.grace_seconds)
 
-    def end_process_in_time(self, data: Mapping[str, object]) -> Ending:
+    def end_process_in_time(self, data: Mapping[str, object]) -> ProcessEnding:
         """End what is left of a recorded process well before a lease is over that nobody may be renewing."""
         settings = self.settings
 
         return self._end_recorded(data, grace_seconds=min(settings.grace_seconds, settings.lease_ttl_seconds / 3))
 
-    def _end_recorded(self, data: Mapping[str, object], *, grace_seconds: float) -> Ending:
-        from adws.adw_modules.process.tree import Ending, end_recorded, recorded
+    def _end_recorded(self, data: Mapping[str, object], *, grace_seconds: float) -> ProcessEnding:
+        from adws.adw_modules.process.tree import ProcessEnding, end_recorded, recorded
 
         record = recorded(data)
         if record is None:
-            return Ending(evidence="its record cannot be read, so nothing was signalled")
+            return ProcessEnding(evidence="its record cannot be read, so nothing was signalled")
 
         return end_recorded(record, clock=self.clock, processes=self.processes, grace_seconds=grace_seconds)
 

@@ -17,7 +17,7 @@ from adws.adw_modules.identifiers import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Capabilities:
+class AgentCapabilities:
     """What an agent's command line can do."""
 
     reads_stdin: bool = True  #: takes the prompt from its input; else from a file that its arguments name
@@ -93,7 +93,7 @@ class AgentReading:
     http_status: int | None = None  #: of the answer that ended it
     retry_after_seconds: float | None = None
     resets_at: float | None = None  #: when a used-up quota is open again, seconds since 1970
-    cost_usd: float | None = None  #: as it says; of the whole session for some (`Capabilities`)
+    cost_usd: float | None = None  #: as it says; of the whole session for some (`AgentCapabilities`)
     tokens: TokenUsage = field(default_factory=TokenUsage)  #: likewise
     turns: int = 0
     denials: tuple[str, ...] = ()  #: tools that it wanted and did not get
@@ -135,7 +135,7 @@ class AgentProfile:
     name: str  #: as a runner is called: claude | codex | gemini | opencode | aider
     provider: str  #: whom its work is paid to, for breakers and costs: anthropic | openai | google | ...
     program: str  #: what it is called in PATH
-    capabilities: Capabilities
+    capabilities: AgentCapabilities
     argv: Callable[[AgentTask], tuple[str, ...]]  #: its arguments, without the program
     parser: Callable[[], StreamParser]
     failure: Callable[[AgentReading, AgentEnd], FailedRun | None]  #: None: nothing speaks against its success

@@ -115,7 +115,7 @@ TIMED_CLASSES = frozenset({"rate_limited", "quota_window", "overloaded", "server
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class ErrorEvidence:
     """What was found out about an exception."""
 
     klass: str  #: name of a class in `error_tables`
@@ -123,7 +123,7 @@ class Finding:
     details: JsonObject = field(default_factory=dict)  #: status, exit code and the like, for the record
 
 
-def find(exception: BaseException) -> Finding:
+def find(exception: BaseException) -> ErrorEvidence:
     """Return what *exception* and its causes say."""
     chain = list(_chain(exception))
     for error in chain:
@@ -150,7 +150,7 @@ def _chain(exception: BaseException) -> Iterator[BaseException]:
         error = error.__cause__ or _attribute(error, "reason")
 
 
-def _by_structure(error: BaseException) -> Finding | None:
+def _by_structure(error: BaseException) -> ErrorEvidence | None:
     if isinstance(error, BaseExceptionGroup):
         members = [find(member) for member in error.exceptions]
         most = worst([member.klass for member in members])
@@ -302,14 +302,14 @@ def _is_limited(headers: Mapping[str, str]) -> bool:
 # --- the record ------------------------------------------------------------------------------------------------
 
 
-def _finding(name: str, error: BaseException) -> Finding:
+def _finding(name: str, error: BaseException) -> ErrorEvidence:
     run = _run_of(error)
     known = {} if run is None else {key: getattr(run, key) for key in ("exit_code", "signal", "timed_out", "subtype")}
     known["http_status"] = _status_of(error) if run is None else run.http_status
     known["errno"] = _number(_attribute(error, "errno"))
     details: JsonObject = {key: value for key, value in known.items() if value not in {None, ""}}
 
-    return Finding(klass=name, wait=_wait_of(name, error), details=details)
+    return ErrorEvidence(klass=name, wait=_wait_of(name, error), details=details)
 
 
 def _wait_of(name: str, error: BaseException) -> ServerWait:
@@ -480,7 +480,7 @@ def describe(exception: BaseException, phase: str) -> ErrorFacts:
     return facts_of(ErrorClassifier.classify(exception, phase))
 
 
-def _metadata(kind: ErrorClass, found: Finding) -> dict[str, object]:
+def _metadata(kind: ErrorClass, found: ErrorEvidence) -> dict[str, object]:
     metadata: dict[str, object] = {"class": kind.name, "advice": kind.advice}
     if kind.needs_cleanup:
         metadata["requires_cleanup"] = True

@@ -252,7 +252,7 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Runner:
+class RegisteredWorker:
     """A worker as it said it is."""
 
     runner_id: str  #: the token of its owner record

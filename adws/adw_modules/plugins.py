@@ -83,7 +83,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class InstalledPlugin:
     """A plugin that is installed."""
 
     group: str
@@ -105,7 +105,7 @@ def names(group: str) -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group)}))
 
 
-def installed() -> tuple[Found, ...]:
+def installed() -> tuple[InstalledPlugin, ...]:
     """Return every plugin there is, by kind and name."""
     return tuple(
         _found(group, point)
@@ -114,10 +114,10 @@ def installed() -> tuple[Found, ...]:
     )
 
 
-def _found(group: str, point: EntryPoint) -> Found:
+def _found(group: str, point: EntryPoint) -> InstalledPlugin:
     made_by = getattr(point, "dist", None)
 
-    return Found(
+    return InstalledPlugin(
         group=group,
         name=point.name,
         value=point.value,
@@ -177,7 +177,7 @@ class Plugins:
         except ConfigError as exc:
             return str(exc)
 
-    def try_out(self, found: Found) -> str:
+    def try_out(self, found: InstalledPlugin) -> str:
         """Return why a plugin cannot be used, "" when it can; makes it."""
         try:
             self._make(found.group, found.name)

@@ -100,7 +100,7 @@ _COUNTERS: Mapping[str, int] = MappingProxyType({"retry_count": 0, "max_retries"
 _WHOLE_NUMBER = re.compile(r"#?([0-9]{1,15})")
 
 
-class Draft:
+class MigrationDraft:
     """A document on its way to the next version; the one it was made of stays as it is."""
 
     def __init__(self, data: JsonObject) -> None:
@@ -290,7 +290,7 @@ _REPOSITORY_URL = re.compile(
 
 def v1_to_v2(data: JsonObject) -> JsonObject:
     """Return a 1.0 document as 2.0: one `current_state`, placed by `status` and `all_adws`."""
-    draft = Draft(data)
+    draft = MigrationDraft(data)
     fields = draft.fields
     if fields.get("issue_number") in (None, ""):
         draft.warnings.append("the issue number is not known: none was recorded")
@@ -321,7 +321,7 @@ def _place_by_status(status: JsonValue, phase: str | None) -> tuple[str, str | N
     return (state, None) if state else ("paused", f"imported with the unknown status {shown(status)}")
 
 
-def _settle_return(draft: Draft, phase: str | None) -> None:
+def _settle_return(draft: MigrationDraft, phase: str | None) -> None:
     """Write down where a paused or failed workflow goes on: what it says itself, else its history, else *phase*."""
     state = draft.fields["current_state"]
     ways = (
@@ -335,14 +335,16 @@ def _settle_return(draft: Draft, phase: str | None) -> None:
             draft.fields[key] = _left_for(draft, parked) or phase or fallback
 
 
-def _left_for(draft: Draft, state: str) -> str | None:
+def _left_for(draft: MigrationDraft, state: str) -> str | None:
     """Return the phase that the last move into *state* came from."""
     origin = next((move["from"] for move in reversed(draft.moves()) if move["to"] == state), None)
 
     return state_named(origin) if origin in PHASE_STATES else None
 
 
-def _record_move(draft: Draft, came_from: JsonValue, moved_at: str, metadata: JsonObject, reason: str | None) -> None:
+def _record_move(
+    draft: MigrationDraft, came_from: JsonValue, moved_at: str, metadata: JsonObject, reason: str | None
+) -> None:
     """Add the move that the migration made; its `source` exempts it from the check against the state table."""
     if reason:
         metadata["reason"] = reason
@@ -357,7 +359,7 @@ def _record_move(draft: Draft, came_from: JsonValue, moved_at: str, metadata: Js
 
 def v2_to_v3(data: JsonObject) -> JsonObject:
     """Return a 2.0 document as 3.0: what it owns becomes resources that a rollback knows."""
-    draft = Draft(data)
+    draft = MigrationDraft(data)
     draft.settle_fields()
     fields = draft.fields
     if "checksum" in fields:
@@ -373,7 +375,7 @@ def v2_to_v3(data: JsonObject) -> JsonObject:
     return {**fields, **new, "state_version": "3.0", "warnings": list(draft.warnings)}
 
 
-def _settle_state(draft: Draft) -> None:
+def _settle_state(draft: MigrationDraft) -> None:
     """Settle the state, and end the history with a move that says who wrote what stands before it."""
     result, status = draft.fields.get("current_state"), draft.fields.pop("status", None)
     state = state_named(result)
@@ -403,7 +405,7 @@ def _is_accounted_for(moves: Sequence[JsonObject], state: str | None) -> bool:
     return last["to"] == state and isinstance(last["metadata"], dict) and last["metadata"].get("source") == V1_SOURCE
 
 
-def _settle_repository(draft: Draft) -> None:
+def _settle_repository(draft: MigrationDraft) -> None:
     named = repository_in(draft.fields.get("repository"))
     draft.settle("repository", named, "did not name a repository as owner/name")
 
@@ -419,7 +421,7 @@ def repository_in(value: JsonValue) -> str | None:
     return match[1] if match else None
 
 
-def _new_in_v3(draft: Draft) -> JsonObject:
+def _new_in_v3(draft: MigrationDraft) -> JsonObject:
     fields = draft.fields
     name = workflow_name(fields.get("workflow_template"), draft.scripts())
 

@@ -149,7 +149,7 @@ _VERBS: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
+class RefusedDelivery:
     """A delivery that is not taken, and nothing of it is kept."""
 
     status: int  #: of the answer: 400, 401, 413 or 415
@@ -165,26 +165,26 @@ class _Given(NamedTuple):
     body: bytes
 
 
-def read(headers: Mapping[str, str], body: bytes, rules: DeliveryRules) -> NewDelivery | Refused:
+def read(headers: Mapping[str, str], body: bytes, rules: DeliveryRules) -> NewDelivery | RefusedDelivery:
     """Return the delivery to keep, with what it asks for, or why it is refused; case of header names is nothing."""
     named = {name.lower(): value for name, value in headers.items()}
     if len(body) > rules.max_body_bytes:
-        return Refused(status=413, reason=f"the payload has more than {rules.max_body_bytes} bytes")
+        return RefusedDelivery(status=413, reason=f"the payload has more than {rules.max_body_bytes} bytes")
     reason = signature.why_not_signed(named, body, rules.secrets)
     if reason:
-        return Refused(status=401, reason=reason)
+        return RefusedDelivery(status=401, reason=reason)
     guid, event = named.get("x-github-delivery", ""), named.get("x-github-event", "")
     if _GUID.fullmatch(guid) is None:
-        return Refused(status=400, reason="X-GitHub-Delivery is missing, or no id of a delivery")
+        return RefusedDelivery(status=400, reason="X-GitHub-Delivery is missing, or no id of a delivery")
     if _EVENT.fullmatch(event) is None:
-        return Refused(status=400, reason="X-GitHub-Event is missing, or no name of an event")
+        return RefusedDelivery(status=400, reason="X-GitHub-Event is missing, or no name of an event")
     try:
         payload = parse(named.get("content-type", ""), body)
     except Malformed as exc:
-        return Refused(status=400, reason=str(exc))
+        return RefusedDelivery(status=400, reason=str(exc))
     reason = _why_not_of(event, payload)
     if reason:
-        return Refused(status=400, reason=reason)
+        return RefusedDelivery(status=400, reason=reason)
     hook = named.get("x-github-hook-id", "")
     given = _Given(guid=guid, event=event, hook=hook if _HOOK.fullmatch(hook) else "", body=body)
 

@@ -121,7 +121,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Budget:
+class BodyBudget:
     """How many bytes of unread requests may be in memory at a time, over all of them."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -152,7 +152,7 @@ class Budget:
 class Share:
     """What one request has of a budget."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: BodyBudget) -> None:
         self._budget = budget
         self.taken = 0
 

@@ -41,7 +41,7 @@ _MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class ScheduleEntry:
     """Something that is done on a schedule."""
 
     name: str
@@ -53,7 +53,7 @@ class Entry:
 class Due:
     """An entry whose time has come."""
 
-    entry: Entry
+    entry: ScheduleEntry
     at: datetime  #: the tick it is done for
     missed: int = 0  #: ticks before that one that nobody was there for
 
@@ -72,21 +72,21 @@ def problem_of(expression: str) -> str:
     return ""
 
 
-def due(entries: Iterable[Entry], last_due: Mapping[str, str], now: datetime) -> tuple[Due, ...]:
+def due(entries: Iterable[ScheduleEntry], last_due: Mapping[str, str], now: datetime) -> tuple[Due, ...]:
     """Return what is due at *now*, the oldest tick first; *last_due* has the last tick that was done, by name."""
     result = (_due(entry, last_due.get(entry.name, ""), now) for entry in entries if entry.expression)
 
     return tuple(sorted(filter(None, result), key=lambda one: (one.at, one.entry.name)))
 
 
-def next_tick(entries: Iterable[Entry], now: datetime) -> datetime | None:
+def next_tick(entries: Iterable[ScheduleEntry], now: datetime) -> datetime | None:
     """Return the next tick of any of *entries* after *now*, None when all are switched off."""
     ticks = (next(CronSim(entry.expression, now.astimezone(UTC))) for entry in entries if entry.expression)
 
     return min(ticks, default=None)
 
 
-def _due(entry: Entry, last: str, now: datetime) -> Due | None:
+def _due(entry: ScheduleEntry, last: str, now: datetime) -> Due | None:
     # From the end of this minute: the tick of the minute that has begun counts, and none after it. What cronsim
     # accepts has come within the last 50 years, so there is always one.
     end = now.astimezone(UTC).replace(second=0, microsecond=0) + _MINUTE
@@ -114,7 +114,7 @@ MOST_SECONDS = 30.0
 LAST = "notify"
 
 
-def check_entries(entries: Sequence[Entry], where: Callable[[str], str]) -> None:
+def check_entries(entries: Sequence[ScheduleEntry], where: Callable[[str], str]) -> None:
     """Raise ConfigError with all expressions that cannot be used; *where* says where an entry was set."""
     problems = [
         f"{where(entry.name)}: cron.{entry.name} is {entry.expression!r} and {problem}"
@@ -130,7 +130,7 @@ class Cron:
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[ScheduleEntry],
         jobs: Mapping[str, Job],
         *,
         book: ScheduleStore,

@@ -36,11 +36,11 @@ from adws.adw_modules.identifiers import JsonObject, check_adw_id
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_triggers import delivery
-from adws.adw_triggers.delivery import Refused
+from adws.adw_triggers.delivery import RefusedDelivery
 from adws.adw_triggers.github_events import rules_of
 from adws.adw_triggers.http import (
     RETRY_SECONDS,
-    Budget,
+    BodyBudget,
     Problem,
     Receive,
     Scope,
@@ -85,7 +85,7 @@ class Ingress:
     def read(self, head: Mapping[str, str], body: bytes) -> NewDelivery | Problem:
         """Return the delivery to store, or why it is not taken; asks nobody."""
         content = delivery.read(head, body, self.rules)
-        if not isinstance(content, Refused):
+        if not isinstance(content, RefusedDelivery):
             return content
         logger.warning("Delivery refused", extra={"action": "delivery_refused", "status": content.status})
 
@@ -293,7 +293,7 @@ class WebhookReceiver:
         self._ingress = ingress
         self._body_seconds = body_seconds
         self._answer_seconds = answer_seconds
-        self._budget = Budget(_LARGEST_AT_A_TIME * ingress.rules.max_body_bytes)
+        self._budget = BodyBudget(_LARGEST_AT_A_TIME * ingress.rules.max_body_bytes)
         self.refused: Counter[str] = Counter()  #: code of the problem -> how often it was the answer
         self._queue: DeliveryQueue[NewDelivery, JsonObject | Problem] = DeliveryQueue(ingress.keep)
 

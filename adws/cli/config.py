@@ -19,7 +19,7 @@ from adws.cli import main, output
 from adws.config.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from adws.adw_modules.agent import Capabilities
+    from adws.adw_modules.agent import AgentCapabilities
     from adws.adw_modules.workflow.library import Workflows
     from adws.app import Home
 
@@ -185,7 +185,7 @@ def _rows(app: Home) -> list[JsonObject]:
     return rows
 
 
-def _abilities(able: Capabilities) -> JsonObject:
+def _abilities(able: AgentCapabilities) -> JsonObject:
     return {name: bool(value) for name, value in asdict(able).items()}
 
 

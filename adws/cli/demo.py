@@ -500,7 +500,7 @@ EXIT_LEFT_OVER = 1
 PACE_SECONDS, WATCHED_PACE_SECONDS = 0.2, 1.0
 
 
-class Told(NamedTuple):
+class SampleResult(NamedTuple):
     """The result of the sample."""
 
     adw_id: str
@@ -567,7 +567,7 @@ def _told_where(place: Path, tell: Callable[[str], None]) -> Iterator[None]:
         raise
 
 
-def _carry(acts: Acts, app: Home, *, crash: bool) -> Told:
+def _carry(acts: Acts, app: Home, *, crash: bool) -> SampleResult:
     """Carry the issue through the workflow and show the result."""
     code = acts.run_and_crash(app) if crash else acts.run()
     if code != main.EXIT_OK:
@@ -575,10 +575,10 @@ def _carry(acts: Acts, app: Home, *, crash: bool) -> Told:
     pull_request = acts.show_pull_request(app)
     acts.show_timeline(app)
 
-    return Told(adw_id=the_workflow(app), pull_request=pull_request.number)
+    return SampleResult(adw_id=the_workflow(app), pull_request=pull_request.number)
 
 
-def _undo(acts: Acts, app: Home, told: Told) -> dict[str, list[str]]:
+def _undo(acts: Acts, app: Home, told: SampleResult) -> dict[str, list[str]]:
     """Roll the workflow back, and return what is left of it."""
     if acts.type("rollback", told.adw_id, "--reason", "the demo is over") != main.EXIT_OK:
         raise AdwError("the sample could not be rolled back: what adw said is above")
@@ -586,7 +586,7 @@ def _undo(acts: Acts, app: Home, told: Told) -> dict[str, list[str]]:
     return look(app, told.adw_id)
 
 
-def _end(sample: Sample, told: Told, found: dict[str, list[str]] | None, *, keep: bool, as_json: bool) -> int:
+def _end(sample: Sample, told: SampleResult, found: dict[str, list[str]] | None, *, keep: bool, as_json: bool) -> int:
     """Say what is left and what to type next."""
     tell = teller(as_json=as_json)
     data: dict[str, output.Printable] = {"home": str(sample.home), **told._asdict()}

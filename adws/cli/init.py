@@ -21,7 +21,7 @@ from adws.doctor.project_init import OWN_FOLDER, Findings, ProjectFiles
 
 if TYPE_CHECKING:
     from adws.app import Home
-    from adws.doctor.project_init import Command, Project
+    from adws.doctor.project_init import Project, ProjectCommand
 
 
 # What `adw init` finds in a repository and on this machine, and what it asks the person for.
@@ -34,7 +34,7 @@ Ask = Callable[[str], str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wishes:
+class InitOptions:
     """What was said on the command line; "" is nothing."""
 
     test: str = ""
@@ -44,7 +44,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class ProjectFacts:
     """What was found besides what goes into the settings."""
 
     default_branch: str = ""  #: "" when it cannot be told
@@ -52,7 +52,7 @@ class Surroundings:
     has_commits: bool = False
 
 
-def look(app: Home, wishes: Wishes, ask: Ask) -> tuple[Findings, Surroundings]:
+def look(app: Home, wishes: InitOptions, ask: Ask) -> tuple[Findings, ProjectFacts]:
     """Return what is known about the repository of a home; raise GitError when it is in none."""
     git = app.git
     files = ProjectFiles(app.settings.home)
@@ -75,14 +75,14 @@ def look(app: Home, wishes: Wishes, ask: Ask) -> tuple[Findings, Surroundings]:
         folders=_folders(app, names),
     )
 
-    return result, Surroundings(
+    return result, ProjectFacts(
         default_branch=_default_branch(app),
         remotes=tuple(remotes),
         has_commits=git.commit_of("HEAD") is not None,
     )
 
 
-def _repository(app: Home, wishes: Wishes, address: str, remote: str, ask: Ask) -> tuple[str, str]:
+def _repository(app: Home, wishes: InitOptions, address: str, remote: str, ask: Ask) -> tuple[str, str]:
     """Return the repository on GitHub and where it was found."""
     if wishes.repository:
         return wishes.repository, "the command line"
@@ -96,14 +96,14 @@ def _repository(app: Home, wishes: Wishes, address: str, remote: str, ask: Ask) 
     return said, "your answer" if said else ""
 
 
-def _completed(project: Project, wishes: Wishes, ask: Ask) -> Project:
+def _completed(project: Project, wishes: InitOptions, ask: Ask) -> Project:
     test = _command(wishes.test, project.test, ask, "The command that runs the tests; empty when there is none")
     lint = _command(wishes.lint, project.lint, ask, "The command that checks the style; empty when there is none")
 
     return replace(project, test=test, lint=lint)
 
 
-def _command(wished: str, found: Command | None, ask: Ask, question: str) -> Command | None:
+def _command(wished: str, found: ProjectCommand | None, ask: Ask, question: str) -> ProjectCommand | None:
     if wished.strip():
         return project_init.given(wished, "the command line")
     if found is not None:
@@ -149,7 +149,7 @@ PROMPTS = ("plan", "build", "lint", "test", "review", "document", "patch")
 _IGNORE_FILE = ".gitignore"
 
 
-class Written(NamedTuple):
+class WrittenFiles(NamedTuple):
     """What was written, or would be, and what was left alone and why."""
 
     new: tuple[str, ...]
@@ -172,7 +172,7 @@ def init(*, test: str, lint: str, repository: str, agent: str | None, yes: bool,
     only for what it cannot find. What is there already is never overwritten.
     """
     identifiers.normalise(repository)  # raises UsageError when it names none
-    wishes = Wishes(test=test, lint=lint, repository=repository, agent=agent or "")
+    wishes = InitOptions(test=test, lint=lint, repository=repository, agent=agent or "")
     may_ask = not (yes or as_json or dry_run) and sys.stdin is not None and sys.stdin.isatty()
     with main.open_home() as app:
         result, around = look(app, wishes, _asked if may_ask else _unasked)
@@ -203,7 +203,7 @@ def _unasked(question: str) -> str:
 # --- writing ---------------------------------------------------------------------------------------------------
 
 
-def _write(app: Home, found: Findings, *, dry_run: bool) -> Written:
+def _write(app: Home, found: Findings, *, dry_run: bool) -> WrittenFiles:
     """Write what is not there; with *dry_run* only say so."""
     files = ProjectFiles(app.settings.home)
     texts = {"adw.toml": project_init.settings_text(found)}
@@ -224,7 +224,7 @@ def _write(app: Home, found: Findings, *, dry_run: bool) -> Written:
     if lines and not dry_run:
         files.add_lines(_IGNORE_FILE, ["# what adw makes at run time", *lines])
 
-    return Written(tuple(new), left)
+    return WrittenFiles(tuple(new), left)
 
 
 def _is_ignored(app: Home, line: str) -> bool:
@@ -237,7 +237,7 @@ def _is_ignored(app: Home, line: str) -> bool:
 # --- telling ---------------------------------------------------------------------------------------------------
 
 
-def _next(app: Home, found: Findings, around: Surroundings, written: Written) -> list[str]:
+def _next(app: Home, found: Findings, around: ProjectFacts, written: WrittenFiles) -> list[str]:
     steps: list[str] = []
     if not around.has_commits:
         steps.append('git commit --allow-empty -m "Begin"    # worktrees need a commit to begin with')
@@ -251,7 +251,7 @@ def _next(app: Home, found: Findings, around: Surroundings, written: Written) ->
     return [*steps, "adw doctor", "adw run ISSUE"]
 
 
-def _data(app: Home, found: Findings, around: Surroundings) -> output.Printable:
+def _data(app: Home, found: Findings, around: ProjectFacts) -> output.Printable:
     return {
         "languages": list(found.project.languages),
         "test": _command_data(found.project.test),
@@ -266,12 +266,12 @@ def _data(app: Home, found: Findings, around: Surroundings) -> output.Printable:
     }
 
 
-def _command_data(command: Command | None) -> output.Printable:
+def _command_data(command: ProjectCommand | None) -> output.Printable:
     return None if command is None else {"command": command.line, "source": command.source}
 
 
 def _lines(
-    app: Home, found: Findings, around: Surroundings, written: Written, steps: list[str], *, dry_run: bool
+    app: Home, found: Findings, around: ProjectFacts, written: WrittenFiles, steps: list[str], *, dry_run: bool
 ) -> list[str]:
     token = app.settings.origin("github_token") if app.settings.github_token else "not set"
     facts = [
@@ -298,7 +298,7 @@ def _lines(
     ]
 
 
-def _command_text(command: Command | None) -> str:
+def _command_text(command: ProjectCommand | None) -> str:
     return "no command found" if command is None else f"{command.line} ({command.source})"
 
 

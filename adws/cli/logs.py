@@ -55,7 +55,7 @@ def line_data(source: Source, line: str) -> JsonObject:
     }
 
 
-class Tail:
+class FollowedFile:
     """What came into a file since the last read; one that was put in its place is read from its beginning."""
 
     def __init__(self, path: Path) -> None:
@@ -187,14 +187,14 @@ def _follow(app: Home, adw_id: str, choice: Choice, *, as_json: bool) -> None:
     everything = replace(choice, is_all=True)
     wanted = {source.name for source in _chosen(app, adw_id, choice)}
     old = {source.name for source in _chosen(app, adw_id, everything)} - wanted
-    tails: dict[str, Tail] = {}
+    tails: dict[str, FollowedFile] = {}
     shown = ""
     while True:
         has_stopped = cli_common.has_stopped(app, adw_id)  # asked first: what was written before is read below
         for source in _chosen(app, adw_id, everything):
             if source.name in old:
                 continue
-            tail = tails.setdefault(source.name, Tail(_folder(app, adw_id) / source.name))
+            tail = tails.setdefault(source.name, FollowedFile(_folder(app, adw_id) / source.name))
             for line in tail.lines(is_last=has_stopped):
                 if source.heading != shown and not as_json:
                     output.emit_line(None, source.heading, as_json=False)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_BUG, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 3, 130, 141
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command lives, and its line in the help."""
 
     module: str
@@ -35,70 +35,80 @@ class Entry(NamedTuple):
 
 
 #: Section of the help -> command -> where it lives.
-COMMANDS: dict[str, dict[str, Entry]] = {
+COMMANDS: dict[str, dict[str, CommandEntry]] = {
     "Begin": {
-        "demo": Entry("adws.cli.demo", "demo", "Carry a sample issue to a pull request, without an account."),
-        "init": Entry("adws.cli.init", "init", "Write adw.toml, prompts and .gitignore lines for a repository."),
-        "doctor": Entry("adws.cli.init", "doctor", "Say what is wrong on this machine, and what mends it."),
+        "demo": CommandEntry("adws.cli.demo", "demo", "Carry a sample issue to a pull request, without an account."),
+        "init": CommandEntry("adws.cli.init", "init", "Write adw.toml, prompts and .gitignore lines for a repository."),
+        "doctor": CommandEntry("adws.cli.init", "doctor", "Say what is wrong on this machine, and what mends it."),
     },
     "Look": {
-        "status": Entry("adws.cli.views", "status", "Show one workflow."),
-        "list": Entry("adws.cli.views", "list_", "List workflows, newest first."),
-        "events": Entry("adws.cli.views", "events", "Show what happened to a workflow."),
-        "runs": Entry("adws.cli.runs", "runs", "Show what waits for a worker, and what is with one."),
-        "runners": Entry("adws.cli.runs", "runners", "Show the workers there are, and what they offer."),
-        "executions": Entry("adws.cli.steps", "executions", "Show the steps of a workflow that loop or retry."),
-        "retries": Entry("adws.cli.steps", "retries", "Show what is tried again later, and cancel it."),
-        "external": Entry("adws.cli.steps", "external", "Show what is done outside of adw, and its token."),
-        "deliveries": Entry("adws.cli.deliveries", "deliveries", "Show what came in from outside and what came of it."),
-        "logs": Entry("adws.cli.logs", "logs", "Show the output of an attempt, or the log of a workflow."),
-        "path": Entry("adws.cli.logs", "path", "Print where a workflow works."),
-        "explain": Entry("adws.cli.reports", "explain", "Say why a workflow is not moving, and what to type."),
-        "stuck": Entry("adws.cli.reports", "stuck", "Show what does not move as it should, why, and what to type."),
-        "report": Entry("adws.cli.reports", "report", "Show how work went: success, attempts, costs, failures."),
-        "attempts": Entry("adws.cli.reports", "attempts", "Show how many attempts phases need."),
-        "ports": Entry("adws.cli.resources", "ports", "Show which workflow has which ports."),
-        "cost": Entry("adws.cli.reports", "cost", "Show what was spent, of one workflow or of all."),
-        "quota": Entry("adws.cli.resources", "quota", "Show every limit and how much of it is used."),
-        "agents": Entry("adws.cli.config", "agents", "Show which agents can be used here."),
-        "plugins": Entry("adws.cli.config", "plugins_", "Show what other packages bring, and whether it can be used."),
-        "workflows": Entry("adws.cli.config", "workflows", "Show the workflows there are to run."),
-        "config": Entry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
-        "completion": Entry("adws.cli.common", "completion", "Print the completion script of a shell."),
+        "status": CommandEntry("adws.cli.views", "status", "Show one workflow."),
+        "list": CommandEntry("adws.cli.views", "list_", "List workflows, newest first."),
+        "events": CommandEntry("adws.cli.views", "events", "Show what happened to a workflow."),
+        "runs": CommandEntry("adws.cli.runs", "runs", "Show what waits for a worker, and what is with one."),
+        "runners": CommandEntry("adws.cli.runs", "runners", "Show the workers there are, and what they offer."),
+        "executions": CommandEntry("adws.cli.steps", "executions", "Show the steps of a workflow that loop or retry."),
+        "retries": CommandEntry("adws.cli.steps", "retries", "Show what is tried again later, and cancel it."),
+        "external": CommandEntry("adws.cli.steps", "external", "Show what is done outside of adw, and its token."),
+        "deliveries": CommandEntry(
+            "adws.cli.deliveries", "deliveries", "Show what came in from outside and what came of it."
+        ),
+        "logs": CommandEntry("adws.cli.logs", "logs", "Show the output of an attempt, or the log of a workflow."),
+        "path": CommandEntry("adws.cli.logs", "path", "Print where a workflow works."),
+        "explain": CommandEntry("adws.cli.reports", "explain", "Say why a workflow is not moving, and what to type."),
+        "stuck": CommandEntry(
+            "adws.cli.reports", "stuck", "Show what does not move as it should, why, and what to type."
+        ),
+        "report": CommandEntry("adws.cli.reports", "report", "Show how work went: success, attempts, costs, failures."),
+        "attempts": CommandEntry("adws.cli.reports", "attempts", "Show how many attempts phases need."),
+        "ports": CommandEntry("adws.cli.resources", "ports", "Show which workflow has which ports."),
+        "cost": CommandEntry("adws.cli.reports", "cost", "Show what was spent, of one workflow or of all."),
+        "quota": CommandEntry("adws.cli.resources", "quota", "Show every limit and how much of it is used."),
+        "agents": CommandEntry("adws.cli.config", "agents", "Show which agents can be used here."),
+        "plugins": CommandEntry(
+            "adws.cli.config", "plugins_", "Show what other packages bring, and whether it can be used."
+        ),
+        "workflows": CommandEntry("adws.cli.config", "workflows", "Show the workflows there are to run."),
+        "config": CommandEntry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
+        "completion": CommandEntry("adws.cli.common", "completion", "Print the completion script of a shell."),
     },
     "Work": {
-        "run": Entry("adws.cli.work", "run", "Start a workflow for an issue."),
-        "resume": Entry("adws.cli.work", "resume", "Make a workflow that stopped go on."),
-        "retry": Entry("adws.cli.work", "retry", "Try a failed workflow again; --grant allows more."),
-        "pause": Entry("adws.cli.control", "pause", "Park a workflow."),
-        "stop": Entry("adws.cli.control", "stop", "Stop the work on a workflow."),
-        "abandon": Entry("adws.cli.control", "abandon", "Give a workflow up and free its issue."),
-        "approve": Entry("adws.cli.control", "approve", "Let a phase that waits for a person pass."),
-        "reject": Entry("adws.cli.control", "reject", "Send a phase that waits for a person back to work."),
-        "replay": Entry("adws.cli.deliveries", "replay", "Carry out a delivery again."),
-        "worker": Entry("adws.cli.worker", "worker", "Work on what waits."),
-        "serve": Entry("adws.cli.serve", "serve", "Webhooks, API and dashboard, with workers beside them."),
-        "dashboard": Entry("adws.cli.serve", "dashboard", "Print a link that logs a browser in to the dashboard."),
-        "recover": Entry("adws.cli.worker", "recover", "Find work whose worker is gone."),
-        "cron": Entry("adws.cli.serve", "cron", "Do what is due: poll, watch quotas, recover, notify, report."),
+        "run": CommandEntry("adws.cli.work", "run", "Start a workflow for an issue."),
+        "resume": CommandEntry("adws.cli.work", "resume", "Make a workflow that stopped go on."),
+        "retry": CommandEntry("adws.cli.work", "retry", "Try a failed workflow again; --grant allows more."),
+        "pause": CommandEntry("adws.cli.control", "pause", "Park a workflow."),
+        "stop": CommandEntry("adws.cli.control", "stop", "Stop the work on a workflow."),
+        "abandon": CommandEntry("adws.cli.control", "abandon", "Give a workflow up and free its issue."),
+        "approve": CommandEntry("adws.cli.control", "approve", "Let a phase that waits for a person pass."),
+        "reject": CommandEntry("adws.cli.control", "reject", "Send a phase that waits for a person back to work."),
+        "replay": CommandEntry("adws.cli.deliveries", "replay", "Carry out a delivery again."),
+        "worker": CommandEntry("adws.cli.worker", "worker", "Work on what waits."),
+        "serve": CommandEntry("adws.cli.serve", "serve", "Webhooks, API and dashboard, with workers beside them."),
+        "dashboard": CommandEntry(
+            "adws.cli.serve", "dashboard", "Print a link that logs a browser in to the dashboard."
+        ),
+        "recover": CommandEntry("adws.cli.worker", "recover", "Find work whose worker is gone."),
+        "cron": CommandEntry("adws.cli.serve", "cron", "Do what is due: poll, watch quotas, recover, notify, report."),
     },
     "Change": {
-        "state": Entry("adws.cli.state", "state", "Show, change and migrate workflow documents."),
-        "locks": Entry("adws.cli.resources", "locks", "Show which workflow has which issue, and release a lock."),
-        "breakers": Entry(
+        "state": CommandEntry("adws.cli.state", "state", "Show, change and migrate workflow documents."),
+        "locks": CommandEntry(
+            "adws.cli.resources", "locks", "Show which workflow has which issue, and release a lock."
+        ),
+        "breakers": CommandEntry(
             "adws.cli.resources", "breakers", "Show which outside parties are held off, and let work on."
         ),
     },
     "Undo": {
-        "rollback": Entry("adws.cli.rollback", "rollback", "Undo everything a workflow made."),
-        "gc": Entry("adws.cli.rollback", "gc", "Find what is left of workflows that are over, and remove it."),
-        "verify": Entry("adws.cli.rollback", "verify", "Check what must always hold."),
-        "adopt": Entry("adws.cli.rollback", "adopt", "Take an orphaned worktree back into a workflow."),
+        "rollback": CommandEntry("adws.cli.rollback", "rollback", "Undo everything a workflow made."),
+        "gc": CommandEntry("adws.cli.rollback", "gc", "Find what is left of workflows that are over, and remove it."),
+        "verify": CommandEntry("adws.cli.rollback", "verify", "Check what must always hold."),
+        "adopt": CommandEntry("adws.cli.rollback", "adopt", "Take an orphaned worktree back into a workflow."),
     },
     "Data": {
-        "db": Entry("adws.cli.maintenance", "db", "Upgrade, check and rebuild the database."),
-        "backup": Entry("adws.cli.maintenance", "backup", "Write a backup of documents and database."),
-        "restore": Entry("adws.cli.maintenance", "restore", "Bring a backup back."),
+        "db": CommandEntry("adws.cli.maintenance", "db", "Upgrade, check and rebuild the database."),
+        "backup": CommandEntry("adws.cli.maintenance", "backup", "Write a backup of documents and database."),
+        "restore": CommandEntry("adws.cli.maintenance", "restore", "Bring a backup back."),
     },
 }
 

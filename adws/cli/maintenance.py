@@ -26,12 +26,12 @@ from adws.doctor import checks
 
 if TYPE_CHECKING:
     from adws.adw_modules.maintenance.backup import BackupReport, RestoreReport
-    from adws.adw_modules.maintenance.check import Problem
+    from adws.adw_modules.maintenance.check import Inconsistency
     from adws.adw_modules.maintenance.rebuild import LockConflict, RebuildReport
     from adws.app import Home
 
 
-def problem_lines(problems: Iterable[Problem]) -> list[str]:
+def problem_lines(problems: Iterable[Inconsistency]) -> list[str]:
     """Return what a check found as a table."""
     rows = [(problem.kind, problem.adw_id or "-", problem.text, problem.hint) for problem in problems]
     if not rows:

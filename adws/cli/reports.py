@@ -19,13 +19,12 @@ from adws.adw_modules.costs import CostEntry, CostLine
 from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.identifiers import JsonObject, JsonValue, span
 from adws.adw_modules.plain_document import number_in, objects, text_in
-from adws.adw_modules.recovery.explain import Desks, Situation, situation_of
+from adws.adw_modules.recovery.explain import Diagnosis, diagnosis_of
 from adws.adw_modules.recovery.explain import explain as explained
 from adws.adw_modules.recovery.plan import Claim
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import CostSum, DayOutcomes, PhaseAttempts, StuckNow, Window
-from adws.adw_modules.reports.reports import Report as reports_Report
-from adws.adw_modules.reports.reports import short
+from adws.adw_modules.reports.reports import Report, short
 from adws.app import Home
 from adws.cli import common as cli_common
 from adws.cli import main, output
@@ -41,7 +40,7 @@ _MOST_DAYS = 14
 _MESSAGE = 70
 
 
-def report_lines(found: reports_Report, now: datetime) -> list[str]:
+def report_lines(found: Report, now: datetime) -> list[str]:
     """Return a report for people."""
     since = f"since {found.since}" if found.since else "since the beginning"
     of_one = f", workflow {found.workflow}" if found.workflow else ""
@@ -101,7 +100,7 @@ def _rate(day: DayOutcomes) -> str:
     return "-" if day.success_rate is None else f"{day.success_rate:.0%}"
 
 
-def _cost_lines(found: reports_Report) -> list[str]:
+def _cost_lines(found: Report) -> list[str]:
     if not found.costs_by_phase:
         return ["no attempt has cost anything"]
     most = sorted(found.costs_by_phase, key=lambda one: (-one.cost_usd, one.key))
@@ -110,7 +109,7 @@ def _cost_lines(found: reports_Report) -> list[str]:
     return output.table(("PHASE", "COST USD", "ATTEMPTS", "TOKENS"), rows)
 
 
-def _workflow_lines(found: reports_Report) -> list[str]:
+def _workflow_lines(found: Report) -> list[str]:
     if not found.costliest:
         return ["none has cost anything"]
     rows = [
@@ -121,7 +120,7 @@ def _workflow_lines(found: reports_Report) -> list[str]:
     return output.table(("ID", "WORKFLOW", "OUTCOME", "COST USD", "ATTEMPTS", "LAST"), rows)
 
 
-def _failure_lines(found: reports_Report, now: datetime) -> list[str]:
+def _failure_lines(found: Report, now: datetime) -> list[str]:
     if not found.failures:
         return ["no attempt failed"]
     rows = [
@@ -139,7 +138,7 @@ def _failure_lines(found: reports_Report, now: datetime) -> list[str]:
     return output.table(("COUNT", "PHASE", "CATEGORY", "MESSAGE", "LAST ID", "LAST"), rows)
 
 
-def _orphan_lines(found: reports_Report) -> list[str]:
+def _orphan_lines(found: Report) -> list[str]:
     if found.orphans is None:
         return ["nobody looked; adw gc does"]
     problems = list(found.problems)
@@ -273,11 +272,11 @@ def report(*, since: str, workflow: str, no_orphans: bool, html: str | None, as_
         _deliver(report_page.page(result, redact=app.redactor.redact_text, settings=app.settings), html)
 
 
-def _report(app: Home, window: Window, *, with_orphans: bool) -> reports_Report:
+def _report(app: Home, window: Window, *, with_orphans: bool) -> Report:
     if app.has_database():
         return app.reporting.report(window, with_orphans=with_orphans)
 
-    return reports_Report(
+    return Report(
         made_at=timestamps.to_text(app.clock.now()),
         since=window.first_day,
         workflow=window.workflow,
@@ -357,13 +356,11 @@ def explain(*, adw_id: str, as_json: bool) -> None:
         output.emit(data, answer.paragraph(), as_json=as_json)
 
 
-def _situation(app: Home, adw_id: str, data: JsonObject) -> Situation:
+def _situation(app: Home, adw_id: str, data: JsonObject) -> Diagnosis:
     if not app.has_database():
-        return Situation(data=data, lease=Claim())
+        return Diagnosis(data=data, lease=Claim())
 
-    desks = Desks(leases=app.leases, runs=app.runs, requests=app.requests, processes=app.processes)
-
-    return situation_of(desks, adw_id, data, now=app.clock.now())
+    return diagnosis_of(app, adw_id, data, now=app.clock.now())
 
 
 # The output of `adw cost`: amounts with four digits, and a note where a figure is estimated or not known.
@@ -375,7 +372,7 @@ _COLUMNS_COST_TEXT = ("COST USD", "ATTEMPTS", "TOKENS", "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class ReportView:
     """What is shown."""
 
     by: str
@@ -396,7 +393,7 @@ class Account:
     cap_usd: float  #: what it may cost
 
 
-def data(report: Report) -> JsonObject:
+def data(report: ReportView) -> JsonObject:
     """Return the report for programs."""
     by_attempt = report.by == "attempt"
     lines = (
@@ -415,7 +412,7 @@ def data(report: Report) -> JsonObject:
     return told
 
 
-def _line(report: Report, line: CostLine) -> JsonObject:
+def _line(report: ReportView, line: CostLine) -> JsonObject:
     named: JsonObject = {"workflow": report.names.get(line.key, "")} if report.by == "workflow" else {}
 
     return {**line.to_json(), **named}
@@ -425,7 +422,7 @@ def _total(line: CostLine) -> JsonObject:
     return {name: value for name, value in line.to_json().items() if name != "key"}
 
 
-def lines(report: Report) -> list[str]:
+def lines(report: ReportView) -> list[str]:
     """Return the report for people."""
     if not report.total.attempts:
         return ["no attempt has cost anything" + (f" since {report.since}" if report.since else ""), *_notes(report)]
@@ -434,7 +431,7 @@ def lines(report: Report) -> list[str]:
     return [*shown, "", *_notes(report)]
 
 
-def _by_key(report: Report) -> list[str]:
+def _by_key(report: ReportView) -> list[str]:
     if report.by != "workflow":
         cells = [(line.key, *_cells(line)) for line in (*report.lines, report.total)]
         return output.table((report.by.upper(), *_COLUMNS_COST_TEXT), cells)
@@ -455,7 +452,7 @@ def _cells(line: CostLine) -> tuple[str, str, str, str]:
     return amount, str(line.attempts), f"{line.tokens.total:,}", ", ".join(note for note in notes if note)
 
 
-def _by_attempt(report: Report) -> list[str]:
+def _by_attempt(report: ReportView) -> list[str]:
     cells = [
         (
             entry.adw_id,
@@ -489,7 +486,7 @@ def _amount(entry: CostEntry) -> str:
     return "unknown" if entry.is_unknown else "subscription"
 
 
-def _notes(report: Report) -> list[str]:
+def _notes(report: ReportView) -> list[str]:
     """Return what the figures leave out."""
     total, account = report.total, report.workflow
     notes = []
@@ -564,11 +561,11 @@ def _account(adw_id: str, document: JsonObject, *, max_cost: float) -> Account:
     return Account(adw_id=adw_id, total_usd=total or 0.0, cap_usd=max_cost if cap is None else cap)
 
 
-def _report_costs(found: Sequence[CostEntry], by: str, since: str, account: Account | None = None) -> Report:
+def _report_costs(found: Sequence[CostEntry], by: str, since: str, account: Account | None = None) -> ReportView:
     lines, total = costs.grouped(found, "phase" if by == "attempt" else by)
     entries = sorted(found, key=lambda entry: (entry.ended_at, entry.adw_id)) if by == "attempt" else ()
 
-    return Report(
+    return ReportView(
         by=by,
         since=since,
         entries=entries,

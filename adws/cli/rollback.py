@@ -12,7 +12,7 @@ from adws.adw_modules.housekeeping.gc import Removal
 from adws.adw_modules.housekeeping.verify import INVARIANTS, Violation
 from adws.adw_modules.resources.model import Orphan
 from adws.adw_modules.rollback import plan as rollback_plan
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.rollback.run import RollbackReport
 from adws.cli import common as cli_common
 from adws.cli import main, output
@@ -64,7 +64,7 @@ def rollback(
     workflow's list; the same command goes on with it. A merged pull request is not undone. What is on another machine
     is left to a worker there, and the workflow is rolled back when that has done its part.
     """
-    wishes = Wishes(
+    wishes = RollbackOptions(
         reason=reason or f"rolled back by {who()}",
         keep_branch=keep_branch,
         force=force,
@@ -85,7 +85,7 @@ def rollback(
     return 0 if dry_run or report.is_complete else EXIT_BLOCKED
 
 
-def _leave_to_worker(app: Home, adw_id: str, wishes: Wishes, *, wait_seconds: float, as_json: bool) -> int:
+def _leave_to_worker(app: Home, adw_id: str, wishes: RollbackOptions, *, wait_seconds: float, as_json: bool) -> int:
     cli_common.peek(app, adw_id)  # a wrong id queues nothing
     queued = app.rollback_runs.queue(adw_id, wishes, by=who(), wait_seconds=wait_seconds)
     text = f"workflow {adw_id} waits for a worker that rolls it back"

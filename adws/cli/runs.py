@@ -15,7 +15,7 @@ import click
 from adws.adw_modules import identifiers, timestamps
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import OwnerRecord, Runner, Verdict
+from adws.adw_modules.interfaces import OwnerRecord, RegisteredWorker, Verdict
 from adws.adw_modules.queue.model import Run, RunState, full_labels
 from adws.adw_modules.queue.workers import RunnerState, offer_of, state_of, why_held
 from adws.adw_modules.workflow.requirements import Requirements
@@ -164,14 +164,14 @@ def why_waiting(app: Home, runs: Sequence[Run]) -> dict[int, str]:
     return {run_id: why for run_id, why in result.items() if why}
 
 
-def state(app: Home, runner: Runner) -> RunnerState:
+def state(app: Home, runner: RegisteredWorker) -> RunnerState:
     """Return how a runner stands, seen from here."""
     verdict = app.processes.verdict(runner.owner)
 
     return state_of(runner, verdict=verdict, lease_seconds=app.settings.lease_ttl_seconds)
 
 
-def runner_data(runner: Runner, *, state: RunnerState, now: datetime) -> JsonObject:
+def runner_data(runner: RegisteredWorker, *, state: RunnerState, now: datetime) -> JsonObject:
     """Return one runner, with what it offers and how long ago it was heard of."""
     return {
         "runner_id": runner.runner_id,

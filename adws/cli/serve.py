@@ -21,7 +21,7 @@ from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.process.run import ChildProcess
 from adws.adw_modules.schedule.jobs import CRON_ENTRIES, Ran
 from adws.adw_triggers import trigger_cron
-from adws.adw_triggers.trigger_cron import Cron, Entry, check_entries
+from adws.adw_triggers.trigger_cron import Cron, ScheduleEntry, check_entries
 from adws.app import key_of
 from adws.cli import common as cli_common
 from adws.cli import main, output
@@ -158,10 +158,11 @@ def dashboard(*, address: str | None, as_json: bool) -> int:
 # The schedule of a home, for the command that keeps it and for workers that keep it beside their work.
 
 
-def checked_entries(home: Home) -> list[Entry]:
+def checked_entries(home: Home) -> list[ScheduleEntry]:
     """Return the entries as the settings have them; raise ConfigError with all expressions that cannot be used."""
     entries = [
-        Entry(name=name, expression=getattr(home.settings, f"cron_{name}"), what=what_of(name)) for name in CRON_ENTRIES
+        ScheduleEntry(name=name, expression=getattr(home.settings, f"cron_{name}"), what=what_of(name))
+        for name in CRON_ENTRIES
     ]
     check_entries(entries, lambda name: home.settings.origin(f"cron_{name}"))
 
@@ -173,7 +174,7 @@ def what_of(name: str) -> str:
     return BY_NAME[f"cron_{name}"].help
 
 
-def cron_of(home: Home, entries: list[Entry]) -> Cron:
+def cron_of(home: Home, entries: list[ScheduleEntry]) -> Cron:
     """Return what does what is due."""
     return Cron(
         entries,
@@ -289,7 +290,7 @@ def _lines(ran: Ran) -> list[str]:
     return [f"{ran.name} {ran.status}: {ran.outcome}{missed}", *(f"  {line}" for line in ran.details)]
 
 
-def _list(app: Home, entries: list[Entry], *, as_json: bool) -> None:
+def _list(app: Home, entries: list[ScheduleEntry], *, as_json: bool) -> None:
     rows = {row.name: row for row in app.schedule.rows()} if app.has_database() else {}
     now = app.clock.now()
     result: list[JsonObject] = []

@@ -17,7 +17,7 @@ from adws.cli import main, output
 from adws.cli.output import Printable
 
 if TYPE_CHECKING:
-    from adws.adw_modules.store.legacy_import import Applied, MigrationPlan, PlannedFile, TreeMigration
+    from adws.adw_modules.store.legacy_import import ImportedFile, MigrationPlan, PlannedFile, TreeMigration
     from adws.app import Home
 
 
@@ -38,7 +38,7 @@ def plan_rows(plan: MigrationPlan) -> list[Row]:
     return [_row(plan, file, file.action.value, file.detail) for file in plan.files]
 
 
-def applied_rows(plan: MigrationPlan, results: Sequence[Applied]) -> list[Row]:
+def applied_rows(plan: MigrationPlan, results: Sequence[ImportedFile]) -> list[Row]:
     """Return what was done, one row a file."""
     return [_row(plan, result.file, _outcome(result), result.detail) for result in results]
 
@@ -66,7 +66,7 @@ def notes(plan: MigrationPlan) -> list[str]:
     ]
 
 
-def _outcome(result: Applied) -> str:
+def _outcome(result: ImportedFile) -> str:
     if not result.file.action.is_change:
         return result.file.action.value
 

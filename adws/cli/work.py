@@ -45,7 +45,7 @@ EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ending:
+class RunEnding:
     """How it stands when the command ends."""
 
     data: JsonObject  #: the document
@@ -59,7 +59,7 @@ class Ending:
         return _text(self.data, "current_state")
 
 
-def exit_code(end: Ending) -> int:
+def exit_code(end: RunEnding) -> int:
     """Return 0 when it is completed or waits for approval; else the signal's code, or 1."""
     if end.state == "completed" or waiting_phase(end.data):
         return EXIT_DONE
@@ -69,7 +69,7 @@ def exit_code(end: Ending) -> int:
     return EXIT_STOPPED
 
 
-def told(end: Ending) -> dict[str, output.Printable]:
+def told(end: RunEnding) -> dict[str, output.Printable]:
     """Return the ending for programs; every key is always there."""
     phase = _failed_phase(end.data)
 
@@ -85,7 +85,7 @@ def told(end: Ending) -> dict[str, output.Printable]:
     }
 
 
-def lines(end: Ending) -> list[str]:
+def lines(end: RunEnding) -> list[str]:
     """Return the ending for people."""
     phase = _failed_phase(end.data)
     more = [advice_of(phase, _text(end.data, "adw_id"))] if phase else []
@@ -97,7 +97,7 @@ def lines(end: Ending) -> list[str]:
     return [_first(end, phase), *(line for line in more if line)]
 
 
-def _first(end: Ending, phase: JsonObject) -> str:
+def _first(end: RunEnding, phase: JsonObject) -> str:
     name = f"workflow {_text(end.data, 'adw_id')}"
     if waiting := waiting_phase(end.data):
         return f"{name} waits for approval of {waiting}"
@@ -118,7 +118,7 @@ def _first(end: Ending, phase: JsonObject) -> str:
     return f"{name} is {end.state} and waits for a worker{said}"
 
 
-def _next(end: Ending) -> tuple[str, ...]:
+def _next(end: RunEnding) -> tuple[str, ...]:
     adw_id = _text(end.data, "adw_id")
     if waiting_phase(end.data):
         return f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"
@@ -132,7 +132,7 @@ def _next(end: Ending) -> tuple[str, ...]:
     return (f"adw status {adw_id}", f"adw pause {adw_id}") if end.has_worker else (f"adw resume {adw_id}", "adw worker")
 
 
-def _reason(end: Ending) -> str:
+def _reason(end: RunEnding) -> str:
     if end.state == "paused":
         return _text(end.data, "pause_reason")
 
@@ -203,14 +203,14 @@ class Foreground:
     ) -> None:
         self._progress.close()
 
-    def carry(self, run: Run) -> Ending:
+    def carry(self, run: Run) -> RunEnding:
         """Work on a run until it is over or parked, waiting for its retries; follow it when a worker was first."""
         with self._signals():
             ended, message = self._carry(run)
         self._progress.close()
         state = cli_common.peek(self._app, run.adw_id).data
 
-        return Ending(
+        return RunEnding(
             data=state,
             message=message,
             has_worker=ended is not None and ended.state in LIVE_RUNS,
@@ -498,7 +498,7 @@ def _start_here(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
         return _end(here.carry(run_of(app, document.adw_id)), as_json=as_json)
 
 
-def _end(end: Ending, *, as_json: bool) -> int:
+def _end(end: RunEnding, *, as_json: bool) -> int:
     output.emit(told(end), lines(end), as_json=as_json)
 
     return exit_code(end)

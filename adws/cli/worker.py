@@ -17,7 +17,7 @@ import click
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.queue.model import RunResult
-from adws.adw_modules.recovery.plan import Action, Mode, RecoveryResult, RecoveryStep, mode_of
+from adws.adw_modules.recovery.plan import Mode, RecoveryAction, RecoveryResult, RecoveryStep, mode_of
 from adws.adw_modules.worker.run_executor import describe
 from adws.adw_modules.worker.worker import Worker, WorkerOptions
 from adws.adw_modules.workflow.requirements import checked_tags
@@ -196,7 +196,7 @@ def recover(
         kept: tuple[RecoveryStep, ...] = ()
         if show_all:
             plan = recovery.plan(every_document=True, mode=the_mode, policy=policy)
-            kept = tuple(step for step in plan if step.action is Action.LEAVE)
+            kept = tuple(step for step in plan if step.action is RecoveryAction.LEAVE)
         result = recovery.recover(every_document=True, mode=the_mode, policy=policy, is_dry_run=dry_run)
         _show(result, kept, as_json=as_json)
 

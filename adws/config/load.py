@@ -63,22 +63,22 @@ __all__ = [
 HINT = "set ADW_HOME, or use adw --home PATH"
 
 
-class Found(NamedTuple):
+class FoundHome(NamedTuple):
     """A home, and how it was found."""
 
     path: Path
     origin: str
 
 
-def find_home(cwd: Path) -> Found:
+def find_home(cwd: Path) -> FoundHome:
     """Return the main checkout of the repository *cwd* is in, else *cwd* itself."""
     dot_git = _dot_git_of(cwd)
     if dot_git is None:
-        return Found(cwd, "the current directory, which is in no git repository")
+        return FoundHome(cwd, "the current directory, which is in no git repository")
     if dot_git.is_file():
-        return Found(_main_checkout(dot_git), "the main checkout of the repository you are in")
+        return FoundHome(_main_checkout(dot_git), "the main checkout of the repository you are in")
 
-    return Found(dot_git.parent, "the repository you are in")
+    return FoundHome(dot_git.parent, "the repository you are in")
 
 
 def is_in_repository(directory: Path) -> bool:
@@ -587,7 +587,7 @@ def load(
     return _build({**dict(_from_file(file)), **given}, home, file, problems, _ignored(env))
 
 
-def _home(given: Mapping[str, _Given], cwd: Path) -> Found:
+def _home(given: Mapping[str, _Given], cwd: Path) -> FoundHome:
     """Return the home that was asked for, which must be there, else the one that is found."""
     if "home" not in given:
         return find_home(cwd)
@@ -595,7 +595,7 @@ def _home(given: Mapping[str, _Given], cwd: Path) -> Found:
     if not isinstance(path, Path) or not path.is_dir():
         raise ConfigError(f"the home {path} ({origin}) is not a directory: create it, or name another")
 
-    return Found(path, origin)
+    return FoundHome(path, origin)
 
 
 # --- the environment -------------------------------------------------------------------------------------------
@@ -676,7 +676,7 @@ def _always(text: str) -> Callable[[], str]:
 
 def _build(
     given: Mapping[str, _Given],
-    home: Found,
+    home: FoundHome,
     file: SettingsFile,
     problems: list[str],
     ignored: tuple[str, ...],

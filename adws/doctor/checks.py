@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Database
     from adws.adw_modules.forge.model import ForgeAccess
     from adws.adw_modules.interfaces import PeekedState
-    from adws.adw_modules.maintenance.check import Problem
+    from adws.adw_modules.maintenance.check import Inconsistency
     from adws.adw_modules.workflow.model import WorkflowSpec
     from adws.app import Home
 
@@ -145,7 +145,7 @@ class WebhookFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trouble:
+class DatabaseProblem:
     """Something in the database that does not fit, as `adw db check` tells it."""
 
     kind: str  #: storage | schema | moved | document | copy | lock | request | owner | run | ...
@@ -162,7 +162,7 @@ class DatabaseFacts:
     is_made: bool = True
     schema: str | None = None
     problem: str = ""  #: why it cannot be reached
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[DatabaseProblem, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,7 +269,7 @@ def database(facts: DatabaseFacts) -> Iterator[Finding]:
         yield from _some_checkup_database(area)
 
 
-def _judged(trouble: Trouble) -> Finding:
+def _judged(trouble: DatabaseProblem) -> Finding:
     area, level = _KINDS.get(trouble.kind, ("database", WARNING))
     where = f"{trouble.adw_id}: " if trouble.adw_id else ""
 
@@ -763,14 +763,14 @@ def connect(app: Home) -> Database:
     return opening.connect(app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id)
 
 
-def database_problems(app: Home) -> tuple[Problem, ...]:
+def database_problems(app: Home) -> tuple[Inconsistency, ...]:
     """Return what does not fit in the database, or between it and the documents."""
     try:
         app.has_database()
     except DatabaseUnavailable as exc:
         # It is gone: then there is nothing else to check.
         text, _, hint = str(exc).rpartition(": ")
-        return (check.Problem(kind="storage", text=text, hint=hint),)
+        return (check.Inconsistency(kind="storage", text=text, hint=hint),)
     with closing(connect(app)) as database:
         return check.find_problems(
             database,
@@ -1006,7 +1006,7 @@ class Checkup:
             schema = self._look_into_database() if is_made else None
         except AdwError as exc:
             return DatabaseFacts(name=name, problem=str(exc))
-        troubles = (Trouble(kind=one.kind, text=one.text, hint=one.hint, adw_id=one.adw_id) for one in result)
+        troubles = (DatabaseProblem(kind=one.kind, text=one.text, hint=one.hint, adw_id=one.adw_id) for one in result)
 
         return DatabaseFacts(name=name, is_made=is_made, schema=schema, troubles=tuple(troubles))
 

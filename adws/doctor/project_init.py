@@ -137,7 +137,7 @@ _FOR_A_SHELL = re.compile(r"[|&;<>()$`*?\[\]{}~#!\n]|^\s*\w+=")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
+class ProjectCommand:
     """A command, and what speaks for it."""
 
     source: str  #: the file, and the place in it
@@ -155,9 +155,9 @@ class Project:
     """What a repository is made of."""
 
     languages: tuple[str, ...] = ()
-    test: Command | None = None
-    lint: Command | None = None
-    setup: tuple[Command, ...] = ()  #: what a fresh checkout needs before anything can be run in it
+    test: ProjectCommand | None = None
+    lint: ProjectCommand | None = None
+    setup: tuple[ProjectCommand, ...] = ()  #: what a fresh checkout needs before anything can be run in it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,19 +208,19 @@ def detect(names: Collection[str], texts: Mapping[str, str]) -> Project:
     )
 
 
-def given(text: str, source: str) -> Command:
+def given(text: str, source: str) -> ProjectCommand:
     """Return the command that somebody typed: for a shell only when it has something in it that needs one."""
     try:
         words = shlex.split(text)
     except ValueError:
         words = []
     if not words or _FOR_A_SHELL.search(text):
-        return Command(shell=text.strip(), source=source)
+        return ProjectCommand(shell=text.strip(), source=source)
 
-    return Command(argv=tuple(words), source=source)
+    return ProjectCommand(argv=tuple(words), source=source)
 
 
-def _first(commands: Sequence[Command]) -> Command | None:
+def _first(commands: Sequence[ProjectCommand]) -> ProjectCommand | None:
     return commands[0] if commands else None
 
 
@@ -234,20 +234,20 @@ def _parsed(file: str, text: str) -> object:
 # --- what the repository says itself ---------------------------------------------------------------------------
 
 
-def _own_words(tree: _Tree, *targets: str) -> Iterator[Command]:
+def _own_words(tree: _Tree, *targets: str) -> Iterator[ProjectCommand]:
     """Yield the commands that the repository gives these names."""
     for target in targets:
         for file, program in (("Makefile", "make"), ("justfile", "just"), ("Justfile", "just")):
             if tree.finds(file, rf"^@?{target}(?![\w-])[\w ]*:(?!=)"):
-                yield Command(argv=(program, target), source=f"{file}, {target}")
+                yield ProjectCommand(argv=(program, target), source=f"{file}, {target}")
         for folder in ("scripts", "script", "bin"):
             if tree.has(f"{folder}/{target}"):
-                yield Command(argv=(f"{folder}/{target}",), source=f"{folder}/{target}")
+                yield ProjectCommand(argv=(f"{folder}/{target}",), source=f"{folder}/{target}")
 
 
 # --- kinds of projects -----------------------------------------------------------------------------------------
 
-_Find = Callable[[_Tree], Command | None]
+_Find = Callable[[_Tree], ProjectCommand | None]
 
 
 def _nothing(tree: _Tree) -> None:
@@ -265,7 +265,7 @@ class _Kind:
     setup: _Find = _nothing
 
 
-def _of(kinds: Sequence[_Kind], tree: _Tree, part: Callable[[_Kind], _Find]) -> Iterator[Command]:
+def _of(kinds: Sequence[_Kind], tree: _Tree, part: Callable[[_Kind], _Find]) -> Iterator[ProjectCommand]:
     for kind in kinds:
         command = part(kind)(tree)
         if command is not None:
@@ -275,10 +275,10 @@ def _of(kinds: Sequence[_Kind], tree: _Tree, part: Callable[[_Kind], _Find]) -> 
 def _when(argv: str, *signs: str) -> _Find:
     """Return what finds the command *argv* when a file of *signs* is there."""
 
-    def find(tree: _Tree) -> Command | None:
+    def find(tree: _Tree) -> ProjectCommand | None:
         name = tree.has(*signs)
 
-        return Command(argv=tuple(argv.split()), source=name) if name else None
+        return ProjectCommand(argv=tuple(argv.split()), source=name) if name else None
 
     return find
 
@@ -303,13 +303,13 @@ def _python_prefix(tree: _Tree) -> tuple[str, ...]:
     return next((tuple(prefix.split()) for lock, prefix, _ in _PYTHON_MANAGERS if tree.has(lock)), ())
 
 
-def _pytest(tree: _Tree) -> Command | None:
+def _pytest(tree: _Tree) -> ProjectCommand | None:
     source = _pytest_source(tree)
     if not source:
         return None
     prefix = _python_prefix(tree)
 
-    return Command(argv=(*prefix, "pytest") if prefix else ("python3", "-m", "pytest"), source=source)
+    return ProjectCommand(argv=(*prefix, "pytest") if prefix else ("python3", "-m", "pytest"), source=source)
 
 
 def _pytest_source(tree: _Tree) -> str:
@@ -328,14 +328,16 @@ def _pytest_source(tree: _Tree) -> str:
     return ""
 
 
-def _unittest(tree: _Tree) -> Command | None:
+def _unittest(tree: _Tree) -> ProjectCommand | None:
     result = tree.has("tests/test_*.py", "test/test_*.py", "test_*.py")
     folder = result.rpartition("/")[0] or "."
 
-    return Command(argv=("python3", "-m", "unittest", "discover", "-s", folder), source=result) if result else None
+    return (
+        ProjectCommand(argv=("python3", "-m", "unittest", "discover", "-s", folder), source=result) if result else None
+    )
 
 
-def _python_lint(tree: _Tree) -> Command | None:
+def _python_lint(tree: _Tree) -> ProjectCommand | None:
     prefix, configured = _python_prefix(tree), tree.table("pyproject.toml", "tool")
     tools = (
         ("ruff check .", "pyproject.toml, tool.ruff", "ruff" in configured),
@@ -347,7 +349,9 @@ def _python_lint(tree: _Tree) -> Command | None:
         ("black --check .", "pyproject.toml, tool.black", "black" in configured),
     )
 
-    return next((Command(argv=(*prefix, *argv.split()), source=why) for argv, why, is_used in tools if is_used), None)
+    return next(
+        (ProjectCommand(argv=(*prefix, *argv.split()), source=why) for argv, why, is_used in tools if is_used), None
+    )
 
 
 # --- JavaScript ------------------------------------------------------------------------------------------------
@@ -368,13 +372,13 @@ _NO_TEST = "no test specified"
 def _node_script(*names: str) -> _Find:
     """Return what finds the first of these scripts in package.json."""
 
-    def find(tree: _Tree) -> Command | None:
+    def find(tree: _Tree) -> ProjectCommand | None:
         scripts = tree.table("package.json", "scripts")
         manager = next((program for lock, program, _ in _NODE_MANAGERS if tree.has(lock)), "npm")
         for name in names:
             text = scripts.get(name)
             if isinstance(text, str) and text.strip() and _NO_TEST not in text:
-                return Command(argv=(manager, "run", name), source=f"package.json, scripts.{name}")
+                return ProjectCommand(argv=(manager, "run", name), source=f"package.json, scripts.{name}")
 
         return None
 
@@ -384,29 +388,33 @@ def _node_script(*names: str) -> _Find:
 # --- others ----------------------------------------------------------------------------------------------------
 
 
-def _ruby_test(tree: _Tree) -> Command | None:
+def _ruby_test(tree: _Tree) -> ProjectCommand | None:
     if tree.has(".rspec", "spec/"):
-        return Command(argv=("bundle", "exec", "rspec"), source=tree.has(".rspec", "spec/"))
+        return ProjectCommand(argv=("bundle", "exec", "rspec"), source=tree.has(".rspec", "spec/"))
     if tree.has("Rakefile") and tree.has("test/"):
-        return Command(argv=("bundle", "exec", "rake", "test"), source="Rakefile")
+        return ProjectCommand(argv=("bundle", "exec", "rake", "test"), source="Rakefile")
 
     return None
 
 
 def _composer_script(name: str) -> _Find:
-    def find(tree: _Tree) -> Command | None:
+    def find(tree: _Tree) -> ProjectCommand | None:
         is_there = name in tree.table("composer.json", "scripts")
 
-        return Command(argv=("composer", "run", name), source=f"composer.json, scripts.{name}") if is_there else None
+        return (
+            ProjectCommand(argv=("composer", "run", name), source=f"composer.json, scripts.{name}")
+            if is_there
+            else None
+        )
 
     return find
 
 
 def _dart(tool: str) -> _Find:
-    def find(tree: _Tree) -> Command | None:
+    def find(tree: _Tree) -> ProjectCommand | None:
         program = "flutter" if tree.finds("pubspec.yaml", r"^\s+sdk:\s*flutter") else "dart"
 
-        return Command(argv=(program, tool), source="pubspec.yaml")
+        return ProjectCommand(argv=(program, tool), source="pubspec.yaml")
 
     return find
 
@@ -617,7 +625,7 @@ def _gates(found: Findings) -> Iterator[str]:
     yield _gate("test", found.project.test, 'command = ["make", "test"]')
 
 
-def _gate(phase: str, command: Command | None, example: str) -> str:
+def _gate(phase: str, command: ProjectCommand | None, example: str) -> str:
     if command is None:
         return (
             f"# No command for {phase} was found. Without one the word of the agent counts. To let a command decide:\n"
@@ -630,7 +638,7 @@ def _gate(phase: str, command: Command | None, example: str) -> str:
     )
 
 
-def _written(command: Command) -> str:
+def _written(command: ProjectCommand) -> str:
     if command.shell:
         return f"shell = {config_load.quoted(command.shell)}"
 

@@ -16,7 +16,7 @@ from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import ForgeNotFound, UsageError
 from adws.adw_modules.forge.effects import frozen_issue
 from adws.adw_modules.interfaces import PageQuery
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.worker.control import Applied, Asked, Control
 from adws.adw_modules.worker.create_workflow import NewWorkflow
@@ -162,7 +162,7 @@ class Orders:
         """Say what to do differently in the next attempt."""
         return self._told(self._control().hint(self._adw_id, text, by=self._by))
 
-    def roll_back(self, wishes: Wishes) -> models.Done:
+    def roll_back(self, wishes: RollbackOptions) -> models.Done:
         """Let a worker undo everything it made; raises WorkflowBusy when its owner does not release it soon."""
         state = self._state()
         run = self._home.rollback_runs.queue(self._adw_id, wishes, by=self._by, wait_seconds=ROLLBACK_WAIT_SECONDS)
@@ -279,7 +279,7 @@ def reject(home: HomeOf, adw_id: AdwId, response: Response, order: models.Decisi
 def rollback(home: HomeOf, adw_id: AdwId, order: models.RollbackOrder = _NO_ROLLBACK) -> models.Done:
     """Undo everything a workflow made; a worker does it. 409 when whoever works on it does not let go soon."""
     by = asker(order.by)
-    wishes = Wishes(
+    wishes = RollbackOptions(
         reason=order.reason or f"rolled back by {by}",
         keep_branch=order.keep_branch,
         force=order.force,

@@ -27,7 +27,7 @@ from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_triggers import http as adw_triggers_http
 from adws.adw_triggers.http import (
     App,
-    Budget,
+    BodyBudget,
     ClientGone,
     Message,
     Problem,
@@ -109,7 +109,7 @@ class RequestLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class PageAccess:
     """How a request for a page goes on."""
 
     scope: Scope
@@ -141,7 +141,7 @@ class RequestMiddleware:
         self._rules = rules
         self._doors = doors
         self._pages = pages
-        self._budget = Budget(_LARGEST_AT_A_TIME * rules.max_body_bytes)
+        self._budget = BodyBudget(_LARGEST_AT_A_TIME * rules.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -176,17 +176,17 @@ class RequestMiddleware:
         if problem is not None:
             await send_problem(send, problem, {"WWW-Authenticate": "Bearer", "Connection": "close"})
             return
-        await self._pass(Entry(scope=scope, most_bytes=self._rules.max_body_bytes), head, receive, send)
+        await self._pass(PageAccess(scope=scope, most_bytes=self._rules.max_body_bytes), head, receive, send)
 
     async def _show(self, scope: Scope, head: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Answer a request for a page."""
         entry = self._pages.admit(scope, head)
-        if isinstance(entry, Entry):
+        if isinstance(entry, PageAccess):
             await self._pass(entry, head, receive, send)
         else:
             await entry(scope, receive, send)
 
-    async def _pass(self, entry: Entry, head: Mapping[str, str], receive: Receive, send: Send) -> None:
+    async def _pass(self, entry: PageAccess, head: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Read the body within its limits, and let the request through."""
         with self._budget.share() as share:
             most_bytes, seconds = entry.most_bytes, self._rules.body_seconds

@@ -19,7 +19,7 @@ from adws.adw_modules.deliveries.commands import DeliveryRow
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
 from adws.adw_modules.engine import resume
 from adws.adw_modules.errors import AdwError
-from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, Runner, Verdict, WorkflowSummary
+from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, RegisteredWorker, Verdict, WorkflowSummary
 from adws.adw_modules.queue.model import MAX_PRIORITY, Run
 from adws.adw_modules.queue.workers import state_of
 from adws.adw_modules.resources.model import QuotaStatus
@@ -574,7 +574,7 @@ def run_of(run: Run) -> RunLine:
     )
 
 
-def runner_of(runner: Runner, *, verdict: Verdict, lease_seconds: float) -> RunnerLine:
+def runner_of(runner: RegisteredWorker, *, verdict: Verdict, lease_seconds: float) -> RunnerLine:
     """Return a worker; *verdict* is about its process."""
     return RunnerLine(
         runner_id=runner.runner_id,

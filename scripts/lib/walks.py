@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.steps.iteration_worker import IterationWorker
 from adws.adw_triggers.trigger_webhook import Ingress
 from adws.app import open_default
@@ -164,9 +164,9 @@ def rows() -> Iterator[str]:
         home.control.resume(ids[0], by="walks")
         with resume.on():
             home.control.resume(ids[1], by="walks")
-        home.rollbacks.rollback(ids[0], Wishes(reason="walks"))
+        home.rollbacks.rollback(ids[0], RollbackOptions(reason="walks"))
         with rollback.on():
-            home.rollbacks.rollback(ids[1], Wishes(reason="walks"))
+            home.rollbacks.rollback(ids[1], RollbackOptions(reason="walks"))
     yield resume.row("resume")
     yield rollback.row("rollback")
 

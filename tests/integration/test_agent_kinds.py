@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules.agent import AgentReading, Capabilities
+from adws.adw_modules.agent import AgentCapabilities, AgentReading
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import FailedRun
@@ -85,7 +85,7 @@ def plain(tmp_path):
     world = AgentWorld(tmp_path)
     profile = replace(
         agents_base.profile("claude"),
-        capabilities=Capabilities(reads_stdin=False, tells_result=False),
+        capabilities=AgentCapabilities(reads_stdin=False, tells_result=False),
         argv=lambda task: (f"--message-file={task.prompt_file}", *task.arguments),
         parser=_Plain,
         failure=lambda _reading, end: None if end.exit_code == 0 else FailedRun(exit_code=end.exit_code),

@@ -17,7 +17,7 @@ from adws import app as app_module
 from adws.adw_modules.errors import WorkflowBusy
 from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.process import tree
-from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.process.tree import ProcessEnding
 from adws.config import load as config_load
 from tests.integration.process_lab import is_alive
 
@@ -74,7 +74,7 @@ def test_what_the_former_owner_left_running_is_ended_before_the_takeover_is_writ
 def test_a_workflow_is_not_taken_over_while_what_was_left_cannot_be_ended(app, left, monkeypatch):
     adw_id, _ = left
     revision = app.store.load(adw_id).document.revision
-    stuck = Ending(evidence="pid 77 runs", left=("77 (agent)",))
+    stuck = ProcessEnding(evidence="pid 77 runs", left=("77 (agent)",))
     monkeypatch.setattr(tree, "end_recorded", lambda *_args, **_options: stuck)
 
     with pytest.raises(WorkflowBusy, match=r"cannot be ended \(77 \(agent\)\)"), app.ownership.own(adw_id):

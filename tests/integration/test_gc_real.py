@@ -12,13 +12,13 @@ from adws.adw_modules import default_home
 from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.errors import NotOurs, UsageError, WorkflowBusy
 from adws.adw_modules.git import git as git_module
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.rollback.run import RollingBack
 from tests.integration.tidy_lab import ADW_ID, TidyHome, a_process, branch_of, git, in_database
 
 OTHER = "5e6f7a8b"
 GHOST = "99999999"
-WISHES = Wishes(reason="x")
+WISHES = RollbackOptions(reason="x")
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_what_is_not_old_enough_is_left(lab):
 def test_what_was_kept_on_request_is_no_orphan(lab):
     with lab.open() as app:
         lab.make(app)
-        app.rollbacks.rollback(ADW_ID, Wishes(reason="x", keep_branch=True))
+        app.rollbacks.rollback(ADW_ID, RollbackOptions(reason="x", keep_branch=True))
 
         assert app.collector.find() == ()
         assert app.verifier.check() == ()

@@ -12,7 +12,7 @@ import pytest
 
 from adws.adw_modules import document
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.store.legacy_import import Action, MigrationPlan, TreeMigration, TreePlanner
+from adws.adw_modules.store.legacy_import import ImportAction, MigrationPlan, TreeMigration, TreePlanner
 from adws.app import open_home
 from adws.config import load as config_load
 
@@ -106,17 +106,17 @@ def test_a_tree_without_documents_gives_an_empty_plan(app, home):
 @pytest.mark.parametrize(
     ("data", "action", "detail"),
     [
-        (CORE, Action.IMPORT, "as paused"),
-        ({**CORE, "status": "completed"}, Action.IMPORT, "as completed"),
-        ({**CORE, "state_version": "4.0"}, Action.NEWER, "upgrade adw"),
-        ({**CORE, "state_version": "0.5"}, Action.CORRUPT, "no migration leads from 0.5"),
-        ({**CORE, "adw_id": "ffffffff"}, Action.CORRUPT, "is the document of 'ffffffff'"),
-        ({**CORE, "adw_id": 5}, Action.CORRUPT, "is the document of 5"),
-        ({key: CORE[key] for key in CORE if key != "adw_id"}, Action.IMPORT, "as paused"),
-        ("{torn", Action.CORRUPT, "not JSON"),
-        ("", Action.CORRUPT, "empty"),
-        ("[]", Action.CORRUPT, "not an object"),
-        ('{"adw_id": "a1b2c3d4", "adw_id": "x"}', Action.CORRUPT, "stands twice"),
+        (CORE, ImportAction.IMPORT, "as paused"),
+        ({**CORE, "status": "completed"}, ImportAction.IMPORT, "as completed"),
+        ({**CORE, "state_version": "4.0"}, ImportAction.NEWER, "upgrade adw"),
+        ({**CORE, "state_version": "0.5"}, ImportAction.CORRUPT, "no migration leads from 0.5"),
+        ({**CORE, "adw_id": "ffffffff"}, ImportAction.CORRUPT, "is the document of 'ffffffff'"),
+        ({**CORE, "adw_id": 5}, ImportAction.CORRUPT, "is the document of 5"),
+        ({key: CORE[key] for key in CORE if key != "adw_id"}, ImportAction.IMPORT, "as paused"),
+        ("{torn", ImportAction.CORRUPT, "not JSON"),
+        ("", ImportAction.CORRUPT, "empty"),
+        ("[]", ImportAction.CORRUPT, "not an object"),
+        ('{"adw_id": "a1b2c3d4", "adw_id": "x"}', ImportAction.CORRUPT, "stands twice"),
     ],
     ids=[
         *("old", "finished", "newer", "unknown-version", "other-id", "bad-id", "no-id"),
@@ -130,7 +130,7 @@ def test_each_file_is_named_for_what_it_is(app, home, data, action, detail):
 
     assert (planned.path, planned.action) == (path, action)
     assert detail in planned.detail
-    assert planned.action.is_trouble is (action not in (Action.IMPORT, Action.MIGRATE))
+    assert planned.action.is_trouble is (action not in (ImportAction.IMPORT, ImportAction.MIGRATE))
 
 
 def test_a_bad_directory_name_is_refused_as_an_id(app, home):
@@ -138,7 +138,7 @@ def test_a_bad_directory_name_is_refused_as_an_id(app, home):
 
     (planned,) = plan(app, home).files
 
-    assert planned.action is Action.CORRUPT
+    assert planned.action is ImportAction.CORRUPT
     assert "is not a workflow id" in planned.detail
 
 
@@ -150,7 +150,7 @@ def test_a_symbolic_link_is_not_followed(app, home, tmp_path):
 
     (planned,) = plan(app, home).files
 
-    assert planned.action is Action.CORRUPT
+    assert planned.action is ImportAction.CORRUPT
 
 
 def test_a_file_too_large_is_reported(app, home):
@@ -159,7 +159,7 @@ def test_a_file_too_large_is_reported(app, home):
 
     (planned,) = small.plan_migration(home).files
 
-    assert planned.action is Action.CORRUPT
+    assert planned.action is ImportAction.CORRUPT
     assert "the limit is 1000" in planned.detail
 
 
@@ -179,7 +179,7 @@ def test_a_directory_that_cannot_be_looked_into_is_reported(app, home, monkeypat
         patch.setattr(os, "scandir", refuse)
         (planned,) = planner(app).plan_migration(home, home / "agents").files
 
-    assert (planned.action, planned.path) == (Action.CORRUPT, home / "agents")
+    assert (planned.action, planned.path) == (ImportAction.CORRUPT, home / "agents")
     assert "Permission denied" in planned.detail
 
 
@@ -213,7 +213,10 @@ def test_of_two_files_of_one_workflow_the_last_changed_is_imported(app, home):
 
     planned = plan(app, home)
 
-    assert [(file.path, file.action) for file in planned.files] == [(newer, Action.IMPORT), (older, Action.EXISTS)]
+    assert [(file.path, file.action) for file in planned.files] == [
+        (newer, ImportAction.IMPORT),
+        (older, ImportAction.EXISTS),
+    ]
 
 
 # --- importing -------------------------------------------------------------------------------------------------
@@ -306,11 +309,11 @@ def test_a_plan_foresees_that_two_files_of_one_issue_collide(app, home):
     done = apply(app, planned)
 
     assert outcomes(planned) == {
-        "00000001": (Action.LOCKED, False),
-        "00000002": (Action.IMPORT, True),
-        "00000003": (Action.IMPORT, True),
-        "00000004": (Action.IMPORT, True),
-        "00000005": (Action.LOCKED, False),
+        "00000001": (ImportAction.LOCKED, False),
+        "00000002": (ImportAction.IMPORT, True),
+        "00000003": (ImportAction.IMPORT, True),
+        "00000004": (ImportAction.IMPORT, True),
+        "00000005": (ImportAction.LOCKED, False),
     }
     assert {adw_id: applied.is_done for adw_id, applied in done.items()} == {
         file.adw_id: file.action.is_change for file in planned.files
@@ -330,9 +333,9 @@ def test_a_plan_foresees_what_the_home_refuses(app, home):
     planned = {file.adw_id: file for file in plan(app, home / "agents").files}
     done = apply(app, plan(app, home / "agents"))
 
-    assert planned["00000001"].action is Action.LOCKED
+    assert planned["00000001"].action is ImportAction.LOCKED
     assert "issue 42 belongs to workflow 00000009" in planned["00000001"].detail
-    assert planned["00000008"].action is Action.EXISTS
+    assert planned["00000008"].action is ImportAction.EXISTS
     assert "without a document: see adw db check" in planned["00000008"].detail
     assert not any(applied.is_done for applied in done.values())
 
@@ -358,8 +361,8 @@ def test_a_plan_knows_that_no_repository_is_that_of_the_home(home, store_kind):
         done = apply(app, planned)
 
     assert {file.adw_id: file.action for file in planned.files} == {
-        "00000001": Action.LOCKED,
-        "00000002": Action.IMPORT,
+        "00000001": ImportAction.LOCKED,
+        "00000002": ImportAction.IMPORT,
     }
     assert {adw_id: applied.is_done for adw_id, applied in done.items()} == {"00000001": False, "00000002": True}
 
@@ -383,7 +386,7 @@ def test_a_second_run_finds_everything_up_to_date(app, home):
 
     again = plan(app, home)
 
-    assert {file.action for file in again.files} == {Action.UP_TO_DATE}
+    assert {file.action for file in again.files} == {ImportAction.UP_TO_DATE}
     assert all(applied.is_done for applied in apply(app, again).values())
     assert app.store.load("a1b2c3d4").document == before
 
@@ -397,7 +400,7 @@ def test_a_workflow_that_exists_is_not_overwritten(app, home):
     planned = next(file for file in plan(app, home).files if "agents" in file.path.parts)
     done = apply(app, MigrationPlan(root=home, files=(planned,)))["a1b2c3d4"]
 
-    assert (planned.action, done.is_done) == (Action.EXISTS, False)
+    assert (planned.action, done.is_done) == (ImportAction.EXISTS, False)
     assert app.store.load("a1b2c3d4").document.issue_number == 5
 
 
@@ -407,7 +410,7 @@ def test_a_workflow_that_exists_and_is_broken_is_not_overwritten_either(files_ap
 
     actions = {file.path.parts[-3]: file.action for file in plan(files_app, home).files}
 
-    assert actions == {"state": Action.CORRUPT, "agents": Action.EXISTS}
+    assert actions == {"state": ImportAction.CORRUPT, "agents": ImportAction.EXISTS}
     assert broken.read_text() == "{torn"
 
 
@@ -463,7 +466,7 @@ def test_a_current_document_that_was_changed_by_hand_is_not_imported(app, home, 
 
     (planned,) = plan(app, tmp_path / "other").files
 
-    assert planned.action is Action.CORRUPT
+    assert planned.action is ImportAction.CORRUPT
     assert "checksum" in planned.detail
 
 
@@ -477,12 +480,12 @@ def test_a_document_of_this_home_is_migrated_in_place_with_a_backup(files_app, h
     planned = plan(files_app, home)
     done = apply(files_app, planned)["a1b2c3d4"]
 
-    assert [(file.version, file.action) for file in planned.files] == [("1.0", Action.MIGRATE)]
+    assert [(file.version, file.action) for file in planned.files] == [("1.0", ImportAction.MIGRATE)]
     assert done.detail == "1.0 -> 3.0; the old file is kept as adw_state.json.v1.0.bak"
     assert path.with_name("adw_state.json.v1.0.bak").read_bytes() == old
     assert json.loads(path.read_bytes())["state_version"] == "3.0"
     assert files_app.locks.verify(42, "a1b2c3d4")
-    assert plan(files_app, home).files[0].action is Action.UP_TO_DATE
+    assert plan(files_app, home).files[0].action is ImportAction.UP_TO_DATE
 
 
 def test_a_backup_that_is_there_is_never_overwritten(files_app, home):
@@ -530,8 +533,8 @@ def test_a_plan_foresees_that_two_documents_of_this_home_want_one_issue(files_ap
     done = apply(files_app, planned)
 
     assert {file.adw_id: file.action for file in planned.files} == {
-        "00000001": Action.LOCKED,
-        "00000002": Action.MIGRATE,
+        "00000001": ImportAction.LOCKED,
+        "00000002": ImportAction.MIGRATE,
     }
     assert {adw_id: applied.is_done for adw_id, applied in done.items()} == {"00000001": False, "00000002": True}
     assert kept.read_bytes() == old
@@ -546,7 +549,7 @@ def test_a_document_that_lost_its_issue_and_has_a_row_is_migrated_all_the_same(f
 
     planned = plan(files_app, home)
 
-    assert [file.action for file in planned.files] == [Action.MIGRATE]
+    assert [file.action for file in planned.files] == [ImportAction.MIGRATE]
     assert apply(files_app, planned)["a1b2c3d4"].is_done
 
 
@@ -566,10 +569,10 @@ def test_a_document_that_somebody_works_on_is_refused(files_app, home):
 @pytest.mark.parametrize(
     ("text", "action"),
     [
-        (json.dumps({**CORE, "state_version": "9.0"}), Action.NEWER),
-        ("{torn", Action.CORRUPT),
-        (json.dumps({**CORE, "adw_id": "ffffffff"}), Action.CORRUPT),
-        (json.dumps({**CORE, "issue_number": 42, "state_version": "3.0"}), Action.CORRUPT),
+        (json.dumps({**CORE, "state_version": "9.0"}), ImportAction.NEWER),
+        ("{torn", ImportAction.CORRUPT),
+        (json.dumps({**CORE, "adw_id": "ffffffff"}), ImportAction.CORRUPT),
+        (json.dumps({**CORE, "issue_number": 42, "state_version": "3.0"}), ImportAction.CORRUPT),
     ],
     ids=["newer", "torn", "other-id", "no-checksum"],
 )
@@ -595,7 +598,7 @@ def test_a_hand_edited_document_with_a_good_revision_before_it_is_reported(files
 
     (planned,) = plan(files_app, home).files
 
-    assert planned.action is Action.CORRUPT
+    assert planned.action is ImportAction.CORRUPT
     assert "not written by adw" in planned.detail
 
 
@@ -606,4 +609,4 @@ def test_a_state_directory_with_another_name_is_known_as_ours(home, tmp_path):
     with open_home(settings) as app:
         (planned,) = planner(app).plan_migration(home, elsewhere).files
 
-    assert planned.action is Action.MIGRATE
+    assert planned.action is ImportAction.MIGRATE

@@ -14,7 +14,7 @@ import pytest
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.process.identity import SystemProcesses
-from adws.adw_modules.process.tree import TOKEN_VARIABLE, Ending, ProcessTree, end_recorded, recorded
+from adws.adw_modules.process.tree import TOKEN_VARIABLE, ProcessEnding, ProcessTree, end_recorded, recorded
 from adws.testing import FakeClock
 from tests.integration.process_lab import is_alive
 
@@ -79,7 +79,7 @@ class Crashed:
         self.children[-1].stdin.flush()
         return self.line()
 
-    def end(self, record: ProcessRecord, **changes) -> Ending:
+    def end(self, record: ProcessRecord, **changes) -> ProcessEnding:
         parts = {"clock": FakeClock(), "processes": self.processes, **changes}
         return end_recorded(record, **parts)
 

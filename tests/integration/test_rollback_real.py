@@ -19,11 +19,11 @@ from adws.adw_modules.document import AttemptRecord
 from adws.adw_modules.errors import PullRequestMerged
 from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.rollback import WorkflowRollback
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from tests import forked
 from tests.integration.tidy_lab import ADW_ID, TidyHome, a_process, branch_of, git
 
-WISHES = Wishes(reason="the plan was wrong")
+WISHES = RollbackOptions(reason="the plan was wrong")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.document import Mark
 from adws.adw_modules.errors import ForgeUnavailable, UsageError, WorkflowBusy
 from adws.adw_modules.queue.model import NewRun, RunState
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.rollback.run import MAX_ROLLBACKS
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.run_executor import TROUBLE_SECONDS
@@ -22,7 +22,7 @@ from adws.adw_modules.worker.worker import WorkerOptions
 from tests.integration.tidy_lab import ADW_ID, SPEC, TidyHome
 
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
-WISHES = Wishes(reason="not wanted", keep_branch=True)
+WISHES = RollbackOptions(reason="not wanted", keep_branch=True)
 ONCE = WorkerOptions(once=True)
 
 

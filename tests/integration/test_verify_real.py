@@ -7,7 +7,7 @@ import pytest
 from adws.adw_modules.document import AttemptRecord, RollbackRecord
 from adws.adw_modules.events import Event
 from adws.adw_modules.git import git as git_module
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from tests.integration.tidy_lab import ADW_ID, TidyHome, a_process, branch_of, git, in_database
 
 OTHER = "5e6f7a8b"
@@ -169,7 +169,7 @@ def test_a_port_that_no_ledger_has_breaks_the_sixth(lab):
 def test_what_is_left_of_a_rolled_back_workflow_breaks_the_seventh(lab):
     with lab.open() as app:
         issue = lab.make(app)
-        app.rollbacks.rollback(ADW_ID, Wishes(reason="x"))
+        app.rollbacks.rollback(ADW_ID, RollbackOptions(reason="x"))
         assert found(app) == []
         git(lab.path, "branch", branch_of(ADW_ID, issue), "main")
 
@@ -181,7 +181,7 @@ def test_what_is_left_of_a_rolled_back_workflow_breaks_the_seventh(lab):
 def test_a_rollback_that_says_it_is_over_and_is_blocked_breaks_the_seventh(lab):
     with lab.open() as app:
         lab.make(app)
-        app.rollbacks.rollback(ADW_ID, Wishes(reason="x"))
+        app.rollbacks.rollback(ADW_ID, RollbackOptions(reason="x"))
         change(app, rollback=RollbackRecord(blocked_by=["something"]))
 
         assert [number for number, _, _ in found(app)] == [7]

@@ -18,7 +18,7 @@ import pytest
 
 from adws.adw_modules.deliveries import commands
 from adws.adw_modules.deliveries.commands import NewDelivery
-from adws.adw_triggers.delivery import Refused, read
+from adws.adw_triggers.delivery import RefusedDelivery, read
 from adws.adw_triggers.github_events import DeliveryRules
 from tests.delivery_cases import RULES, bytes_of, signed
 
@@ -63,7 +63,7 @@ def test_every_signed_sample_is_taken_and_every_unsigned_one_is_not(folder, coun
         assert made.reason
         del headers["X-Hub-Signature-256"]
         refused = read(headers, body, rules_for(sample))
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, RefusedDelivery)
         assert refused.status == 401
         seen += 1
 

@@ -11,7 +11,7 @@ import pytest
 from adws.adw_modules import effects
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import IssueLocked, LeaseLost
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
 from adws.adw_modules.workflow.model import WorkflowSpec
@@ -322,7 +322,7 @@ def test_a_rollback_finds_the_branch_that_a_killed_attempt_made(lab):
     assert f"spike-{adw_id}" in lab.branches()
 
     with lab.open() as app:
-        report = app.rollbacks.rollback(adw_id, Wishes(reason="not wanted"))
+        report = app.rollbacks.rollback(adw_id, RollbackOptions(reason="not wanted"))
 
     assert (report.is_complete, lab.branches()) == (True, ["main"])
 

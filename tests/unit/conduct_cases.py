@@ -16,7 +16,7 @@ from adws.adw_modules.interfaces import OwnerRecord, ProcessRecord
 from adws.adw_modules.ownership.lease_renewer import LeaseRenewer, RenewalTimes
 from adws.adw_modules.ownership.ownership import OwnedWorkflow
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
-from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import NewRun, Run, RunFactory, RunResult
 from adws.adw_modules.recovery.recovery import Recovery
 from adws.adw_modules.worker.control import Control
@@ -34,7 +34,7 @@ WELL = RunReport(ok=True, summary="done")
 #: Worth another attempt.
 BROKEN = ConnectionError("connection reset by peer")
 #: What ends nothing and proves nothing: the process is on another machine.
-FAR_AWAY = Ending(evidence="it was started on far-away, which is not this machine: nothing was signalled")
+FAR_AWAY = ProcessEnding(evidence="it was started on far-away, which is not this machine: nothing was signalled")
 DOUBT = f"stop unconfirmed: what it had started could not be confirmed dead: {FAR_AWAY.evidence}"
 #: Longer than any test: the renewer's thread sleeps, and the test looks itself.
 NEVER = 3600.0
@@ -77,9 +77,9 @@ class Home:
     def engine(self) -> SimpleNamespace:
         return home_with(engine_home(self.clock, self.runner, self._end_process), **self.engine_changes)
 
-    def _end_process(self, process: object) -> Ending:
+    def _end_process(self, process: object) -> ProcessEnding:
         self.ended.append(process)
-        return Ending(evidence="its process was ended", is_certain=True)
+        return ProcessEnding(evidence="its process was ended", is_certain=True)
 
     # --- what `adws.app.Home` offers ---------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Home:
     def job_handler(self, kind: str) -> object | None:
         return self.job_handlers.get(kind)
 
-    def end_process_in_time(self, process: object) -> Ending:
+    def end_process_in_time(self, process: object) -> ProcessEnding:
         return self._end_process(process)
 
     def catch_up(self, adw_id: str) -> None:

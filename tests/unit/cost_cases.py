@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adws.adw_modules.agent import AgentProfile, AgentReading, Capabilities, TokenUsage, Usage
+from adws.adw_modules.agent import AgentCapabilities, AgentProfile, AgentReading, TokenUsage, Usage
 
 MODEL = "robot-1"
 
@@ -12,7 +12,7 @@ def profile(**capabilities) -> AgentProfile:
         name="robot",
         provider="robots",
         program="robot",
-        capabilities=Capabilities(**capabilities),
+        capabilities=AgentCapabilities(**capabilities),
         argv=lambda _task: (),
         parser=lambda: None,
         failure=lambda _reading, _end: None,

@@ -17,7 +17,8 @@ from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.gates import Gates
 from adws.adw_modules.errors import LeaseLost
 from adws.adw_modules.phase import Outcome, RunReport
-from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.process.run import ProcessEnd
+from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from adws.adw_modules.workflow import model as workflow_model
@@ -32,6 +33,10 @@ WELL = RunReport(ok=True, summary="done")
 #: An error that is worth another attempt, however often.
 BROKEN = ConnectionError("connection reset by peer")
 HUMAN = (Gate(kind="human"),)
+
+
+#: A gate that passes, or is replaced by what a test says.
+GATED = (Gate(kind="command", command=("true",)),)
 
 
 def phase(name: str, **changes) -> PhaseSpec:
@@ -96,14 +101,16 @@ HOOKS = {
     "agent_ended": ("agent_session_recorder", "end"),
     "may_begin": ("service_guard", "may_begin"),
     "answered": ("service_guard", "answered"),
-    "mended": ("service_guard", "mended"),
+    "reset_breakers": ("service_guard", "mended"),
     "settle_parties": ("service_guard", "settle"),
     "let_go": ("service_guard", "let_go"),
     "max_cost_usd": ("settings", "quota_max_cost"),
 }
 
 
-def engine_home(clock: FakeClock, runner: ScriptedRunner, end_process: Callable[[object], Ending]) -> SimpleNamespace:
+def engine_home(
+    clock: FakeClock, runner: ScriptedRunner, end_process: Callable[[object], ProcessEnding]
+) -> SimpleNamespace:
     """What a session reads of a home, where a script plays the phases and nothing outside is touched."""
     return SimpleNamespace(
         clock=clock,
@@ -117,13 +124,13 @@ def engine_home(clock: FakeClock, runner: ScriptedRunner, end_process: Callable[
         phase_runners={"scripted": runner},
         advisor=None,
         commands=SimpleNamespace(clean_up=nothing),
-        gates=Gates(SimpleNamespace(run_gate=no_command)),
+        gates=Gates(SimpleNamespace(run_gate=well_ended)),
         past_checkpoints=SimpleNamespace(forget=nothing),
         status_comment=SimpleNamespace(update=nothing),
         agent_runner=SimpleNamespace(model_for=lambda *_: "", harvest=nothing),
         agent_session_recorder=SimpleNamespace(begin=nothing, end=nothing),
         service_guard=SimpleNamespace(
-            may_begin=nothing, answered=nothing, mended=nothing, settle=lambda *_: (), let_go=nothing
+            may_begin=nothing, answered=nothing, reset_breakers=nothing, settle=lambda *_: (), let_go=nothing
         ),
         workspace=SimpleNamespace(
             prepare=nothing,
@@ -167,9 +174,9 @@ class World:
         with self.parts.ownership.create(document_of(spec, **fields)):
             pass
 
-    def _end_process(self, process: object) -> Ending:
+    def _end_process(self, process: object) -> ProcessEnding:
         self.ended.append(process)
-        return Ending(evidence="its process was ended", is_certain=True)
+        return ProcessEnding(evidence="its process was ended", is_certain=True)
 
     # --- working -----------------------------------------------------------------------------------------------
 
@@ -236,5 +243,6 @@ class World:
         return [event for event in self.parts.events.of_workflow(ADW_ID) if not kinds or event.event_type in kinds]
 
 
-def no_command(*_args):
-    raise AssertionError("no test of the engine runs a command")
+def well_ended(*_args) -> ProcessEnd:
+    """The end of a gate's command: no test of the engine runs one."""
+    return ProcessEnd(exit_code=0, signal=None, timed_out=None, ordered=None, duration=0.0, tail="")

@@ -15,9 +15,9 @@ from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.model import Comment, PullRequest
 from adws.adw_modules.forge.text import Marker
 from adws.adw_modules.git import git
-from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.resources.model import PortRow, Worktree
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.rollback.run import RollbackReport, Rollbacks
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine
 from tests.homes import ABANDONED
@@ -29,7 +29,7 @@ REPOSITORY = "acme/shop"
 HOST, ME = "here", "adw-bot"
 BRANCH = f"feature-issue-42-adw-{ADW_ID}-add-it"
 START, HEAD, OTHER_SHA = "a" * 40, "b" * 40, "c" * 40
-WISHES = Wishes(reason="the plan was wrong")
+WISHES = RollbackOptions(reason="the plan was wrong")
 
 
 class Killed(BaseException):
@@ -257,7 +257,7 @@ class RollbackWorld:
         self.home = Home()
         self.git, self.ports, self.forge = MemoryGit(tmp_path), MemoryPorts(), OneForge()
         self.ended: list[object] = []
-        self.ending = Ending(evidence="it is gone", is_certain=True)
+        self.ending = ProcessEnding(evidence="it is gone", is_certain=True)
         self.released: list[str] = []
         (tmp_path / "trees" / ADW_ID).mkdir(parents=True)
         (tmp_path / f"adw_test_external_{ADW_ID}").mkdir()
@@ -289,14 +289,14 @@ class RollbackWorld:
                 draft.move(WorkflowState(name))
                 owned.save(draft.finished(), events=draft.events)
 
-    def roll_back(self, wishes: Wishes = WISHES, **changes) -> RollbackReport:
+    def roll_back(self, wishes: RollbackOptions = WISHES, **changes) -> RollbackReport:
         """Roll back in a home that differs in *changes*."""
         return Rollbacks(RollbackHome(self, **changes)).rollback(ADW_ID, wishes)
 
-    def plan(self, wishes: Wishes = WISHES) -> RollbackReport:
+    def plan(self, wishes: RollbackOptions = WISHES) -> RollbackReport:
         return Rollbacks(RollbackHome(self)).plan(ADW_ID, wishes)
 
-    def end_process(self, record) -> Ending:
+    def end_process(self, record) -> ProcessEnding:
         self.killer.pass_by("before end_process")
         self.ended.append(record)
         return self.ending

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.document import AttemptRecord, HistoryEntry, PhaseRecord, WorkflowDocument
-from adws.adw_modules.reports.timeline import Bar
+from adws.adw_modules.reports.timeline import TimelineBar
 from adws.testing import START
 
 
@@ -47,6 +47,6 @@ def document(*phases: PhaseRecord, history: tuple[HistoryEntry, ...] = (), **fie
     )
 
 
-def short(bar: Bar) -> tuple[str, str, float, float]:
+def short(bar: TimelineBar) -> tuple[str, str, float, float]:
     """Return a bar as lane, kind, and its ends in seconds from the start."""
     return bar.lane, bar.kind, (bar.start - START).total_seconds(), (bar.end - START).total_seconds()

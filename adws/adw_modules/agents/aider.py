@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import MAX_LINE, shown, storable
 from adws.adw_modules.errors import FailedRun
@@ -184,7 +184,7 @@ PROFILE = AgentProfile(
     name="aider",
     provider=agents_base.PROVIDERS["aider"],
     program="aider",
-    capabilities=Capabilities(reads_stdin=False, tells_result=False, tells_cost=True, commits=True),
+    capabilities=AgentCapabilities(reads_stdin=False, tells_result=False, tells_cost=True, commits=True),
     argv=argv,
     parser=Parser,
     failure=failure,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import (
     Event,
@@ -276,7 +276,7 @@ PROFILE = AgentProfile(
     name="claude",
     provider=agents_base.PROVIDERS["claude"],
     program="claude",
-    capabilities=Capabilities(
+    capabilities=AgentCapabilities(
         chooses_session=True,
         resumes=True,
         tells_cost=True,

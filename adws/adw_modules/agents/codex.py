@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import Event, JsonLines, count_at, list_at, object_at, session_at, text_at
 from adws.adw_modules.errors import FailedRun
@@ -142,7 +142,7 @@ PROFILE = AgentProfile(
     name="codex",
     provider=agents_base.PROVIDERS["codex"],
     program="codex",
-    capabilities=Capabilities(resumes=True, totals_are_of_session=True),
+    capabilities=AgentCapabilities(resumes=True, totals_are_of_session=True),
     argv=argv,
     parser=Parser,
     failure=failure,

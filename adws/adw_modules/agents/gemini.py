@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import Event, JsonLines, count_at, object_at, session_at, storable, text_at, value_at
 from adws.adw_modules.errors import FailedRun
@@ -132,7 +132,7 @@ PROFILE = AgentProfile(
     name="gemini",
     provider=agents_base.PROVIDERS["gemini"],
     program="gemini",
-    capabilities=Capabilities(chooses_session=True, resumes=True),
+    capabilities=AgentCapabilities(chooses_session=True, resumes=True),
     argv=argv,
     parser=Parser,
     failure=failure,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from adws.adw_modules import error_tables
-from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Capabilities, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import (
     Event,
@@ -148,7 +148,7 @@ PROFILE = AgentProfile(
     name="opencode",
     provider=agents_base.PROVIDERS["opencode"],
     program="opencode",
-    capabilities=Capabilities(resumes=True, tells_result=False, tells_cost=True),
+    capabilities=AgentCapabilities(resumes=True, tells_result=False, tells_cost=True),
     argv=argv,
     parser=Parser,
     failure=failure,

@@ -169,7 +169,7 @@ _PARAGRAPH = re.compile(rf"^[ \t]*{_VARIABLE.pattern}[ \t]*\n(?:[ \t]*\n)?", re.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Situation:
+class PromptSituation:
     """What went before this attempt."""
 
     is_resumed: bool = False  #: it goes on with a conversation
@@ -200,7 +200,7 @@ class PromptFacts:
     wants_result: bool = False
     results: Mapping[str, JsonObject] = field(default_factory=dict)
     hints: tuple[str, ...] = ()
-    situation: Situation = field(default_factory=Situation)
+    situation: PromptSituation = field(default_factory=PromptSituation)
 
 
 def problems_of(template: str) -> tuple[str, ...]:
@@ -295,7 +295,7 @@ def _situation(facts: PromptFacts) -> str:
     return "\n\n".join(said)
 
 
-def _how_it_goes_on(now: Situation) -> str:
+def _how_it_goes_on(now: PromptSituation) -> str:
     if now.is_resumed:
         return (
             "This goes on with our conversation, which ended before the work was done. The working directory may have"
@@ -312,7 +312,7 @@ def _how_it_goes_on(now: Situation) -> str:
     return ""
 
 
-def _what_was_wrong(now: Situation, mark: str) -> str:
+def _what_was_wrong(now: PromptSituation, mark: str) -> str:
     if not now.trouble:
         return ""
     told = _fenced("TROUBLE", clean(now.trouble, limit=MAX_TROUBLE), mark)

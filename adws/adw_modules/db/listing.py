@@ -324,7 +324,7 @@ EVENTS_SETTLED = "LOCK TABLE events IN SHARE MODE"
 EVENTS_PATIENCE = "SET LOCAL lock_timeout = '2s'"
 
 
-class Place(NamedTuple):
+class PagePosition(NamedTuple):
     """The last event that a reader has processed."""
 
     seq: int
@@ -366,12 +366,12 @@ def event_at(session: Session, seq: int) -> str:
 # --- how far was looked ----------------------------------------------------------------------------------------
 
 
-def place_of(session: Session, name: str) -> Place | None:
+def place_of(session: Session, name: str) -> PagePosition | None:
     """Return how far *name* has looked, None when it never did."""
     return _place(session, CURSOR_READ, name)
 
 
-def take_place(database: Database, session: Session, name: str) -> Place | None:
+def take_place(database: Database, session: Session, name: str) -> PagePosition | None:
     """Return the same; nobody else reads under this name until the end of the transaction."""
     session.run(CURSOR_BEGIN, {"name": name})
 
@@ -383,7 +383,7 @@ def move(session: Session, name: str, seq: int) -> None:
     session.run(CURSOR_MOVE, {"name": name, "seq": seq, "event_id": event_at(session, seq)})
 
 
-def _place(session: Session, text: str, name: str) -> Place | None:
+def _place(session: Session, text: str, name: str) -> PagePosition | None:
     row = session.one(text, {"name": name})
 
-    return Place(int(row[0]), str(row[1])) if row and row[0] >= 0 else None
+    return PagePosition(int(row[0]), str(row[1])) if row and row[0] >= 0 else None

@@ -77,7 +77,7 @@ def _lowered(names: Sequence[str]) -> frozenset[str]:
 # --- what it means ---------------------------------------------------------------------------------------------
 
 
-class Standing(Enum):
+class WorkflowStanding(Enum):
     """Where a workflow stands, as far as commands are concerned."""
 
     ACTIVE = "at work"
@@ -90,7 +90,7 @@ class Standing(Enum):
     ROLLING_BACK = "being rolled back"
 
 
-class Action(Enum):
+class CommandAction(Enum):
     """What is done to a workflow."""
 
     TELL = "tell"
@@ -115,11 +115,11 @@ class No:
     is_done: bool = False  #: because it is so already
 
 
-_S, _A = Standing, Action
+_S, _A = WorkflowStanding, CommandAction
 _OPEN = (_S.ACTIVE, _S.WAITING, _S.PAUSED, _S.FAILED)
 
 #: command -> where the workflow stands -> what is done; where nothing stands, nothing is.
-MEANINGS: Mapping[str, Mapping[Standing, Action]] = MappingProxyType(
+MEANINGS: Mapping[str, Mapping[WorkflowStanding, CommandAction]] = MappingProxyType(
     {
         "status": dict.fromkeys(_S, _A.TELL),
         "pause": {_S.ACTIVE: _A.PAUSE},
@@ -156,7 +156,7 @@ _ALREADY = frozenset(
         ("clean_up", _S.ROLLED_BACK),
     }
 )
-_INSTEAD: Mapping[tuple[str, Standing], str] = MappingProxyType(
+_INSTEAD: Mapping[tuple[str, WorkflowStanding], str] = MappingProxyType(
     {
         ("resume", _S.WAITING): "approve or reject decides",
         ("retry", _S.WAITING): "approve or reject decides",
@@ -169,7 +169,7 @@ _INSTEAD: Mapping[tuple[str, Standing], str] = MappingProxyType(
 _OVER = frozenset({_S.COMPLETED, _S.ABANDONED, _S.ROLLED_BACK})
 
 
-def standing_of(document: WorkflowDocument) -> Standing:
+def standing_of(document: WorkflowDocument) -> WorkflowStanding:
     """Return where a workflow stands."""
     state = WorkflowState(document.current_state)
     if document.rollback is not None and state is not WorkflowState.ROLLED_BACK:
@@ -191,7 +191,7 @@ def why_no_second(holder: str, document: WorkflowDocument | None) -> str:
     return f"`{holder}` is at work on this issue already, and one workflow at a time has an issue"
 
 
-def meaning(kind: str, standing: Standing, *, adw_id: str, text: str = "") -> Action | No:
+def meaning(kind: str, standing: WorkflowStanding, *, adw_id: str, text: str = "") -> CommandAction | No:
     """Return what the command *kind* means for workflow *adw_id*, or why it means nothing there."""
     action = MEANINGS[kind].get(standing)
     if action is _A.HINT and not text:

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, TypeAlias
 from adws.adw_modules import document as document_module
 from adws.adw_modules import effects, timestamps
 from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import CONTINUING, FACTS, Access, Action, Command, DeliveryRow, No, RunRequest
+from adws.adw_modules.deliveries.commands import (
+    CONTINUING,
+    FACTS,
+    Access,
+    Command,
+    CommandAction,
+    DeliveryRow,
+    No,
+    RunRequest,
+)
 from adws.adw_modules.document import Draft, FrozenIssue, Mark
 from adws.adw_modules.effects import Ledger
 from adws.adw_modules.engine import resume, transitions
@@ -55,7 +64,7 @@ from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.identifiers import comparable
 from adws.adw_modules.phase import NoOrders
 from adws.adw_modules.queue.model import Run, RunResult, RunState
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import PARKED_STATES, WorkflowState
 from adws.adw_modules.worker.control import Applied, Asked
 from adws.adw_modules.worker.create_workflow import NewWorkflow
@@ -346,17 +355,17 @@ class Commands:
         self._home = home
         self._targets = Targets(home)
         self._starts = StartHandler(home)
-        self._doers: dict[Action, _Doer] = {
-            Action.PAUSE: self._pause,
-            Action.STOP: self._stop,
-            Action.HINT: self._hint,
-            Action.RESUME: self._resume,
-            Action.APPROVE: self._approve,
-            Action.REJECT: self._reject,
-            Action.ABANDON: self._abandon,
-            Action.ROLL_BACK: self._roll_back,
-            Action.CLEAN_UP: self._clean_up,
-            Action.REWORK: self._rework,
+        self._doers: dict[CommandAction, _Doer] = {
+            CommandAction.PAUSE: self._pause,
+            CommandAction.STOP: self._stop,
+            CommandAction.HINT: self._hint,
+            CommandAction.RESUME: self._resume,
+            CommandAction.APPROVE: self._approve,
+            CommandAction.REJECT: self._reject,
+            CommandAction.ABANDON: self._abandon,
+            CommandAction.ROLL_BACK: self._roll_back,
+            CommandAction.CLEAN_UP: self._clean_up,
+            CommandAction.REWORK: self._rework,
         }
 
     def obey(self, command: Command, row: DeliveryRow, mark: Mark) -> DeliveryResult:
@@ -381,11 +390,11 @@ class Commands:
         return self._done(action, command, row, document, mark)
 
     def _done(
-        self, action: Action, command: Command, row: DeliveryRow, document: WorkflowDocument, mark: Mark
+        self, action: CommandAction, command: Command, row: DeliveryRow, document: WorkflowDocument, mark: Mark
     ) -> DeliveryResult:
-        if action is Action.TELL:
+        if action is CommandAction.TELL:
             return self._tell(document)
-        if action is Action.FOLLOW_UP:
+        if action is CommandAction.FOLLOW_UP:
             return self._starts.follow_up(command, row, document)
         try:
             if action in CONTINUING and document.issue_number is not None:
@@ -507,7 +516,7 @@ class Commands:
         del mark  # the run of a rollback is unique, and one that is over is found by the state
         if document.pr_merged:
             raise PullRequestMerged(document.pr_number)
-        wishes = Wishes(reason=_reason(command, "rolled back"))
+        wishes = RollbackOptions(reason=_reason(command, "rolled back"))
         self._home.rollback_runs.queue(document.adw_id, wishes, by=command.actor.login, wait_seconds=0.0)
 
         return f"workflow {document.adw_id} is rolled back as soon as a worker is free"

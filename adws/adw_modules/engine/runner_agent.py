@@ -23,7 +23,7 @@ from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents import prices, prompts
 from adws.adw_modules.agents import sessions as agents_sessions
 from adws.adw_modules.agents.preflight import variables_of
-from adws.adw_modules.agents.prompts import Prompt, PromptFacts, Situation
+from adws.adw_modules.agents.prompts import Prompt, PromptFacts, PromptSituation
 from adws.adw_modules.agents.sessions import Conversation
 from adws.adw_modules.attempt_files import AttemptFiles, list_files, read_tail
 from adws.adw_modules.costs import Allowance, BudgetWatch
@@ -197,7 +197,7 @@ class Spoken:
     failure: FailedRun | None
 
 
-class Listener:
+class OutputListener:
     """Reads the agent's output while it works: for people, for the record, for the budget, for the breakers."""
 
     def __init__(self, job: Job, watch: BudgetWatch, transcript: CappedFile, *, session_id: str) -> None:
@@ -262,12 +262,12 @@ def refusal_of(spoken: Spoken) -> FailedRun | None:
     return spoken.failure if spoken.failure is not None and spoken.failure.subtype == "denied" else None
 
 
-def situation_of(job: Job, known: Conversation | None, folder: Path) -> Situation:
+def situation_of(job: Job, known: Conversation | None, folder: Path) -> PromptSituation:
     """Return what the agent is told about what went before; *folder* is the directory of the workflow."""
     before = agents_sessions.newest_before(job.record)
     error, report = (before.error or {}, before.report or {}) if before else ({}, {})
 
-    return Situation(
+    return PromptSituation(
         is_resumed=known is not None,
         is_handed_over=known is None and agents_sessions.had_session(job.record),
         attempt=job.context.attempt_number,
@@ -567,7 +567,7 @@ class AgentRunner:
         job.context.record_agent(self._facts(job, task, prompt_file))
         transcript = CappedFile(job.files.path("transcript.log"), max_bytes=self._home.settings.max_output_bytes)
         with contextlib.closing(transcript):
-            listener = Listener(job, watch, transcript, session_id=task.session_id)
+            listener = OutputListener(job, watch, transcript, session_id=task.session_id)
             end = self._start(job, task, listener, watch)
         reading = listener.reading
         if watch.blind:
@@ -600,7 +600,7 @@ class AgentRunner:
             arguments=job.options.arguments,
         )
 
-    def _start(self, job: Job, task: AgentTask, listener: Listener, watch: BudgetWatch) -> ProcessEnd:
+    def _start(self, job: Job, task: AgentTask, listener: OutputListener, watch: BudgetWatch) -> ProcessEnd:
         home, able = self._home, job.profile.capabilities
 
         return run_process(

@@ -218,7 +218,7 @@ class ServiceGuard:
         except DatabaseError as exc:
             _warn(exc)
 
-    def mended(self, phase: PhaseSpec) -> None:
+    def reset_breakers(self, phase: PhaseSpec) -> None:
         """
         Reset the breakers of *phase* that only a person can close: a person wants it to go on, so the cause is fixed.
 

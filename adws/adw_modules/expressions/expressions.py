@@ -20,11 +20,11 @@ from adws.adw_modules.expressions.values import (
     COMPARISONS,
     MAX_DEPTH,
     OPERATORS,
-    Budget,
+    EvaluationError,
     Missing,
     Rows,
-    Trouble,
     Value,
+    WorkBudget,
     joined,
     number_of,
     part_of,
@@ -49,7 +49,7 @@ class Scope(NamedTuple):
     """What one evaluation has."""
 
     names: Mapping[str, Value]
-    budget: Budget
+    budget: WorkBudget
 
 
 Compute: TypeAlias = Callable[[Scope], Value]
@@ -69,11 +69,13 @@ class Compiled(NamedTuple):
 def compiled(text: str) -> Compiled:
     """Return the template *text*; raise Trouble when it is none, or uses what there is not."""
     if len(text) > MAX_TEMPLATE:
-        raise Trouble(f"it has {len(text)} characters, and a template has at most {MAX_TEMPLATE}")
+        raise EvaluationError(f"it has {len(text)} characters, and a template has at most {MAX_TEMPLATE}")
     if "{%" in text:
-        raise Trouble("{% %} is not possible, only expressions in {{ }}; for the characters write {{ '{' ~ '%' }}")
+        raise EvaluationError(
+            "{% %} is not possible, only expressions in {{ }}; for the characters write {{ '{' ~ '%' }}"
+        )
     if "\0" in text:
-        raise Trouble("it holds a NUL character")
+        raise EvaluationError("it holds a NUL character")
     parts = _parsed(text)
     compiler = _Compiler()
     computes = [compiler.part(part) for part in parts]
@@ -91,11 +93,11 @@ def _parsed(text: str) -> list[nodes.Expr]:
     try:
         body = _syntax().parse(text).body
     except TemplateError as exc:
-        raise Trouble(f"it cannot be read: {exc.message}") from exc
+        raise EvaluationError(f"it cannot be read: {exc.message}") from exc
     except RecursionError:
-        raise Trouble("it is nested too deeply") from None
+        raise EvaluationError("it is nested too deeply") from None
     except ValueError as exc:
-        raise Trouble(f"it cannot be read: {exc}") from exc
+        raise EvaluationError(f"it cannot be read: {exc}") from exc
 
     return [part for output in body for part in output.nodes]  # type: ignore[attr-defined]  # there are only outputs
 
@@ -150,10 +152,10 @@ class _Compiler:
         kind = type(node).__name__
         make = self._operation if kind in OPERATORS else getattr(self, f"_make_{kind.lower()}", None)
         if make is None:
-            raise Trouble(f"{kind} is not possible in an expression")
+            raise EvaluationError(f"{kind} is not possible in an expression")
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise Trouble("it is nested too deeply")
+            raise EvaluationError("it is nested too deeply")
         try:
             return make(node)  # type: ignore[arg-type]  # the method is the one for this kind of node
         finally:
@@ -171,7 +173,7 @@ class _Compiler:
     def _make_const(self, node: nodes.Const) -> Compute:
         value = node.value
         if isinstance(value, str) and not _is_storable(value):
-            raise Trouble("a text holds half of a surrogate pair, which cannot be stored")
+            raise EvaluationError("a text holds half of a surrogate pair, which cannot be stored")
         if isinstance(value, int | float) and not isinstance(value, bool):
             number_of(value, "an expression")
         return lambda _scope: value
@@ -202,7 +204,9 @@ class _Compiler:
     def _make_getattr(self, node: nodes.Getattr) -> Compute:
         key, where = node.attr, _said(node.node)
         if key.startswith("__") and key.endswith("__"):
-            raise Trouble(f"{key} is not possible in an expression: values have keys and elements, nothing else")
+            raise EvaluationError(
+                f"{key} is not possible in an expression: values have keys and elements, nothing else"
+            )
         return self._lookup(node, key, where)
 
     def _make_getitem(self, node: nodes.Getitem) -> Compute:
@@ -290,7 +294,7 @@ class _Compiler:
 
     def _make_condexpr(self, node: nodes.CondExpr) -> Compute:
         if node.expr2 is None:
-            raise Trouble("an if needs an else, such as 1 if x else 2")
+            raise EvaluationError("an if needs an else, such as 1 if x else 2")
         test, yes, no = self._parts((node.test, node.expr1, node.expr2))
 
         return lambda scope: yes(scope) if truth_of(test(scope)) else no(scope)
@@ -310,7 +314,7 @@ class _Compiler:
     def _make_call(self, node: nodes.Call) -> Compute:
         name = getattr(node.node, "name", None)
         if type(node.node).__name__ != "Name" or not isinstance(name, str):
-            raise Trouble("only functions can be called, and values have none: use a filter, such as x|items")
+            raise EvaluationError("only functions can be called, and values have none: use a filter, such as x|items")
         return self._called(_known(name, FUNCTIONS, "function"), node, None)
 
     def _called(
@@ -318,7 +322,7 @@ class _Compiler:
     ) -> Compute:
         """Return the call of *function* with *value* first, if there is one; its arguments must be such as it takes."""
         if node.dyn_args is not None or node.dyn_kwargs is not None:
-            raise Trouble("arguments with * or ** are not possible")
+            raise EvaluationError("arguments with * or ** are not possible")
         given = [] if value is None else [value]
         parts = [*given, *self._parts(node.args)]
         named = {str(pair.key): self.part(pair.value) for pair in node.kwargs}
@@ -326,7 +330,7 @@ class _Compiler:
             inspect.signature(function).bind(None, *parts, **named)
         except TypeError as exc:
             what = getattr(node, "name", None) or node.node.name  # type: ignore[union-attr]  # a function's Name
-            raise Trouble(f"{what} does not take these arguments: {exc}") from None
+            raise EvaluationError(f"{what} does not take these arguments: {exc}") from None
         if not named and len(parts) == 1:
             only = parts[0]
             return lambda scope: function(scope.budget, only(scope))
@@ -339,7 +343,7 @@ class _Compiler:
 
     def _default(self, node: nodes.Filter) -> Compute:
         if len(node.args) != 1 or node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
-            raise Trouble(f"{node.name} takes one argument: the value in place of one that is not there")
+            raise EvaluationError(f"{node.name} takes one argument: the value in place of one that is not there")
         part, instead = self._guarded(node.node), self.part(node.args[0])
 
         def compute(scope: Scope) -> Value:
@@ -380,14 +384,14 @@ _NOTHING: Compute = _nothing
 
 def _known(name: str, table: Mapping[str, Function], what: str, more: Sequence[str] = ()) -> Function:
     if name not in table:
-        raise Trouble(f"there is no {what} {name}{hint(name, sorted([*table, *more]))}", name)
+        raise EvaluationError(f"there is no {what} {name}{hint(name, sorted([*table, *more]))}", name)
 
     return table[name]
 
 
 def _key(value: Value) -> str:
     if not isinstance(value, str):
-        raise Trouble("the keys of a table are texts")
+        raise EvaluationError("the keys of a table are texts")
 
     return value
 
@@ -430,12 +434,12 @@ KEPT = 4096
 
 def render(value: JsonValue, context: Mapping[str, Value]) -> JsonValue:
     """Return *value* with the templates in its texts filled in, also in lists and tables; keys stay as they are."""
-    return _rendered(value, Scope(context, Budget()))
+    return _rendered(value, Scope(context, WorkBudget()))
 
 
 def evaluate(template: str, context: Mapping[str, Value]) -> Value:
     """Return what *template* gives, without reading rows: for collections, which may be long."""
-    return _computed(template, Scope(context, Budget()))
+    return _computed(template, Scope(context, WorkBudget()))
 
 
 def holds(condition: str, context: Mapping[str, Value]) -> bool:
@@ -447,7 +451,7 @@ def holds(condition: str, context: Mapping[str, Value]) -> bool:
     """
     made = _condition(condition)
     try:
-        return truth_of(made.compute(Scope(context, Budget())))
+        return truth_of(made.compute(Scope(context, WorkBudget())))
     except _TROUBLES as exc:
         raise _error(exc, condition) from exc
 
@@ -467,7 +471,7 @@ def filters_of(template: str) -> tuple[str, ...]:
 
 
 #: What evaluating may raise: troubles, and what Python's own operators say about values nobody foresaw.
-_TROUBLES = (Trouble, TypeError, ValueError, ArithmeticError, RecursionError)
+_TROUBLES = (EvaluationError, TypeError, ValueError, ArithmeticError, RecursionError)
 
 
 def _rendered(value: JsonValue, scope: Scope) -> JsonValue:
@@ -505,7 +509,7 @@ def _computed(template: str, scope: Scope) -> Value:
 def _template(text: str) -> Compiled:
     try:
         return compiled(text)
-    except Trouble as exc:
+    except EvaluationError as exc:
         raise _error(exc, text) from exc
 
 
@@ -521,7 +525,7 @@ def _condition(text: str) -> Compiled:
 
 
 def _error(exc: Exception, expression: str) -> ExpressionError:
-    if isinstance(exc, Trouble):
+    if isinstance(exc, EvaluationError):
         return ExpressionError(exc.why, expression=expression, name=exc.name)
     if isinstance(exc, RecursionError):
         return ExpressionError("a value is nested too deeply", expression=expression)

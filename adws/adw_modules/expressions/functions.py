@@ -19,11 +19,11 @@ from adws.adw_modules.expressions.values import (
     MAX_BITS,
     MAX_ITEMS,
     MAX_TEXT,
-    Budget,
+    EvaluationError,
     Missing,
     Rows,
-    Trouble,
     Value,
+    WorkBudget,
     contains,
     equal,
     is_list,
@@ -51,15 +51,15 @@ from adws.adw_modules.identifiers import JsonValue
 Function: TypeAlias = Callable[..., Value]
 
 
-def _length(budget: Budget, value: Value) -> Value:
+def _length(budget: WorkBudget, value: Value) -> Value:
     budget.spend()
     if isinstance(value, str | list | tuple | Rows | Mapping):
         return len(value)
 
-    raise Trouble(f"length takes a text, a list or a table, and this is {kind_of(value)}")
+    raise EvaluationError(f"length takes a text, a list or a table, and this is {kind_of(value)}")
 
 
-def _list(budget: Budget, value: Value) -> Value:
+def _list(budget: WorkBudget, value: Value) -> Value:
     if isinstance(value, str):
         return list(items_of(budget, list(text_of(value, "list")), "list"))
     if isinstance(value, Mapping):
@@ -68,31 +68,31 @@ def _list(budget: Budget, value: Value) -> Value:
     return list(items_of(budget, value, "list"))
 
 
-def _first(budget: Budget, value: Value) -> Value:
+def _first(budget: WorkBudget, value: Value) -> Value:
     budget.spend()
     return part_of(_a_list(value, "first"), 0, "the list before first")
 
 
-def _last(budget: Budget, value: Value) -> Value:
+def _last(budget: WorkBudget, value: Value) -> Value:
     budget.spend()
     return part_of(_a_list(value, "last"), -1, "the list before last")
 
 
 def _a_list(value: Value, what: str) -> Value:
     if not isinstance(value, str) and not is_list(value):
-        raise Trouble(f"{what} takes a list, and this is {kind_of(value)}")
+        raise EvaluationError(f"{what} takes a list, and this is {kind_of(value)}")
 
     return value
 
 
-def _reverse(budget: Budget, value: Value) -> Value:
+def _reverse(budget: WorkBudget, value: Value) -> Value:
     if isinstance(value, str):
         return text_of(value, "reverse")[::-1]
 
     return list(items_of(budget, value, "reverse"))[::-1]
 
 
-def _sort(budget: Budget, value: Value, reverse: Value = False, attribute: Value = None) -> Value:
+def _sort(budget: WorkBudget, value: Value, reverse: Value = False, attribute: Value = None) -> Value:
     items = items_of(budget, value, "sort")
     keys = _keys(budget, items, attribute, "sort")
     # Comparing texts may read each of them to its end, once for each doubling of the list. It goes fast, though.
@@ -103,16 +103,16 @@ def _sort(budget: Budget, value: Value, reverse: Value = False, attribute: Value
     return [items[place] for place in places]
 
 
-def _keys(budget: Budget, items: Sequence[JsonValue], attribute: Value, what: str) -> list[Value]:
+def _keys(budget: WorkBudget, items: Sequence[JsonValue], attribute: Value, what: str) -> list[Value]:
     """Return what *items* are compared by; raise unless those are all numbers or all texts."""
     keys = [_attribute(budget, item, attribute) for item in items]
     if not (all(isinstance(key, str) for key in keys) or all(is_number(key) for key in keys)):
-        raise Trouble(f"{what} compares numbers, or texts, and this list has others or both")
+        raise EvaluationError(f"{what} compares numbers, or texts, and this list has others or both")
 
     return keys
 
 
-def _attribute(budget: Budget, item: JsonValue, path: Value) -> Value:
+def _attribute(budget: WorkBudget, item: JsonValue, path: Value) -> Value:
     """Return what *path*, such as `user.name`, leads to in *item*; the item itself without a path."""
     if path is None:
         return item
@@ -125,7 +125,7 @@ def _attribute(budget: Budget, item: JsonValue, path: Value) -> Value:
 
 
 def _extreme(name: str, choose: Callable[..., int]) -> Function:
-    def operate(budget: Budget, value: Value, *others: Value, attribute: Value = None) -> Value:
+    def operate(budget: WorkBudget, value: Value, *others: Value, attribute: Value = None) -> Value:
         items = [value, *others] if others else items_of(budget, value, name)
         if not items:
             raise Missing(f"{name} of an empty list is nothing", name)
@@ -137,7 +137,7 @@ def _extreme(name: str, choose: Callable[..., int]) -> Function:
     return operate
 
 
-def _sum(budget: Budget, value: Value, attribute: Value = None, start: Value = 0) -> Value:
+def _sum(budget: WorkBudget, value: Value, attribute: Value = None, start: Value = 0) -> Value:
     total = number_of(start, "sum")
     for item in items_of(budget, value, "sum"):
         total = number_of(total + number_of(_attribute(budget, item, attribute), "sum"), "sum")
@@ -145,7 +145,7 @@ def _sum(budget: Budget, value: Value, attribute: Value = None, start: Value = 0
     return total
 
 
-def _unique(budget: Budget, value: Value, attribute: Value = None) -> Value:
+def _unique(budget: WorkBudget, value: Value, attribute: Value = None) -> Value:
     result: dict[str, JsonValue] = {}
     for item in items_of(budget, value, "unique"):
         key = plain(budget, _attribute(budget, item, attribute))
@@ -154,7 +154,7 @@ def _unique(budget: Budget, value: Value, attribute: Value = None) -> Value:
     return list(result.values())
 
 
-def _flatten(budget: Budget, value: Value) -> Value:
+def _flatten(budget: WorkBudget, value: Value) -> Value:
     result: list[JsonValue] = []
     for item in items_of(budget, value, "flatten"):
         result.extend(items_of(budget, item, "flatten"))
@@ -163,12 +163,12 @@ def _flatten(budget: Budget, value: Value) -> Value:
     return result
 
 
-def _map(budget: Budget, value: Value, attribute: Value) -> Value:
+def _map(budget: WorkBudget, value: Value, attribute: Value) -> Value:
     return [_attribute(budget, item, attribute) for item in items_of(budget, value, "map")]  # type: ignore[misc]  # rows too
 
 
 def _chosen(name: str, *, wanted: bool) -> Function:
-    def operate(budget: Budget, value: Value, attribute: Value, test: Value = "true", than: Value = None) -> Value:
+    def operate(budget: WorkBudget, value: Value, attribute: Value, test: Value = "true", than: Value = None) -> Value:
         compare = COMPARISONS.get(SIGNS.get(text_of(test, name), ""))
         result: list[JsonValue] = []
         for item in items_of(budget, value, name):
@@ -182,9 +182,9 @@ def _chosen(name: str, *, wanted: bool) -> Function:
     return operate
 
 
-def _compared(compare: Function | None, budget: Budget, part: Value, than: Value, name: str) -> bool:
+def _compared(compare: Function | None, budget: WorkBudget, part: Value, than: Value, name: str) -> bool:
     if compare is None:
-        raise Trouble(f"{name} knows the comparisons {', '.join(SIGNS)}")
+        raise EvaluationError(f"{name} knows the comparisons {', '.join(SIGNS)}")
 
     return truth_of(compare(budget, part, than))
 
@@ -210,15 +210,15 @@ SIGNS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _items(budget: Budget, value: Value) -> Value:
+def _items(budget: WorkBudget, value: Value) -> Value:
     return [[key, item] for key, item in table_of(budget, value, "items").items()]
 
 
-def _table_keys(budget: Budget, value: Value) -> Value:
+def _table_keys(budget: WorkBudget, value: Value) -> Value:
     return list(table_of(budget, value, "keys"))
 
 
-def _table_values(budget: Budget, value: Value) -> Value:
+def _table_values(budget: WorkBudget, value: Value) -> Value:
     return list(table_of(budget, value, "values").values())
 
 
@@ -254,7 +254,7 @@ MAX_DIGITS = 15
 
 
 def _on_text(name: str, change: Callable[[str], str]) -> Function:
-    def operate(budget: Budget, value: Value) -> Value:
+    def operate(budget: WorkBudget, value: Value) -> Value:
         text = text_of(value, name)
         budget.spend_on_text(text)
 
@@ -263,23 +263,23 @@ def _on_text(name: str, change: Callable[[str], str]) -> Function:
     return operate
 
 
-def _replace(budget: Budget, value: Value, old: Value, new: Value) -> Value:
+def _replace(budget: WorkBudget, value: Value, old: Value, new: Value) -> Value:
     text, before, after = (text_of(one, "replace") for one in (value, old, new))
     if not before:
-        raise Trouble("replace needs the text that is replaced")
+        raise EvaluationError("replace needs the text that is replaced")
     budget.spend_on_text(text)
     size = len(text) + text.count(before) * (len(after) - len(before))
     if size > MAX_TEXT:
-        raise Trouble(f"replace would make a text of {size} characters, and at most {MAX_TEXT} can be made")
+        raise EvaluationError(f"replace would make a text of {size} characters, and at most {MAX_TEXT} can be made")
 
     return text.replace(before, after)
 
 
-def _split(budget: Budget, value: Value, separator: Value = None) -> Value:
+def _split(budget: WorkBudget, value: Value, separator: Value = None) -> Value:
     text = text_of(value, "split")
     between = None if separator is None else text_of(separator, "split")
     if between == "":
-        raise Trouble("split needs a separator that is not empty")
+        raise EvaluationError("split needs a separator that is not empty")
     budget.spend_on_text(text)
     parts = text.split(between, MAX_ITEMS)
     items_of(budget, parts, "split")
@@ -287,19 +287,19 @@ def _split(budget: Budget, value: Value, separator: Value = None) -> Value:
     return list(parts)
 
 
-def _join(budget: Budget, value: Value, separator: Value = "") -> Value:
+def _join(budget: WorkBudget, value: Value, separator: Value = "") -> Value:
     texts = [written(budget, item) for item in items_of(budget, value, "join")]
     return joined(budget, texts, text_of(separator, "join"))
 
 
-def _from_json(budget: Budget, value: Value) -> Value:
+def _from_json(budget: WorkBudget, value: Value) -> Value:
     text = text_of(value, "fromjson")
     budget.spend(1 + len(text) // 4)
     try:
         result = json.loads(text, parse_float=_finite, parse_constant=_finite)
         json.dumps(result, ensure_ascii=False).encode()
     except ValueError as exc:
-        raise Trouble(f"fromjson cannot read the text as JSON: {exc}") from exc
+        raise EvaluationError(f"fromjson cannot read the text as JSON: {exc}") from exc
 
     return plain(budget, result)
 
@@ -312,7 +312,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _to_json(budget: Budget, value: Value) -> Value:
+def _to_json(budget: WorkBudget, value: Value) -> Value:
     made = json.dumps(plain(budget, value), ensure_ascii=False, allow_nan=False)
     return text_of(made, "tojson")
 
@@ -320,54 +320,54 @@ def _to_json(budget: Budget, value: Value) -> Value:
 # --- numbers ---------------------------------------------------------------------------------------------------
 
 
-def _int(budget: Budget, value: Value) -> Value:
+def _int(budget: WorkBudget, value: Value) -> Value:
     budget.spend()
     if isinstance(value, str):
         try:
             value = int(value) if len(value) <= MAX_BITS else math.inf
         except ValueError:
-            raise Trouble(f"int cannot read {value!r} as a whole number") from None
+            raise EvaluationError(f"int cannot read {value!r} as a whole number") from None
     if isinstance(value, bool):
         return int(value)
 
     return whole_of(int(number_of(value, "int")), "int")
 
 
-def _float(budget: Budget, value: Value) -> Value:
+def _float(budget: WorkBudget, value: Value) -> Value:
     budget.spend()
     if isinstance(value, str):
         try:
             value = float(value) if len(value) <= MAX_BITS else math.inf
         except ValueError:
-            raise Trouble(f"float cannot read {value!r} as a number") from None
+            raise EvaluationError(f"float cannot read {value!r} as a number") from None
 
     return float(number_of(value, "float"))
 
 
-def _round(budget: Budget, value: Value, precision: Value = 0) -> Value:
+def _round(budget: WorkBudget, value: Value, precision: Value = 0) -> Value:
     budget.spend()
     digits = whole_of(precision, "round")
     if not 0 <= digits <= MAX_DIGITS:
-        raise Trouble(f"round keeps 0 to {MAX_DIGITS} digits")
+        raise EvaluationError(f"round keeps 0 to {MAX_DIGITS} digits")
     number = round(number_of(value, "round"), digits)
 
     return int(number) if digits == 0 else number
 
 
-def _abs(budget: Budget, value: Value) -> Value:
+def _abs(budget: WorkBudget, value: Value) -> Value:
     budget.spend()
     return abs(number_of(value, "abs"))
 
 
-def _range(budget: Budget, start: Value, stop: Value = None, step: Value = 1) -> Value:
+def _range(budget: WorkBudget, start: Value, stop: Value = None, step: Value = 1) -> Value:
     first, last = (0, start) if stop is None else (start, stop)
     width = whole_of(step, "range")
     if width == 0:
-        raise Trouble("range cannot go on by 0")
+        raise EvaluationError("range cannot go on by 0")
     numbers = range(whole_of(first, "range"), whole_of(last, "range"), width)
     # Not len(): a range may be longer than any list, and then len() fails.
     if numbers and abs(numbers[-1] - numbers[0]) // abs(width) >= MAX_ITEMS:
-        raise Trouble(f"range makes at most {MAX_ITEMS} numbers")
+        raise EvaluationError(f"range makes at most {MAX_ITEMS} numbers")
     budget.spend(1 + len(numbers))
 
     return list(numbers)
@@ -401,17 +401,17 @@ DEFAULTS = ("default", "d")
 # --- tests -----------------------------------------------------------------------------------------------------
 
 
-def _divisible(budget: Budget, value: Value, by: Value) -> bool:
+def _divisible(budget: WorkBudget, value: Value, by: Value) -> bool:
     budget.spend()
     divisor = whole_of(by, "divisibleby")
     if divisor == 0:
-        raise Trouble("divisibleby 0 cannot be said")
+        raise EvaluationError("divisibleby 0 cannot be said")
 
     return whole_of(value, "divisibleby") % divisor == 0
 
 
 def _is(check: Callable[[object], bool]) -> Function:
-    def operate(budget: Budget, value: Value) -> bool:
+    def operate(budget: WorkBudget, value: Value) -> bool:
         budget.spend()
         return check(value)
 

@@ -47,7 +47,7 @@ class Rows(Sequence[JsonValue]):
 Value: TypeAlias = JsonValue | Rows
 
 
-class Trouble(Exception):
+class EvaluationError(Exception):
     """Why an expression has no value; `expressions` makes an ExpressionError of it, which knows the expression."""
 
     def __init__(self, why: str, name: str = "") -> None:
@@ -55,11 +55,11 @@ class Trouble(Exception):
         self.why, self.name = why, name
 
 
-class Missing(Trouble):
+class Missing(EvaluationError):
     """A name, key or element is not there."""
 
 
-class Budget:
+class WorkBudget:
     """What is left of the work that one evaluation may do."""
 
     __slots__ = ("left",)
@@ -71,7 +71,7 @@ class Budget:
         """Take *units* off, and end the evaluation when they are not there."""
         self.left -= units
         if self.left < 0:
-            raise Trouble("it takes too much work: let it look at less")
+            raise EvaluationError("it takes too much work: let it look at less")
 
     def spend_on_text(self, text: str) -> None:
         """Pay for going through *text*."""
@@ -115,9 +115,9 @@ _KINDS: Mapping[str, Callable[[object], bool]] = MappingProxyType(
 def text_of(value: object, what: str) -> str:
     """Return *value*, which *what* needs to be a text of a length that can be worked on."""
     if not isinstance(value, str):
-        raise Trouble(f"{what} takes a text, and this is {kind_of(value)}")
+        raise EvaluationError(f"{what} takes a text, and this is {kind_of(value)}")
     if len(value) > MAX_TEXT:
-        raise Trouble(f"{what} takes a text of at most {MAX_TEXT} characters, and this one has {len(value)}")
+        raise EvaluationError(f"{what} takes a text of at most {MAX_TEXT} characters, and this one has {len(value)}")
 
     return value
 
@@ -125,7 +125,7 @@ def text_of(value: object, what: str) -> str:
 def whole_of(value: object, what: str) -> int:
     """Return *value*, which *what* needs to be a whole number that can be worked on."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Trouble(f"{what} takes a whole number, and this is {kind_of(value)}")
+        raise EvaluationError(f"{what} takes a whole number, and this is {kind_of(value)}")
 
     return int(_fitting(value))
 
@@ -133,26 +133,26 @@ def whole_of(value: object, what: str) -> int:
 def number_of(value: object, what: str) -> int | float:
     """Return *value*, which *what* needs to be a number that can be worked on."""
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise Trouble(f"{what} takes numbers, and this is {kind_of(value)}")
+        raise EvaluationError(f"{what} takes numbers, and this is {kind_of(value)}")
 
     return _fitting(value)
 
 
-def items_of(budget: Budget, value: object, what: str) -> Sequence[JsonValue]:
+def items_of(budget: WorkBudget, value: object, what: str) -> Sequence[JsonValue]:
     """Return *value*, which *what* needs to be a list that can be worked on, and pay for going through it."""
     if not isinstance(value, list | tuple | Rows):
-        raise Trouble(f"{what} takes a list, and this is {kind_of(value)}")
+        raise EvaluationError(f"{what} takes a list, and this is {kind_of(value)}")
     if len(value) > MAX_ITEMS:
-        raise Trouble(f"{what} takes a list of at most {MAX_ITEMS} elements, and this one has {len(value)}")
+        raise EvaluationError(f"{what} takes a list of at most {MAX_ITEMS} elements, and this one has {len(value)}")
     budget.spend(1 + len(value))
 
     return value
 
 
-def table_of(budget: Budget, value: object, what: str) -> Mapping[str, JsonValue]:
+def table_of(budget: WorkBudget, value: object, what: str) -> Mapping[str, JsonValue]:
     """Return *value*, which *what* needs to be a table that can be worked on, and pay for going through it."""
     if not isinstance(value, Mapping):
-        raise Trouble(f"{what} takes a table, and this is {kind_of(value)}")
+        raise EvaluationError(f"{what} takes a table, and this is {kind_of(value)}")
     budget.spend(1 + len(value))
 
     return value
@@ -160,14 +160,14 @@ def table_of(budget: Budget, value: object, what: str) -> Mapping[str, JsonValue
 
 def _fitting(value: float) -> int | float:
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
-        raise Trouble(f"a whole number of more than {MAX_BITS} bits cannot be worked on")
+        raise EvaluationError(f"a whole number of more than {MAX_BITS} bits cannot be worked on")
     if not math.isfinite(value):
-        raise Trouble("a number is too large, or none")
+        raise EvaluationError("a number is too large, or none")
 
     return value
 
 
-def plain(budget: Budget, value: object, depth: int = MAX_DEPTH) -> JsonValue:
+def plain(budget: WorkBudget, value: object, depth: int = MAX_DEPTH) -> JsonValue:
     """Return *value* as JSON with rows read into lists, and pay for all that is in it; raise when it is no JSON."""
     budget.spend()
     if isinstance(value, str):
@@ -176,13 +176,13 @@ def plain(budget: Budget, value: object, depth: int = MAX_DEPTH) -> JsonValue:
     if value is None or isinstance(value, bool | int | float):
         return value
     if depth == 0:
-        raise Trouble(f"lists and tables are more than {MAX_DEPTH} deep")
+        raise EvaluationError(f"lists and tables are more than {MAX_DEPTH} deep")
     if isinstance(value, list | tuple | Rows):
         return [plain(budget, item, depth - 1) for item in value]
     if isinstance(value, Mapping):
         return {text_of(key, "a key"): plain(budget, item, depth - 1) for key, item in value.items()}
 
-    raise Trouble(f"there is {kind_of(value)} in it")
+    raise EvaluationError(f"there is {kind_of(value)} in it")
 
 
 def truth_of(value: object) -> bool:
@@ -196,21 +196,21 @@ def truth_of(value: object) -> bool:
     if isinstance(value, str):
         word = value.strip().lower() if len(value) < len("false") * 4 else ""
         if word not in ("true", "false"):
-            raise Trouble(f"the text {_short(value)} is neither true nor false: compare it with something")
+            raise EvaluationError(f"the text {_short(value)} is neither true nor false: compare it with something")
         return word == "true"
     if value is None or is_number(value):
         return bool(value)
     if is_list(value) or isinstance(value, Mapping):
         return len(value) > 0  # type: ignore[arg-type]  # lists, rows and tables have a length
 
-    raise Trouble(f"{kind_of(value)} is neither true nor false")
+    raise EvaluationError(f"{kind_of(value)} is neither true nor false")
 
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
-def written(budget: Budget, value: object) -> str:
+def written(budget: WorkBudget, value: object) -> str:
     """Return *value* as it stands in a text: texts as they are, all else as JSON."""
     if isinstance(value, str):
         budget.spend_on_text(value)
@@ -220,11 +220,11 @@ def written(budget: Budget, value: object) -> str:
     return text_of(made, "a text around it")
 
 
-def joined(budget: Budget, parts: Sequence[str], separator: str = "") -> str:
+def joined(budget: WorkBudget, parts: Sequence[str], separator: str = "") -> str:
     """Return *parts* as one text."""
     size = sum(map(len, parts)) + len(separator) * max(0, len(parts) - 1)
     if size > MAX_TEXT:
-        raise Trouble(f"the text would have {size} characters, and at most {MAX_TEXT} can be made")
+        raise EvaluationError(f"the text would have {size} characters, and at most {MAX_TEXT} can be made")
     budget.spend(1 + size // _CHARACTERS)
 
     return separator.join(parts)
@@ -234,10 +234,10 @@ def joined(budget: Budget, parts: Sequence[str], separator: str = "") -> str:
 
 
 #: Returns the result of an operator on two values; raises Trouble for values it is not defined for.
-Operator: TypeAlias = Callable[[Budget, Value, Value], Value]
+Operator: TypeAlias = Callable[[WorkBudget, Value, Value], Value]
 
 
-def add(budget: Budget, left: Value, right: Value) -> Value:
+def add(budget: WorkBudget, left: Value, right: Value) -> Value:
     """Return the sum of two numbers, two texts as one, two lists as one."""
     if isinstance(left, str) and isinstance(right, str):
         return joined(budget, (left, right))
@@ -250,26 +250,26 @@ def add(budget: Budget, left: Value, right: Value) -> Value:
 
 
 def _arithmetic(sign: str, compute: Callable[[float, float], float]) -> Operator:
-    def operate(budget: Budget, left: Value, right: Value) -> Value:
+    def operate(budget: WorkBudget, left: Value, right: Value) -> Value:
         del budget
         first, second = number_of(left, sign), number_of(right, sign)
         if sign in ("/", "//", "%") and second == 0:
-            raise Trouble(f"{sign} divides by 0")
+            raise EvaluationError(f"{sign} divides by 0")
 
         return _fitting(compute(first, second))
 
     return operate
 
 
-def power(budget: Budget, left: Value, right: Value) -> Value:
+def power(budget: WorkBudget, left: Value, right: Value) -> Value:
     """Return a power; one that would be too large is not computed."""
     del budget
     base, exponent = number_of(left, "**"), number_of(right, "**")
     if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > MAX_BITS:
-        raise Trouble(f"a whole number of more than {MAX_BITS} bits cannot be made")
+        raise EvaluationError(f"a whole number of more than {MAX_BITS} bits cannot be made")
     made = base**exponent
     if isinstance(made, complex):
-        raise Trouble("a root of a number below 0 is no number")
+        raise EvaluationError("a root of a number below 0 is no number")
 
     return _fitting(made)
 
@@ -290,7 +290,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
 # --- comparisons -----------------------------------------------------------------------------------------------
 
 
-def equal(budget: Budget, left: Value, right: Value) -> bool:
+def equal(budget: WorkBudget, left: Value, right: Value) -> bool:
     """Return whether two values are the same; true is not 1."""
     if isinstance(left, str) and isinstance(right, str):
         budget.spend_on_text(left)
@@ -304,19 +304,21 @@ def equal(budget: Budget, left: Value, right: Value) -> bool:
 
 
 def _ordered(sign: str, compare: Callable[[str | float, str | float], bool]) -> Operator:
-    def operate(budget: Budget, left: Value, right: Value) -> Value:
+    def operate(budget: WorkBudget, left: Value, right: Value) -> Value:
         if isinstance(left, str) and isinstance(right, str):
             budget.spend_on_text(left)
             return compare(left, right)
         if not (is_number(left) and is_number(right)):
-            raise Trouble(f"{sign} compares numbers, or texts; here it has {kind_of(left)} and {kind_of(right)}")
+            raise EvaluationError(
+                f"{sign} compares numbers, or texts; here it has {kind_of(left)} and {kind_of(right)}"
+            )
 
         return compare(left, right)  # type: ignore[arg-type]  # numbers, as was just seen
 
     return operate
 
 
-def contains(budget: Budget, item: Value, whole: Value) -> bool:
+def contains(budget: WorkBudget, item: Value, whole: Value) -> bool:
     """Return whether *item* is in a list, a key of a table or a part of a text."""
     if isinstance(whole, str):
         budget.spend_on_text(whole)
@@ -358,11 +360,11 @@ def part_of(value: Value, key: Value, where: str) -> Value:
     raise Missing(f"{where} is {kind_of(value)}, which has no {_named(key)}", _named(key))
 
 
-def slice_of(budget: Budget, value: Value, bounds: Sequence[Value]) -> Value:
+def slice_of(budget: WorkBudget, value: Value, bounds: Sequence[Value]) -> Value:
     """Return a piece of a list or a text."""
     start, stop, step = (None if bound is None else whole_of(bound, "a slice") for bound in bounds)
     if step == 0:
-        raise Trouble("a slice cannot go on by 0")
+        raise EvaluationError("a slice cannot go on by 0")
     if isinstance(value, str):
         return text_of(value, "a slice")[start:stop:step]
 

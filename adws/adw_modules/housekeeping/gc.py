@@ -28,7 +28,7 @@ from adws.adw_modules.housekeeping.retention import Old
 from adws.adw_modules.identifiers import FOREIGN, JsonObject, check_adw_id
 from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.resources.model import Orphan, Worktree
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import TERMINAL_STATES, WorkflowState, WorkflowStateMachine
 from adws.adw_modules.store.files import TEMP_PREFIX, FileStateStore
 
@@ -251,7 +251,7 @@ class GarbageCollector:
     # --- removing ----------------------------------------------------------------------------------------------
 
     def _roll_back(self, orphan: Orphan) -> str:
-        wishes = Wishes(reason=f"gc: {orphan.why}", by="adw gc")
+        wishes = RollbackOptions(reason=f"gc: {orphan.why}", by="adw gc")
         report = self._home.rollbacks.rollback(orphan.adw_id, wishes)
         if not report.is_complete:
             raise RollbackBlocked(f"blocked by: {'; '.join(report.blocked_by)}")

@@ -480,7 +480,7 @@ def _read(staging: Path) -> tuple[dict[str, JsonObject], dict[str, str]]:
     return documents, unreadable
 
 
-def _examine(folder: Path) -> files.Found:
+def _examine(folder: Path) -> files.StoredCopy:
     """Return what the document in *folder* is, by the rules of the store that will read it when it is back."""
     directory = durable_file.open_directory(str(folder), follow=False)
     try:
@@ -489,7 +489,7 @@ def _examine(folder: Path) -> files.Found:
         durable_file.close_quietly(directory)
 
 
-def _why_unusable(found: files.Found) -> str:
+def _why_unusable(found: files.StoredCopy) -> str:
     if found.kind is Kind.MISSING:
         return "the backup has files of it, but no document"
 

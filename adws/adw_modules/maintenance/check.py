@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class Inconsistency:
     """Something that does not fit, and what helps."""
 
     #: storage | schema | moved | document | copy | lock | request | owner | run | runner | session | checkpoint |
@@ -61,7 +61,7 @@ def find_problems(
     documents: Callable[[], Mapping[str, PeekedState | str]],
     processes: SystemProcesses,
     repository: str = "",
-) -> tuple[Problem, ...]:
+) -> tuple[Inconsistency, ...]:
     """
     Return what is wrong with *database*; when it is damaged or has another schema, only that is said.
 
@@ -86,7 +86,7 @@ def find_problems(
     )
 
 
-def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[Problem, ...] | None:
+def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[Inconsistency, ...] | None:
     """Return why nothing more can be looked at, nothing where nothing was ever made, None when all can be."""
     try:
         result = database.schema_version()
@@ -102,27 +102,29 @@ def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[
     moved_to = opening.moved_to(database)
     if moved_to:
         hint = "set database.url to that one, and state.store to database"
-        return (Problem(kind="moved", text=f"all of it has moved to {moved_to}", hint=hint),)
+        return (Inconsistency(kind="moved", text=f"all of it has moved to {moved_to}", hint=hint),)
 
     return None
 
 
-def _schema_problem(found: str | None) -> Problem:
+def _schema_problem(found: str | None) -> Inconsistency:
     if found is None:
-        return Problem(kind="schema", text="there is no schema yet", hint="adw db rebuild makes it from the documents")
+        return Inconsistency(
+            kind="schema", text="there is no schema yet", hint="adw db rebuild makes it from the documents"
+        )
     is_older = found in connection.KNOWN
     hint = "adw db upgrade brings it up" if is_older else "upgrade adw: a newer version made this database"
 
-    return Problem(kind="schema", text=f"the schema is {found}, this adw needs {connection.HEAD}", hint=hint)
+    return Inconsistency(kind="schema", text=f"the schema is {found}, this adw needs {connection.HEAD}", hint=hint)
 
 
-def _view_problems(database: Database) -> Iterator[Problem]:
+def _view_problems(database: Database) -> Iterator[Inconsistency]:
     for name in schema.missing(database):
-        yield Problem(kind="schema", text=f"the view {name} is missing", hint="adw db upgrade makes it again")
+        yield Inconsistency(kind="schema", text=f"the view {name} is missing", hint="adw db upgrade makes it again")
 
 
-def _storage_problem(text: str) -> Problem:
-    return Problem(
+def _storage_problem(text: str) -> Inconsistency:
+    return Inconsistency(
         kind="storage", text=text, hint="adw restore brings a backup back; with documents in files, adw db rebuild"
     )
 
@@ -144,10 +146,10 @@ def _rows(database: Database, processes: SystemProcesses) -> Iterator[_Known]:
 
 def _document_problems(
     known: Mapping[str, _Known], home: str, documents: Mapping[str, PeekedState | str]
-) -> Iterator[Problem]:
+) -> Iterator[Inconsistency]:
     for adw_id, row in known.items():
         if row.home != home:
-            yield Problem(
+            yield Inconsistency(
                 kind="document",
                 adw_id=adw_id,
                 text=f"its document lives in the {row.home} store, and the setting store is {home}",
@@ -158,7 +160,7 @@ def _document_problems(
     for adw_id, peeked in sorted(documents.items()):
         row_or_none = known.get(adw_id)
         if isinstance(peeked, str):
-            yield Problem(
+            yield Inconsistency(
                 kind="document",
                 adw_id=adw_id,
                 text=f"its document cannot be read: {peeked}",
@@ -167,16 +169,16 @@ def _document_problems(
             continue
         revision = peeked.data.get("revision")
         if not isinstance(revision, int):
-            yield Problem(
+            yield Inconsistency(
                 kind="document", adw_id=adw_id, text="its document has no revision", hint=f"see adw state show {adw_id}"
             )
         elif row_or_none is None:
-            yield Problem(kind="copy", adw_id=adw_id, text="the database does not know it", hint="adw db rebuild")
+            yield Inconsistency(kind="copy", adw_id=adw_id, text="the database does not know it", hint="adw db rebuild")
         elif row_or_none.home == home and row_or_none.revision != revision and not row_or_none.is_live:
             yield _other_revision(adw_id, row_or_none.revision, revision)
 
 
-def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedState | str]) -> Iterator[Problem]:
+def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedState | str]) -> Iterator[Inconsistency]:
     """Yield what is wrong with files that another copy stands in for."""
     for adw_id, peeked in sorted(documents.items()):
         row = known.get(adw_id)
@@ -185,7 +187,7 @@ def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedSt
         for notice in peeked.notices:
             if notice.kind == "migrated":
                 continue  # an older version is no damage
-            yield Problem(
+            yield Inconsistency(
                 kind="document",
                 adw_id=adw_id,
                 text=f"{notice.path}: {notice.reason}",
@@ -195,7 +197,7 @@ def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedSt
 
 def _lock_problems(
     database: Database, known: Mapping[str, _Known], documents: Mapping[str, PeekedState | str], home: str
-) -> Iterator[Problem]:
+) -> Iterator[Inconsistency]:
     """Yield unfinished workflows that do not have their issue; *home* is the repository that "" stands for."""
     holders: dict[tuple[str, int], str] = {}
     with database.read() as session:
@@ -214,26 +216,26 @@ def _lock_problems(
             yield _without_issue(adw_id, f"{number}{f' of {where}' if where else ''}", holder)
 
 
-def _without_issue(adw_id: str, issue: str, holder: str | None) -> Problem:
+def _without_issue(adw_id: str, issue: str, holder: str | None) -> Inconsistency:
     if holder is None:
         text, hint = f"it is unfinished, and nobody has the lock of its issue {issue}", "adw db rebuild takes it again"
     else:
         text = f"it is unfinished, and its issue {issue} is locked for workflow {holder}"
         hint = f"decide which of the two goes on: see adw status {adw_id} and adw status {holder}"
 
-    return Problem(kind="lock", adw_id=adw_id, text=text, hint=hint)
+    return Inconsistency(kind="lock", adw_id=adw_id, text=text, hint=hint)
 
 
-def _without_document(row: _Known) -> Problem:
+def _without_document(row: _Known) -> Inconsistency:
     if row.revision == 0:
-        return Problem(
+        return Inconsistency(
             kind="document",
             adw_id=row.adw_id,
             text="it was registered and its document was never written",
             hint="adw db rebuild forgets it and frees its issue",
         )
 
-    return Problem(
+    return Inconsistency(
         kind="document",
         adw_id=row.adw_id,
         text=f"its document is gone; the database has a copy of revision {row.revision}",
@@ -241,20 +243,20 @@ def _without_document(row: _Known) -> Problem:
     )
 
 
-def _other_revision(adw_id: str, copied: int, written: int) -> Problem:
+def _other_revision(adw_id: str, copied: int, written: int) -> Inconsistency:
     if copied < written:
         text, hint = f"the database has revision {copied}, the document is at {written}", "adw db rebuild"
     else:
         text = f"the document is at revision {written}, the database has seen {copied}: an older file was put back"
         hint = f"compare them with adw events {adw_id} before you go on"
 
-    return Problem(kind="copy", adw_id=adw_id, text=text, hint=hint)
+    return Inconsistency(kind="copy", adw_id=adw_id, text=text, hint=hint)
 
 
-def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Problem]:
+def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Inconsistency]:
     for adw_id, row in known.items():
         if row.owner is not None and row.verdict is Verdict.DEAD:
-            yield Problem(
+            yield Inconsistency(
                 kind="owner",
                 adw_id=adw_id,
                 text=f"its owner {row.owner.describe()} is dead and did not give it back",
@@ -262,17 +264,17 @@ def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Problem]:
             )
 
 
-def _runner_problems(database: Database) -> Iterator[Problem]:
+def _runner_problems(database: Database) -> Iterator[Inconsistency]:
     """Yield workers that no list shows, because nobody can say who they are; silent workers are forgotten anyway."""
     with database.read() as session:
         rows = session.all(workers.CHECK_RUNNERS)
     for runner_id, owner_text in rows:
         if OwnerRecord.from_text(owner_text) is None:
             text = f"runner {runner_id}: its record cannot be read"
-            yield Problem(kind="runner", text=text, hint="delete its row: a worker that lives registers again")
+            yield Inconsistency(kind="runner", text=text, hint="delete its row: a worker that lives registers again")
 
 
-def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[Problem]:
+def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[Inconsistency]:
     """Yield runs whose worker is gone, and those of workflows that are."""
     with database.read() as session:
         live = session.all(database.render(queue_store.RUNS_LIVE), database.lease_clock())
@@ -286,9 +288,9 @@ def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[Pr
             text = f"run {run.run_id}: the claim of its worker {name} is over and was not renewed"
         else:
             continue
-        yield Problem(kind="run", adw_id=run.adw_id, text=text, hint="adw recover gives it to another worker")
+        yield Inconsistency(kind="run", adw_id=run.adw_id, text=text, hint="adw recover gives it to another worker")
     for run_id, adw_id in orphans:
-        yield Problem(
+        yield Inconsistency(
             kind="run",
             adw_id=adw_id,
             text=f"run {run_id} is of a workflow that is gone",
@@ -296,7 +298,7 @@ def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[Pr
         )
 
 
-def _loose_ends(database: Database) -> Iterator[Problem]:
+def _loose_ends(database: Database) -> Iterator[Inconsistency]:
     """Yield rows whose workflow or run is gone."""
     with database.read() as session:
         locks = session.all(connection.CHECK_LOCKS)
@@ -307,14 +309,14 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
     for repository, issue_number, adw_id in locks:
         yield _left_lock(repository, issue_number, adw_id)
     for request_id, adw_id in requests:
-        yield Problem(
+        yield Inconsistency(
             kind="request",
             adw_id=adw_id,
             text=f"request {request_id} waits for a workflow that is gone",
             hint="adw db rebuild",
         )
     for session_id, adw_id in sessions:
-        yield Problem(
+        yield Inconsistency(
             kind="session",
             adw_id=adw_id,
             text=f"session {session_id} of an agent has not ended, and its run is over",
@@ -322,9 +324,9 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
         )
     for adw_id, count in checkpoints:
         text = f"{count} {'checkpoint is' if count == 1 else 'checkpoints are'} of a workflow that is gone"
-        yield Problem(kind="checkpoint", adw_id=adw_id, text=text, hint="adw gc --execute deletes them")
+        yield Inconsistency(kind="checkpoint", adw_id=adw_id, text=text, hint="adw gc --execute deletes them")
     for guid, adw_id in deliveries:
-        yield Problem(
+        yield Inconsistency(
             kind="delivery",
             adw_id=adw_id,
             text=f"delivery {guid} was accepted, and no run is left that does what it asks for",
@@ -332,10 +334,10 @@ def _loose_ends(database: Database) -> Iterator[Problem]:
         )
 
 
-def _left_lock(repository: str, issue_number: int, adw_id: str) -> Problem:
+def _left_lock(repository: str, issue_number: int, adw_id: str) -> Inconsistency:
     where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
 
-    return Problem(
+    return Inconsistency(
         kind="lock",
         adw_id=adw_id,
         text=f"issue {issue_number}{where} is locked for a workflow that is gone",

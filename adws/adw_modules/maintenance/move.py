@@ -222,7 +222,7 @@ _SPACE = 1 << 256
 
 
 @dataclass(slots=True)
-class Sum:
+class RowChecksum:
     """Adds rows up."""
 
     rows: int = 0
@@ -277,7 +277,7 @@ def count(session: Session, table: Table) -> int:
 
 def sum_up(session: Session, table: Table) -> TableSum:
     """Return the sum of what *table* has now."""
-    result = Sum()
+    result = RowChecksum()
     for row in read_rows(session, table):
         result.add(row)
 
@@ -392,7 +392,7 @@ class PostgresMove:
         target.run(f"TRUNCATE {', '.join(table.name for table in schema.metadata.sorted_tables)}")
         sums: dict[str, TableSum] = {}
         for table in TABLES:
-            result, batch = Sum(), []
+            result, batch = RowChecksum(), []
             for row in _rows(source, table, document):
                 result.add(row)
                 batch.append(row)
@@ -490,7 +490,7 @@ class PostgresMove:
     def _expected(self, source: Session, document: _Documents) -> dict[str, TableSum]:
         sums = {}
         for table in TABLES:
-            result = Sum()
+            result = RowChecksum()
             for row in _rows(source, table, document):
                 result.add(row)
             sums[table.name] = result.result()

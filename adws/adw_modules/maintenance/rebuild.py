@@ -170,7 +170,7 @@ KeptRow: TypeAlias = Mapping[str, object]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KnownWorkflow:
+class DatabaseWorkflow:
     """What a database says about a workflow, whatever its document says."""
 
     adw_id: str
@@ -188,7 +188,7 @@ class Salvage:
 
     is_missing: bool = False
     problems: tuple[str, ...] = ()  #: why it cannot go on being used; then everything below is what was left of it
-    workflows: tuple[KnownWorkflow, ...] = ()
+    workflows: tuple[DatabaseWorkflow, ...] = ()
     locks: tuple[IssueLock, ...] = ()
     requests: tuple[Request, ...] = ()  #: not handled yet
     runs: tuple[Run, ...] = ()  #: not finished yet, in their order
@@ -305,12 +305,12 @@ def plan_rebuild(
     )
 
 
-def _lost_documents(known: Mapping[str, KnownWorkflow], on_disk: set[str]) -> set[str]:
+def _lost_documents(known: Mapping[str, DatabaseWorkflow], on_disk: set[str]) -> set[str]:
     return {w.adw_id for w in known.values() if w.home == "files" and w.revision > 0 and w.adw_id not in on_disk}
 
 
 def _plan_row(
-    document: StoredDocument, known: Mapping[str, KnownWorkflow], salvaged: Sequence[Event]
+    document: StoredDocument, known: Mapping[str, DatabaseWorkflow], salvaged: Sequence[Event]
 ) -> ProjectedWrite:
     data, adw_id = document.data, _text(document.data, "adw_id")
     row = known.get(adw_id)
@@ -557,7 +557,7 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
     return replace(report, unreadable=unreadable, set_aside=aside)
 
 
-def _refuse_rows(known: Iterable[KnownWorkflow]) -> None:
+def _refuse_rows(known: Iterable[DatabaseWorkflow]) -> None:
     if any(workflow.home == "database" for workflow in known):
         raise UsageError(
             "documents live in this database itself, so there is nothing to make it again from: "
@@ -592,7 +592,7 @@ def set_old_aside(reconstruction: Reconstruction, salvage: Salvage) -> str | Non
 
 def refuse_while_owners_live(
     ids: Iterable[str],
-    known: Iterable[KnownWorkflow],
+    known: Iterable[DatabaseWorkflow],
     *,
     local_lock: LocalLock,
     processes: SystemProcesses,
@@ -728,13 +728,13 @@ class Reconstruction:
             for table in COLUMNS
         }
 
-    def _workflows(self) -> Iterator[KnownWorkflow]:
+    def _workflows(self) -> Iterator[DatabaseWorkflow]:
         database = self._open()
         counts: dict[str, int] = {row[0]: row[1] for row in self._all(connection.SALVAGE_EVENT_COUNTS)}
         for adw_id, home, revision, fence, owner, left in self._all(
             database.render(connection.SALVAGE_STATES), database.lease_clock()
         ):
-            yield KnownWorkflow(
+            yield DatabaseWorkflow(
                 adw_id=adw_id,
                 home=home,
                 revision=revision,

@@ -37,7 +37,7 @@ _KILL_ROUNDS = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ending:
+class ProcessEnding:
     """The result of ending the processes of a record."""
 
     evidence: str  #: why what was done was done, in one sentence
@@ -212,7 +212,7 @@ class ProcessTree:
 
 def end_recorded(
     record: ProcessRecord, *, clock: Clock, processes: SystemProcesses, grace_seconds: float = GRACE_SECONDS
-) -> Ending:
+) -> ProcessEnding:
     """
     End what is left of a process that another adw recorded, and say what was found.
 
@@ -228,15 +228,15 @@ def end_recorded(
     verdict = judge(identity, seen)
     tree = ProcessTree(processes, identity, token=record.token)
     if verdict is not Verdict.DEAD and tree.holds_us():
-        return Ending(evidence=f"pid {identity.pid} is this process or one it came from: nothing was signalled")
+        return ProcessEnding(evidence=f"pid {identity.pid} is this process or one it came from: nothing was signalled")
     result = tree.members()
     if not result:
-        return Ending(evidence=f"pid {identity.pid} is gone and nothing carries its token", is_certain=True)
+        return ProcessEnding(evidence=f"pid {identity.pid} is gone and nothing carries its token", is_certain=True)
 
     what = "runs" if verdict is Verdict.ALIVE else "is gone, but processes with its token run"
     left = _end(tree, result, clock=clock, grace_seconds=grace_seconds)
     names = describe(result)
-    return Ending(
+    return ProcessEnding(
         evidence=f"pid {identity.pid} {what}: same boot, start time and token",
         ended=tuple(name for name in names if name not in describe(left)),
         left=describe(left),
@@ -278,21 +278,25 @@ def _end(
     return tree.kill() if members else ()
 
 
-def _why_not(record: ProcessRecord, seen: Observation) -> Ending | None:
+def _why_not(record: ProcessRecord, seen: Observation) -> ProcessEnding | None:
     """Return why nothing may be signalled for *record*, None when it may."""
     known = record.identity
     if len(record.token) < _MIN_TOKEN or not known.start_ticks or known.pid <= 1:
-        return Ending(evidence="the record does not say enough to recognise a process: nothing was signalled")
+        return ProcessEnding(evidence="the record does not say enough to recognise a process: nothing was signalled")
     if not known.machine or known.machine != seen.machine:
-        return Ending(evidence=f"it was started on {known.host}, which is not this machine: nothing was signalled")
+        return ProcessEnding(
+            evidence=f"it was started on {known.host}, which is not this machine: nothing was signalled"
+        )
     if known.boot_id and seen.boot_id and known.boot_id != seen.boot_id:
-        return Ending(evidence="the machine was started again since then: it cannot run any more", is_certain=True)
+        return ProcessEnding(
+            evidence="the machine was started again since then: it cannot run any more", is_certain=True
+        )
     if not known.boot_id or known.boot_id != seen.boot_id:
-        return Ending(evidence="which start of the machine it belongs to cannot be told: nothing was signalled")
+        return ProcessEnding(evidence="which start of the machine it belongs to cannot be told: nothing was signalled")
     if not seen.pid_namespace or known.pid_namespace != seen.pid_namespace:
-        return Ending(evidence="it is in another pid namespace, or /proc cannot be read: nothing was signalled")
+        return ProcessEnding(evidence="it is in another pid namespace, or /proc cannot be read: nothing was signalled")
     if not _has_pidfds():
-        return Ending(evidence="this kernel has no pidfds, so a pid could be reused: nothing was signalled")
+        return ProcessEnding(evidence="this kernel has no pidfds, so a pid could be reused: nothing was signalled")
 
     return None
 

@@ -41,7 +41,7 @@ class NotTakenUp(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class Told:
+class AnnouncedRun:
     """A run that a job announced."""
 
     run_id: int
@@ -60,15 +60,15 @@ class Handover:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[Told] = deque()
-        self._taken: dict[int, list[Told]] = {}
+        self._waiting: deque[AnnouncedRun] = deque()
+        self._taken: dict[int, list[AnnouncedRun]] = {}
         self._problem: DatabaseError | None = None
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
     async def bring(self, run_id: int) -> None:
         """Announce a run and wait until it is over; raise NotTakenUp when this is cancelled before it is taken up."""
-        told = Told(run_id=run_id, loop=asyncio.get_running_loop())
+        told = AnnouncedRun(run_id=run_id, loop=asyncio.get_running_loop())
         with self._changed:
             self._waiting.append(told)
             self._changed.notify_all()
@@ -85,7 +85,7 @@ class Handover:
             self._problem = problem
             self._changed.notify_all()
 
-    def _forget(self, told: Told) -> bool:
+    def _forget(self, told: AnnouncedRun) -> bool:
         """Forget a run, and say whether it was taken up."""
         with self._changed:
             if not told.is_taken:

@@ -20,7 +20,7 @@ from typing import Self
 from adws.adw_modules import timestamps
 from adws.adw_modules.db.connection import Database, Row, Session
 from adws.adw_modules.errors import AdwError
-from adws.adw_modules.interfaces import Clock, OwnerRecord, Runner, Verdict
+from adws.adw_modules.interfaces import Clock, OwnerRecord, RegisteredWorker, Verdict
 from adws.adw_modules.queue.model import Run, RunLimits, RunState
 from adws.adw_modules.workflow.requirements import Capabilities, meets
 
@@ -99,7 +99,7 @@ class WorkerRegistry:
         """Say that it ends. Idempotent."""
         self._run(RUNNER_LEAVE, owner)
 
-    def all(self) -> tuple[Runner, ...]:
+    def all(self) -> tuple[RegisteredWorker, ...]:
         """Return every worker, the oldest first."""
         sql = self._database.render(RUNNERS_ALL)
         with self._database.read() as session:
@@ -131,13 +131,13 @@ class WorkerRegistry:
 
         return self._database.transact(lambda session: session.run(spelled, params))
 
-    def _runner(self, row: Row) -> Runner | None:
+    def _runner(self, row: Row) -> RegisteredWorker | None:
         runner_id, text, tags, concurrency, busy, version, is_draining, started_at, heartbeat_at, silent = row
         owner = OwnerRecord.from_text(text)
         if owner is None:
             return None  # not written by us: `adw db check` names it
 
-        return Runner(
+        return RegisteredWorker(
             runner_id=runner_id,
             owner=owner,
             tags=frozenset(json.loads(tags)),
@@ -254,7 +254,7 @@ class RunnerState(Enum):
     GONE = "gone"  #: it left, or its process is dead
 
 
-def state_of(runner: Runner, *, verdict: Verdict, lease_seconds: float) -> RunnerState:
+def state_of(runner: RegisteredWorker, *, verdict: Verdict, lease_seconds: float) -> RunnerState:
     """Return how a runner stands; *verdict* is about its process."""
     if runner.concurrency == 0 or verdict is Verdict.DEAD:
         return RunnerState.GONE
@@ -264,7 +264,7 @@ def state_of(runner: Runner, *, verdict: Verdict, lease_seconds: float) -> Runne
     return RunnerState.DRAINING if runner.is_draining else RunnerState.ONLINE
 
 
-def offer_of(runner: Runner) -> Capabilities:
+def offer_of(runner: RegisteredWorker) -> Capabilities:
     """Return what a runner has to offer."""
     return Capabilities(host=runner.owner.host, tags=runner.tags)
 
@@ -289,7 +289,7 @@ class Unmatched:
 
 
 def plan_unmatched(
-    waiting: Iterable[Run], runners: Sequence[Runner], *, now: datetime, patience: Patience
+    waiting: Iterable[Run], runners: Sequence[RegisteredWorker], *, now: datetime, patience: Patience
 ) -> tuple[Unmatched, ...]:
     """Return the runs that were due for so long, while nobody who meets their demands was heard of."""
     heard = [offer_of(runner) for runner in runners if _counts(runner, patience)]
@@ -311,7 +311,7 @@ def due_seconds(run: Run, *, now: datetime) -> float:
     return (now - timestamps.parse(since)).total_seconds()
 
 
-def _counts(runner: Runner, patience: Patience) -> bool:
+def _counts(runner: RegisteredWorker, patience: Patience) -> bool:
     """Say whether what a runner offers counts; what has left counts for as long as a run waits."""
     longest = patience.no_match if runner.concurrency == 0 else max(patience.no_match, STALE_LEASES * patience.lease)
 

@@ -20,13 +20,12 @@ from adws.adw_modules.timestamps import to_text
 
 if TYPE_CHECKING:
     from adws.adw_modules.interfaces import LeaseRow
-    from adws.adw_modules.ownership.leases import Leases, Requests
     from adws.adw_modules.process.identity import SystemProcesses
-    from adws.adw_modules.queue.store import RunStore
+    from adws.app import Home
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Situation:
+class Diagnosis:
     """What is known about a workflow."""
 
     data: JsonObject  #: its document
@@ -53,7 +52,7 @@ class Explanation:
         return f"{self.why} {self.then}{typed}"
 
 
-def explain(found: Situation) -> Explanation:
+def explain(found: Diagnosis) -> Explanation:
     """Return why the workflow stands where it stands."""
     adw_id, state = text_in(found.data, "adw_id"), text_in(found.data, "current_state")
     if found.data.get("rollback") is not None and state != "rolled_back":
@@ -74,7 +73,7 @@ def explain(found: Situation) -> Explanation:
     return _waiting(found, adw_id, state)
 
 
-def _at_work(found: Situation, adw_id: str, state: str) -> Explanation:
+def _at_work(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     phase = phase_in(found.data, "running")
     what = f"{text_in(phase, 'name')}, attempt {_attempts(phase)}" if phase else state
     asked = f" It was asked to {' and '.join(found.asked)} and has not answered yet." if found.asked else ""
@@ -86,7 +85,7 @@ def _at_work(found: Situation, adw_id: str, state: str) -> Explanation:
     )
 
 
-def _paused(found: Situation, adw_id: str) -> Explanation:
+def _paused(found: Diagnosis, adw_id: str) -> Explanation:
     phase = phase_in(found.data, "waiting")
     if phase is not None:
         return Explanation(
@@ -105,7 +104,7 @@ def _paused(found: Situation, adw_id: str) -> Explanation:
     )
 
 
-def _failed(found: Situation, adw_id: str) -> Explanation:
+def _failed(found: Diagnosis, adw_id: str) -> Explanation:
     phase = phase_in(found.data, "failed") or {}
     name = text_in(phase, "name") or text_in(found.data, "failed_phase")
     reason = text_in(found.data, "terminal_reason") or text_in(phase, "terminal_reason")
@@ -147,7 +146,7 @@ def _ways_on(data: JsonObject, adw_id: str, phase: JsonObject, name: str) -> tup
     return (f"adw logs {adw_id}", again, *afresh, f"adw abandon {adw_id}")
 
 
-def _over(found: Situation, adw_id: str, state: str) -> Explanation:
+def _over(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     number, workflow = found.data.get("issue_number"), found.data.get("workflow")
     name = text_in(workflow, "name") if isinstance(workflow, dict) else ""
     again = (f"adw run {number}{f' --workflow {name}' if name else ''}",) if isinstance(number, int) else ()
@@ -160,7 +159,7 @@ def _over(found: Situation, adw_id: str, state: str) -> Explanation:
     )
 
 
-def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
+def _waiting(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     if found.run_state is None or found.run_state in FINAL_RUNS:
         return Explanation(
             why=f"Workflow {adw_id} is {state}, and no run waits for it.",
@@ -177,7 +176,7 @@ def _waiting(found: Situation, adw_id: str, state: str) -> Explanation:
     )
 
 
-def _queued(found: Situation, adw_id: str, state: str) -> Explanation:
+def _queued(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     phase = phase_in(found.data, "retry_wait")
     if phase is not None and (reason := text_in(phase, "wait_reason")):
         at = text_in(phase, "retry_at")
@@ -249,28 +248,18 @@ def _sentence(text: str) -> str:
 # The facts about a workflow that may not be moving: the inputs of the explanation.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Desks:
-    """Where it is asked for."""
-
-    leases: Leases
-    runs: RunStore
-    requests: Requests
-    processes: SystemProcesses
-
-
-def situation_of(desks: Desks, adw_id: str, data: JsonObject, *, now: datetime) -> Situation:
+def diagnosis_of(home: Home, adw_id: str, data: JsonObject, *, now: datetime) -> Diagnosis:
     """Return what is known about the workflow whose plain document is *data*."""
-    run = next(iter(desks.runs.of_workflow(adw_id, limit=1)), None)
+    run = next(iter(home.runs.of_workflow(adw_id, limit=1)), None)
 
-    return Situation(
+    return Diagnosis(
         data=data,
-        lease=claim_of(desks.leases.read(adw_id), desks.processes),
+        lease=claim_of(home.leases.read(adw_id), home.processes),
         run_state=run.state if run else None,
         run_reason=run.reason if run else "",
         not_before=run.not_before if run else "",
         is_due=run is None or run.not_before <= to_text(now),
-        asked=tuple(request.kind for request in desks.requests.open_for(adw_id)),
+        asked=tuple(request.kind for request in home.requests.open_for(adw_id)),
     )
 
 

@@ -42,7 +42,7 @@ class Mode(Enum):
     ALL = "all"  #: the same without waiting for the threshold; with force also what is alive
 
 
-class Action(Enum):
+class RecoveryAction(Enum):
     """What recovery can do about a workflow."""
 
     LEAVE = "leave"  #: somebody works on it, or nothing is wrong
@@ -160,7 +160,7 @@ class RecoveryStep:
     """One row of the plan."""
 
     adw_id: str
-    action: Action
+    action: RecoveryAction
     why: str
     run_id: int | None = None
     before: RunState | None = None  #: of the run
@@ -188,7 +188,7 @@ class Recovered:
     adw_id: str
     before: RunState
     after: RunState
-    action: Action
+    action: RecoveryAction
     proof: str  #: what was known about its worker (`Proof`)
 
 
@@ -300,29 +300,29 @@ class _Planner:
     def steps(self, row: Evidence) -> list[RecoveryStep]:
         """Return what to do about one workflow."""
         if row.is_errand:
-            return self._about_errand(row) or [self._step(row, Action.LEAVE, "nothing is wrong")]
+            return self._about_errand(row) or [self._step(row, RecoveryAction.LEAVE, "nothing is wrong")]
         if row.is_unwritten:
             return [self._about_unwritten(row)]
         if not row.state:
-            report = self._step(row, Action.REPORT, row.problem or "its document says no state")
+            report = self._step(row, RecoveryAction.REPORT, row.problem or "its document says no state")
             return [report, *self._about_lost_run(row)]
         steps = []
         if row.copied_revision is not None and row.copied_revision < row.revision:
             why = f"the copy is at revision {row.copied_revision}, the document at {row.revision}"
-            steps.append(self._step(row, Action.PROJECT, why))
+            steps.append(self._step(row, RecoveryAction.PROJECT, why))
         if row.left_here:
             why = f"what {row.left_here} had started here may still run: it was closed on another machine"
-            steps.append(self._step(row, Action.END_LEFT, why))
+            steps.append(self._step(row, RecoveryAction.END_LEFT, why))
         steps.extend(self._about_work(row))
 
-        return steps or [self._step(row, Action.LEAVE, "nothing is wrong")]
+        return steps or [self._step(row, RecoveryAction.LEAVE, "nothing is wrong")]
 
     # --- workflows ---------------------------------------------------------------------------------------------
 
     def _about_work(self, row: Evidence) -> list[RecoveryStep]:
         kept = self._why_kept(row.lease)
         if kept:
-            return [self._step(row, Action.LEAVE, kept)]
+            return [self._step(row, RecoveryAction.LEAVE, kept)]
         if row.is_rolling_back and row.state != _ROLLED_BACK:
             return self._about_run(row) if row.run_id is not None else []  # finishing it has to be asked for
         if row.state not in _ACTIVE:
@@ -337,13 +337,13 @@ class _Planner:
         if row.run_state in LIVE_RUNS:
             kept = self._why_kept(row.run_claim, of_run=True)
             if kept:
-                return [*cut_off, self._step(row, Action.LEAVE, kept)]
+                return [*cut_off, self._step(row, RecoveryAction.LEAVE, kept)]
             return self._about_taken_run(row, cut_off, is_work=is_work)
         if is_work and row.exhausted_phase and not row.open_attempt:
             return [self._exhausted(row)]
         if row.run_id is None:
             why = f"it is {row.state} and no run waits for it"
-            return [*cut_off, self._step(row, Action.ENQUEUE, why, after=RunState.PENDING)]
+            return [*cut_off, self._step(row, RecoveryAction.ENQUEUE, why, after=RunState.PENDING)]
 
         return cut_off
 
@@ -358,40 +358,40 @@ class _Planner:
             return [self._buried(row, RunState.DEAD)]
         if row.run_state is RunState.RUNNING and self._policy.fails_running and is_work:
             said = STATE_UNKNOWN if self._mode is Mode.ALL else RESTARTED
-            return [self._step(row, Action.FAIL, said, after=RunState.FAILED)]
+            return [self._step(row, RecoveryAction.FAIL, said, after=RunState.FAILED)]
 
-        return [*cut_off, self._step(row, Action.REQUEUE, why, after=RunState.PENDING)]
+        return [*cut_off, self._step(row, RecoveryAction.REQUEUE, why, after=RunState.PENDING)]
 
     def _cut_off(self, row: Evidence) -> list[RecoveryStep]:
         if not row.open_attempt:
             return []
 
-        return [self._step(row, Action.INTERRUPT, f"{row.open_attempt} was cut off: {row.lease.why_over()}")]
+        return [self._step(row, RecoveryAction.INTERRUPT, f"{row.open_attempt} was cut off: {row.lease.why_over()}")]
 
     def _about_stop(self, row: Evidence, why: str) -> RecoveryStep:
         """Return that a run that was to stop is stopped: by proof, or after the threshold without."""
         if row.process is not Verdict.UNKNOWN:
-            return self._step(row, Action.STOP, why, after=RunState.STOPPED)
+            return self._step(row, RecoveryAction.STOP, why, after=RunState.STOPPED)
         doubt = f"{why}; whether the processes of {row.open_attempt} are gone cannot be told from here"
         left = self._seconds_to_wait(row.run_claim)
         if left > 0.0:
-            return self._step(row, Action.LEAVE, f"{doubt}; it counts as stopped in {left:.0f} s")
+            return self._step(row, RecoveryAction.LEAVE, f"{doubt}; it counts as stopped in {left:.0f} s")
 
-        return self._step(row, Action.STOP, f"{UNCONFIRMED}: {doubt}", after=RunState.STOPPED)
+        return self._step(row, RecoveryAction.STOP, f"{UNCONFIRMED}: {doubt}", after=RunState.STOPPED)
 
     def _exhausted(self, row: Evidence) -> RecoveryStep:
         after = RunState.FAILED if row.run_id is not None else None
 
-        return self._step(row, Action.FAIL, f"the attempts of {row.exhausted_phase} are used up", after=after)
+        return self._step(row, RecoveryAction.FAIL, f"the attempts of {row.exhausted_phase} are used up", after=after)
 
     def _about_unwritten(self, row: Evidence) -> RecoveryStep:
         if row.lease.is_live:
-            return self._step(row, Action.LEAVE, f"{row.lease.owner} is creating it")
+            return self._step(row, RecoveryAction.LEAVE, f"{row.lease.owner} is creating it")
         kept = self._why_kept(row.lease)
         if kept:
-            return self._step(row, Action.LEAVE, kept)
+            return self._step(row, RecoveryAction.LEAVE, kept)
 
-        return self._step(row, Action.FORGET, f"it has no document, and {row.lease.why_over()}")
+        return self._step(row, RecoveryAction.FORGET, f"it has no document, and {row.lease.why_over()}")
 
     def _about_leftover_run(self, row: Evidence) -> list[RecoveryStep]:
         has_worker = row.run_state in LIVE_RUNS
@@ -399,13 +399,13 @@ class _Planner:
             return []
         why = f"it is {row.state}, but run {row.run_id} still waits"
 
-        return [self._step(row, Action.END_RUN, why, after=RunState.STOPPED)]
+        return [self._step(row, RecoveryAction.END_RUN, why, after=RunState.STOPPED)]
 
     def _about_leftover_issue(self, row: Evidence) -> list[RecoveryStep]:
         if not row.has_issue or not is_terminal(row.state):
             return []
 
-        return [self._step(row, Action.FREE_ISSUE, f"it is {row.state}, and still has its issue")]
+        return [self._step(row, RecoveryAction.FREE_ISSUE, f"it is {row.state}, and still has its issue")]
 
     # --- runs without a document -------------------------------------------------------------------------------
 
@@ -414,11 +414,11 @@ class _Planner:
             return []
         why = f"run {row.run_id}: {row.run_claim.why_over()}"
         if row.run_state is RunState.STOPPING:
-            return [self._step(row, Action.STOP, why, after=RunState.STOPPED)]
+            return [self._step(row, RecoveryAction.STOP, why, after=RunState.STOPPED)]
         if self._is_poison(row):
             return [self._buried(row, RunState.FAILED)]
 
-        return [self._step(row, Action.REQUEUE, why, after=RunState.PENDING)]
+        return [self._step(row, RecoveryAction.REQUEUE, why, after=RunState.PENDING)]
 
     def _about_lost_run(self, row: Evidence) -> list[RecoveryStep]:
         """Return what to do about the run of a document that nobody can read: a worker ends it, and says why."""
@@ -427,7 +427,7 @@ class _Planner:
             return []
         after = RunState.STOPPED if row.run_state is RunState.STOPPING else RunState.PENDING
 
-        return [self._step(row, Action.REQUEUE, f"run {row.run_id}: {row.run_claim.why_over()}", after=after)]
+        return [self._step(row, RecoveryAction.REQUEUE, f"run {row.run_id}: {row.run_claim.why_over()}", after=after)]
 
     # --- what is proven, and what has to wait ------------------------------------------------------------------
 
@@ -474,9 +474,9 @@ class _Planner:
             f"{row.losses + 1} workers vanished with run {row.run_id}, the last time because {row.run_claim.why_over()}"
         )
 
-        return self._step(row, Action.BURY, why, after=after)
+        return self._step(row, RecoveryAction.BURY, why, after=after)
 
-    def _step(self, row: Evidence, action: Action, why: str, *, after: RunState | None = None) -> RecoveryStep:
+    def _step(self, row: Evidence, action: RecoveryAction, why: str, *, after: RunState | None = None) -> RecoveryStep:
         claim = row.run_claim if row.run_state in LIVE_RUNS else row.lease
         age = self._age(claim)
         evidence: JsonObject = {
@@ -520,11 +520,11 @@ _KNOWN = {
 }
 _MODES = ((Mode.STALE, False), (Mode.ALL, False), (Mode.ALL, True))
 _SAID = {
-    Action.LEAVE: "kept",
-    Action.REQUEUE: "goes back to the queue",
-    Action.STOP: "stopped",
-    Action.FAIL: "failed",
-    Action.BURY: "dead",
+    RecoveryAction.LEAVE: "kept",
+    RecoveryAction.REQUEUE: "goes back to the queue",
+    RecoveryAction.STOP: "stopped",
+    RecoveryAction.FAIL: "failed",
+    RecoveryAction.BURY: "dead",
 }
 
 

@@ -24,7 +24,7 @@ from adws.adw_modules.errors import AdwError, DatabaseError, WorkflowBusy
 from adws.adw_modules.interfaces import HandBack, Verdict
 from adws.adw_modules.ownership.ownership import BulkTakeover, TakenOver, Wish
 from adws.adw_modules.phase import NoOrders, Outcome
-from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import (
     FINAL_RUNS,
     LIVE_RUNS,
@@ -38,12 +38,12 @@ from adws.adw_modules.queue.model import (
 )
 from adws.adw_modules.recovery.evidence import Candidate, EvidenceGatherer, Owners
 from adws.adw_modules.recovery.plan import (
-    Action,
     Evidence,
     Mode,
     Policy,
     Proof,
     Recovered,
+    RecoveryAction,
     RecoveryResult,
     RecoveryStep,
     mode_of,
@@ -73,9 +73,17 @@ THREADS = 4
 
 #: Steps that are done under the lease of the workflow.
 OWNING = frozenset(
-    {Action.INTERRUPT, Action.REQUEUE, Action.ENQUEUE, Action.FAIL, Action.STOP, Action.BURY, Action.END_RUN}
+    {
+        RecoveryAction.INTERRUPT,
+        RecoveryAction.REQUEUE,
+        RecoveryAction.ENQUEUE,
+        RecoveryAction.FAIL,
+        RecoveryAction.STOP,
+        RecoveryAction.BURY,
+        RecoveryAction.END_RUN,
+    }
 )
-_SETTLING = tuple(OWNING - {Action.INTERRUPT})
+_SETTLING = tuple(OWNING - {RecoveryAction.INTERRUPT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +98,7 @@ class Group:
         """Whose."""
         return self.looked.evidence.adw_id
 
-    def find(self, *actions: Action) -> RecoveryStep | None:
+    def find(self, *actions: RecoveryAction) -> RecoveryStep | None:
         """Return the first step that is one of *actions*."""
         return next((step for step in self.steps if step.action in actions), None)
 
@@ -227,13 +235,13 @@ class WorkflowRecovery:
 
     def _is_needed(self) -> bool:
         group = self._group
-        if group.find(Action.END_RUN):
+        if group.find(RecoveryAction.END_RUN):
             return self._run is not None and not self._is_active()
-        if group.find(Action.INTERRUPT) and self._open_attempt() is not None:
+        if group.find(RecoveryAction.INTERRUPT) and self._open_attempt() is not None:
             return True
-        if group.find(Action.ENQUEUE):
+        if group.find(RecoveryAction.ENQUEUE):
             return self._is_active() and not self._has_run()
-        if group.find(Action.FAIL) and group.looked.run is None:
+        if group.find(RecoveryAction.FAIL) and group.looked.run is None:
             return self._is_active()
 
         return self._run is not None
@@ -257,12 +265,12 @@ class WorkflowRecovery:
 
     # --- processes ---------------------------------------------------------------------------------------------
 
-    def _end_processes(self) -> Ending:
+    def _end_processes(self) -> ProcessEnding:
         """End what the attempt that was cut off left running; raise WorkflowBusy when that cannot be ended."""
         index = self._open_attempt()
         attempt = running_attempt(self._seized.document.phases[index]) if index is not None else None
         if attempt is None or not attempt.process:
-            return Ending(evidence="", is_certain=True)
+            return ProcessEnding(evidence="", is_certain=True)
         ending = self._home.end_process_in_time(attempt.process)
         # A stop that is planned as one nobody confirms is over; everything else waits for the end of its processes.
         if ending.left and not self._group.main.why.startswith(UNCONFIRMED):
@@ -273,20 +281,20 @@ class WorkflowRecovery:
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
-    def _decide(self, draft: Draft, ended: Ending) -> None:
+    def _decide(self, draft: Draft, ended: ProcessEnding) -> None:
         """Change the document, and decide what becomes of the run."""
         index, step = self._open_attempt(), self._group.main
         if index is not None and draft.document.rollback is None:
             self._interrupt(draft, index, ended)
         is_active = draft.machine.current_state in ACTIVE_STATES and draft.document.rollback is None
-        if is_active and step.action in (Action.FAIL, Action.BURY):
+        if is_active and step.action in (RecoveryAction.FAIL, RecoveryAction.BURY):
             self._fail(draft, index, step)
-        if is_active and step.action is Action.STOP:
+        if is_active and step.action is RecoveryAction.STOP:
             transitions.pause(draft, _stop_reason(self._run, step, ended) if self._run else step.why)
         self._end = self._end_of_run(draft, step, ended)
         self._tell(draft, step)
 
-    def _interrupt(self, draft: Draft, index: int, ended: Ending) -> Outcome | None:
+    def _interrupt(self, draft: Draft, index: int, ended: ProcessEnding) -> Outcome | None:
         attempt = running_attempt(draft.phase(index))
         why = "the process that worked on it ended without a word" + (f"; {ended.describe()}" if ended.evidence else "")
         spec = self._session.spec
@@ -300,7 +308,7 @@ class WorkflowRecovery:
 
     def _fail(self, draft: Draft, index: int | None, step: RecoveryStep) -> None:
         spec = self._session.spec
-        if step.action is Action.FAIL and self._group.looked.evidence.exhausted_phase and index is None:
+        if step.action is RecoveryAction.FAIL and self._group.looked.evidence.exhausted_phase and index is None:
             transitions.before_attempt(draft, spec)  # the rule that fails what has no attempt left
             return
         if index is None:
@@ -309,24 +317,24 @@ class WorkflowRecovery:
                 return  # all of it is done: the worker that claims it next completes it
             index = chosen.index
         loss = TerminalFailure(
-            reason=POISON if step.action is Action.BURY else INTERRUPTED,
+            reason=POISON if step.action is RecoveryAction.BURY else INTERRUPTED,
             message=step.why,
             advice=f"read adw logs {self._group.adw_id}, then try again: adw retry {self._group.adw_id} --grant 1",
         )
         draft.change_phase(index, last_failure_reason=step.why)
         transitions.fail_workflow(draft, spec.phases[index], index, loss)
 
-    def _end_of_run(self, draft: Draft, step: RecoveryStep, ended: Ending) -> RunEnd | None:
+    def _end_of_run(self, draft: Draft, step: RecoveryStep, ended: ProcessEnding) -> RunEnd | None:
         if self._run is None:
             return None
         state = draft.machine.current_state
-        if step.action is Action.BURY:
+        if step.action is RecoveryAction.BURY:
             return RunEnd(state=RunState.DEAD, reason=step.why)
-        if step.action is Action.STOP or self._run.state is RunState.STOPPING:
+        if step.action is RecoveryAction.STOP or self._run.state is RunState.STOPPING:
             return RunEnd(state=RunState.STOPPED, reason=_stop_reason(self._run, step, ended))
-        if draft.document.rollback is not None and step.action is Action.REQUEUE:
+        if draft.document.rollback is not None and step.action is RecoveryAction.REQUEUE:
             return RunEnd(state=RunState.PENDING, reason=step.why)
-        if state is WorkflowState.FAILED and step.action is not Action.END_RUN:
+        if state is WorkflowState.FAILED and step.action is not RecoveryAction.END_RUN:
             return RunEnd(state=RunState.FAILED, reason=step.why)
         if state not in ACTIVE_STATES:
             return RunEnd(state=RunState.STOPPED, reason=step.why)
@@ -363,7 +371,7 @@ class WorkflowRecovery:
 
     def _new_run(self) -> NewRun | None:
         """Return the run that is queued for a workflow that has none and should be worked on."""
-        if self._group.find(Action.ENQUEUE) is None or not self._is_active():
+        if self._group.find(RecoveryAction.ENQUEUE) is None or not self._is_active():
             return None
 
         return self._home.run_factory.of(self._seized.document, "resume", asked_by="recovery")
@@ -379,7 +387,7 @@ def unchanged_run(runs: RunStore, planned: Run) -> Run | None:
     return None if has_come_back else run
 
 
-def _stop_reason(run: Run, step: RecoveryStep, ended: Ending) -> str:
+def _stop_reason(run: Run, step: RecoveryStep, ended: ProcessEnding) -> str:
     wanted = run.reason or step.why
     if ended.is_certain and not step.why.startswith(UNCONFIRMED):
         return wanted
@@ -540,7 +548,7 @@ class Recovery:
         for group in finished:
             done.extend(step for step in group.steps if step.action in OWNING)
             self._tell(group.main)
-            if group.main.action is Action.STOP:
+            if group.main.action is RecoveryAction.STOP:
                 self._answer_stop(group.adw_id)
 
         return done, recovered
@@ -564,21 +572,21 @@ class Recovery:
             said = {"action": "recovery_failed", "workflow": step.adw_id}
             logger.warning("Could not recover", extra=said, exc_info=exc)
             return False
-        if is_done and step.action is not Action.REPORT:
+        if is_done and step.action is not RecoveryAction.REPORT:
             self._tell(step)
 
         return is_done
 
     def _do_alone(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
-        if step.action is Action.REPORT:
+        if step.action is RecoveryAction.REPORT:
             return self._report(step)
-        if step.action is Action.PROJECT:
+        if step.action is RecoveryAction.PROJECT:
             return self._project(step)
-        if step.action is Action.FREE_ISSUE:
+        if step.action is RecoveryAction.FREE_ISSUE:
             return self._home.ownership.release_if_finished(step.adw_id)
-        if step.action is Action.FORGET:
+        if step.action is RecoveryAction.FORGET:
             return self._home.ownership.forget_unwritten(step.adw_id)
-        if step.action is Action.END_LEFT:
+        if step.action is RecoveryAction.END_LEFT:
             return self._end_left(step.adw_id)
 
         return self._settle_alone(step, group, recovered)
@@ -648,7 +656,7 @@ class Recovery:
 
 
 def _without_leaving(group: Group) -> Group:
-    kept = tuple(step for step in group.steps if step.action is not Action.LEAVE)
+    kept = tuple(step for step in group.steps if step.action is not RecoveryAction.LEAVE)
 
     return group if len(kept) == len(group.steps) else replace(group, steps=kept)
 

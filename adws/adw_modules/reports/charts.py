@@ -18,8 +18,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from adws.adw_modules.identifiers import span
-from adws.adw_modules.reports.timeline import WAITS, Mark, Timeline
-from adws.adw_modules.reports.timeline import Bar as timeline_Bar
+from adws.adw_modules.reports.timeline import WAITS, Timeline, TimelineMark
+from adws.adw_modules.reports.timeline import TimelineBar as timeline_Bar
 from adws.adw_modules.state_machine import END_STATES, PHASE_STATES, Table, WorkflowState, is_rework
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def words(bar: timeline_Bar) -> str:
     return f"{bar.lane}: {bar.label} ({'so far ' if bar.is_open else ''}{span(bar.seconds)})"
 
 
-def _mark(line: Timeline, mark: Mark, height: int, say: Callable[[str], str]) -> str:
+def _mark(line: Timeline, mark: TimelineMark, height: int, say: Callable[[str], str]) -> str:
     place = _percent(line, mark.at)
 
     return (
@@ -402,7 +402,7 @@ def percent(value: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class ColumnPart:
     """One part of a column, from the bottom up."""
 
     value: float
@@ -415,7 +415,7 @@ class Column:
     """What stands at one place of a time."""
 
     label: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ColumnPart, ...] = ()
 
     @property
     def value(self) -> float:

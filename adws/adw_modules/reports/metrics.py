@@ -34,12 +34,12 @@ from adws.adw_modules.circuit_breaker import CircuitState
 from adws.adw_modules.costs import NO_PROVIDER, money
 from adws.adw_modules.db import connection, listing
 from adws.adw_modules.db.connection import Database, Session
-from adws.adw_modules.db.listing import Place
+from adws.adw_modules.db.listing import PagePosition
 from adws.adw_modules.error_tables import ErrorCategory
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import EVENT_TYPES
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import Clock, Runner, Verdict
+from adws.adw_modules.interfaces import Clock, RegisteredWorker, Verdict
 from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import RUN_KINDS
 from adws.adw_modules.queue.workers import RunnerState, state_of
@@ -524,7 +524,7 @@ def _object(value: object) -> JsonObject:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QueueLine:
+class QueueGauge:
     """Runs of a kind that stand alike."""
 
     kind: str
@@ -534,11 +534,11 @@ class QueueLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class GaugeValues:
     """How many there are of what, at one moment."""
 
     workflows: dict[str, int] = field(default_factory=dict)  #: by state
-    queue: tuple[QueueLine, ...] = ()
+    queue: tuple[QueueGauge, ...] = ()
     executions: int = 0  #: steps whose calls are being made
     iterations: dict[str, int] = field(default_factory=dict)  #: of those steps, by where they stand
 
@@ -595,7 +595,7 @@ class MetricsCollector:
 
         return self._home.quotas.gauges(spent_today=spent, sizes=None)
 
-    def _runners(self, runners: Iterable[Runner]) -> _Found:
+    def _runners(self, runners: Iterable[RegisteredWorker]) -> _Found:
         states, places = Counter[str](), Counter[str]()
         processes, lease_seconds = self._home.processes, self._home.settings.lease_ttl_seconds
         for runner in runners:
@@ -619,7 +619,7 @@ def _counters(counted: Readings) -> _Found:
     return {**result, **derived(result[EVENTS])}
 
 
-def _queue(standing: Standing, now: datetime) -> _Found:
+def _queue(standing: GaugeValues, now: datetime) -> _Found:
     runs: dict[tuple[str, ...], float] = {(kind, state): 0.0 for kind in RUN_KINDS for state in (*_OPEN_RUNS, "dead")}
     ages: dict[tuple[str, ...], float] = {
         (kind, state): 0.0 for kind in RUN_KINDS for state in _OPEN_RUNS if state != "delayed"
@@ -807,7 +807,7 @@ class EventTally:
 
         return counted
 
-    def _store(self, session: Session, place: Place | None, end: int, tally: Tally | None) -> None:
+    def _store(self, session: Session, place: PagePosition | None, end: int, tally: Tally | None) -> None:
         """Write down what was counted, unless somebody else did meanwhile."""
         if listing.take_place(self._database, session, CURSOR) != place:
             return
@@ -871,19 +871,19 @@ class Gauges:
         self._clock = clock
         self._queue = QUEUE.format(runs=_RUNS[database.dialect])
 
-    def look(self) -> Standing:
+    def look(self) -> GaugeValues:
         """Return how many there are of what, all at one moment."""
         moment = timestamps.to_text(self._clock.now())
         with self._database.read() as session:
             lines = [
-                QueueLine(kind=kind, state=state, runs=count, since="" if state == "delayed" else since)
+                QueueGauge(kind=kind, state=state, runs=count, since="" if state == "delayed" else since)
                 for kind, state, count, since in session.all(self._queue, {"moment": moment})
             ]
-            lines.extend(QueueLine(kind=kind, state="dead", runs=count) for kind, count in session.all(DEAD))
+            lines.extend(QueueGauge(kind=kind, state="dead", runs=count) for kind, count in session.all(DEAD))
             executions, waiting = session.one(EXECUTIONS) or (0, 0)
             running, retrying = (session.one(sql) or (0,) for sql in (RUNNING, RETRYING))
 
-            return Standing(
+            return GaugeValues(
                 workflows=dict(session.all(WORKFLOWS)),
                 queue=tuple(lines),
                 executions=executions,

@@ -277,7 +277,7 @@ _LONGEST_MS = 10**11
 _DAY = re.compile(r"\d{4}-\d\d-\d\d(?=T|$)")
 
 
-class Slot(NamedTuple):
+class SumKey(NamedTuple):
     """Which sum."""
 
     kind: str
@@ -287,18 +287,18 @@ class Slot(NamedTuple):
     item: str = ""
 
 
-class Sum(NamedTuple):
+class ReportSum(NamedTuple):
     """A sum."""
 
     number: int = 0
     amount: int = 0  #: millionths of a dollar, or milliseconds
 
-    def plus(self, other: Sum) -> Sum:
+    def plus(self, other: ReportSum) -> ReportSum:
         """Return both together."""
-        return Sum(self.number + other.number, self.amount + other.amount)
+        return ReportSum(self.number + other.number, self.amount + other.amount)
 
 
-NOTHING = Sum()
+NOTHING = ReportSum()
 
 
 class Last(NamedTuple):
@@ -319,8 +319,8 @@ class Tallies:
     last_day: str = ""  #: on which an attempt ended last
     attempts: int = 0  #: that ended
     cost: int = 0  #: millionths of a dollar
-    sums: Mapping[Slot, Sum] = field(default_factory=dict)
-    lasts: Mapping[Slot, Last] = field(default_factory=dict)  #: of failures
+    sums: Mapping[SumKey, ReportSum] = field(default_factory=dict)
+    lasts: Mapping[SumKey, Last] = field(default_factory=dict)  #: of failures
 
 
 # --- reading a document ----------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def tallies_of(adw_id: str, workflow: str, data: JsonObject) -> Tallies:
         maker.add_cost(entry)
     outcome = data.get("current_state")
     if outcome in OUTCOMES and (day := day_of(_ended_at(data, str(outcome)))):
-        maker.add(Slot("outcome", day, workflow, item=str(outcome)))
+        maker.add(SumKey("outcome", day, workflow, item=str(outcome)))
 
     return maker.result(str(outcome) if outcome in OUTCOMES else "")
 
@@ -346,11 +346,11 @@ class _Maker:
 
     def __init__(self, adw_id: str, workflow: str) -> None:
         self._adw_id, self._workflow = adw_id, workflow
-        self._sums: dict[Slot, list[int]] = {}  #: number and amount, changed in place: there are dozens of each
-        self._lasts: dict[Slot, Last] = {}
+        self._sums: dict[SumKey, list[int]] = {}  #: number and amount, changed in place: there are dozens of each
+        self._lasts: dict[SumKey, Last] = {}
         self._last_day, self._attempts, self._cost = "", 0, 0
 
-    def add(self, slot: Slot, number: int = 1, amount: int = 0) -> None:
+    def add(self, slot: SumKey, number: int = 1, amount: int = 0) -> None:
         result = self._sums.setdefault(slot, [0, 0])
         result[0] += number
         result[1] += amount
@@ -372,15 +372,15 @@ class _Maker:
     def _add_attempt(self, phase: str, day: str, attempt: JsonObject, needed: int) -> None:
         status, took = str(attempt.get("status") or ""), milliseconds(attempt.get("duration"))
         workflow = self._workflow
-        self.add(Slot("attempt", day, workflow, phase, status), amount=took or 0)
+        self.add(SumKey("attempt", day, workflow, phase, status), amount=took or 0)
         if status == "succeeded":
-            self.add(Slot("needed", day, workflow, phase, str(min(needed, MOST_NEEDED))))
+            self.add(SumKey("needed", day, workflow, phase, str(min(needed, MOST_NEEDED))))
         if status == "succeeded" and took is not None:
-            self.add(Slot("duration", f"{day[:7]}-01", workflow, phase, str(bucket_of(took))))
+            self.add(SumKey("duration", f"{day[:7]}-01", workflow, phase, str(bucket_of(took))))
         if status in FAILED:
-            self._add_failure(Slot("failure", day, workflow, phase), attempt)
+            self._add_failure(SumKey("failure", day, workflow, phase), attempt)
 
-    def _add_failure(self, slot: Slot, attempt: JsonObject) -> None:
+    def _add_failure(self, slot: SumKey, attempt: JsonObject) -> None:
         error = error_of(attempt)
         message, klass = str(error.get("message") or "").strip(), str(error.get("klass") or "")
         slot = slot._replace(item=failure_item(str(error.get("category") or "unknown"), klass, message))
@@ -398,7 +398,7 @@ class _Maker:
         figures = (1, entry.is_unknown, entry.is_subscription, entry.is_estimated, entry.tokens.total)
         for kind, number in zip(COST_KINDS, figures, strict=True):
             if number:
-                slot = Slot(kind, day, self._workflow, entry.phase, entry.provider)
+                slot = SumKey(kind, day, self._workflow, entry.phase, entry.provider)
                 self.add(slot, int(number), micros if kind == "cost" else 0)
 
     def result(self, outcome: str) -> Tallies:
@@ -409,7 +409,7 @@ class _Maker:
             last_day=self._last_day,
             attempts=self._attempts,
             cost=self._cost,
-            sums={slot: Sum(*item) for slot, item in self._sums.items()},
+            sums={slot: ReportSum(*item) for slot, item in self._sums.items()},
             lasts=self._lasts,
         )
 
@@ -465,7 +465,7 @@ def seconds_at(bucket: float) -> float:
 # --- what is new -----------------------------------------------------------------------------------------------
 
 
-def difference(before: Mapping[Slot, Sum], after: Mapping[Slot, Sum]) -> dict[Slot, Sum]:
+def difference(before: Mapping[SumKey, ReportSum], after: Mapping[SumKey, ReportSum]) -> dict[SumKey, ReportSum]:
     """Return what has to be added to *before* to make it *after*; sums that stay the same are left out."""
     if not before:
         return dict(after)
@@ -473,19 +473,19 @@ def difference(before: Mapping[Slot, Sum], after: Mapping[Slot, Sum]) -> dict[Sl
     for slot in {**before, **after}:
         old, new = before.get(slot, NOTHING), after.get(slot, NOTHING)
         if old != new:
-            changed[slot] = Sum(new.number - old.number, new.amount - old.amount)
+            changed[slot] = ReportSum(new.number - old.number, new.amount - old.amount)
 
     return changed
 
 
-def to_text(sums: Mapping[Slot, Sum]) -> str:
+def to_text(sums: Mapping[SumKey, ReportSum]) -> str:
     """Return sums as text, for a row."""
     return json.dumps([[*slot, *total] for slot, total in sums.items()], separators=(",", ":"))
 
 
-def from_text(text: str | None) -> dict[Slot, Sum]:
+def from_text(text: str | None) -> dict[SumKey, ReportSum]:
     """Return the sums in the text of a row; none for None."""
-    return {Slot(*entry[:5]): Sum(*entry[5:]) for entry in json.loads(text or "[]")}
+    return {SumKey(*entry[:5]): ReportSum(*entry[5:]) for entry in json.loads(text or "[]")}
 
 
 # Sums as the values that reports show.
@@ -494,7 +494,7 @@ def from_text(text: str | None) -> dict[Slot, Sum]:
 
 
 #: Kind and values of the columns -> sum.
-Grouped: TypeAlias = Mapping[tuple[str, ...], Sum]
+Grouped: TypeAlias = Mapping[tuple[str, ...], ReportSum]
 
 #: Months that a history goes back, the one that runs included.
 HISTORY_MONTHS = 3
@@ -503,10 +503,10 @@ COST_COLUMNS = {"phase": "phase", "day": "day", "provider": "item"}
 
 
 def grouped(
-    sums: Iterable[tuple[Slot, Sum]], *, kinds: Iterable[str], columns: Iterable[str], window: Window
-) -> dict[tuple[str, ...], Sum]:
+    sums: Iterable[tuple[SumKey, ReportSum]], *, kinds: Iterable[str], columns: Iterable[str], window: Window
+) -> dict[tuple[str, ...], ReportSum]:
     """Return sums of *kinds* that are in the window, one for each kind and value of *columns*."""
-    wanted, names, result = frozenset(kinds), tuple(columns), dict[tuple[str, ...], Sum]()
+    wanted, names, result = frozenset(kinds), tuple(columns), dict[tuple[str, ...], ReportSum]()
     for slot, total in sums:
         if slot.kind in wanted and is_in(slot, window):
             key = (slot.kind, *(getattr(slot, name) for name in names))
@@ -515,12 +515,12 @@ def grouped(
     return result
 
 
-def is_in(slot: Slot, window: Window) -> bool:
+def is_in(slot: SumKey, window: Window) -> bool:
     """Say whether a sum is in the window."""
     return slot.day >= window.first_day and window.workflow in ("", slot.workflow)
 
 
-def together(first: Grouped, second: Grouped) -> dict[tuple[str, ...], Sum]:
+def together(first: Grouped, second: Grouped) -> dict[tuple[str, ...], ReportSum]:
     """Return both, added."""
     return {key: first.get(key, NOTHING).plus(second.get(key, NOTHING)) for key in {**first, **second}}
 

@@ -15,7 +15,7 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.identifiers import JsonObject, JsonValue, span
 from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState, state_of
 from adws.adw_modules.reports import charts
-from adws.adw_modules.reports.charts import Bar, Column, Part, Plot, Point
+from adws.adw_modules.reports.charts import Bar, Column, ColumnPart, Plot, Point
 from adws.adw_modules.reports.model import (
     CostSum,
     Count,
@@ -469,7 +469,7 @@ def outcomes_plot(outcomes: Sequence[DayOutcomes], days: Sequence[str], *, key: 
         Column(
             label=_label(day),
             parts=tuple(
-                Part(value=number, kind=name, words=f"{day}: {number:,} {said}")
+                ColumnPart(value=number, kind=name, words=f"{day}: {number:,} {said}")
                 for name, said in OUTCOMES.items()
                 if (number := getattr(known.get(day, DayOutcomes(day=day)), name))
             ),
@@ -514,7 +514,7 @@ def costs_plot(
     columns = [
         Column(
             label=_label(day),
-            parts=(Part(value=spent, kind=_kind(spent, budget), words=f"{day}: ${spent:,.2f}"),) if spent else (),
+            parts=(ColumnPart(value=spent, kind=_kind(spent, budget), words=f"{day}: ${spent:,.2f}"),) if spent else (),
         )
         for day in days
         for spent in (known.get(day, 0.0),)
@@ -562,7 +562,7 @@ def attempts_plot(phase: PhaseAttempts, *, key: str, say: Say = str) -> str:
     columns = [
         Column(
             label=str(number),
-            parts=(Part(value=times, kind="needed", words=f"{times:,} times {_tries(number)}"),) if times else (),
+            parts=(ColumnPart(value=times, kind="needed", words=f"{times:,} times {_tries(number)}"),) if times else (),
         )
         for number in range(1, max(phase.needed, default=0) + 1)
         for times in (phase.needed.get(number, 0),)

@@ -33,10 +33,10 @@ from adws.adw_modules.reports.model import (
     PhaseHistory,
     QueueLine,
     QueueNow,
+    ReportSum,
     RunningNow,
-    Slot,
     Subject,
-    Sum,
+    SumKey,
     Tallies,
     WaitingNow,
     WaitKind,
@@ -219,7 +219,7 @@ MOST_WAITING = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SumProgress:
     """How far was looked."""
 
     seq: int = -1  #: the last event; -1: none, so all workflows have to be looked at
@@ -235,11 +235,11 @@ class Progress:
 class News:
     """What is not in the sums yet."""
 
-    sums: dict[Slot, Sum] = field(default_factory=dict)
-    lasts: dict[Slot, Last] = field(default_factory=dict)
+    sums: dict[SumKey, ReportSum] = field(default_factory=dict)
+    lasts: dict[SumKey, Last] = field(default_factory=dict)
     workflows: dict[str, Tallies] = field(default_factory=dict)
 
-    def add(self, added: dict[Slot, Sum], tallies: Tallies) -> None:
+    def add(self, added: dict[SumKey, ReportSum], tallies: Tallies) -> None:
         """Take in what a workflow adds."""
         self.workflows[tallies.adw_id] = tallies
         for slot, total in added.items():
@@ -325,7 +325,7 @@ class ReportSums:
 
         return result
 
-    def _waiting(self, session: Session, progress: Progress) -> Iterator[str]:
+    def _waiting(self, session: Session, progress: SumProgress) -> Iterator[str]:
         """Yield the workflows that were not looked at."""
         changed = session.all(WORKFLOWS_AFTER_EVENT, {"after": progress.seq})
         after = progress.all_after if progress.seq >= 0 else ""
@@ -336,14 +336,14 @@ class ReportSums:
             after = rows[-1][0] if len(rows) == DOCUMENTS_AT_ONCE else None
 
 
-def progress_of(session: Session) -> Progress:
+def progress_of(session: Session) -> SumProgress:
     """Return how far was looked; nowhere when the last event is not the one that was looked at: they are others now."""
     result = {row[0]: row for row in session.all(PROGRESS_ALL)}
     events, everything = result.get(EVENTS), result.get(ALL)
     if events is None or events[1] < 0 or listing.event_at(session, events[1]) != events[2]:
-        return Progress()
+        return SumProgress()
 
-    return Progress(seq=int(events[1]), all_after=None if everything is None else str(everything[2]))
+    return SumProgress(seq=int(events[1]), all_after=None if everything is None else str(everything[2]))
 
 
 def add_workflows(session: Session, adw_ids: Sequence[str]) -> int:
@@ -357,7 +357,7 @@ def add_workflows(session: Session, adw_ids: Sequence[str]) -> int:
     return len(new.workflows)
 
 
-def _differences(session: Session, adw_ids: Iterable[str]) -> Iterator[tuple[Tallies, dict[Slot, Sum]]]:
+def _differences(session: Session, adw_ids: Iterable[str]) -> Iterator[tuple[Tallies, dict[SumKey, ReportSum]]]:
     """Yield what each workflow adds, and what of it is not in the sums; those with nothing new are left out."""
     waiting = iter(adw_ids)
     while some := list(islice(waiting, DOCUMENTS_AT_ONCE)):
@@ -370,7 +370,7 @@ def _differences(session: Session, adw_ids: Iterable[str]) -> Iterator[tuple[Tal
                 yield tallies, added
 
 
-def _sum_params(slot: Slot, total: Sum, new: News) -> dict[str, object]:
+def _sum_params(slot: SumKey, total: ReportSum, new: News) -> dict[str, object]:
     last = new.lasts.get(slot, Last())
     texts = {**slot._asdict(), "last_at": last.at, "adw_id": last.adw_id, "label": last.label}
 
@@ -484,13 +484,13 @@ class ReportStore:
 
     def _summed(
         self, window: Window, *, kinds: tuple[str, ...], columns: tuple[str, ...]
-    ) -> dict[tuple[str, ...], Sum]:
+    ) -> dict[tuple[str, ...], ReportSum]:
         """Return sums by kind and *columns*, with what is not kept yet."""
         self._sums.bring_up_if_behind()
         with self._database.read() as session:
             rows = session.all(sums(kinds, columns), _window(window))
-            new: dict[Slot, Sum] = self._sums.news(session).sums
-        kept = {tuple(row[:-2]): Sum(int(row[-2]), int(row[-1])) for row in rows}
+            new: dict[SumKey, ReportSum] = self._sums.news(session).sums
+        kept = {tuple(row[:-2]): ReportSum(int(row[-2]), int(row[-1])) for row in rows}
 
         return reports_model.together(
             kept, reports_model.grouped(new.items(), kinds=kinds, columns=columns, window=window)

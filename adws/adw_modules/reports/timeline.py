@@ -47,7 +47,7 @@ _LABEL_WIDTH = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
+class TimelineBar:
     """A stretch of time in which one thing went on."""
 
     lane: str  #: the phase
@@ -66,7 +66,7 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
+class TimelineMark:
     """A moment at which something was decided."""
 
     kind: str  #: rework | resumed | approved | rejected
@@ -75,12 +75,12 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lane:
+class TimelineLane:
     """A phase and its bars, the oldest first."""
 
     name: str
     status: str
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[TimelineBar, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +90,8 @@ class Timeline:
     start: datetime
     end: datetime  #: of the picture: now, the end of the workflow, or a moment that is waited for
     now: datetime
-    lanes: tuple[Lane, ...]
-    marks: tuple[Mark, ...] = ()
+    lanes: tuple[TimelineLane, ...]
+    marks: tuple[TimelineMark, ...] = ()
     left_out: int = 0  #: older bars
     is_cut: bool = False  #: something goes on behind the end of the picture
     spent: dict[str, float] = field(default_factory=dict)  #: kind -> seconds until now
@@ -102,7 +102,7 @@ class Timeline:
         return max(1.0, (self.end - self.start).total_seconds())
 
     @property
-    def bars(self) -> tuple[Bar, ...]:
+    def bars(self) -> tuple[TimelineBar, ...]:
         """Every bar, the oldest first."""
         return tuple(sorted((bar for lane in self.lanes for bar in lane.bars), key=lambda bar: bar.start))
 
@@ -166,13 +166,13 @@ def timeline(document: WorkflowDocument, *, now: datetime) -> Timeline:
     )
 
 
-def _lane(phase: PhaseRecord, bars: Sequence[Bar], end: datetime) -> Lane:
+def _lane(phase: PhaseRecord, bars: Sequence[TimelineBar], end: datetime) -> TimelineLane:
     own = (replace(bar, end=min(bar.end, end)) for bar in bars if bar.lane == phase.name)
 
-    return Lane(name=phase.name, status=phase.status, bars=tuple(own))
+    return TimelineLane(name=phase.name, status=phase.status, bars=tuple(own))
 
 
-def _end(bars: Sequence[Bar], *, start: datetime, until: datetime) -> tuple[datetime, bool]:
+def _end(bars: Sequence[TimelineBar], *, start: datetime, until: datetime) -> tuple[datetime, bool]:
     """Return where the picture ends, and whether something is cut off there: a week of waiting must not fill it."""
     last = bars[-1] if bars else None
     if last is None or last.attempt or not last.is_open:
@@ -183,7 +183,7 @@ def _end(bars: Sequence[Bar], *, start: datetime, until: datetime) -> tuple[date
     return (limit, True) if last.end > limit else (max(until, last.end), False)
 
 
-def _spent(bars: Sequence[Bar], until: datetime) -> dict[str, float]:
+def _spent(bars: Sequence[TimelineBar], until: datetime) -> dict[str, float]:
     result: dict[str, float] = {}
     for bar in bars:
         seconds = (min(bar.end, until) - bar.start).total_seconds()
@@ -207,10 +207,10 @@ def _tries(document: WorkflowDocument, now: datetime) -> list[_Try]:
     return sorted(result, key=lambda one: (one.start, one.attempt.number))
 
 
-def _bars_of(one: _Try, now: datetime) -> Iterator[Bar]:
+def _bars_of(one: _Try, now: datetime) -> Iterator[TimelineBar]:
     """Yield an attempt, and for one that waits for others both parts of it."""
     name, attempt = one.phase.name, one.attempt
-    bar = Bar(
+    bar = TimelineBar(
         lane=name,
         kind=attempt.status,
         start=one.start,
@@ -253,7 +253,7 @@ def _gaps(tries: Sequence[_Try], start: datetime, until: datetime) -> Iterator[_
             yield _Gap(start=first, end=last, before=before, after=after)
 
 
-def _waits(document: WorkflowDocument, gap: _Gap, *, is_over: bool) -> Iterator[Bar]:
+def _waits(document: WorkflowDocument, gap: _Gap, *, is_over: bool) -> Iterator[TimelineBar]:
     """Yield what was waited for in a gap: where it was parked, and what came before and after that."""
     place, parked = gap.start, None
     for bar in _parked(document, gap):
@@ -267,7 +267,7 @@ def _waits(document: WorkflowDocument, gap: _Gap, *, is_over: bool) -> Iterator[
 
 def _wait(
     document: WorkflowDocument, gap: _Gap, start: datetime, end: datetime, *, was_parked: bool, is_open: bool
-) -> Iterator[Bar]:
+) -> Iterator[TimelineBar]:
     following = _next_phase(document, gap)
     kind, why = ("queue", "") if was_parked or gap.before is None else _cause(gap.before, following)
     lane = following if kind == "queue" or gap.before is None else gap.before.phase
@@ -279,7 +279,7 @@ def _wait(
     label = WAITS[kind] + (f": {_clipped(why)}" if why else "")
     last = max(end, planned) if planned is not None else end
     if last > start:
-        yield Bar(lane=lane.name, kind=kind, start=start, end=last, label=label, is_open=is_open)
+        yield TimelineBar(lane=lane.name, kind=kind, start=start, end=last, label=label, is_open=is_open)
 
 
 def _cause(before: _Try, following: PhaseRecord | None) -> tuple[str, str]:
@@ -306,7 +306,7 @@ def _next_phase(document: WorkflowDocument, gap: _Gap) -> PhaseRecord | None:
     return waiting[0] if waiting else None
 
 
-def _parked(document: WorkflowDocument, gap: _Gap) -> Iterator[Bar]:
+def _parked(document: WorkflowDocument, gap: _Gap) -> Iterator[TimelineBar]:
     """Yield the stretches of a gap in which the workflow was paused or had failed."""
     one = gap.before or gap.after
     lane = one.phase if one is not None else _next_phase(document, gap)
@@ -318,7 +318,7 @@ def _parked(document: WorkflowDocument, gap: _Gap) -> Iterator[Bar]:
             continue
         is_open = following is None
         first, last = max(start, gap.start), min(end, gap.end)
-        yield Bar(lane=lane.name, kind=kind, start=first, end=last, label=label, is_open=is_open)
+        yield TimelineBar(lane=lane.name, kind=kind, start=first, end=last, label=label, is_open=is_open)
 
 
 def _parked_as(entry: HistoryEntry) -> tuple[str, str]:
@@ -349,11 +349,11 @@ def _ended(document: WorkflowDocument) -> datetime | None:
 # --- moments ---------------------------------------------------------------------------------------------------
 
 
-def _marks(history: Sequence[HistoryEntry]) -> Iterator[Mark]:
+def _marks(history: Sequence[HistoryEntry]) -> Iterator[TimelineMark]:
     for entry in history:
         at, result = _moment(entry.timestamp), _decided(entry)
         if at is not None and result is not None:
-            yield Mark(kind=result[0], at=at, label=_clipped(result[1]))
+            yield TimelineMark(kind=result[0], at=at, label=_clipped(result[1]))
 
 
 def _decided(entry: HistoryEntry) -> tuple[str, str] | None:

@@ -118,7 +118,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wishes:
+class RollbackOptions:
     """What the person who rolls back asked for."""
 
     reason: str
@@ -135,7 +135,7 @@ class Wishes:
 def plan_rollback(
     document: WorkflowDocument,
     *,
-    wishes: Wishes,
+    wishes: RollbackOptions,
     external: Sequence[str] = (),
     has_forge: bool = True,
     host: str = "",
@@ -173,7 +173,7 @@ def recorded_steps(document: WorkflowDocument) -> tuple[Step, ...]:
     return tuple(step for step in result if step is not None)
 
 
-def _continued(before: Step | None, planned: Step, wishes: Wishes) -> Step:
+def _continued(before: Step | None, planned: Step, wishes: RollbackOptions) -> Step:
     step = planned
     if before is not None and before.is_over:
         return before

@@ -37,8 +37,8 @@ from adws.adw_modules.phase import Done, Failed, NoOrders, Outcome, RetryAt
 from adws.adw_modules.queue.model import FINAL_RUNS, ROLLBACK, NewRun, Run, RunEnd, RunResult, RunState
 from adws.adw_modules.retry_handler import Retry, RetryPolicy, decide
 from adws.adw_modules.rollback import plan as rollback_plan
-from adws.adw_modules.rollback.plan import Step, Wishes
-from adws.adw_modules.rollback.steps import Done as steps_Done
+from adws.adw_modules.rollback.plan import RollbackOptions, Step
+from adws.adw_modules.rollback.steps import StepResult as steps_Done
 from adws.adw_modules.rollback.steps import Undoing, refuse_merged
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 from adws.adw_modules.worker.run_executor import TROUBLE_SECONDS, end_of
@@ -109,7 +109,7 @@ class Rollbacks:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def plan(self, adw_id: str, wishes: Wishes) -> RollbackReport:
+    def plan(self, adw_id: str, wishes: RollbackOptions) -> RollbackReport:
         """Return what a rollback would do; nothing is changed. Raises PullRequestMerged."""
         document = self._home.load(check_adw_id(adw_id))
         refuse_merged(document, self._home.forge_if_any)
@@ -123,7 +123,7 @@ class Rollbacks:
             is_dry_run=True,
         )
 
-    def rollback(self, adw_id: str, wishes: Wishes) -> RollbackReport:
+    def rollback(self, adw_id: str, wishes: RollbackOptions) -> RollbackReport:
         """
         Undo what the workflow made and return the result; one that is rolled back already is left as it is.
 
@@ -135,7 +135,7 @@ class Rollbacks:
 
         return report
 
-    def _hand_on(self, report: RollbackReport, wishes: Wishes) -> None:
+    def _hand_on(self, report: RollbackReport, wishes: RollbackOptions) -> None:
         """Queue the rest for the machine that it is on; one after the other, when there are several."""
         if not report.waits_for or not self._home.settings.is_shared:
             return
@@ -144,14 +144,16 @@ class Rollbacks:
             NewRun(adw_id=report.adw_id, kind=ROLLBACK, payload=payload_of(wishes), asked_by=wishes.by, demands=demands)
         )
 
-    def work(self, run: Run, wishes: Wishes, end: Callable[[RollbackReport], RunEnd]) -> tuple[RollbackReport, Run]:
+    def work(
+        self, run: Run, wishes: RollbackOptions, end: Callable[[RollbackReport], RunEnd]
+    ) -> tuple[RollbackReport, Run]:
         """Do the same for a run that we have claimed, and end it as *end* says; return the report and the run."""
         with self._home.ownership.own(run.adw_id, run=run) as owned:
             report = self._made(owned, wishes)
 
             return report, owned.end_run(owned.run or run, end(report))
 
-    def _made(self, owned: OwnedWorkflow, wishes: Wishes) -> RollbackReport:
+    def _made(self, owned: OwnedWorkflow, wishes: RollbackOptions) -> RollbackReport:
         home = self._home
         with home.lease_renewer.charge(owned, owned.run), home.engine.log_of(owned.lease.adw_id):
             session = WorkSession(home.engine, owned, NoOrders())
@@ -172,7 +174,7 @@ class Rollbacks:
             if run.state not in FINAL_RUNS and (ours is None or run.run_id != ours.run_id):
                 self._home.runs.ask_to_stop(run.run_id, reason="the workflow is rolled back")
 
-    def _plan(self, document: WorkflowDocument, wishes: Wishes) -> tuple[Step, ...]:
+    def _plan(self, document: WorkflowDocument, wishes: RollbackOptions) -> tuple[Step, ...]:
         home, git = self._home, self._home.git_if_any
         root = git.root if git is not None else None
         names = rollback_plan.external_names(document.adw_id) if root else ()
@@ -182,7 +184,7 @@ class Rollbacks:
             document, wishes=wishes, external=external, has_forge=home.forge_if_any is not None, host=home.host
         )
 
-    def _check_forgotten(self, document: WorkflowDocument, wishes: Wishes) -> None:
+    def _check_forgotten(self, document: WorkflowDocument, wishes: RollbackOptions) -> None:
         """Raise UsageError for a machine that cannot be given up: this one, or one that has nothing of the workflow."""
         hosts = {step.host for step in self._plan(document, replace(wishes, forget_hosts=()))} - {""}
         for host in wishes.forget_hosts:
@@ -196,7 +198,7 @@ class Rollbacks:
 class _Running:
     """One rollback while it is made."""
 
-    def __init__(self, home: Home, owned: OwnedWorkflow, session: WorkSession, wishes: Wishes) -> None:
+    def __init__(self, home: Home, owned: OwnedWorkflow, session: WorkSession, wishes: RollbackOptions) -> None:
         self._home = home
         self._owned = owned
         self._session = session
@@ -356,7 +358,7 @@ def _why(step: Step, outcome: str, at: str) -> JsonObject | None:
     return {"reason": step.detail} if outcome == "kept" else None
 
 
-def payload_of(wishes: Wishes) -> JsonObject:
+def payload_of(wishes: RollbackOptions) -> JsonObject:
     """Return what a run needs to know to roll back as it was asked for."""
     payload: JsonObject = {
         "reason": wishes.reason,
@@ -394,7 +396,7 @@ class WorkflowRollback:
         """Undo everything; raise WorkflowBusy or PullRequestMerged. What is blocked is in the report."""
         if not reason.strip():
             raise UsageError("say why the workflow is rolled back: the reason must not be empty")
-        wishes = Wishes(reason=reason, keep_branch=keep_branch, force=force)
+        wishes = RollbackOptions(reason=reason, keep_branch=keep_branch, force=force)
         report = Rollbacks(self._home).rollback(self.adw_id, wishes)
         if self.logger is not None:
             said = {"action": "rollback", "workflow": self.adw_id, "state": report.state, "blocked": report.blocked_by}
@@ -434,7 +436,7 @@ class RollbackRuns:
         self._requests = requests
         self._clock = clock
 
-    def queue(self, adw_id: str, wishes: Wishes, *, by: str = "", wait_seconds: float = 30.0) -> Run:
+    def queue(self, adw_id: str, wishes: RollbackOptions, *, by: str = "", wait_seconds: float = 30.0) -> Run:
         """Return the durable run that will roll the workflow back; raise WorkflowBusy when its owner stays at it."""
         payload = payload_of(wishes)
         until = self._clock.monotonic() + wait_seconds
@@ -490,12 +492,12 @@ def after_rollback(run: Run, report: RollbackReport, *, now: datetime) -> Outcom
     return Failed(phase="the rollback", reason="BLOCKED", message=f"{left}; adw rollback {run.adw_id} goes on with it")
 
 
-def wishes_of(run: Run) -> Wishes:
+def wishes_of(run: Run) -> RollbackOptions:
     """Return what the requester of a rollback asked for."""
     hosts = run.payload.get("forget_hosts")
     reason = str(run.payload.get("reason") or "") or f"rolled back by {run.asked_by or 'a worker'}"
 
-    return Wishes(
+    return RollbackOptions(
         reason=reason,
         keep_branch=run.payload.get("keep_branch") is True,
         force=run.payload.get("force") is True,
@@ -522,7 +524,7 @@ class RollingBack:
     def roll_back(
         self,
         adw_id: str,
-        wishes: Wishes,
+        wishes: RollbackOptions,
         *,
         by: str = "",
         wait_seconds: float = 30.0,

@@ -26,7 +26,7 @@ from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.resources.model import Worktree
 from adws.adw_modules.resources.ports import is_free
 from adws.adw_modules.rollback import plan as rollback_plan
-from adws.adw_modules.rollback.plan import Step, Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions, Step
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
+class StepResult:
     """The result of a step."""
 
     status: str  #: done | gone | kept | left
@@ -55,7 +55,7 @@ CLOSING, SUMMARY = "rollback_closing", "rollback_summary"
 class ForgeUndoing:
     """Makes the steps of a rollback that are made on a forge."""
 
-    def __init__(self, home: Home, session: WorkSession, wishes: Wishes) -> None:
+    def __init__(self, home: Home, session: WorkSession, wishes: RollbackOptions) -> None:
         self._home = home
         self._session = session
         self._wishes = wishes
@@ -64,16 +64,16 @@ class ForgeUndoing:
     def _document(self) -> WorkflowDocument:
         return self._session.document
 
-    def close_pull_request(self, step: Step) -> Done:
+    def close_pull_request(self, step: Step) -> StepResult:
         """Close it with the reason, unless others work on it; raise PullRequestMerged."""
         forge = self._forge()
         pull = self._pull_request(forge, step)
         if pull is None:
-            return Done(status="gone", detail="there is none")
+            return StepResult(status="gone", detail="there is none")
         if pull.is_merged:
             raise PullRequestMerged(pull.number)
         if pull.state != "open":
-            return Done(status="gone", detail="it is closed already")
+            return StepResult(status="gone", detail="it is closed already")
         ours = self.pushed(pull.head)
         if ours and pull.head_sha and pull.head_sha not in ours:
             raise NotOurs(f"it has commits of others ({pull.head_sha[:12]}): close it by hand")
@@ -81,7 +81,7 @@ class ForgeUndoing:
         self._note(forge, pull.number, CLOSING, rollback_plan.CLOSING_COMMENT, text)
         forge.close_pull_request(pull.number)
 
-        return Done(status="done", detail=pull.url)
+        return StepResult(status="done", detail=pull.url)
 
     def _pull_request(self, forge: Forge, step: Step) -> PullRequest | None:
         number = number_of(step.facts)
@@ -107,21 +107,21 @@ class ForgeUndoing:
 
         return result - {""}
 
-    def remove_label(self, step: Step) -> Done:
+    def remove_label(self, step: Step) -> StepResult:
         """Take a label off."""
         number = number_of(step.facts) or self._document.issue_number
         label = step.facts.get("label")
         if number is None or not isinstance(label, str):
-            return Done(status="left", detail="the ledger does not say what it is on")
+            return StepResult(status="left", detail="the ledger does not say what it is on")
         self._forge().remove_label(number, label)
 
-        return Done(status="done")
+        return StepResult(status="done")
 
-    def comment(self, _step: Step) -> Done:
+    def comment(self, _step: Step) -> StepResult:
         """Bring the sticky comment up, and post what was undone and what is left."""
         forge, number = self._forge(), self._document.issue_number
         if number is None:
-            return Done(status="done", detail="what was said on its pull request stays")
+            return StepResult(status="done", detail="what was said on its pull request stays")
         record = self._document.rollback
         steps = rollback_plan.recorded_steps(self._document)
         reason = (record.reason if record else "") or self._wishes.reason
@@ -136,9 +136,9 @@ class ForgeUndoing:
         try:
             self._note(forge, number, SUMMARY, rollback_plan.SUMMARY_COMMENT, said)
         except ForgeNotFound:
-            return Done(status="gone", detail="the forge has no such issue")
+            return StepResult(status="gone", detail="the forge has no such issue")
 
-        return Done(status="done", detail="its comments stay, and say so")
+        return StepResult(status="done", detail="its comments stay, and say so")
 
     def _note(self, forge: Forge, number: int, op: str, key: str, text: str) -> None:
         """Write a comment of ours once, found by its marker after a crash; it stays when the rollback is over."""
@@ -210,12 +210,12 @@ PATCH_NAME = "salvage.patch"
 class Undoing:
     """Makes the steps of one workflow's rollback."""
 
-    def __init__(self, home: Home, session: WorkSession, wishes: Wishes) -> None:
+    def __init__(self, home: Home, session: WorkSession, wishes: RollbackOptions) -> None:
         self._home = home
         self._session = session
         self._wishes = wishes
         self._forge = ForgeUndoing(home, session, wishes)
-        self._doers: dict[str, Callable[[Step], Done]] = {
+        self._doers: dict[str, Callable[[Step], StepResult]] = {
             "process": self._end_processes,
             "salvage": self._salvage,
             "pull_request": self._forge.close_pull_request,
@@ -230,7 +230,7 @@ class Undoing:
             "comment": self._forge.comment,
         }
 
-    def make(self, step: Step) -> Done:
+    def make(self, step: Step) -> StepResult:
         """Undo what *step* names; raise NotOurs, PullRequestMerged, or what went wrong."""
         if not self._is_here(step.host):
             raise RollbackBlocked(self._why_elsewhere(step.host))
@@ -253,7 +253,7 @@ class Undoing:
 
     # --- processes and work ------------------------------------------------------------------------------------
 
-    def _end_processes(self, step: Step) -> Done:
+    def _end_processes(self, step: Step) -> StepResult:
         attempts = [attempt for record in self._document.phases for attempt in record.attempts if attempt.process]
         # A token names all processes that descend from one start. An attempt that ended in good order has ended its
         # processes. Those of another machine have a step of their own, and are never signalled from here.
@@ -267,7 +267,7 @@ class Undoing:
                 result[str(effect.undo.get("token"))] = (effect.undo, True)
         said = [self._end(record, is_doubtful=is_doubtful) for record, is_doubtful in result.values()]
 
-        return Done(status="done" if said else "gone", detail=said[-1] if said else "it started none")
+        return StepResult(status="done" if said else "gone", detail=said[-1] if said else "it started none")
 
     def _end(self, record: Mapping[str, object], *, is_doubtful: bool) -> str:
         ending = self._home.end_process(record)
@@ -278,7 +278,7 @@ class Undoing:
 
         return ending.evidence
 
-    def _salvage(self, _step: Step) -> Done:
+    def _salvage(self, _step: Step) -> StepResult:
         git = self._home.git_if_any
         heads: dict[str, str] = {}
         said: list[str] = []
@@ -296,7 +296,7 @@ class Undoing:
 
         facts: JsonObject = {"heads": dict(heads), "held": list(held)}
 
-        return Done(status="done" if said else "gone", detail="; ".join(said), facts=facts)
+        return StepResult(status="done" if said else "gone", detail="; ".join(said), facts=facts)
 
     def _branches(self) -> dict[str, str]:
         """Return the branches of the workflow and where each began."""
@@ -332,12 +332,12 @@ class Undoing:
 
     # --- git ---------------------------------------------------------------------------------------------------
 
-    def _delete_remote_branch(self, step: Step) -> Done:
+    def _delete_remote_branch(self, step: Step) -> StepResult:
         git, branch = self._git(), branch_of(step.facts)
         self._refuse_default(branch)
         there = git.remote_commit(branch)
         if there is None:
-            return Done(status="gone", detail="it is not there")
+            return StepResult(status="gone", detail="it is not there")
         # Without a record of a push it was cut off: then only what is here too can have come from here.
         ours = self._forge.pushed(branch) or {self._head(branch)}
         if there not in ours:
@@ -345,13 +345,13 @@ class Undoing:
 
         return _said(git.delete_remote_branch(branch, expected=there))
 
-    def _delete_wip(self, step: Step) -> Done:
+    def _delete_wip(self, step: Step) -> StepResult:
         """Delete the ref that other machines could go on from; its commits are kept here unless they are already."""
         self._git()  # raises where there is none
         refs, ref = self._home.remote_refs, str(step.facts.get("ref") or "")
         there = refs.commit_of(ref)
         if there is None:
-            return Done(status="gone", detail="it is not there")
+            return StepResult(status="gone", detail="it is not there")
         if there not in {sha for one in published(self._document) if one.ref == ref for sha in one.commits}:
             raise NotOurs(f"it is at {there[:12]}, which adw did not push: delete it by hand")
         said = self._kept(ref, there)
@@ -366,7 +366,7 @@ class Undoing:
 
         return f"its commits are kept as {keep_commits(self._git(), self._document.adw_id, sha)}"
 
-    def _remove_worktree(self, step: Step) -> Done:
+    def _remove_worktree(self, step: Step) -> StepResult:
         git, path = self._git(), Path(path_of(step.facts))
         known = self._known_worktree(path)
         # Older tools did not lock theirs; a lock with another reason means that somebody else has it now.
@@ -375,13 +375,13 @@ class Undoing:
 
         return _said(git.remove_worktree(path, reason=reason))
 
-    def _delete_branch(self, step: Step) -> Done:
+    def _delete_branch(self, step: Step) -> StepResult:
         git, branch = self._git(), branch_of(step.facts)
         self._refuse_default(branch)
         if step.facts.get("outcome") == "observed" and self._document.adw_id not in branch:
             raise NotOurs("it appeared during a phase, and nothing says who made it: delete it by hand if you want to")
         if git.commit_of(f"refs/heads/{branch}") is None:
-            return Done(status="gone", detail="it is not there")
+            return StepResult(status="gone", detail="it is not there")
         salvaged = self._head(branch)
         if not salvaged:
             raise NotOurs("it was not there when the work was salvaged: somebody else made it")
@@ -392,7 +392,7 @@ class Undoing:
 
         return _said(git.delete_branch(branch, expected=salvaged))
 
-    def _leave(self, step: Step) -> Done:
+    def _leave(self, step: Step) -> StepResult:
         del step
         raise NotOurs("it appeared during a phase, and nothing says who made it: remove it by hand if you want to")
 
@@ -441,7 +441,7 @@ class Undoing:
 
     # --- ports and directories ---------------------------------------------------------------------------------
 
-    def _free_ports(self, step: Step) -> Done:
+    def _free_ports(self, step: Step) -> StepResult:
         freed = self._home.ports.free(self._document.adw_id)
         named = step.facts.get("ports")
         known = [port for port in named if isinstance(port, int)] if isinstance(named, list) else []
@@ -450,9 +450,9 @@ class Undoing:
         said = [f"{port} is used by somebody else, who is left alone" for port in foreign]
         said += [f"freed {', '.join(map(str, freed))}"] if freed else []
 
-        return Done(status="done" if freed else "gone", detail="; ".join(said))
+        return StepResult(status="done" if freed else "gone", detail="; ".join(said))
 
-    def _remove_directory(self, step: Step) -> Done:
+    def _remove_directory(self, step: Step) -> StepResult:
         path = Path(path_of(step.facts))
         git = self._home.git_if_any
         root = git.root if git is not None else path.parent
@@ -460,5 +460,5 @@ class Undoing:
         return _said(repository.remove_directory(root / path, root=root))
 
 
-def _said(was_there: bool) -> Done:
-    return Done(status="done") if was_there else Done(status="gone", detail="it is not there")
+def _said(was_there: bool) -> StepResult:
+    return StepResult(status="done") if was_there else StepResult(status="gone", detail="it is not there")

@@ -34,7 +34,7 @@ from adws.adw_modules.forge.model import Forge, HookDelivery, Issue, IssueText, 
 from adws.adw_modules.identifiers import JsonObject, comparable
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.queue.model import CRON, NewRun, Run, RunResult, RunState
-from adws.adw_modules.recovery.plan import Action
+from adws.adw_modules.recovery.plan import RecoveryAction
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import Window
 from adws.adw_modules.reports.reports import DayCounts
@@ -155,8 +155,8 @@ class CronJobs:
         """Make work ready to go on whose worker is gone, and tell people of what does not move."""
         del tick
         steps = self._home.recovery.recover().steps
-        done = [step for step in steps if step.action is not Action.REPORT]
-        needs = [step for step in steps if step.action is Action.REPORT]
+        done = [step for step in steps if step.action is not RecoveryAction.REPORT]
+        needs = [step for step in steps if step.action is RecoveryAction.REPORT]
         stuck = self._stuck()
         channels = self._home.notifier.channels_of("stuck")
         notices = [

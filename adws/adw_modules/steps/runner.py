@@ -59,7 +59,7 @@ MAX_VISITS = 10_000
 
 
 @dataclass(kw_only=True, slots=True)
-class Progress:
+class StepProgress:
     """What is done."""
 
     at: str | None = None  #: the step that comes next, "" at the end, None at the beginning
@@ -79,7 +79,7 @@ class Progress:
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, JsonValue]) -> Progress:
+    def from_json(cls, data: Mapping[str, JsonValue]) -> StepProgress:
         """Return what `to_json` wrote."""
         known = {one.name: data[one.name] for one in fields(cls) if one.name in data}
 
@@ -182,7 +182,7 @@ _ENDS = frozenset({"step_completed", "step_failed"})
 class StepEvents:
     """Stores the events of one attempt's steps; the progress numbers them, so storing one twice changes nothing."""
 
-    def __init__(self, home: Home, context: PhaseContext, progress: Progress) -> None:
+    def __init__(self, home: Home, context: PhaseContext, progress: StepProgress) -> None:
         self._home = home
         self._redact = home.redactor.redact
         self._catalog_id = _catalog_id(context.document)
@@ -305,15 +305,15 @@ class _PhaseSteps:
         self._progress = self._progress_so_far()
         self._events = StepEvents(home, context, self._progress)
 
-    def _progress_so_far(self) -> Progress:
+    def _progress_so_far(self) -> StepProgress:
         """Return how far an earlier attempt of this round came, or this one before it waited."""
         context = self._context
         task = task_of(self._document.adw_id, context.phase, context.round)
         checkpoint = self._home.checkpoint_manager.latest(task)
         if checkpoint is None or not holds(checkpoint, context):
-            return Progress()
+            return StepProgress()
 
-        return Progress.from_json(checkpoint.data)
+        return StepProgress.from_json(checkpoint.data)
 
     # --- one after the other -----------------------------------------------------------------------------------
 
@@ -567,7 +567,7 @@ class _PhaseSteps:
         return stored_result(value, key, self._executions)
 
 
-def known_to(context: PhaseContext, progress: Progress) -> JsonObject:
+def known_to(context: PhaseContext, progress: StepProgress) -> JsonObject:
     """Return what the templates of a phase know after the steps that are done."""
     return known_of(context.document, context.results, progress.steps, progress.vars)
 

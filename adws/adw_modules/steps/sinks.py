@@ -427,7 +427,7 @@ CREATE INDEX IF NOT EXISTS open_parts ON parts (is_settled) WHERE is_settled = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class SavedPart:
     """What one call saved, or was about to."""
 
     sink_key: str
@@ -464,12 +464,12 @@ class SinkLedger:
 
         return bool(self._run(sql, (sink_key,)))
 
-    def unsettled(self) -> Part | None:
+    def unsettled(self) -> SavedPart | None:
         """Return the part of which nobody knows whether it is in the file."""
         result = self._run("SELECT sink_key, start, length, sha256 FROM parts WHERE is_settled = 0", ())
 
         return (
-            Part(sink_key=result[0][0], start=result[0][1], length=result[0][2], sha256=result[0][3])
+            SavedPart(sink_key=result[0][0], start=result[0][1], length=result[0][2], sha256=result[0][3])
             if result
             else None
         )

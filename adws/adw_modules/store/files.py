@@ -76,7 +76,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class StoredCopy:
     """A file, or the database's copy, and what it is."""
 
     kind: Kind
@@ -102,8 +102,8 @@ class Resolved:
     """The document to use, and the file in its place."""
 
     data: JsonObject
-    used: Found  #: where it came from
-    current: Found  #: what stands at the document's own path
+    used: StoredCopy  #: where it came from
+    current: StoredCopy  #: what stands at the document's own path
     notices: tuple[LoadNotice, ...] = ()
 
 
@@ -155,7 +155,7 @@ def resolve(
 
 def _candidates(
     directory: int | None, folder: str, adw_id: str, *, max_bytes: int, copy_of: CopyOf | None
-) -> tuple[Found, ...]:
+) -> tuple[StoredCopy, ...]:
     previous = examine(directory, folder, PREVIOUS_NAME, adw_id, max_bytes=max_bytes)
     copy = copy_of(adw_id) if copy_of is not None else None
     if copy is None:
@@ -163,7 +163,7 @@ def _candidates(
     return (previous, examine_copy(copy, adw_id))
 
 
-def _fall_back(current: Found, candidates: tuple[Found, ...]) -> Resolved:
+def _fall_back(current: StoredCopy, candidates: tuple[StoredCopy, ...]) -> Resolved:
     good = [found for found in candidates if found.kind is Kind.GOOD]
     if not good:
         raise _nothing_left(current, candidates)
@@ -180,7 +180,7 @@ def _fall_back(current: Found, candidates: tuple[Found, ...]) -> Resolved:
     return Resolved(data=best.data or {}, used=best, current=current, notices=(unused, recovered))
 
 
-def _nothing_left(current: Found, candidates: tuple[Found, ...]) -> StateNotFound | StateCorrupt:
+def _nothing_left(current: StoredCopy, candidates: tuple[StoredCopy, ...]) -> StateNotFound | StateCorrupt:
     if current.kind is not Kind.MISSING:
         return StateCorrupt(current.path, current.reason, "and there is no other copy: restore it from a backup")
     bad = [item for item in candidates if item.kind is not Kind.MISSING]
@@ -189,17 +189,17 @@ def _nothing_left(current: Found, candidates: tuple[Found, ...]) -> StateNotFoun
     return StateNotFound(current.path)
 
 
-def examine(directory: int | None, folder: str, name: str, adw_id: str, *, max_bytes: int) -> Found:
+def examine(directory: int | None, folder: str, name: str, adw_id: str, *, max_bytes: int) -> StoredCopy:
     """Return what the file *name* is; raise UnsafePath, StateReadFailed, or NewerVersion and other migration errors."""
     path = f"{folder}/{name}"
     if directory is None:
-        return Found(kind=Kind.MISSING, path=path, reason="there is no such directory")
+        return StoredCopy(kind=Kind.MISSING, path=path, reason="there is no such directory")
     try:
         text, status = durable_file.read_file(name, directory=directory, max_bytes=max_bytes)
     except FileNotFoundError:
-        return Found(kind=Kind.MISSING, path=path, reason="there is no such file")
+        return StoredCopy(kind=Kind.MISSING, path=path, reason="there is no such file")
     except durable_file.TooLarge as exc:
-        return Found(kind=Kind.CORRUPT, path=path, reason=str(exc))
+        return StoredCopy(kind=Kind.CORRUPT, path=path, reason=str(exc))
     except UnsafePath as exc:
         raise UnsafePath(f"{folder}/{exc}") from exc
     except OSError as exc:
@@ -208,38 +208,40 @@ def examine(directory: int | None, folder: str, name: str, adw_id: str, *, max_b
     return _judge(text, path, adw_id, signature_of(status, text[-serialization.SEAL_BYTES :]))
 
 
-def examine_copy(text: bytes, adw_id: str) -> Found:
+def examine_copy(text: bytes, adw_id: str) -> StoredCopy:
     """Return what the database's copy is; it has no checksum, because the database protects its bytes."""
     path = "the copy in the database"
     try:
         data = serialization.parse(text)
     except serialization.Unreadable as exc:
-        return Found(kind=Kind.CORRUPT, path=path, reason=str(exc))
+        return StoredCopy(kind=Kind.CORRUPT, path=path, reason=str(exc))
     if data.get("adw_id") != adw_id or data.get("state_version") != CURRENT_VERSION:
-        return Found(kind=Kind.FOREIGN, path=path, reason="it is of another workflow or version")
+        return StoredCopy(kind=Kind.FOREIGN, path=path, reason="it is of another workflow or version")
 
-    return Found(kind=Kind.GOOD, path=path, data=data)
+    return StoredCopy(kind=Kind.GOOD, path=path, data=data)
 
 
-def _judge(text: bytes, path: str, adw_id: str, signature: Signature) -> Found:
+def _judge(text: bytes, path: str, adw_id: str, signature: Signature) -> StoredCopy:
     add_checksum = serialization.verify_checksum(text)
     try:
         data = serialization.parse(text, is_ours=add_checksum is Seal.GOOD)
     except serialization.Unreadable as exc:
-        return Found(kind=Kind.CORRUPT, path=path, reason=str(exc))
+        return StoredCopy(kind=Kind.CORRUPT, path=path, reason=str(exc))
     if add_checksum is Seal.BROKEN or (add_checksum is Seal.ABSENT and b'"checksum"' in text):
         reason = "its checksum does not match: it was changed by hand or damaged"
-        return Found(kind=Kind.FOREIGN, path=path, reason=reason)
+        return StoredCopy(kind=Kind.FOREIGN, path=path, reason=reason)
     if data.get("adw_id") != adw_id:
-        return Found(kind=Kind.FOREIGN, path=path, reason=f"it is the document of {data.get('adw_id', 'nobody')!r}")
+        return StoredCopy(
+            kind=Kind.FOREIGN, path=path, reason=f"it is the document of {data.get('adw_id', 'nobody')!r}"
+        )
     version = version_of(data)
     if version != CURRENT_VERSION:
         migrated = StateMigration.migrate(data)
-        return Found(kind=Kind.LEGACY, path=path, data=migrated, version=version, signature=signature)
+        return StoredCopy(kind=Kind.LEGACY, path=path, data=migrated, version=version, signature=signature)
     if add_checksum is Seal.ABSENT:
-        return Found(kind=Kind.FOREIGN, path=path, reason="it has no checksum: it was not written by adw")
+        return StoredCopy(kind=Kind.FOREIGN, path=path, reason="it has no checksum: it was not written by adw")
 
-    return Found(kind=Kind.GOOD, path=path, data=data, signature=signature)
+    return StoredCopy(kind=Kind.GOOD, path=path, data=data, signature=signature)
 
 
 def _whole_number(data: JsonObject | None, key: str) -> int:
@@ -457,7 +459,7 @@ def plan_repair(directory: int, resolved: Resolved, now: datetime) -> Repair | N
     return Repair(resolved, next(name for name in _names(resolved.current, now) if name not in taken))
 
 
-def _names(current: Found, now: datetime) -> Iterator[str]:
+def _names(current: StoredCopy, now: datetime) -> Iterator[str]:
     """Yield the names under which *current* may be kept, the best one first."""
     moment = now.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     for number in itertools.count(1):

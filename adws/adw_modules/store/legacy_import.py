@@ -54,7 +54,7 @@ ORIGIN_KEY = "imported_from"
 ADOPTION_SECONDS = 30.0
 
 
-class Action(Enum):
+class ImportAction(Enum):
     """What is done with a file."""
 
     UP_TO_DATE = "up to date"
@@ -68,12 +68,12 @@ class Action(Enum):
     @property
     def is_change(self) -> bool:
         """Say whether applying the plan does something."""
-        return self in (Action.MIGRATE, Action.IMPORT)
+        return self in (ImportAction.MIGRATE, ImportAction.IMPORT)
 
     @property
     def is_trouble(self) -> bool:
         """Say whether a person has to look at the file."""
-        return self in (Action.NEWER, Action.EXISTS, Action.LOCKED, Action.CORRUPT)
+        return self in (ImportAction.NEWER, ImportAction.EXISTS, ImportAction.LOCKED, ImportAction.CORRUPT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +83,7 @@ class PlannedFile:
     path: Path
     adw_id: str  #: "" when the file does not tell
     version: str  #: "" when it could not be read
-    action: Action
+    action: ImportAction
     detail: str = ""
     notices: tuple[LoadNotice, ...] = ()  #: what was noticed while it was read
 
@@ -102,7 +102,7 @@ class MigrationPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Applied:
+class ImportedFile:
     """What became of one planned file."""
 
     file: PlannedFile
@@ -157,7 +157,7 @@ class TreePlanner:
                 planned = self._plan_in_place(item, self._store, issues)
             else:
                 planned = self._plan_import(item, claimed, issues)
-            if planned.action is Action.IMPORT:
+            if planned.action is ImportAction.IMPORT:
                 claimed.add(planned.adw_id)
             files.append(planned)
 
@@ -172,25 +172,25 @@ class TreePlanner:
             version = version_of(_read(path, self._max_bytes))
             action, detail = self._migrate_or_refuse(store.load(adw_id), issues)
         except NewerVersion as exc:
-            return PlannedFile(path=path, adw_id=adw_id, version=exc.found, action=Action.NEWER, detail=str(exc))
+            return PlannedFile(path=path, adw_id=adw_id, version=exc.found, action=ImportAction.NEWER, detail=str(exc))
         except AdwError as exc:
-            action, detail = Action.CORRUPT, str(exc)
+            action, detail = ImportAction.CORRUPT, str(exc)
 
         return PlannedFile(
             path=path, adw_id=adw_id, version=version, action=action, detail=detail, notices=_notices_of(store, adw_id)
         )
 
-    def _migrate_or_refuse(self, loaded: LoadedState, issues: _Issues) -> tuple[Action, str]:
+    def _migrate_or_refuse(self, loaded: LoadedState, issues: _Issues) -> tuple[ImportAction, str]:
         trouble = [notice.reason for notice in loaded.notices if notice.kind not in {"migrated", "recovered"}]
         if trouble:
-            return Action.CORRUPT, "; ".join(trouble)
+            return ImportAction.CORRUPT, "; ".join(trouble)
         if all(notice.kind != "migrated" for notice in loaded.notices):
-            return Action.UP_TO_DATE, ""
+            return ImportAction.UP_TO_DATE, ""
         if self._is_registered(loaded.document.adw_id):
-            return Action.MIGRATE, ""  # it has its issue, or lost it long ago: writing it back changes neither
+            return ImportAction.MIGRATE, ""  # it has its issue, or lost it long ago: writing it back changes neither
         refusal = issues.refusal(loaded.document)
 
-        return (Action.LOCKED, refusal) if refusal else (Action.MIGRATE, "")
+        return (ImportAction.LOCKED, refusal) if refusal else (ImportAction.MIGRATE, "")
 
     def _plan_import(self, path: Path, claimed: set[str], issues: _Issues) -> PlannedFile:
         version = ""
@@ -200,27 +200,27 @@ class TreePlanner:
             document = _document_to_import(path, data)
             action, detail = self._import_or_refuse(path, document, claimed, issues)
         except NewerVersion as exc:
-            return PlannedFile(path=path, adw_id="", version=exc.found, action=Action.NEWER, detail=str(exc))
+            return PlannedFile(path=path, adw_id="", version=exc.found, action=ImportAction.NEWER, detail=str(exc))
         except AdwError as exc:
-            return PlannedFile(path=path, adw_id="", version=version, action=Action.CORRUPT, detail=str(exc))
+            return PlannedFile(path=path, adw_id="", version=version, action=ImportAction.CORRUPT, detail=str(exc))
 
         return PlannedFile(path=path, adw_id=document.adw_id, version=version, action=action, detail=detail)
 
     def _import_or_refuse(
         self, path: Path, document: WorkflowDocument, claimed: set[str], issues: _Issues
-    ) -> tuple[Action, str]:
+    ) -> tuple[ImportAction, str]:
         adw_id = document.adw_id
         if adw_id in claimed:
-            return Action.EXISTS, f"a more recently changed file of workflow {adw_id} is imported"
+            return ImportAction.EXISTS, f"a more recently changed file of workflow {adw_id} is imported"
         if self._store is not None and self._store.exists(adw_id):
             if _was_imported_from(path, self._store, adw_id):
-                return Action.UP_TO_DATE, "imported before"
-            return Action.EXISTS, f"workflow {adw_id} exists in this home and is not overwritten"
+                return ImportAction.UP_TO_DATE, "imported before"
+            return ImportAction.EXISTS, f"workflow {adw_id} exists in this home and is not overwritten"
         if self._is_registered(adw_id):
-            return Action.EXISTS, f"the database knows a workflow {adw_id} without a document: see adw db check"
+            return ImportAction.EXISTS, f"the database knows a workflow {adw_id} without a document: see adw db check"
         refusal = issues.refusal(document)
 
-        return (Action.LOCKED, refusal) if refusal else (Action.IMPORT, f"as {document.current_state}")
+        return (ImportAction.LOCKED, refusal) if refusal else (ImportAction.IMPORT, f"as {document.current_state}")
 
     def _is_registered(self, adw_id: str) -> bool:
         return self._leases is not None and self._leases.read(adw_id) is not None
@@ -289,20 +289,20 @@ class TreeMigration:
         self._processes = processes
         self._max_bytes = max_bytes
 
-    def apply_migration(self, plan: MigrationPlan) -> Iterator[Applied]:
+    def apply_migration(self, plan: MigrationPlan) -> Iterator[ImportedFile]:
         """Do what the plan says, file by file, and yield what became of each; the files are read again."""
         for file in plan.files:
             if not file.action.is_change:
-                yield Applied(file=file, is_done=not file.action.is_trouble, detail=file.detail)
+                yield ImportedFile(file=file, is_done=not file.action.is_trouble, detail=file.detail)
                 continue
             try:
-                detail = self._migrate(file) if file.action is Action.MIGRATE else self._import(file)
+                detail = self._migrate(file) if file.action is ImportAction.MIGRATE else self._import(file)
             except IssueLocked as exc:  # taken since the plan was made
-                yield Applied(file=file, is_done=False, detail=_taken(exc))
+                yield ImportedFile(file=file, is_done=False, detail=_taken(exc))
             except AdwError as exc:
-                yield Applied(file=file, is_done=False, detail=str(exc))
+                yield ImportedFile(file=file, is_done=False, detail=str(exc))
             else:
-                yield Applied(file=file, is_done=True, detail=detail)
+                yield ImportedFile(file=file, is_done=True, detail=detail)
 
     def _migrate(self, file: PlannedFile) -> str:
         """Write the document back as its owner; the store keeps the old file beside the new one and says so."""
@@ -389,7 +389,7 @@ def _closed_directory(error: OSError) -> PlannedFile:
     path = Path(os.fsdecode(error.filename or ""))
     detail = f"the directory cannot be looked into: {error.strerror or error}"
 
-    return PlannedFile(path=path, adw_id="", version="", action=Action.CORRUPT, detail=detail)
+    return PlannedFile(path=path, adw_id="", version="", action=ImportAction.CORRUPT, detail=detail)
 
 
 def _names_in(folder: Path) -> set[str]:

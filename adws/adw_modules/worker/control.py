@@ -343,7 +343,7 @@ class Control:
             self._overtake(session)
             for phase in session.spec.phases:
                 if phase.name == plan.phase:
-                    self._home.service_guard.mended(phase)
+                    self._home.service_guard.reset_breakers(phase)
             run = self._queue(self._home.run_factory.of(session.document, "retry" if grant else "resume", asked_by=by))
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)

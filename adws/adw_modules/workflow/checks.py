@@ -48,12 +48,12 @@ from adws.adw_modules.workflow.model import (
     THRESHOLD,
     TOOLS,
     BackoffStrategy,
+    DefinitionProblem,
     Gate,
     KeyPath,
     LoopSpec,
     NextRule,
     PhaseSpec,
-    Problem,
     RetryRule,
     RetrySpec,
     SinkSpec,
@@ -64,7 +64,7 @@ from adws.adw_modules.workflow.model import (
     path_problem,
 )
 
-__all__ = ["Problem", "check_workflow"]
+__all__ = ["DefinitionProblem", "check_workflow"]
 
 
 #: Names of workflows and phases; they become parts of file names.
@@ -98,7 +98,9 @@ _RUNNER_KEYS: Mapping[str, str] = MappingProxyType(
 _GATE_KEYS: Mapping[str, str] = MappingProxyType({"command": "command", "shell": "command", "artifact": "artifact"})
 
 
-def check_phase(phase: PhaseSpec, *, runners: Collection[str], has_file: Callable[[str], bool]) -> list[Problem]:
+def check_phase(
+    phase: PhaseSpec, *, runners: Collection[str], has_file: Callable[[str], bool]
+) -> list[DefinitionProblem]:
     """Return all that is wrong with *phase* itself; paths begin at the phase."""
     return shape_problems(phase) or [
         *_name_problems(phase),
@@ -111,7 +113,7 @@ def check_phase(phase: PhaseSpec, *, runners: Collection[str], has_file: Callabl
     ]
 
 
-def shape_problems(phase: PhaseSpec) -> list[Problem]:
+def shape_problems(phase: PhaseSpec) -> list[DefinitionProblem]:
     """Return a problem for each field of another type than it is declared with, as a definition in Python may have."""
     return [
         _problem((name,), f"{name} must be {rule}, not {shown(getattr(phase, name))}")
@@ -121,8 +123,8 @@ def shape_problems(phase: PhaseSpec) -> list[Problem]:
     ]
 
 
-def _problem(path: KeyPath, message: str) -> Problem:
-    return Problem(path=path, message=message)
+def _problem(path: KeyPath, message: str) -> DefinitionProblem:
+    return DefinitionProblem(path=path, message=message)
 
 
 def shown(value: object) -> str:
@@ -177,12 +179,14 @@ _TYPES: Mapping[str, tuple[tuple[str, ...], Callable[[object], bool]]] = Mapping
 # --- what it runs ----------------------------------------------------------------------------------------------
 
 
-def _name_problems(phase: PhaseSpec) -> Iterator[Problem]:
+def _name_problems(phase: PhaseSpec) -> Iterator[DefinitionProblem]:
     if not NAME.fullmatch(phase.name):
         yield _problem(("name",), f"{shown(phase.name)} cannot be the name of a phase: {NAME_RULE}")
 
 
-def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Callable[[str], bool]) -> Iterator[Problem]:
+def _runner_problems(
+    phase: PhaseSpec, runners: Collection[str], has_file: Callable[[str], bool]
+) -> Iterator[DefinitionProblem]:
     if phase.runner not in runners:
         yield _problem(("runner",), f"there is no runner {phase.runner!r}{hint(phase.runner, runners)}")
         return  # what an unknown runner needs is not known either
@@ -200,7 +204,7 @@ def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Calla
         yield from (_problem(("options",), words) for words in workflow_model.problems_of(phase))
 
 
-def _foreign_keys(phase: PhaseSpec) -> Iterator[Problem]:
+def _foreign_keys(phase: PhaseSpec) -> Iterator[DefinitionProblem]:
     """Yield a problem for each thing to run that this runner would not look at."""
     named = {one: f"the runner {one}" for one in (COMMAND, PYTHON, STEPS, EXTERNAL)}
     mine = {**named, **dict.fromkeys((AGENT, *AGENTS), "agents")}.get(phase.runner, "")
@@ -209,7 +213,7 @@ def _foreign_keys(phase: PhaseSpec) -> Iterator[Problem]:
             yield _problem((key,), f"{key} is for {whose}, and the runner here is {phase.runner}: take one of them out")
 
 
-def _command_problems(command: Sequence[str], shell: str, who_needs: str) -> Iterator[Problem]:
+def _command_problems(command: Sequence[str], shell: str, who_needs: str) -> Iterator[DefinitionProblem]:
     if bool(command) == bool(shell):
         result = "both" if command else "neither"
         yield _problem((), f"{who_needs} command (a list) or shell (one line), and has {result}")
@@ -223,14 +227,14 @@ def _command_problems(command: Sequence[str], shell: str, who_needs: str) -> Ite
             yield _problem((key,), f"{key} holds a NUL character, which no program can be given")
 
 
-def _call_problems(call: str) -> Iterator[Problem]:
+def _call_problems(call: str) -> Iterator[DefinitionProblem]:
     if not call:
         yield _problem((), "the runner python needs call, such as package.module:function")
     elif not CALL.fullmatch(call):
         yield _problem(("call",), f"call is {shown(call)} and must be of the form package.module:function")
 
 
-def _prompt_problems(phase: PhaseSpec, has_file: Callable[[str], bool]) -> Iterator[Problem]:
+def _prompt_problems(phase: PhaseSpec, has_file: Callable[[str], bool]) -> Iterator[DefinitionProblem]:
     if not phase.prompt:
         yield _problem((), f"the agent {phase.runner} needs prompt, the file with what it shall do")
     elif not has_file(phase.prompt):
@@ -240,7 +244,7 @@ def _prompt_problems(phase: PhaseSpec, has_file: Callable[[str], bool]) -> Itera
 # --- numbers ---------------------------------------------------------------------------------------------------
 
 
-def _number_problems(phase: PhaseSpec) -> Iterator[Problem]:
+def _number_problems(phase: PhaseSpec) -> Iterator[DefinitionProblem]:
     if not 0 <= phase.tier <= MAX_TIER:
         yield _problem(("tier",), f"tier is {phase.tier} and must be from 0 to {MAX_TIER}")
     if not 1 <= phase.max_attempts <= MAX_ATTEMPTS:
@@ -260,7 +264,7 @@ def _number_problems(phase: PhaseSpec) -> Iterator[Problem]:
             )
 
 
-def _retry_problems(retry: RetrySpec) -> Iterator[Problem]:
+def _retry_problems(retry: RetrySpec) -> Iterator[DefinitionProblem]:
     if retry.strategy is not None and retry.strategy not in RETRY_STRATEGIES:
         yield _unknown(("retry", "strategy"), "retry strategy", retry.strategy, RETRY_STRATEGIES)
     wrong = [
@@ -277,12 +281,12 @@ def _retry_problems(retry: RetrySpec) -> Iterator[Problem]:
     yield from _category_problems(retry.categories)
 
 
-def _retry_bounds(base: float, most: float) -> Iterator[Problem]:
+def _retry_bounds(base: float, most: float) -> Iterator[DefinitionProblem]:
     if base > most:
         yield _problem(("retry", "max_seconds"), f"max_seconds ({most:g}) is less than base_seconds ({base:g})")
 
 
-def _category_problems(categories: object) -> Iterator[Problem]:
+def _category_problems(categories: object) -> Iterator[DefinitionProblem]:
     if categories is None:
         return
     if not isinstance(categories, tuple):
@@ -294,14 +298,14 @@ def _category_problems(categories: object) -> Iterator[Problem]:
             yield _unknown(("retry", "categories", index), "kind of error that may be tried again", name, known)
 
 
-def _unknown(path: KeyPath, what: str, found: object, known: Sequence[str]) -> Problem:
+def _unknown(path: KeyPath, what: str, found: object, known: Sequence[str]) -> DefinitionProblem:
     return _problem(path, f"{found!r} is no {what}{hint(str(found), known)}")
 
 
 # --- lists -----------------------------------------------------------------------------------------------------
 
 
-def _list_problems(phase: PhaseSpec) -> Iterator[Problem]:
+def _list_problems(phase: PhaseSpec) -> Iterator[DefinitionProblem]:
     for index, pattern in enumerate(phase.allowed_paths):
         if why := why_outside(pattern):
             yield _problem(("allowed_paths", index), f"the allowed path {shown(pattern)} {why}")
@@ -324,11 +328,11 @@ def why_outside(path: str) -> str:
 # --- gates -----------------------------------------------------------------------------------------------------
 
 
-def _gate_problems(gate: Gate, index: int) -> Iterator[Problem]:
+def _gate_problems(gate: Gate, index: int) -> Iterator[DefinitionProblem]:
     yield from (problem.below("gates", index) for problem in _problems_of_gate(gate))
 
 
-def _problems_of_gate(gate: Gate) -> Iterator[Problem]:
+def _problems_of_gate(gate: Gate) -> Iterator[DefinitionProblem]:
     if gate.kind not in GATE_KINDS:
         yield _unknown(("kind",), "kind of gate", gate.kind, GATE_KINDS)
         return
@@ -352,7 +356,7 @@ def _problems_of_gate(gate: Gate) -> Iterator[Problem]:
 # --- options ---------------------------------------------------------------------------------------------------
 
 
-def _option_problems(options: Mapping[str, object]) -> Iterator[Problem]:
+def _option_problems(options: Mapping[str, object]) -> Iterator[DefinitionProblem]:
     """Yield a problem for each value that a document could not keep: JSON has no dates and no infinities."""
     for key, value in options.items():
         if not _is_text(key):
@@ -396,7 +400,7 @@ RESERVED = frozenset((*EVERYWHERE, *OF_A_LOOP, *OF_A_CALL, *OF_A_FAILURE, *OF_A_
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class StepScope:
     """What is known around the steps of a phase; None: not known, and not checked."""
 
     workload: frozenset[str] | None = None
@@ -407,20 +411,20 @@ class Surroundings:
 
 
 #: Nothing is known.
-UNKNOWN = Surroundings()
+UNKNOWN = StepScope()
 
 
-def template_problems(step: StepSpec, steps: Sequence[StepSpec], around: Surroundings) -> Iterator[Problem]:
+def template_problems(step: StepSpec, steps: Sequence[StepSpec], around: StepScope) -> Iterator[DefinitionProblem]:
     """Yield a problem for each template or condition of *step*, one of *steps*, that cannot be filled in."""
     known = _known_below(step, steps, around)
     for path, text, names, is_condition in _templates(step):
         try:
             used = expressions.paths_of(text, is_condition=is_condition)
         except ExpressionError as exc:
-            yield Problem(path=path, message=f"{_said(path)} {str(exc)[:1].lower()}{str(exc)[1:]}")
+            yield DefinitionProblem(path=path, message=f"{_said(path)} {str(exc)[:1].lower()}{str(exc)[1:]}")
             continue
         for why in _unknown_step_templates(used, names, known):
-            yield Problem(path=path, message=f"{_said(path)} names {why}")
+            yield DefinitionProblem(path=path, message=f"{_said(path)} names {why}")
     yield from _unquoted(step)
 
 
@@ -520,7 +524,7 @@ def _unknown_step_templates(
 _Below = Callable[[str], str]
 
 
-def _known_below(step: StepSpec, steps: Sequence[StepSpec], around: Surroundings) -> Mapping[str, _Below]:
+def _known_below(step: StepSpec, steps: Sequence[StepSpec], around: StepScope) -> Mapping[str, _Below]:
     """Return for each name whose keys are known what says whether one of them can be there."""
     result: dict[str, _Below] = {"steps": lambda name: _why_no_step(name, step, steps)}
     if around.workload is not None:
@@ -550,14 +554,14 @@ def _why_no_step(name: str, step: StepSpec, steps: Sequence[StepSpec]) -> str:
     return "" if goes_back else "which comes later"
 
 
-def _unquoted(step: StepSpec) -> Iterator[Problem]:
+def _unquoted(step: StepSpec) -> Iterator[DefinitionProblem]:
     """Yield a problem when a value would be read by the shell as part of the line, whatever it holds."""
     lines: list[tuple[KeyPath, object]] = [(("shell",), step.inputs.get("shell"))]
     lines += [((*path, "next_call", "shell"), rule.next_call.get("shell")) for path, rule in rule_paths(step)]
     for path, line in lines:
         if isinstance(line, str) and "{{" in line and not _is_quoted(line):
             rule = "shell puts a value into a line for the shell: end it with |quote, or use command with a list"
-            yield Problem(path=path, message=rule)
+            yield DefinitionProblem(path=path, message=rule)
 
 
 def _is_quoted(line: str) -> bool:
@@ -583,12 +587,12 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 
 
-def _not_one_of(path: KeyPath, what: str, found: str, known: Sequence[str]) -> Iterator[Problem]:
+def _not_one_of(path: KeyPath, what: str, found: str, known: Sequence[str]) -> Iterator[DefinitionProblem]:
     if found not in known:
         yield _problem(path, f"{found!r} is no {what}{hint(found, known)}")
 
 
-def _out_of_range(path: KeyPath, value: int | None, most: int) -> Iterator[Problem]:
+def _out_of_range(path: KeyPath, value: int | None, most: int) -> Iterator[DefinitionProblem]:
     if value is not None and not 1 <= value <= most:
         yield _problem(path, f"{path[-1]} is {value} and must be from 1 to {most}")
 
@@ -596,14 +600,14 @@ def _out_of_range(path: KeyPath, value: int | None, most: int) -> Iterator[Probl
 # --- loops -----------------------------------------------------------------------------------------------------
 
 
-def loop_problems(step: StepSpec) -> Iterator[Problem]:
+def loop_problems(step: StepSpec) -> Iterator[DefinitionProblem]:
     """Yield what is wrong with the loop of *step*."""
     loop = step.loop
     if loop is not None:
         yield from (problem.below("loop") for problem in _of_loop(loop))
 
 
-def _of_loop(loop: LoopSpec) -> Iterator[Problem]:
+def _of_loop(loop: LoopSpec) -> Iterator[DefinitionProblem]:
     if not (isinstance(loop.collection, list) and is_json(loop.collection, 20)) and not (
         isinstance(loop.collection, str) and "{{" in loop.collection
     ):
@@ -623,7 +627,7 @@ def _of_loop(loop: LoopSpec) -> Iterator[Problem]:
     yield from _threshold_problems(loop)
 
 
-def _threshold_problems(loop: LoopSpec) -> Iterator[Problem]:
+def _threshold_problems(loop: LoopSpec) -> Iterator[DefinitionProblem]:
     if loop.on_failure != THRESHOLD:
         if loop.threshold:
             yield _problem(("threshold",), 'threshold is for on_failure = "threshold": say that, or take it out')
@@ -636,13 +640,13 @@ def _threshold_problems(loop: LoopSpec) -> Iterator[Problem]:
 # --- retry -----------------------------------------------------------------------------------------------------
 
 
-def retry_problems(step: StepSpec) -> Iterator[Problem]:
+def retry_problems(step: StepSpec) -> Iterator[DefinitionProblem]:
     """Yield what is wrong with the rules of *step*."""
     for path, rule in rule_paths(step):
         yield from (problem.below(*path) for problem in (*_of_rule(rule), *_of_pages(rule, step.tool)))
 
 
-def _of_rule(rule: RetryRule) -> Iterator[Problem]:
+def _of_rule(rule: RetryRule) -> Iterator[DefinitionProblem]:
     yield from _not_one_of((), "kind of rule", rule.kind, (ON_ERROR, ON_SUCCESS))
     yield from _out_of_range(("max_attempts",), rule.max_attempts, MAX_CALLS)
     yield from _out_of_range(("max_same_failures",), rule.max_same_failures, MAX_CALLS)
@@ -660,7 +664,7 @@ def _is_wait(value: float) -> bool:
     return is_seconds(value) and value >= 0
 
 
-def _of_pages(rule: RetryRule, tool: str) -> Iterator[Problem]:
+def _of_pages(rule: RetryRule, tool: str) -> Iterator[DefinitionProblem]:
     if rule.kind == ON_ERROR:
         for name, usual in (("next_call", {}), ("collect", "replace"), ("merge_path", "")):
             if getattr(rule, name) != usual:
@@ -692,7 +696,7 @@ _SINK_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 def sink_problems(
     step: StepSpec, connections: Mapping[str, str] | None, sinks: Collection[str] = SINK_TOOLS
-) -> Iterator[Problem]:
+) -> Iterator[DefinitionProblem]:
     """
     Yield what is wrong with the sink of *step*.
 
@@ -709,7 +713,7 @@ def sink_problems(
         yield from (problem.below("sink") for problem in _of_connection(sink, connections))
 
 
-def _keys_of_sink(sink: SinkSpec) -> Iterator[Problem]:
+def _keys_of_sink(sink: SinkSpec) -> Iterator[DefinitionProblem]:
     needed, possible = _SINK_KEYS.get(sink.tool, ((), ()))  # a plugin has options and nothing else
     for name in needed:
         if not getattr(sink, name):
@@ -719,7 +723,7 @@ def _keys_of_sink(sink: SinkSpec) -> Iterator[Problem]:
             yield _problem((name,), f"{name} is not for a sink with the tool {sink.tool}: take it out")
 
 
-def _of_sink(sink: SinkSpec) -> Iterator[Problem]:
+def _of_sink(sink: SinkSpec) -> Iterator[DefinitionProblem]:
     yield from _not_one_of(("mode",), "mode of a sink", sink.mode, SINK_MODES)
     if sink.mode == "upsert" and sink.tool not in CONNECTION_TYPES:
         yield _problem(
@@ -743,7 +747,7 @@ def _of_sink(sink: SinkSpec) -> Iterator[Problem]:
         yield _problem(("call",), f"call is {shown(sink.call)} and must be of the form package.module:function")
 
 
-def _of_connection(sink: SinkSpec, connections: Mapping[str, str]) -> Iterator[Problem]:
+def _of_connection(sink: SinkSpec, connections: Mapping[str, str]) -> Iterator[DefinitionProblem]:
     if chosen(sink.connection, sink.tool, connections):
         return
     fitting = [name for name, kind in connections.items() if kind == sink.tool]
@@ -765,7 +769,7 @@ def _of_connection(sink: SinkSpec, connections: Mapping[str, str]) -> Iterator[P
 # --- what comes next -------------------------------------------------------------------------------------------
 
 
-def next_problems(steps: Sequence[StepSpec]) -> Iterator[Problem]:
+def next_problems(steps: Sequence[StepSpec]) -> Iterator[DefinitionProblem]:
     """Yield what is wrong with the order of *steps*; paths begin at the list of them."""
     names = [step.name for step in steps]
     for index, step in enumerate(steps):
@@ -809,7 +813,7 @@ def _circles(steps: Sequence[StepSpec]) -> Iterator[tuple[str, ...]]:
 # Pure. Only when all are as declared can be asked what they mean.
 
 
-def step_shape_problems(step: StepSpec) -> list[Problem]:
+def step_shape_problems(step: StepSpec) -> list[DefinitionProblem]:
     """Return a problem for each field of another type than it is declared with."""
     result = list(_wrong(step, "", ()))
     if result:
@@ -830,11 +834,11 @@ def step_shape_problems(step: StepSpec) -> list[Problem]:
 
 def _wrong(
     part: StepSpec | LoopSpec | RetryRule | SinkSpec | NextRule, before: str, path: KeyPath
-) -> Iterator[Problem]:
+) -> Iterator[DefinitionProblem]:
     for name, (rule, is_right) in _TYPES_STEP_SHAPES[type(part)].items():
         value = getattr(part, name)
         if not is_right(value):
-            yield Problem(path=(*path, name), message=f"{before}{name} must be {rule}, not {shown(value)}")
+            yield DefinitionProblem(path=(*path, name), message=f"{before}{name} must be {rule}, not {shown(value)}")
 
 
 def _is_number(value: object) -> bool:
@@ -905,8 +909,8 @@ SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "x
 
 
 def check_steps(
-    steps: Sequence[StepSpec], *, has_file: Callable[[str], bool], around: Surroundings = UNKNOWN
-) -> list[Problem]:
+    steps: Sequence[StepSpec], *, has_file: Callable[[str], bool], around: StepScope = UNKNOWN
+) -> list[DefinitionProblem]:
     """Return all that is wrong with the steps of a phase; paths begin at the phase."""
     problems = [
         problem for index, step in enumerate(steps) for problem in _named(step_shape_problems(step), step, index)
@@ -914,7 +918,11 @@ def check_steps(
     if problems:
         return problems  # a name that is a number: what it is good for cannot be asked
     if len(steps) > MAX_STEPS:
-        return [Problem(path=("steps",), message=f"there are {len(steps)} steps, and a phase has at most {MAX_STEPS}")]
+        return [
+            DefinitionProblem(
+                path=("steps",), message=f"there are {len(steps)} steps, and a phase has at most {MAX_STEPS}"
+            )
+        ]
     for index, step in enumerate(steps):
         result = [
             *_own_problems(step, steps[:index]),
@@ -930,16 +938,16 @@ def check_steps(
     return problems + [problem.below("steps") for problem in next_problems(steps)]
 
 
-def _named(problems: Sequence[Problem], step: StepSpec, index: int) -> list[Problem]:
+def _named(problems: Sequence[DefinitionProblem], step: StepSpec, index: int) -> list[DefinitionProblem]:
     who = f"step {step.name!r}" if step.name else f"step number {index + 1}"
 
-    return [Problem(path=("steps", index, *one.path), message=f"{who}: {one.message}") for one in problems]
+    return [DefinitionProblem(path=("steps", index, *one.path), message=f"{who}: {one.message}") for one in problems]
 
 
 # --- the step itself -------------------------------------------------------------------------------------------
 
 
-def _own_problems(step: StepSpec, before: Sequence[StepSpec]) -> Iterator[Problem]:
+def _own_problems(step: StepSpec, before: Sequence[StepSpec]) -> Iterator[DefinitionProblem]:
     if not STEP_NAME.fullmatch(step.name):
         yield _problem(("name",), f"{shown(step.name)} cannot be the name of a step: {STEP_NAME_RULE}")
     if step.name in {one.name for one in before}:
@@ -957,7 +965,7 @@ def _own_problems(step: StepSpec, before: Sequence[StepSpec]) -> Iterator[Proble
             yield _problem((key,), f"{key} cannot be kept as JSON: write it as a text or a number")
 
 
-def _tool_problems(step: StepSpec, has_file: Callable[[str], bool]) -> Iterator[Problem]:
+def _tool_problems(step: StepSpec, has_file: Callable[[str], bool]) -> Iterator[DefinitionProblem]:
     if step.tool not in TOOLS:
         yield _problem(("tool",), f"there is no tool {step.tool!r}{hint(step.tool, TOOLS)}")
         return
@@ -972,7 +980,7 @@ def _tool_problems(step: StepSpec, has_file: Callable[[str], bool]) -> Iterator[
         yield from _CHECKS[step.tool](step.inputs)
 
 
-def _kind_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
+def _kind_problems(inputs: Mapping[str, object]) -> Iterator[DefinitionProblem]:
     """Yield a problem for each input of the wrong kind; a template of one expression may give any."""
     for key, value in inputs.items():
         rule, is_right = _KINDS.get(key, ("", lambda _value: True))
@@ -980,7 +988,7 @@ def _kind_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
             yield _problem((key,), f"{key} must be {rule}, not {shown(value)}")
 
 
-def _next_call_problems(step: StepSpec) -> Iterator[Problem]:
+def _next_call_problems(step: StepSpec) -> Iterator[DefinitionProblem]:
     """Yield what is wrong with the inputs of later pages: they are made of responses, which strangers write."""
     for path, rule in rule_paths(step):
         fixed = [key for key in rule.next_call if key in NO_TEMPLATES]
@@ -994,7 +1002,7 @@ def _next_call_problems(step: StepSpec) -> Iterator[Problem]:
         yield from (problem.below(*path, "next_call") for problem in result)
 
 
-def _second_choice(inputs: Mapping[str, object], asked: Mapping[str, object]) -> Iterator[Problem]:
+def _second_choice(inputs: Mapping[str, object], asked: Mapping[str, object]) -> Iterator[DefinitionProblem]:
     """Yield a problem where *asked* gives what *inputs* give in another way."""
     for pair in (("json", "body"), ("command", "shell"), ("prompt", "prompt_file")):
         for first, second in (pair, pair[::-1]):
@@ -1039,7 +1047,7 @@ def _is_variable(value: object) -> bool:
     return isinstance(value, str) and VARIABLE.fullmatch(value) is not None
 
 
-def _one_of(inputs: Mapping[str, object], first: str, second: str, tool: str) -> Iterator[Problem]:
+def _one_of(inputs: Mapping[str, object], first: str, second: str, tool: str) -> Iterator[DefinitionProblem]:
     """Yield a problem unless exactly one of two inputs is there, and not empty."""
     result = [key for key in (first, second) if key in inputs]
     if len(result) != 1:
@@ -1052,7 +1060,7 @@ def _one_of(inputs: Mapping[str, object], first: str, second: str, tool: str) ->
 # --- tools -----------------------------------------------------------------------------------------------------
 
 
-def _http_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
+def _http_problems(inputs: Mapping[str, object]) -> Iterator[DefinitionProblem]:
     if not inputs.get("url", ""):
         yield _problem((), "the tool http needs url")
     if "json" in inputs and "body" in inputs:
@@ -1060,7 +1068,7 @@ def _http_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
     yield from _http_values(inputs)
 
 
-def _http_values(inputs: Mapping[str, object]) -> Iterator[Problem]:
+def _http_values(inputs: Mapping[str, object]) -> Iterator[DefinitionProblem]:
     url = inputs.get("url", "")
     if isinstance(url, str) and url and (why := _why_no_address(url)):
         yield _problem(("url",), f"url {why}")
@@ -1087,14 +1095,14 @@ def _why_no_address(url: str) -> str:
     return "holds a password: name an environment variable in headers_env instead" if has_password else ""
 
 
-def _command_problems_step_checks(inputs: Mapping[str, object]) -> Iterator[Problem]:
+def _command_problems_step_checks(inputs: Mapping[str, object]) -> Iterator[DefinitionProblem]:
     yield from _one_of(inputs, "command", "shell", "command")
     output = inputs.get("output", OUTPUTS[0])
     if isinstance(output, str) and output not in OUTPUTS:
         yield _problem(("output",), f"{output!r} is no form of output{hint(output, OUTPUTS)}")
 
 
-def _python_problems(inputs: Mapping[str, object]) -> Iterator[Problem]:
+def _python_problems(inputs: Mapping[str, object]) -> Iterator[DefinitionProblem]:
     yield from _one_of(inputs, "call", "code", "python")
     call, code = inputs.get("call"), inputs.get("code")
     if isinstance(call, str) and call.strip() and not CALL.fullmatch(call):
@@ -1114,7 +1122,7 @@ def _why_no_code(code: str) -> str:
     return ""
 
 
-def _agent_problems(inputs: Mapping[str, object], has_file: Callable[[str], bool]) -> Iterator[Problem]:
+def _agent_problems(inputs: Mapping[str, object], has_file: Callable[[str], bool]) -> Iterator[DefinitionProblem]:
     yield from _one_of(inputs, "prompt", "prompt_file", "agent")
     name = inputs.get("prompt_file")
     if isinstance(name, str) and name.strip() and not has_file(name):
@@ -1124,7 +1132,7 @@ def _agent_problems(inputs: Mapping[str, object], has_file: Callable[[str], bool
         yield _problem(("agent",), f"there is no agent {agent!r}{hint(agent, AGENTS)}")
 
 
-_CHECKS: Mapping[str, Callable[[Mapping[str, object]], Iterator[Problem]]] = MappingProxyType(
+_CHECKS: Mapping[str, Callable[[Mapping[str, object]], Iterator[DefinitionProblem]]] = MappingProxyType(
     {"http": _http_problems, "command": _command_problems_step_checks, "python": _python_problems}
 )
 
@@ -1145,7 +1153,7 @@ def check_workflow(
     has_file: Callable[[str], bool],
     connections: Mapping[str, str] | None = None,
     sinks: Collection[str] = SINK_TOOLS,
-) -> list[Problem]:
+) -> list[DefinitionProblem]:
     """
     Return all that is wrong with *spec*; a definition without a problem can be started.
 
@@ -1155,11 +1163,11 @@ def check_workflow(
     problems = list(_own_problems_workflow_checks(spec))
     for index, phase in enumerate(spec.phases):
         for item in check_phase(phase, runners=runners, has_file=has_file):
-            named = Problem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
+            named = DefinitionProblem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
             problems.append(named.below("phases", index))
     if any(shape_problems(phase) for phase in spec.phases):
         return problems  # a need that is a number, a name that is none: how they hang together cannot be asked
-    problems += _steps(spec, has_file, Surroundings(connections=connections, sinks=sinks))
+    problems += _steps(spec, has_file, StepScope(connections=connections, sinks=sinks))
 
     return problems + [
         problem.below("phases")
@@ -1168,7 +1176,7 @@ def check_workflow(
     ]
 
 
-def _steps(spec: WorkflowSpec, has_file: Callable[[str], bool], home: Surroundings) -> Iterator[Problem]:
+def _steps(spec: WorkflowSpec, has_file: Callable[[str], bool], home: StepScope) -> Iterator[DefinitionProblem]:
     """Yield what is wrong with the steps of phases: they know the workload, and what phases before them have done."""
     for index, phase in enumerate(spec.phases):
         earlier = spec.phases[:index]
@@ -1179,36 +1187,36 @@ def _steps(spec: WorkflowSpec, has_file: Callable[[str], bool], home: Surroundin
             vars=frozenset(name for one in earlier for step in one.steps for name in step.vars),
         )
         for item in check_steps(phase.steps, has_file=has_file, around=around):
-            named = Problem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
+            named = DefinitionProblem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
             yield named.below("phases", index)
 
 
-def _at(index: int, key: str, message: str) -> Problem:
-    return Problem(path=(index, key), message=message)
+def _at(index: int, key: str, message: str) -> DefinitionProblem:
+    return DefinitionProblem(path=(index, key), message=message)
 
 
 # --- the workflow itself ---------------------------------------------------------------------------------------
 
 
-def _own_problems_workflow_checks(spec: WorkflowSpec) -> Iterator[Problem]:
+def _own_problems_workflow_checks(spec: WorkflowSpec) -> Iterator[DefinitionProblem]:
     if not _fits(NAME, spec.name):
-        yield Problem(path=(), message=f"{spec.name!r} cannot be the name of a workflow: {NAME_RULE}")
+        yield DefinitionProblem(path=(), message=f"{spec.name!r} cannot be the name of a workflow: {NAME_RULE}")
     if not _fits(_VERSION, spec.version):
-        yield Problem(
+        yield DefinitionProblem(
             path=("version",),
             message=f"{spec.version!r} cannot be a version: use letters, digits, '.', '_', '+' and '-' (at most 64)",
         )
     if not is_json(spec.workload, MAX_DEPTH):
-        yield Problem(path=("workload",), message="workload cannot be kept as JSON: write texts and numbers")
+        yield DefinitionProblem(path=("workload",), message="workload cannot be kept as JSON: write texts and numbers")
     if not spec.phases:
-        yield Problem(path=("phases",), message=_graph_problem([]))
+        yield DefinitionProblem(path=("phases",), message=_graph_problem([]))
 
 
 def _fits(pattern: re.Pattern[str], value: object) -> bool:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
-def _names(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+def _names(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
     seen: set[str] = set()
     for index, phase in enumerate(phases):
         if phase.name in seen:
@@ -1219,7 +1227,7 @@ def _names(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
 # --- states ----------------------------------------------------------------------------------------------------
 
 
-def _states(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+def _states(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
     """Yield what the table of states refuses: looked at one by one and in pairs, so that all of it is said."""
     sound: list[tuple[int, tuple[str, WorkflowState]]] = []
     for index, phase in enumerate(phases):
@@ -1251,7 +1259,7 @@ def _graph_problem(phases: Sequence[tuple[str, WorkflowState]]) -> str:
 # --- the order of phases ---------------------------------------------------------------------------------------
 
 
-def _tiers(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+def _tiers(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
     for index, (before, phase) in enumerate(pairwise(phases), 1):
         if phase.tier < before.tier:
             yield _at(
@@ -1262,7 +1270,7 @@ def _tiers(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
             )
 
 
-def _needs(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+def _needs(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
     places = {phase.name: index for index, phase in reversed([*enumerate(phases)])}
     circles = _circles_workflow_checks(phases)
     for circle in circles:
@@ -1273,7 +1281,9 @@ def _needs(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
             if any({name, phase.name} <= circle for circle in circles):
                 continue
             if why := _why_unmet(phase, index, phases[places[name]] if name in places else None, name, places):
-                yield Problem(path=(index, "needs", number), message=f"phase {phase.name!r} needs {name!r}{why}")
+                yield DefinitionProblem(
+                    path=(index, "needs", number), message=f"phase {phase.name!r} needs {name!r}{why}"
+                )
 
 
 def _why_unmet(phase: PhaseSpec, index: int, needed: PhaseSpec | None, name: str, places: Mapping[str, int]) -> str:
@@ -1328,7 +1338,7 @@ def _reached(start: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
 # --- rework ----------------------------------------------------------------------------------------------------
 
 
-def _reworks(phases: Sequence[PhaseSpec]) -> Iterator[Problem]:
+def _reworks(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
     for index, phase in enumerate(phases):
         if phase.on_rework and (why := _why_no_rework(phase, phases[:index], phases)):
             yield _at(index, "on_rework", f"phase {phase.name!r} cannot go back to {phase.on_rework!r}: {why}")

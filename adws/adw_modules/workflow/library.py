@@ -15,7 +15,7 @@ from types import MappingProxyType
 from adws.adw_modules.errors import UnknownWorkflow, WorkflowInvalid
 from adws.adw_modules.identifiers import JsonObject, hint, nearest
 from adws.adw_modules.workflow import model as workflow_model
-from adws.adw_modules.workflow.checks import Surroundings, check_phase, check_steps, check_workflow
+from adws.adw_modules.workflow.checks import StepScope, check_phase, check_steps, check_workflow
 from adws.adw_modules.workflow.load import (
     Definition,
     Overlay,
@@ -32,9 +32,9 @@ from adws.adw_modules.workflow.model import (
     SHIP,
     SINK_TOOLS,
     STATE_OF_PHASE,
+    DefinitionProblem,
     FrozenWorkflow,
     PhaseSpec,
-    Problem,
     WorkflowSpec,
 )
 
@@ -296,7 +296,7 @@ class Workflows:
         if problems:
             raise WorkflowInvalid(*(f"workflow {spec.name}: {problem.message}" for problem in problems))
 
-    def _check(self, spec: WorkflowSpec) -> list[Problem]:
+    def _check(self, spec: WorkflowSpec) -> list[DefinitionProblem]:
         return check_workflow(
             spec, runners=self._runners, has_file=self._has_file, connections=self._connections, sinks=self._sinks
         )
@@ -314,7 +314,7 @@ class Workflows:
             problems = overlay.problems or self._problems_of_overlay(overlay)
             yield from _placed(table, "phases", name, problems)
 
-    def _problems_of_overlay(self, overlay: Overlay) -> tuple[Problem, ...]:
+    def _problems_of_overlay(self, overlay: Overlay) -> tuple[DefinitionProblem, ...]:
         phase = built_ins({overlay.name: overlay.fields})[overlay.name].phases[0]
         # One that is still left to the agent of the built-in is told about when a workflow with it is started.
         is_left = "runner" not in overlay.fields
@@ -322,7 +322,7 @@ class Workflows:
         has_file = (lambda _name: True) if is_left else self._has_file
 
         steps = check_steps(
-            phase.steps, has_file=has_file, around=Surroundings(connections=self._connections, sinks=self._sinks)
+            phase.steps, has_file=has_file, around=StepScope(connections=self._connections, sinks=self._sinks)
         )
 
         return (*check_phase(phase, runners=runners, has_file=has_file), *steps)
@@ -335,7 +335,7 @@ class Workflows:
             yield from _placed(table, "workflows", name, self._problems_of(definition))
             self._own[name] = definition.spec
 
-    def _problems_of(self, definition: Definition) -> Iterator[Problem]:
+    def _problems_of(self, definition: Definition) -> Iterator[DefinitionProblem]:
         yield from self._name_problems(definition)
         yield from definition.problems
         # What could not be read is no matter for further complaints.
@@ -346,14 +346,16 @@ class Workflows:
             if problem.path[:2] not in unread:
                 yield problem
 
-    def _name_problems(self, definition: Definition) -> Iterator[Problem]:
+    def _name_problems(self, definition: Definition) -> Iterator[DefinitionProblem]:
         name = definition.spec.name
         taken = self._why_taken(name)
         if taken and not definition.is_replacement:
-            yield Problem(path=(), message=f"{taken}: choose another name, or say replace = true")
+            yield DefinitionProblem(path=(), message=f"{taken}: choose another name, or say replace = true")
         if definition.is_replacement and not taken:
             known = built_in_names()
-            yield Problem(path=("replace",), message=f"there is no workflow {name!r} to replace{hint(name, known)}")
+            yield DefinitionProblem(
+                path=("replace",), message=f"there is no workflow {name!r} to replace{hint(name, known)}"
+            )
 
 
 def _no_runner(spec: WorkflowSpec, idle: Mapping[str, str]) -> str:
@@ -375,7 +377,7 @@ def _overlays_of(table: RawTable) -> dict[str, Overlay]:
     return {name: read_overlay(name, raw) for name, raw in table.data.items()}
 
 
-def _placed(table: RawTable, section: str, name: str, problems: Iterable[Problem]) -> Iterator[str]:
+def _placed(table: RawTable, section: str, name: str, problems: Iterable[DefinitionProblem]) -> Iterator[str]:
     """Yield each problem as a sentence that begins with file and line."""
     for problem in problems:
         place = _place(table, name, *written_path(table.data[name], problem.path))

@@ -30,12 +30,12 @@ from adws.adw_modules.workflow.model import (
     STATE_OF_PHASE,
     STEPS,
     TOOLS,
+    DefinitionProblem,
     Gate,
     KeyPath,
     LoopSpec,
     NextRule,
     PhaseSpec,
-    Problem,
     RetryRule,
     RetrySpec,
     SinkSpec,
@@ -160,16 +160,21 @@ class Key(NamedTuple):
     read: Callable[[object], object]  #: raises BadValue, or Refused with problems further inside
 
 
-class Refused(Exception):
+class InvalidValue(Exception):
     """Something inside a value is wrong."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[DefinitionProblem]) -> None:
         super().__init__()
         self.problems = problems
 
 
 def read_table(
-    raw: object, keys: Mapping[str, Key], what: str, problems: list[Problem], *, elsewhere: Mapping[str, str] = _NOTHING
+    raw: object,
+    keys: Mapping[str, Key],
+    what: str,
+    problems: list[DefinitionProblem],
+    *,
+    elsewhere: Mapping[str, str] = _NOTHING,
 ) -> dict[str, object]:
     """
     Return the fields in *raw* and add a problem for each key that is not known or has a bad value.
@@ -182,18 +187,18 @@ def read_table(
     for key, value in table(raw).items():
         if key not in keys:
             unknown = elsewhere.get(key) or f"{key!r} is no key of {what}{hint(key, keys, 'the keys are')}"
-            problems.append(Problem(path=(key,), message=unknown))
+            problems.append(DefinitionProblem(path=(key,), message=unknown))
             continue
         name = keys[key].field
         if name in given:
-            problems.append(Problem(path=(key,), message=f"give {given[name]} or {key}, not both"))
+            problems.append(DefinitionProblem(path=(key,), message=f"give {given[name]} or {key}, not both"))
             continue
         given[name] = key
         try:
             fields[name] = keys[key].read(value)
         except BadValue as exc:
-            problems.append(Problem(path=(key,), message=f"{key} {exc}"))
-        except Refused as exc:
+            problems.append(DefinitionProblem(path=(key,), message=f"{key} {exc}"))
+        except InvalidValue as exc:
             problems += [problem.below(key) for problem in exc.problems]
 
     return fields
@@ -201,10 +206,10 @@ def read_table(
 
 def whole_table(raw: object, keys: Mapping[str, Key], what: str) -> dict[str, object]:
     """Return the fields in *raw*; raise Refused with all that is wrong in it, BadValue when it is no table."""
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     fields = read_table(raw, keys, what, problems)
     if problems:
-        raise Refused(problems)
+        raise InvalidValue(problems)
 
     return fields
 
@@ -212,16 +217,16 @@ def whole_table(raw: object, keys: Mapping[str, Key], what: str) -> dict[str, ob
 def list_of(raw: Sequence[object], read: Callable[[object], object], what: str) -> list[object]:
     """Return what *read* makes of each element; raise Refused with all that is wrong in them."""
     result: list[object] = []
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     for index, element in enumerate(raw):
         try:
             result.append(read(element))
         except BadValue as exc:
-            problems.append(Problem(path=(index,), message=f"{what} {exc}"))
-        except Refused as exc:
+            problems.append(DefinitionProblem(path=(index,), message=f"{what} {exc}"))
+        except InvalidValue as exc:
             problems += [problem.below(index) for problem in exc.problems]
     if problems:
-        raise Refused(problems)
+        raise InvalidValue(problems)
 
     return result
 
@@ -242,25 +247,25 @@ def read_steps(value: object) -> tuple[StepSpec, ...]:
     if not isinstance(value, list):
         raise BadValue("must be a list of tables, each begun by [[workflows.NAME.phases.steps]]")
     result: list[StepSpec] = []
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     for index, raw in enumerate(value):
-        wrong: list[Problem] = []
+        wrong: list[DefinitionProblem] = []
         step = _read_step(raw, wrong)
         who = f"step {step.name!r}" if step.name else f"step number {index + 1}"
-        problems += [Problem(path=(index, *one.path), message=f"{who}: {one.message}") for one in wrong]
+        problems += [DefinitionProblem(path=(index, *one.path), message=f"{who}: {one.message}") for one in wrong]
         result.append(step)
     if problems:
-        raise Refused(problems)
+        raise InvalidValue(problems)
 
     return tuple(result)
 
 
-def _read_step(raw: object, problems: list[Problem]) -> StepSpec:
+def _read_step(raw: object, problems: list[DefinitionProblem]) -> StepSpec:
     fields: dict[str, object] = {}
     try:
         table_ = table(raw)
     except BadValue as exc:
-        problems.append(Problem(path=(), message=f"it {exc}"))
+        problems.append(DefinitionProblem(path=(), message=f"it {exc}"))
         return StepSpec(name="", tool="")
     tool = table_.get("tool")
     fields = read_table(
@@ -271,7 +276,7 @@ def _read_step(raw: object, problems: list[Problem]) -> StepSpec:
     unread = {problem.path[:1] for problem in problems}
     for name, words in (("name", "give it one"), ("tool", f"say which it calls, one of {', '.join(TOOLS)}")):
         if not fields.get(name) and (name,) not in unread:
-            problems.append(Problem(path=(), message=f"it has no {name}: {words}"))
+            problems.append(DefinitionProblem(path=(), message=f"it has no {name}: {words}"))
         fields.setdefault(name, "")
 
     return StepSpec(inputs=inputs, **fields)  # type: ignore[arg-type]  # the readers of STEP_KEYS saw to the types
@@ -327,7 +332,9 @@ def _loop(value: object) -> LoopSpec:
         raise BadValue('must be a table such as {collection = "{{ workload.users }}", element = "user"}')
     fields = whole_table(value, LOOP_KEYS, "loop")
     if "collection" not in fields:
-        raise Refused([Problem(path=(), message="loop has no collection: give a template of a list, or a list")])
+        raise InvalidValue(
+            [DefinitionProblem(path=(), message="loop has no collection: give a template of a list, or a list")]
+        )
     if fields.get("mode") == ASYNC:
         fields.setdefault("concurrency", DEFAULT_CONCURRENCY)
 
@@ -364,7 +371,7 @@ def _on_success(value: object) -> RetryRule:
     fields = whole_table(value, ON_SUCCESS_KEYS, ON_SUCCESS)
     if "when" not in fields:
         why = 'on_success has no while: say how long it goes on, such as while = "response.paging.hasMore"'
-        raise Refused([Problem(path=(), message=why)])
+        raise InvalidValue([DefinitionProblem(path=(), message=why)])
 
     return _made(ON_SUCCESS, fields)
 
@@ -376,10 +383,12 @@ def _rule(value: object) -> RetryRule:
     kind = str(outer.get("on") or _kind_meant(when, table(then)))
     try:
         fields = whole_table(then, ON_ERROR_KEYS if kind == ON_ERROR else ON_SUCCESS_KEYS, f"then of {kind}")
-    except Refused as exc:
-        raise Refused([problem.below("then") for problem in exc.problems]) from None
+    except InvalidValue as exc:
+        raise InvalidValue([problem.below("then") for problem in exc.problems]) from None
     if "when" in fields:
-        raise Refused([Problem(path=("then",), message="the condition of a rule stands beside then, as its when")])
+        raise InvalidValue(
+            [DefinitionProblem(path=("then",), message="the condition of a rule stands beside then, as its when")]
+        )
     fields["when"] = when
 
     return _made(kind, fields)
@@ -452,7 +461,7 @@ def _which(value: object) -> str:
 def _sink(value: object) -> SinkSpec:
     fields = whole_table(value, SINK_KEYS, "sink")
     if "tool" not in fields:
-        raise Refused([Problem(path=(), message=f"sink has no tool{hint('', SINK_TOOLS)}")])
+        raise InvalidValue([DefinitionProblem(path=(), message=f"sink has no tool{hint('', SINK_TOOLS)}")])
 
     return SinkSpec(**fields)  # type: ignore[arg-type]  # the readers of SINK_KEYS saw to the types
 
@@ -475,7 +484,9 @@ def _next_rule(value: object) -> NextRule:
         raise BadValue('must be the name of a step, or a list of tables such as {step = "other", when = "..."}')
     fields = whole_table(value, NEXT_KEYS, "next")
     if "step" not in fields:
-        raise Refused([Problem(path=(), message='next has no step: name one, or "" for the end of the phase')])
+        raise InvalidValue(
+            [DefinitionProblem(path=(), message='next has no step: name one, or "" for the end of the phase')]
+        )
 
     return NextRule(**fields)  # type: ignore[arg-type]  # the readers of NEXT_KEYS saw to the types
 
@@ -604,7 +615,7 @@ class Definition:
 
     spec: WorkflowSpec
     is_replacement: bool = False  #: may take the name of a workflow that comes with adw
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[DefinitionProblem, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -613,22 +624,22 @@ class Overlay:
 
     name: str
     fields: Mapping[str, object]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[DefinitionProblem, ...] = ()
 
 
 def read_workflow(
     name: str, raw: object, *, source: str = "adw.toml", max_attempts: int = DEFAULT_MAX_ATTEMPTS
 ) -> Definition:
     """Return the definition in *raw*; *max_attempts* is for phases that do not say how many they have."""
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     values: Mapping[str, object] = {}
     try:
         values = read_table(raw, WORKFLOW_KEYS, "a workflow", problems)
     except BadValue as exc:
-        problems.append(Problem(path=(), message=f"{name} {exc}, such as [workflows.{name}]"))
+        problems.append(DefinitionProblem(path=(), message=f"{name} {exc}, such as [workflows.{name}]"))
     phases = []
     for index, table in enumerate(tables(values.get("phases", []))):
-        result: list[Problem] = []
+        result: list[DefinitionProblem] = []
         phases.append(_read_phase(table, index, max_attempts, result))
         problems += [_of_phase(problem, phases[-1].name).below("phases", index) for problem in result]
     spec = WorkflowSpec(
@@ -644,24 +655,26 @@ def read_workflow(
     return Definition(spec=spec, is_replacement=bool(values.get("replace")), problems=tuple(problems))
 
 
-def _of_phase(problem: Problem, name: str) -> Problem:
+def _of_phase(problem: DefinitionProblem, name: str) -> DefinitionProblem:
     """Return *problem* with the name of its phase in the message; one of the phase as a whole has it there already."""
     if not problem.path or not name:
         return problem
 
-    return Problem(path=problem.path, message=f"phase {name!r}: {problem.message}")
+    return DefinitionProblem(path=problem.path, message=f"phase {name!r}: {problem.message}")
 
 
 def read_overlay(name: str, raw: object) -> Overlay:
     """Return the overlay in *raw*."""
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     fields: dict[str, object] = {}
     if name not in STATE_OF_PHASE:
-        problems.append(Problem(path=(), message=f"no built-in phase is called {name!r}{hint(name, STATE_OF_PHASE)}"))
+        problems.append(
+            DefinitionProblem(path=(), message=f"no built-in phase is called {name!r}{hint(name, STATE_OF_PHASE)}")
+        )
     try:
         fields = read_table(raw, OVERLAY_KEYS, "a built-in phase", problems, elsewhere=_PLACING)
     except BadValue as exc:
-        problems.append(Problem(path=(), message=f"{name} {exc}, such as [phases.{name}]"))
+        problems.append(DefinitionProblem(path=(), message=f"{name} {exc}, such as [phases.{name}]"))
     if runner := _runner_of(fields):
         fields["runner"] = runner
 
@@ -683,13 +696,13 @@ def written_path(raw: object, path: KeyPath) -> KeyPath:
 # --- phases ----------------------------------------------------------------------------------------------------
 
 
-def _read_phase(raw: object, index: int, max_attempts: int, problems: list[Problem]) -> PhaseSpec:
+def _read_phase(raw: object, index: int, max_attempts: int, problems: list[DefinitionProblem]) -> PhaseSpec:
     """Return the phase in *raw* with what is missing left empty, and note each thing that is wrong."""
     fields: dict[str, object] = {}
     try:
         fields = read_table(raw, PHASE_KEYS, "a phase", problems)
     except BadValue as exc:
-        problems.append(Problem(path=(), message=f"phase number {index + 1} {exc}"))
+        problems.append(DefinitionProblem(path=(), message=f"phase number {index + 1} {exc}"))
         fields["name"] = ""
     name = str(fields.setdefault("name", ""))
     fields.setdefault("state", STATE_OF_PHASE.get(name, ""))
@@ -700,7 +713,9 @@ def _read_phase(raw: object, index: int, max_attempts: int, problems: list[Probl
     return PhaseSpec(**fields)  # type: ignore[arg-type]  # the readers of PHASE_KEYS saw to the types
 
 
-def _missing(fields: Mapping[str, object], phase: str, problems: Sequence[Problem]) -> list[Problem]:
+def _missing(
+    fields: Mapping[str, object], phase: str, problems: Sequence[DefinitionProblem]
+) -> list[DefinitionProblem]:
     """Return a problem for each thing a phase must have; what is there and could not be read is not missing."""
     unread = {key for problem in problems for key in problem.path[:1]}
     if any(not problem.path for problem in problems):
@@ -712,7 +727,7 @@ def _missing(fields: Mapping[str, object], phase: str, problems: Sequence[Proble
     }
 
     return [
-        Problem(path=(), message=f"{phase} has no {key}: {words}")
+        DefinitionProblem(path=(), message=f"{phase} has no {key}: {words}")
         for key, (sources, words) in needed.items()
         if not fields[key] and not sources & unread
     ]
@@ -758,14 +773,14 @@ def _gates(value: object) -> tuple[Gate, ...]:
 
 
 def _gate(raw: object) -> Gate:
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     fields = read_table(raw, GATE_KEYS, "a gate", problems)
     things = [key for key in table(raw) if key in _GATE_THINGS]
     if len(things) != 1:
         rule = f"a gate is one thing: give exactly one of {', '.join(_GATE_THINGS)}"
-        problems.append(Problem(path=(), message=rule))
+        problems.append(DefinitionProblem(path=(), message=rule))
     if problems:
-        raise Refused(problems)
+        raise InvalidValue(problems)
     for key in ("result", "human"):
         fields.pop(key, None)
 

@@ -381,15 +381,15 @@ class WorkflowSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class DefinitionProblem:
     """Something that is wrong with a definition."""
 
     path: KeyPath  #: inside the definition, such as ("phases", 2, "runner"); () is the definition itself
     message: str  #: one sentence that says what is wrong and what to do
 
-    def below(self, *keys: str | int) -> Problem:
+    def below(self, *keys: str | int) -> DefinitionProblem:
         """Return the same problem of something that stands under *keys*."""
-        return Problem(path=(*keys, *self.path), message=self.message)
+        return DefinitionProblem(path=(*keys, *self.path), message=self.message)
 
 
 # --- JSON, as it is frozen in the document ---------------------------------------------------------------------

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from adws.adw_modules.document import Mark
 from adws.adw_modules.errors import AdwError, UsageError
-from adws.adw_modules.rollback.plan import Wishes, plan_lines
+from adws.adw_modules.rollback.plan import RollbackOptions, plan_lines
 from adws.adw_modules.worker.control import Applied, Asked, Control, allowed_actions
 from adws.app import Home
 from adws.web import api_workflows
@@ -219,7 +219,7 @@ def ask_rollback(
     """Show what a rollback would do, and ask whether it is to be done."""
     document = home.store.load(adw_id).document
     by = _by(request)
-    wishes = Wishes(reason=f"rolled back by {by}", keep_branch=keep_branch, by=by)
+    wishes = RollbackOptions(reason=f"rolled back by {by}", keep_branch=keep_branch, by=by)
     try:
         plan, problem = home.rollbacks.plan(adw_id, wishes), ""
     except AdwError as exc:
@@ -246,7 +246,7 @@ def roll_back(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
     def order(them: Orders, form: Form) -> str:
         by = _by(request)
         hosts = tuple(dict.fromkeys(form.text("forget_hosts").replace(",", " ").split()))
-        wishes = Wishes(
+        wishes = RollbackOptions(
             reason=_text(form, "reason") or f"rolled back by {by}",
             keep_branch=form.is_set("keep_branch"),
             force=form.is_set("force"),

@@ -20,7 +20,7 @@ from adws.web.dashboard import frame
 from adws.web.dashboard import sessions as dashboard_sessions
 from adws.web.dashboard.frame import FORM_IN_SCOPE, KNOWN_IN_SCOPE, VIEWER_IN_SCOPE, ErrorPages, Viewer
 from adws.web.dashboard.sessions import Addresses, BadForm, Form, Known, Logins
-from adws.web.middleware import Entry
+from adws.web.middleware import PageAccess
 
 logger = logging.getLogger("adw.web")
 
@@ -84,24 +84,24 @@ class PageAuth:
 
         return with_headers
 
-    def admit(self, scope: Scope, head: Mapping[str, str]) -> Entry | App:
+    def admit(self, scope: Scope, head: Mapping[str, str]) -> PageAccess | App:
         """Return how a request goes on, or what answers it instead."""
         if not self._addresses.is_ours(head.get("host", "")):
             return self._refused(scope, head, _WRONG_NAME)
         if scope["path"].startswith(frame.PREFIX):
-            return Entry(scope=scope, most_bytes=0)
+            return PageAccess(scope=scope, most_bytes=0)
         known = self._known(head)
         scope = {**scope, KNOWN_IN_SCOPE: known, VIEWER_IN_SCOPE: self._viewer(head, known)}
         if scope["method"] in {"GET", "HEAD"}:
             if known is None and scope["path"] != LOGIN:
                 return self._stranger(scope, head)
-            return Entry(scope=scope, most_bytes=0)
+            return PageAccess(scope=scope, most_bytes=0)
         if scope["method"] != "POST":
             return self._refused(scope, head, _NO_SUCH_METHOD)
 
         return self._admit_form(scope, head, known)
 
-    def _admit_form(self, scope: Scope, head: Mapping[str, str], known: Known | None) -> Entry | App:
+    def _admit_form(self, scope: Scope, head: Mapping[str, str], known: Known | None) -> PageAccess | App:
         why = dashboard_sessions.why_foreign(head, self._addresses)
         if why:
             return self._refused(scope, head, _foreign(why))
@@ -114,7 +114,7 @@ class PageAuth:
 
         return self._entry(scope, head, known, dashboard_sessions.MOST_BYTES)
 
-    def _entry(self, scope: Scope, head: Mapping[str, str], known: Known | None, most_bytes: int) -> Entry:
+    def _entry(self, scope: Scope, head: Mapping[str, str], known: Known | None, most_bytes: int) -> PageAccess:
         """Let a form in whose body is looked at when it is there; *known* is whose token it has to carry."""
         scope = dict(scope)
 
@@ -128,7 +128,7 @@ class PageAuth:
             scope[FORM_IN_SCOPE] = Form({name: text for name, text in form.fields.items() if name != "csrf"})
             return None
 
-        return Entry(scope=scope, most_bytes=most_bytes, look=look)
+        return PageAccess(scope=scope, most_bytes=most_bytes, look=look)
 
     def _known(self, head: Mapping[str, str]) -> Known | None:
         return self.logins.known(_cookies(head).get(self.cookie, ""))

@@ -336,7 +336,7 @@ class Viewer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
+class PageContext:
     """What every template may use."""
 
     path: str
@@ -376,7 +376,7 @@ class Frame:
     def text(self, template: str, *, path: str, viewer: Viewer, topic: str = "", **facts: object) -> str:
         """Return the page that *template* makes of *facts*."""
         now = self._now()
-        page = Page(path=path, now=now, viewer=viewer, is_read_only=self._is_read_only, topic=topic)
+        page = PageContext(path=path, now=now, viewer=viewer, is_read_only=self._is_read_only, topic=topic)
 
         return self._environment.get_template(template).render(page=page, **facts)
 

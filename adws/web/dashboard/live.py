@@ -42,7 +42,7 @@ _TOPIC = re.compile(r"home|workflow:[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(eq=False)
-class Listener:
+class Subscriber:
     """A client that listens to a topic."""
 
     topic: str
@@ -64,7 +64,7 @@ class Live:
         self._open = changes
         self._most = most
         self._guard = threading.Lock()
-        self._listeners: set[Listener] = set()
+        self._listeners: set[Subscriber] = set()
         self._marks: dict[str, str] = {}
         self._fresh = threading.Event()  #: a listener came, or it is over
         self._thread: threading.Thread | None = None
@@ -72,9 +72,9 @@ class Live:
         self._is_due = False  #: something was written, and the topics were not looked at since
         self.is_draining = False
 
-    def join(self, topic: str, *, mark: str = "") -> Listener | None:
+    def join(self, topic: str, *, mark: str = "") -> Subscriber | None:
         """Return a new listener; None when there are too many or the server ends."""
-        listener = Listener(topic=topic, loop=asyncio.get_running_loop(), mark=mark)
+        listener = Subscriber(topic=topic, loop=asyncio.get_running_loop(), mark=mark)
         with self._guard:
             if self.is_draining or len(self._listeners) >= self._most:
                 return None
@@ -87,7 +87,7 @@ class Live:
 
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: Subscriber) -> None:
         """Forget a listener."""
         with self._guard:
             self._listeners.discard(listener)
@@ -173,7 +173,7 @@ async def listen(
     return StreamingResponse(stream(live, listener, is_in), media_type="text/event-stream", headers=headers)
 
 
-async def stream(live: Live, listener: Listener, is_in: Callable[[], bool]) -> AsyncIterator[str]:
+async def stream(live: Live, listener: Subscriber, is_in: Callable[[], bool]) -> AsyncIterator[str]:
     """Yield what a listener is sent; *is_in* says whether they are still logged in."""
     loop = listener.loop
     until = loop.time() + LONGEST_SECONDS

@@ -78,7 +78,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class OverviewSnapshot:
     """All facts of the overview."""
 
     now: datetime
@@ -142,7 +142,7 @@ def window_days(now: datetime, count: int = DAYS) -> tuple[str, ...]:
     return tuple(f"{now - timedelta(days=back):%Y-%m-%d}" for back in reversed(range(count)))
 
 
-def by_day(seen: Seen) -> tuple[tuple[DayOutcomes, float], ...]:
+def by_day(seen: OverviewSnapshot) -> tuple[tuple[DayOutcomes, float], ...]:
     """Return how workflows ended and what was spent on each day of the window, today first; also where nothing was."""
     ended = {one.day: one for one in seen.outcomes}
 
@@ -164,12 +164,12 @@ def today_of(now: datetime) -> str:
 # --- on top ----------------------------------------------------------------------------------------------------
 
 
-def tiles(seen: Seen, *, budget: float) -> tuple[Tile, ...]:
+def tiles(seen: OverviewSnapshot, *, budget: float) -> tuple[Tile, ...]:
     """Return the numbers that are to be seen first."""
     return (*_tiles_of_work(seen), *_tiles_of_ends(seen, budget))
 
 
-def _tiles_of_work(seen: Seen) -> tuple[Tile, ...]:
+def _tiles_of_work(seen: OverviewSnapshot) -> tuple[Tile, ...]:
     people = _count_of(seen.for_people)
     oldest = frame.elapsed(seen.queue.oldest_due_at, seen.now)
 
@@ -197,7 +197,7 @@ def _tiles_of_work(seen: Seen) -> tuple[Tile, ...]:
     )
 
 
-def _tiles_of_ends(seen: Seen, budget: float) -> tuple[Tile, ...]:
+def _tiles_of_ends(seen: OverviewSnapshot, budget: float) -> tuple[Tile, ...]:
     failed = seen.states.get("failed", Count(number=0))
     ended = reports_module.together(seen.outcomes)
     rate = ended.success_rate
@@ -231,7 +231,7 @@ def _count_of(lines: Sequence[object]) -> str:
     return str(Count(number=len(lines), is_more=len(lines) >= MOST_SHOWN))
 
 
-def _longest(seen: Seen) -> str:
+def _longest(seen: OverviewSnapshot) -> str:
     if not seen.running:
         return "nothing is at work"
 
@@ -248,12 +248,12 @@ def _tone_of(share: float) -> str:
 # --- what needs somebody ---------------------------------------------------------------------------------------
 
 
-def concerns(seen: Seen) -> tuple[Concern, ...]:
+def concerns(seen: OverviewSnapshot) -> tuple[Concern, ...]:
     """Return what somebody should look at, what stops most first."""
     return (*_no_worker(seen), *_limits(seen), *_parties(seen), *_stuck(seen))
 
 
-def _no_worker(seen: Seen) -> Iterable[Concern]:
+def _no_worker(seen: OverviewSnapshot) -> Iterable[Concern]:
     if seen.queue.due.number and not any(runner.state == "online" for runner in seen.runners):
         yield Concern(
             what="No worker is there",
@@ -263,19 +263,19 @@ def _no_worker(seen: Seen) -> Iterable[Concern]:
         )
 
 
-def _limits(seen: Seen) -> Iterable[Concern]:
+def _limits(seen: OverviewSnapshot) -> Iterable[Concern]:
     for gauge in seen.gauges:
         if gauge.is_exceeded:
             yield Concern(what=f"{LIMITS.get(gauge.name, gauge.name)}: the limit is reached", why=gauge.detail)
 
 
-def _parties(seen: Seen) -> Iterable[Concern]:
+def _parties(seen: OverviewSnapshot) -> Iterable[Concern]:
     for breaker in seen.breakers:
         if breaker.state == "open":
             yield Concern(what=f"{breaker.name} is held off", why=breaker.reason or "it failed too often")
 
 
-def _stuck(seen: Seen) -> Iterable[Concern]:
+def _stuck(seen: OverviewSnapshot) -> Iterable[Concern]:
     for one in seen.stuck:
         yield Concern(
             what=one.subject.title or one.subject.adw_id,
@@ -363,7 +363,7 @@ def overview(request: Request, home: HomeOf, server: ServerOf) -> HTMLResponse:
     )
 
 
-def look(home: Home, server: ServerState) -> Seen:
+def look(home: Home, server: ServerState) -> OverviewSnapshot:
     """Return what is to be seen."""
     reports, clock = home.reports, home.clock
     now = clock.now()
@@ -371,7 +371,7 @@ def look(home: Home, server: ServerState) -> Seen:
     costs = reports.costs(window, by="day")
     spent, sizes = spent_on(costs, today_of(now)), server.worktree_sizes.get()
 
-    return Seen(
+    return OverviewSnapshot(
         now=now,
         states=reports.states(),
         queue=reports.queue(),
@@ -388,7 +388,7 @@ def look(home: Home, server: ServerState) -> Seen:
     )
 
 
-def _pictures(seen: Seen, budget: float) -> dict[str, Markup]:
+def _pictures(seen: OverviewSnapshot, budget: float) -> dict[str, Markup]:
     days = window_days(seen.now)
     drawn = {
         "outcomes": reports_module.outcomes_plot(seen.outcomes, days, key="plot-outcomes"),

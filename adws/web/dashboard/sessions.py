@@ -34,7 +34,7 @@ _MAC_DIGITS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Session:
+class LoginSession:
     """Somebody who logged in."""
 
     session_id: str  #: hex digits that nobody can guess
@@ -46,7 +46,7 @@ class Session:
 class Known:
     """A session that is good, and the key that it was signed with."""
 
-    session: Session
+    session: LoginSession
     key: bytes
 
 
@@ -70,7 +70,7 @@ def cookie_name(home_key: bytes, *, is_secure: bool) -> str:
 # --- sessions --------------------------------------------------------------------------------------------------
 
 
-def seal(session: Session, key: bytes) -> str:
+def seal(session: LoginSession, key: bytes) -> str:
     """Return the cookie of *session*."""
     return _signed({"id": session.session_id, "name": session.name, "until": session.until}, key)
 
@@ -85,7 +85,7 @@ def unseal(cookie: str, keys: Sequence[bytes], *, now: float) -> Known | None:
         is_whole = isinstance(session_id, str) and isinstance(name, str) and isinstance(until, int)
         if not is_whole or until <= now:  # type: ignore[operator]  # looked at right before
             return None
-        return Known(session=Session(session_id=session_id, name=name, until=until), key=key)  # type: ignore[arg-type]  # the same
+        return Known(session=LoginSession(session_id=session_id, name=name, until=until), key=key)  # type: ignore[arg-type]  # the same
 
     return None
 
@@ -422,7 +422,7 @@ class Logins:
 
     def _cookie(self, key: bytes, name: str) -> str:
         until = int(self._clock.now().timestamp() + self._session_seconds)
-        session = Session(session_id=self._clock.token(), name=name_of(name), until=until)
+        session = LoginSession(session_id=self._clock.token(), name=name_of(name), until=until)
 
         return seal(session, key)
 

@@ -25,7 +25,7 @@ from adws.adw_modules.costs import cap_of
 from adws.adw_modules.engine.transitions import limit
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.queue.model import FINAL_RUNS, ROLLBACK
-from adws.adw_modules.recovery.explain import Desks, Explanation, claim_of, explain, situation_of
+from adws.adw_modules.recovery.explain import Explanation, claim_of, diagnosis_of, explain
 from adws.adw_modules.reports import charts
 from adws.adw_modules.reports.timeline import Timeline, timeline
 from adws.adw_modules.rollback.plan import recorded_steps
@@ -335,7 +335,7 @@ def gather(home: Home, adw_id: str) -> WorkflowFacts:
     return WorkflowFacts(
         document=document,
         notices=tuple(loaded.notices),
-        explanation=explain(situation_of(_desks(home), adw_id, data, now=now)),
+        explanation=explain(diagnosis_of(home, adw_id, data, now=now)),
         possible=allowed_actions(
             document,
             is_live=ownership.claim.is_live,
@@ -367,24 +367,19 @@ def sayer(home: Home) -> Callable[[str], str]:
     return lambda text: frame.plain(redact(text))
 
 
-def _desks(home: Home) -> Desks:
-    return Desks(leases=home.leases, runs=home.runs, requests=home.requests, processes=home.processes)
-
-
 def _ownership(home: Home, document: WorkflowDocument) -> Ownership:
     adw_id, number = document.adw_id, document.issue_number
-    desks = _desks(home)
-    lease = desks.leases.read(adw_id)
+    lease = home.leases.read(adw_id)
     sessions = home.sessions.of_workflow(adw_id)
     locks = home.locks
     ports = home.ports.all()
 
     return Ownership(
         lease=lease if lease and lease.owner else None,
-        verdict=desks.processes.verdict(lease.owner if lease else None),
-        claim=claim_of(lease, desks.processes),
-        run=next(iter(desks.runs.of_workflow(adw_id, limit=1)), None),
-        asked=tuple(request.kind for request in desks.requests.open_for(adw_id)),
+        verdict=home.processes.verdict(lease.owner if lease else None),
+        claim=claim_of(lease, home.processes),
+        run=next(iter(home.runs.of_workflow(adw_id, limit=1)), None),
+        asked=tuple(request.kind for request in home.requests.open_for(adw_id)),
         session=sessions[-1] if sessions else None,
         lock=locks.holder(number, document.repository) if number is not None else None,
         ports=tuple(port for port in ports if port.adw_id == adw_id),

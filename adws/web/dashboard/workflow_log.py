@@ -38,7 +38,7 @@ PhaseQuery = Annotated[str, Query(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,99})?
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Written:
+class AttemptOutput:
     """What one attempt wrote."""
 
     phase: str
@@ -161,7 +161,7 @@ def begin(home: Home, document: WorkflowDocument, *, phase: str = "", attempt: i
     )
 
 
-def _written(home: Home, document: WorkflowDocument) -> list[Written]:
+def _written(home: Home, document: WorkflowDocument) -> list[AttemptOutput]:
     """Return the files of each attempt, the newest attempt first."""
     try:
         files = attempt_files.list_files(folder_of(home, document.adw_id))
@@ -169,7 +169,7 @@ def _written(home: Home, document: WorkflowDocument) -> list[Written]:
         return []
     rows = workflow.attempt_rows(document)
     result = (
-        Written(
+        AttemptOutput(
             phase=row.phase,
             attempt=row.number,
             files=tuple(file for file in files if (file.phase, file.attempt) == (row.phase, row.number)),

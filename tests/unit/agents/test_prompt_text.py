@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules.agents.prompts import ALWAYS, VARIABLES, PromptFacts, Situation, build, lacks_goal, problems_of
+from adws.adw_modules.agents.prompts import (
+    ALWAYS,
+    VARIABLES,
+    PromptFacts,
+    PromptSituation,
+    build,
+    lacks_goal,
+    problems_of,
+)
 
 MARK = "5f" * 16
 FACTS = PromptFacts(
@@ -80,7 +88,7 @@ def test_hidden_channels_are_not_in_a_prompt():
         body="![b](x.png) <!-- c -->",
         results={"plan": {"summary": "<!-- d -->"}},
         hints=("<!-- e -->ok",),
-        situation=Situation(
+        situation=PromptSituation(
             trouble="<!-- f -->", gate_output="<!-- h -->", is_handed_over=True, last_words="<!-- g -->"
         ),
     )
@@ -129,11 +137,14 @@ def test_a_result_is_asked_for_only_when_it_is_wanted(facts, told):
 @pytest.mark.parametrize(
     ("situation", "words"),
     [
-        (Situation(is_resumed=True), "This goes on with our conversation"),
-        (Situation(is_handed_over=True, last_words="half done"), "half done"),
-        (Situation(attempt=2), "This was tried before."),
-        (Situation(attempt=2, trouble="tests failed", ended="failed"), "ended so (failed); do not run into the same"),
-        (Situation(trouble="tests failed"), "tests failed"),
+        (PromptSituation(is_resumed=True), "This goes on with our conversation"),
+        (PromptSituation(is_handed_over=True, last_words="half done"), "half done"),
+        (PromptSituation(attempt=2), "This was tried before."),
+        (
+            PromptSituation(attempt=2, trouble="tests failed", ended="failed"),
+            "ended so (failed); do not run into the same",
+        ),
+        (PromptSituation(trouble="tests failed"), "tests failed"),
     ],
 )
 def test_what_went_before_comes_first(situation, words):
@@ -147,7 +158,7 @@ def test_the_end_of_what_a_gate_said_is_told_between_marks():
     What is wrong stands at the end of what tests say; a summary alone does not help.
     """
     output = "collected 2 items\n" * 1000 + "E  assert 1 == 2\n1 failed\n"
-    situation = Situation(attempt=2, trouble="the gate ended with exit code 1: 1 failed", gate_output=output)
+    situation = PromptSituation(attempt=2, trouble="the gate ended with exit code 1: 1 failed", gate_output=output)
 
     text = build("Do it.", replace(FACTS, situation=situation))
 

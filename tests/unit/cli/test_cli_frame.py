@@ -16,7 +16,7 @@ from adws.adw_modules import identifiers
 from adws.adw_modules.errors import AdwError, ConfigError, InvalidAdwId
 from adws.cli import common as cli_common
 from adws.cli import main, output
-from adws.cli.main import Entry
+from adws.cli.main import CommandEntry
 
 NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def command(monkeypatch):
         module = types.ModuleType("adw_command_of_a_test")
         module.try_ = click.command()(function)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setitem(main.COMMANDS, "Test", {"try": Entry(module.__name__, "try_", "Try.")})
+        monkeypatch.setitem(main.COMMANDS, "Test", {"try": CommandEntry(module.__name__, "try_", "Try.")})
         return main.run([*args, "try"])
 
     return run

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from adws.cli import work
-from adws.cli.work import Ending
+from adws.cli.work import RunEnding
 
 ID = "1a2b3c4d"
 
 
 def ending(state="building", **facts):
     own = {name: facts.pop(name) for name in ("message", "has_worker", "signal_exit") if name in facts}
-    return Ending(data={"adw_id": ID, "current_state": state, **facts}, **own)
+    return RunEnding(data={"adw_id": ID, "current_state": state, **facts}, **own)
 
 
 def phase(status="failed", **facts):

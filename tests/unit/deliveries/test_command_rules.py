@@ -9,10 +9,10 @@ from adws.adw_modules.deliveries.commands import (
     COMMANDS,
     MEANINGS,
     Access,
-    Action,
     Actor,
+    CommandAction,
     No,
-    Standing,
+    WorkflowStanding,
     meaning,
     needs_permission,
     standing_of,
@@ -29,9 +29,9 @@ BOT = Actor(login="helper[bot]", is_bot=True)
 
 #: Every command in every state: what is done, or how the answer ends.
 TABLE = {
-    "status": dict.fromkeys(Standing, Action.TELL),
+    "status": dict.fromkeys(WorkflowStanding, CommandAction.TELL),
     "pause": {
-        "ACTIVE": Action.PAUSE,
+        "ACTIVE": CommandAction.PAUSE,
         "WAITING": "is waiting for approval already",
         "PAUSED": "is paused already",
         "FAILED": "is failed: nothing runs",
@@ -41,7 +41,7 @@ TABLE = {
         "ROLLING_BACK": "is being rolled back: that has to be over first",
     },
     "stop": {
-        "ACTIVE": Action.STOP,
+        "ACTIVE": CommandAction.STOP,
         "WAITING": "is waiting for approval already",
         "PAUSED": "is paused already",
         "FAILED": "is failed: nothing runs",
@@ -53,8 +53,8 @@ TABLE = {
     "resume": {
         "ACTIVE": "is at work already",
         "WAITING": "is waiting for approval: approve or reject decides",
-        "PAUSED": Action.RESUME,
-        "FAILED": Action.RESUME,
+        "PAUSED": CommandAction.RESUME,
+        "FAILED": CommandAction.RESUME,
         "COMPLETED": "is completed: there is nothing to resume any more",
         "ABANDONED": "is abandoned: there is nothing to resume any more",
         "ROLLED_BACK": "is rolled back: there is nothing to resume any more",
@@ -64,7 +64,7 @@ TABLE = {
         "ACTIVE": "is at work already",
         "WAITING": "is waiting for approval: approve or reject decides",
         "PAUSED": "is paused: resume makes it go on",
-        "FAILED": Action.RESUME,
+        "FAILED": CommandAction.RESUME,
         "COMPLETED": "is completed: there is nothing to retry any more",
         "ABANDONED": "is abandoned: there is nothing to retry any more",
         "ROLLED_BACK": "is rolled back: there is nothing to retry any more",
@@ -74,34 +74,34 @@ TABLE = {
         kind: {
             **{
                 standing.name: f"does not wait for approval: it is {standing.value}"
-                for standing in Standing
-                if standing is not Standing.WAITING
+                for standing in WorkflowStanding
+                if standing is not WorkflowStanding.WAITING
             },
-            "WAITING": Action[kind.upper()],
+            "WAITING": CommandAction[kind.upper()],
         }
         for kind in ("approve", "reject")
     },
     "abandon": {
-        **dict.fromkeys(("ACTIVE", "WAITING", "PAUSED", "FAILED"), Action.ABANDON),
+        **dict.fromkeys(("ACTIVE", "WAITING", "PAUSED", "FAILED"), CommandAction.ABANDON),
         "COMPLETED": "is completed: there is nothing to abandon any more",
         "ABANDONED": "is abandoned already",
         "ROLLED_BACK": "is rolled back: there is nothing to abandon any more",
         "ROLLING_BACK": "is being rolled back: that has to be over first",
     },
     "rollback": {
-        **dict.fromkeys((one.name for one in Standing), Action.ROLL_BACK),
+        **dict.fromkeys((one.name for one in WorkflowStanding), CommandAction.ROLL_BACK),
         "ROLLED_BACK": "is rolled back already",
     },
     "clean_up": {
-        **dict.fromkeys(("WAITING", "PAUSED", "FAILED", "COMPLETED", "ABANDONED"), Action.CLEAN_UP),
+        **dict.fromkeys(("WAITING", "PAUSED", "FAILED", "COMPLETED", "ABANDONED"), CommandAction.CLEAN_UP),
         "ACTIVE": "is at work: it finds the merge itself when it is done",
         "ROLLED_BACK": "is rolled back already",
         "ROLLING_BACK": "is being rolled back: that has to be over first",
     },
     "rework": {
-        **dict.fromkeys(("WAITING", "PAUSED", "FAILED"), Action.REWORK),
+        **dict.fromkeys(("WAITING", "PAUSED", "FAILED"), CommandAction.REWORK),
         "ACTIVE": "is at work: that has to be over first",
-        "COMPLETED": Action.FOLLOW_UP,
+        "COMPLETED": CommandAction.FOLLOW_UP,
         "ABANDONED": "is abandoned: there is nothing to work on any more",
         "ROLLED_BACK": "is rolled back: there is nothing to work on any more",
         "ROLLING_BACK": "is being rolled back: that has to be over first",
@@ -110,7 +110,7 @@ TABLE = {
 CASES = [
     (kind, standing, row[standing if standing in row else standing.name])
     for kind, row in TABLE.items()
-    for standing in Standing
+    for standing in WorkflowStanding
 ]
 
 
@@ -169,7 +169,7 @@ def test_every_command_has_a_meaning():
 def test_each_command_means_one_thing_in_each_state(kind, standing, expected):
     result = meaning(kind, standing, adw_id=ADW_ID)
 
-    if isinstance(expected, Action):
+    if isinstance(expected, CommandAction):
         assert result is expected
     else:
         assert result == No(why=f"workflow {ADW_ID} {expected}", is_done=expected.endswith("already"))
@@ -177,19 +177,19 @@ def test_each_command_means_one_thing_in_each_state(kind, standing, expected):
 
 @pytest.mark.parametrize("kind", ["resume", "rework"])
 def test_whoever_is_at_work_can_be_given_a_hint(kind):
-    assert meaning(kind, Standing.ACTIVE, adw_id=ADW_ID, text="use tabs") is Action.HINT
+    assert meaning(kind, WorkflowStanding.ACTIVE, adw_id=ADW_ID, text="use tabs") is CommandAction.HINT
 
 
 @pytest.mark.parametrize(
     ("fields", "standing"),
     [
-        *(({"current_state": state.value}, Standing.ACTIVE) for state in sorted(ACTIVE_STATES, key=str)),
-        ({"current_state": "paused", "resume_state": "planning"}, Standing.PAUSED),
-        ({"current_state": "failed"}, Standing.FAILED),
-        ({"current_state": "completed"}, Standing.COMPLETED),
-        ({"current_state": "abandoned"}, Standing.ABANDONED),
-        ({"current_state": "rolled_back", "rollback": RollbackRecord()}, Standing.ROLLED_BACK),
-        ({"current_state": "abandoned", "rollback": RollbackRecord()}, Standing.ROLLING_BACK),
+        *(({"current_state": state.value}, WorkflowStanding.ACTIVE) for state in sorted(ACTIVE_STATES, key=str)),
+        ({"current_state": "paused", "resume_state": "planning"}, WorkflowStanding.PAUSED),
+        ({"current_state": "failed"}, WorkflowStanding.FAILED),
+        ({"current_state": "completed"}, WorkflowStanding.COMPLETED),
+        ({"current_state": "abandoned"}, WorkflowStanding.ABANDONED),
+        ({"current_state": "rolled_back", "rollback": RollbackRecord()}, WorkflowStanding.ROLLED_BACK),
+        ({"current_state": "abandoned", "rollback": RollbackRecord()}, WorkflowStanding.ROLLING_BACK),
     ],
 )
 def test_where_a_workflow_stands_is_read_off_its_document(fields, standing):
@@ -200,7 +200,7 @@ def test_a_workflow_that_waits_for_a_person_is_not_only_paused():
     document = document_of(spec_of("plan", "build"), current_state="paused")
     document.phases[0] = document.phases[0].model_copy(update={"status": "waiting"})
 
-    assert standing_of(document) is Standing.WAITING
+    assert standing_of(document) is WorkflowStanding.WAITING
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from adws.adw_modules.deliveries import commands
 from adws.adw_modules.deliveries.commands import Actor, Command, Ignored, NewDelivery, RunRequest
 from adws.adw_modules.errors import DatabaseError
 from adws.adw_modules.forge.model import IssueText
-from adws.adw_triggers.delivery import Refused, judge, read
+from adws.adw_triggers.delivery import RefusedDelivery, judge, read
 from adws.adw_triggers.github_events import FOLLOW_UPS, USUAL, DeliveryRules, rules_of
 from adws.adw_triggers.signature import sign
 from adws.config import load as config_load
@@ -67,7 +67,7 @@ def test_an_unsigned_delivery_is_refused_before_it_is_looked_into():
 
     refused = read(headers, b"{", RULES)
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedDelivery)
     assert refused.status == 401
     assert "not signed" in refused.reason
 
@@ -76,7 +76,7 @@ def test_a_delivery_signed_with_sha1_alone_is_refused():
     headers = signed("issues", b"{}") | {"X-Hub-Signature": "sha1=" + "a" * 40}
     del headers["X-Hub-Signature-256"]
 
-    assert read(headers, b"{}", RULES) == Refused(
+    assert read(headers, b"{}", RULES) == RefusedDelivery(
         status=401,
         reason="the delivery is signed with SHA-1 alone, which is not enough: X-Hub-Signature-256 is missing",
     )
@@ -94,7 +94,7 @@ def test_while_secrets_are_changed_both_are_good():
 def test_a_body_over_the_limit_is_refused_before_its_signature_is_made():
     rules = replace(RULES, max_body_bytes=10, secrets=())
 
-    assert read({}, b"x" * 11, rules) == Refused(status=413, reason="the payload has more than 10 bytes")
+    assert read({}, b"x" * 11, rules) == RefusedDelivery(status=413, reason="the payload has more than 10 bytes")
     assert read({}, b"x" * 10, rules).status == 401
 
 
@@ -113,7 +113,7 @@ def test_headers_that_make_no_sense_are_refused(changed, said):
     body = bytes_of(labeled())
     refused = read(signed("issues", body) | changed, body, RULES)
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedDelivery)
     assert refused.status == 400
     assert said in refused.reason
 
@@ -138,7 +138,7 @@ def test_a_payload_of_another_event_is_refused(event, told, said):
     body = bytes_of(told)
     refused = read(signed(event, body), body, RULES)
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedDelivery)
     assert refused.status == 400
     assert said in refused.reason
     assert judge(event, told, RULES) == Ignored(reason=refused.reason)
@@ -147,7 +147,7 @@ def test_a_payload_of_another_event_is_refused(event, told, said):
 def test_json_that_is_none_is_refused():
     body = b'{"action": "opened", "action": "closed"}'
 
-    assert read(signed("issues", body), body, RULES) == Refused(
+    assert read(signed("issues", body), body, RULES) == RefusedDelivery(
         status=400, reason="the payload has the key 'action' twice in one object"
     )
 

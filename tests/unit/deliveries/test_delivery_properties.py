@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adws.adw_modules.deliveries import commands
 from adws.adw_modules.deliveries.commands import COMMANDS, Command, NewDelivery, RunRequest
-from adws.adw_triggers.delivery import Refused, read
+from adws.adw_triggers.delivery import RefusedDelivery, read
 from tests.delivery_cases import RULES, checks, comment, issue, labeled, payload, pull_request, review, signed, user
 
 SAMPLES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -78,7 +78,7 @@ def _change(draw: st.DrawFn, told: dict[str, Any]) -> None:
         return
 
 
-def _judged(headers: dict[str, str], body: bytes) -> NewDelivery | Refused:
+def _judged(headers: dict[str, str], body: bytes) -> NewDelivery | RefusedDelivery:
     started = time.perf_counter()
     made = read(headers, body, RULES)
     assert time.perf_counter() - started < SOON
@@ -92,7 +92,7 @@ def test_a_signed_delivery_of_any_shape_is_kept_or_refused(case):
     event, told = case
     body = json.dumps(told).encode()
     made = _judged(signed(event, body), body)
-    if isinstance(made, Refused):
+    if isinstance(made, RefusedDelivery):
         assert made.status == 400
         return
     assert made.verdict in {"run", "command", "ignored"}
@@ -128,4 +128,4 @@ def test_bytes_of_any_kind_are_kept_or_refused(case, data):
     st.binary(max_size=200),
 )
 def test_without_a_signature_of_ours_nothing_is_taken(headers, body):
-    assert _judged(headers, body) == Refused(status=401, reason=_judged(headers, body).reason)
+    assert _judged(headers, body) == RefusedDelivery(status=401, reason=_judged(headers, body).reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adws.adw_modules.deliveries.commands import MEANINGS, Standing
+from adws.adw_modules.deliveries.commands import MEANINGS, WorkflowStanding
 from adws.adw_modules.deliveries.handler import FIRST_SECONDS, MAX_SECONDS, MAX_TRIES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
@@ -15,13 +15,13 @@ def row(*cells: str) -> str:
 
 
 def test_the_page_has_the_table_of_commands():
-    head = row("command", *(standing.value for standing in Standing))
+    head = row("command", *(standing.value for standing in WorkflowStanding))
     made = [
-        row(kind, *(what[one].value.replace("_", " ") if one in what else "-" for one in Standing))
+        row(kind, *(what[one].value.replace("_", " ") if one in what else "-" for one in WorkflowStanding))
         for kind, what in MEANINGS.items()
     ]
 
-    assert "\n".join([head, "|---" * (len(Standing) + 1) + "|", *made]) in PAGE
+    assert "\n".join([head, "|---" * (len(WorkflowStanding) + 1) + "|", *made]) in PAGE
 
 
 def test_the_page_has_the_times_of_the_code():

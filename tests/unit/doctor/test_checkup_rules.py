@@ -16,6 +16,7 @@ from adws.doctor.checks import (
     AgentFacts,
     ClockFacts,
     DatabaseFacts,
+    DatabaseProblem,
     DiskFacts,
     Finding,
     ForgeFacts,
@@ -24,7 +25,6 @@ from adws.doctor.checks import (
     PythonFacts,
     SettingsFacts,
     StorageFacts,
-    Trouble,
     WebhookFacts,
     count,
 )
@@ -253,8 +253,8 @@ def test_of_many_names_a_few_are_told():
 # --- the database ----------------------------------------------------------------------------------------------
 
 
-def trouble(kind: str, text: str = "it is wrong", adw_id: str = "") -> Trouble:
-    return Trouble(kind=kind, text=text, hint="do this", adw_id=adw_id)
+def trouble(kind: str, text: str = "it is wrong", adw_id: str = "") -> DatabaseProblem:
+    return DatabaseProblem(kind=kind, text=text, hint="do this", adw_id=adw_id)
 
 
 @pytest.mark.parametrize(

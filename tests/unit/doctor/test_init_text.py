@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from adws.config import load as config_load
 from adws.doctor import project_init
-from adws.doctor.project_init import Command, Findings, Project, ignored_lines, settings_text
+from adws.doctor.project_init import Findings, Project, ProjectCommand, ignored_lines, settings_text
 
 FULL = Findings(
     project=Project(
         languages=("Python",),
-        test=Command(argv=("pytest", "-k", 'a "b"'), source="pyproject.toml"),
-        lint=Command(shell="ruff check . | cat", source="your answer"),
-        setup=(Command(argv=("uv", "sync"), source="uv.lock"), Command(argv=("npm", "ci"), source="package-lock.json")),
+        test=ProjectCommand(argv=("pytest", "-k", 'a "b"'), source="pyproject.toml"),
+        lint=ProjectCommand(shell="ruff check . | cat", source="your answer"),
+        setup=(
+            ProjectCommand(argv=("uv", "sync"), source="uv.lock"),
+            ProjectCommand(argv=("npm", "ci"), source="package-lock.json"),
+        ),
     ),
     repository="acme/shop",
     repository_source="the remote upstream",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from adws.doctor.project_init import Command, Project, detect, given
+from adws.doctor.project_init import Project, ProjectCommand, detect, given
 
 
 def found(*names: str, **texts: str) -> Project:
@@ -131,8 +131,8 @@ def test_what_the_repository_says_itself_comes_first(project, test, lint):
 def test_a_command_says_what_speaks_for_it():
     project = found("uv.lock", pyproject_toml=PYTEST, Makefile="lint:\n")
 
-    assert project.test == Command(argv=("uv", "run", "pytest"), source="pyproject.toml, tool.pytest")
-    assert project.lint == Command(argv=("make", "lint"), source="Makefile, lint")
+    assert project.test == ProjectCommand(argv=("uv", "run", "pytest"), source="pyproject.toml, tool.pytest")
+    assert project.lint == ProjectCommand(argv=("make", "lint"), source="Makefile, lint")
 
 
 def test_hooks_of_pre_commit_check_the_style_when_nothing_else_does():
@@ -154,11 +154,11 @@ def test_of_an_empty_repository_nothing_is_known():
 @pytest.mark.parametrize(
     ("text", "command"),
     [
-        ("make test", Command(argv=("make", "test"), source="you")),
-        ("pytest -k 'a b'", Command(argv=("pytest", "-k", "a b"), source="you")),
-        ("make test && make lint", Command(shell="make test && make lint", source="you")),
-        ("CI=1 npm test", Command(shell="CI=1 npm test", source="you")),
-        ("echo 'open ", Command(shell="echo 'open", source="you")),
+        ("make test", ProjectCommand(argv=("make", "test"), source="you")),
+        ("pytest -k 'a b'", ProjectCommand(argv=("pytest", "-k", "a b"), source="you")),
+        ("make test && make lint", ProjectCommand(shell="make test && make lint", source="you")),
+        ("CI=1 npm test", ProjectCommand(shell="CI=1 npm test", source="you")),
+        ("echo 'open ", ProjectCommand(shell="echo 'open", source="you")),
     ],
 )
 def test_what_somebody_types_is_run_by_a_shell_only_when_it_needs_one(text, command):

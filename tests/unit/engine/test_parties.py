@@ -406,7 +406,7 @@ def test_who_goes_on_after_what_only_a_person_can_mend_does_not_wait(world, klas
     world.parties.may_begin(ONE, BUILD)
     world.parties.settle(ONE, BUILD, failed(klass))
 
-    world.others.mended(BUILD)
+    world.others.reset_breakers(BUILD)
 
     assert world.state("anthropic") is state
 
@@ -414,13 +414,13 @@ def test_who_goes_on_after_what_only_a_person_can_mend_does_not_wait(world, klas
 def test_a_party_that_fails_is_not_mended_by_a_person_who_goes_on(world):
     world.open()
 
-    world.parties.mended(BUILD)
+    world.parties.reset_breakers(BUILD)
 
     assert world.state("anthropic") is CircuitState.OPEN
 
 
 def test_going_on_needs_no_database_of_breakers(seed, caplog):
-    World(seed, Broken()).parties.mended(BUILD)
+    World(seed, Broken()).parties.reset_breakers(BUILD)
 
     assert "The breakers cannot be used" in caplog.text
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from adws.adw_modules.errors import ExpressionError
 from adws.adw_modules.expressions.expressions import holds, render
 from adws.adw_modules.expressions.functions import FILTERS, FUNCTIONS, TESTS
-from adws.adw_modules.expressions.values import MAX_ITEMS, MAX_TEXT, MAX_WORK, Budget, Trouble
+from adws.adw_modules.expressions.values import MAX_ITEMS, MAX_TEXT, MAX_WORK, EvaluationError, WorkBudget
 
 #: Processor seconds that the worst template may take. It takes a fraction; a missing bound takes minutes.
 MOST_SECONDS = 10.0
@@ -241,12 +241,12 @@ def test_all_templates_of_one_value_share_a_budget():
 
 
 def test_a_budget_is_spent_and_not_more():
-    budget = Budget(5)
+    budget = WorkBudget(5)
     budget.spend(5)
 
-    with pytest.raises(Trouble, match="too much work"):
+    with pytest.raises(EvaluationError, match="too much work"):
         budget.spend()
-    assert Budget().left == MAX_WORK
+    assert WorkBudget().left == MAX_WORK
 
 
 def test_values_nested_without_end_are_refused():

@@ -21,7 +21,7 @@ from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.engine.runner_python import PythonRunner
 from adws.adw_modules.errors import DatabaseUnavailable, Fenced
 from adws.adw_modules.phase import RunReport, Suspended
-from tests.unit.engine_cases import ADW_ID, BROKEN, World, attempt, document_of, phase, spec_of
+from tests.unit.engine_cases import ADW_ID, BROKEN, GATED, World, attempt, document_of, phase, spec_of
 
 MODULE = "adw_test_executors"
 
@@ -85,7 +85,7 @@ class Lab:
     """A workflow whose build is an executor, and what became of it."""
 
     def __init__(self, module, *before, **changes):
-        build = phase("build", runner="python", call=f"{MODULE}:Made", **changes)
+        build = phase("build", runner="python", call=f"{MODULE}:Made", gates=GATED, **changes)
         self.module = module
         self.world = World(spec_of(*before, build, "test"))
         self.manager = CheckpointManager(self.world.parts.checkpoints, clock=self.world.clock)

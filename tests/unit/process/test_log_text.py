@@ -63,7 +63,7 @@ def test_output_of_a_document_with_odd_fields_is_shown_by_name():
 
 def test_a_tail_gives_whole_lines_once_and_the_rest_at_the_end(tmp_path):
     path = tmp_path / "out"
-    tail = logs.Tail(path)
+    tail = logs.FollowedFile(path)
 
     assert list(tail.lines(is_last=False)) == []
     path.write_bytes(b"one\ntw")
@@ -78,7 +78,7 @@ def test_a_tail_gives_whole_lines_once_and_the_rest_at_the_end(tmp_path):
 def test_a_file_that_was_put_in_the_place_of_another_is_read_from_its_beginning(tmp_path):
     path = tmp_path / "out"
     path.write_bytes(b"old line\n")
-    tail = logs.Tail(path)
+    tail = logs.FollowedFile(path)
     list(tail.lines(is_last=False))
 
     other = tmp_path / "other"

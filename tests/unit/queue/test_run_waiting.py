@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.interfaces import Runner, Verdict
+from adws.adw_modules.interfaces import RegisteredWorker, Verdict
 from adws.adw_modules.queue.model import Run, RunLimits, RunState
 from adws.adw_modules.queue.workers import Patience, RunnerState, due_seconds, plan_unmatched, state_of, why_held
 from adws.adw_modules.workflow.requirements import Capabilities, Requirements
@@ -45,7 +45,7 @@ def run(**fields) -> Run:
     return Run(**{**usual, **fields})
 
 
-def runner(**fields) -> Runner:
+def runner(**fields) -> RegisteredWorker:
     usual = {
         "runner_id": "r",
         "owner": make_owner("one"),
@@ -58,10 +58,10 @@ def runner(**fields) -> Runner:
         "heartbeat_at": MOMENT,
         "silent_seconds": 1.0,
     }
-    return Runner(**{**usual, **fields})
+    return RegisteredWorker(**{**usual, **fields})
 
 
-def planned(waiting: Run, *runners: Runner, patience: Patience = PATIENCE) -> bool:
+def planned(waiting: Run, *runners: RegisteredWorker, patience: Patience = PATIENCE) -> bool:
     return bool(plan_unmatched([waiting], runners, now=NOW, patience=patience))
 
 

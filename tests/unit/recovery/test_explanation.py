@@ -6,7 +6,7 @@ import pytest
 
 from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.queue.model import RunState
-from adws.adw_modules.recovery.explain import Explanation, Situation, explain
+from adws.adw_modules.recovery.explain import Diagnosis, Explanation, explain
 from adws.adw_modules.recovery.plan import Claim
 
 ID = "1a2b3c4d"
@@ -14,8 +14,8 @@ LIVE = Claim(owner="worker 7@here", verdict=Verdict.ALIVE, seconds_left=20.0)
 DEAD = Claim(owner="worker 7@here", verdict=Verdict.DEAD, seconds_left=20.0)
 
 
-def situation(state="building", *, lease=DEAD, phases=(), **rest) -> Situation:
-    known = {name: rest.pop(name) for name in Situation.__slots__ if name in rest}
+def situation(state="building", *, lease=DEAD, phases=(), **rest) -> Diagnosis:
+    known = {name: rest.pop(name) for name in Diagnosis.__slots__ if name in rest}
     data = {
         "adw_id": ID,
         "current_state": state,
@@ -24,7 +24,7 @@ def situation(state="building", *, lease=DEAD, phases=(), **rest) -> Situation:
         "max_retries": 3,
         **rest,
     }
-    return Situation(data=data, lease=lease, **known)
+    return Diagnosis(data=data, lease=lease, **known)
 
 
 def build(**fields):

@@ -8,7 +8,7 @@ import pytest
 
 from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
 from adws.adw_modules.queue.model import NewRun, RunState
-from adws.adw_modules.recovery.plan import Action, Claim, Evidence, plan_recovery
+from adws.adw_modules.recovery.plan import Claim, Evidence, RecoveryAction, plan_recovery
 from tests.unit.conduct_cases import ADW_ID, BROKEN, IN_DATABASE, OTHER, Home, always
 from tests.unit.engine_cases import document_of, phase, spec_of
 
@@ -94,7 +94,7 @@ def test_a_live_owner_is_left_alone_whatever_its_age(home):
         assert home.recovery().recover(every_document=True).steps == ()
         (step,) = home.recovery().plan(every_document=True)
 
-        assert (step.action, "(alive)" in step.why) == (Action.LEAVE, True)
+        assert (step.action, "(alive)" in step.why) == (RecoveryAction.LEAVE, True)
         assert everything(home) == before
 
 

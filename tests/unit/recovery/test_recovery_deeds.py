@@ -8,9 +8,9 @@ import pytest
 
 from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
 from adws.adw_modules.process import tree
-from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import DELIVERY, NewRun, RunState
-from adws.adw_modules.recovery.plan import Action, Mode, Policy
+from adws.adw_modules.recovery.plan import Mode, Policy, RecoveryAction
 from adws.adw_modules.recovery.recovery import METRIC
 from tests.unit.conduct_cases import ADW_ID, DOUBT, FAR_AWAY, OTHER, Home, always
 
@@ -194,7 +194,7 @@ def test_a_stop_parks_the_workflow_once_its_processes_are_gone(home):
 def test_a_stop_waits_for_processes_that_cannot_be_ended(home):
     stopping(home)
     home.give_process()
-    stubborn = Ending(evidence="pid 7 runs", left=("7 (agent)",))
+    stubborn = ProcessEnding(evidence="pid 7 runs", left=("7 (agent)",))
 
     assert home.recovery(end_process_in_time=lambda _process: stubborn).recover().runs == ()
     assert home.run().state is RunState.STOPPING
@@ -266,7 +266,7 @@ def test_what_cannot_be_looked_at_from_here_is_left_to_who_can(home):
     record = tree.recorded(home.record("plan").attempts[0].process)
     home.parts.processes.lose_sight_of(record.identity)
 
-    assert [step.action for step in home.recovery().plan() if step.action is Action.END_LEFT] == []
+    assert [step.action for step in home.recovery().plan() if step.action is RecoveryAction.END_LEFT] == []
 
 
 def test_what_stays_in_doubt_is_not_told_as_done(home):

@@ -13,13 +13,13 @@ from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.recovery.plan import (
     RESTARTED,
     STATE_UNKNOWN,
-    Action,
     Claim,
     Evidence,
     Mode,
     Policy,
     Proof,
     Recovered,
+    RecoveryAction,
     RecoveryResult,
     mode_of,
     plan_recovery,
@@ -77,7 +77,7 @@ def test_force_takes_from_the_living_in_mode_all_only():
 
     assert actions(Mode.STALE, forced, run_claim=ALIVE) == ["leave"]
     (step,) = plan(Mode.ALL, forced, run_claim=ALIVE)
-    assert (step.action, step.why) == (Action.REQUEUE, "run 1: it is taken by force from worker 7@here (alive)")
+    assert (step.action, step.why) == (RecoveryAction.REQUEUE, "run 1: it is taken by force from worker 7@here (alive)")
 
 
 @pytest.mark.parametrize(("age", "expected"), [(299.0, "leave"), (300.0, "requeue"), (9999.0, "requeue")])
@@ -105,7 +105,7 @@ def test_a_claim_whose_age_nobody_knows_is_not_young(since):
 def test_without_a_moment_nothing_is_young():
     row = Evidence(adw_id="1a2b3c4d", state="building", run_id=1, run_state=RunState.RUNNING, run_claim=unreadable(0.0))
 
-    assert [step.action for step in plan_recovery([row])] == [Action.REQUEUE]
+    assert [step.action for step in plan_recovery([row])] == [RecoveryAction.REQUEUE]
 
 
 def test_what_was_never_written_waits_for_a_creator_that_cannot_be_read():
@@ -129,7 +129,7 @@ def test_owners_are_looked_up_by_their_record():
 def test_running_work_fails_by_the_policy_fail(mode, said):
     (step,) = plan(mode, Policy(fails_running=True), run_claim=DEAD, open_attempt="build")
 
-    assert (step.action, step.why, step.after) == (Action.FAIL, said, RunState.FAILED)
+    assert (step.action, step.why, step.after) == (RecoveryAction.FAIL, said, RunState.FAILED)
 
 
 def test_the_policy_fail_is_about_running_work_only():
@@ -145,7 +145,7 @@ def test_a_run_is_given_up_when_its_workers_have_vanished_too_often(state):
     assert actions(run_claim=DEAD, run_state=state, losses=3) == ["requeue"]
     (step,) = plan(run_claim=DEAD, run_state=state, losses=4)
 
-    assert (step.action, step.after) == (Action.BURY, RunState.DEAD)
+    assert (step.action, step.after) == (RecoveryAction.BURY, RunState.DEAD)
     assert step.why == "5 workers vanished with run 1, the last time because its owner worker 7@here is dead"
     assert actions(policy=Policy(max_losses=1), run_claim=DEAD, run_state=state) == ["bury"]
 
@@ -153,7 +153,7 @@ def test_a_run_is_given_up_when_its_workers_have_vanished_too_often(state):
 def test_an_errand_that_every_worker_dies_of_has_failed():
     (step,) = plan(run_claim=DEAD, is_errand=True, state="", losses=4)
 
-    assert (step.action, step.after) == (Action.BURY, RunState.FAILED)
+    assert (step.action, step.after) == (RecoveryAction.BURY, RunState.FAILED)
 
 
 # --- stops -----------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_an_errand_that_every_worker_dies_of_has_failed():
 def test_a_stop_is_done_as_soon_as_the_worker_is_gone_and_its_processes_can_be_looked_at(process):
     (step,) = plan(run_claim=DEAD, run_state=RunState.STOPPING, open_attempt="build", process=process, losses=9)
 
-    assert (step.action, step.after) == (Action.STOP, RunState.STOPPED)
+    assert (step.action, step.after) == (RecoveryAction.STOP, RunState.STOPPED)
 
 
 def test_a_stop_that_cannot_be_confirmed_waits_for_the_threshold_and_then_says_so():
@@ -172,11 +172,11 @@ def test_a_stop_that_cannot_be_confirmed_waits_for_the_threshold_and_then_says_s
 
     (kept,) = plan(run_claim=young, **facts)
     assert (kept.action, kept.why.endswith("cannot be told from here; it counts as stopped in 200 s")) == (
-        Action.LEAVE,
+        RecoveryAction.LEAVE,
         True,
     )
     (step,) = plan(run_claim=old, **facts)
-    assert (step.action, step.why.startswith("stop unconfirmed: run 1: ")) == (Action.STOP, True)
+    assert (step.action, step.why.startswith("stop unconfirmed: run 1: ")) == (RecoveryAction.STOP, True)
     assert actions(Mode.ALL, run_claim=young, **facts) == ["stop"]
 
 
@@ -187,7 +187,10 @@ def test_an_errand_that_was_to_stop_is_stopped():
 def test_a_stop_of_a_document_that_nobody_can_read_ends_its_run():
     steps = plan(run_claim=DEAD, run_state=RunState.STOPPING, state="", problem="torn")
 
-    assert [(step.action, step.after) for step in steps] == [(Action.REPORT, None), (Action.REQUEUE, RunState.STOPPED)]
+    assert [(step.action, step.after) for step in steps] == [
+        (RecoveryAction.REPORT, None),
+        (RecoveryAction.REQUEUE, RunState.STOPPED),
+    ]
 
 
 # --- attempts that are used up ---------------------------------------------------------------------------------
@@ -204,7 +207,7 @@ def test_a_stop_of_a_document_that_nobody_can_read_ends_its_run():
 def test_what_has_no_attempt_left_has_failed(run, after):
     (step,) = plan(exhausted_phase="build", **run)
 
-    assert (step.action, step.after, step.why) == (Action.FAIL, after, "the attempts of build are used up")
+    assert (step.action, step.after, step.why) == (RecoveryAction.FAIL, after, "the attempts of build are used up")
 
 
 def test_what_has_no_attempt_left_is_left_to_the_attempt_that_runs():
@@ -257,7 +260,12 @@ def test_a_result_counts_what_became_of_runs_under_the_same_names_in_every_mode(
     ends = (RunState.PENDING, RunState.FAILED, RunState.DEAD, RunState.STOPPED, RunState.PENDING)
     runs = tuple(
         Recovered(
-            run_id=9 - number, adw_id="a", before=RunState.RUNNING, after=end, action=Action.REQUEUE, proof="dead"
+            run_id=9 - number,
+            adw_id="a",
+            before=RunState.RUNNING,
+            after=end,
+            action=RecoveryAction.REQUEUE,
+            proof="dead",
         )
         for number, end in enumerate(ends)
     )

@@ -6,7 +6,7 @@ import pytest
 
 from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.queue.model import RunState
-from adws.adw_modules.recovery.plan import Action, Claim, Evidence, RecoveryStep, plan_recovery
+from adws.adw_modules.recovery.plan import Claim, Evidence, RecoveryAction, RecoveryStep, plan_recovery
 from adws.adw_modules.state_machine import ACTIVE_STATES
 
 ALIVE = Claim(owner="worker 7@here", verdict=Verdict.ALIVE, seconds_left=20.0)
@@ -134,7 +134,7 @@ def test_rows_are_planned_in_the_order_given_and_shown_as_json():
     steps = plan_recovery(rows)
 
     assert [step.adw_id for step in steps] == ["1a2b3c4d", "2b3c4d5e"]
-    assert RecoveryStep(adw_id="x", action=Action.REQUEUE, why="dead", run_id=3).to_json() == {
+    assert RecoveryStep(adw_id="x", action=RecoveryAction.REQUEUE, why="dead", run_id=3).to_json() == {
         "adw_id": "x",
         "action": "requeue",
         "why": "dead",

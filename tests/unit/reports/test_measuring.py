@@ -14,9 +14,9 @@ from adws.adw_modules.reports.metrics import (
     HISTOGRAM,
     METRICS,
     MOST_VALUES,
+    GaugeValues,
     MetricsCollector,
-    QueueLine,
-    Standing,
+    QueueGauge,
     bucket_of,
     sum_of,
 )
@@ -63,7 +63,7 @@ def read(*, tally=None, standing=None, breakers=(), quotas=None, runners=None, c
     clock = clock or FakeClock()
     home = SimpleNamespace(
         tally=tally or Counted(),
-        gauges=There(standing or Standing()),
+        gauges=There(standing or GaugeValues()),
         workers=runners or lab_home(clock=clock).workers,
         processes=SimpleNamespace(
             verdict=lambda owner: Verdict.DEAD if owner.token.endswith("dead") else Verdict.UNKNOWN
@@ -103,7 +103,7 @@ def test_every_reading_is_of_a_metric_and_has_its_labels():
         tally=Counted(**counted),
         breakers=[BreakerRow(name="github", changed_at="2026-01-31T09:00:00.000000Z")],
         quotas=lambda _spent: [limit("disk", 1.0, 2.0, "GB free")],
-        standing=Standing(queue=(QueueLine(kind="start", state="waiting", runs=1),), iterations={"running": 1}),
+        standing=GaugeValues(queue=(QueueGauge(kind="start", state="waiting", runs=1),), iterations={"running": 1}),
     )
     histograms = {
         name: (*metric.labels, *more)
@@ -129,13 +129,13 @@ def test_the_oldest_run_of_a_state_has_its_age():
     clock = FakeClock()
     since = "2026-01-31T08:59:00.000000Z"
     lines = (
-        QueueLine(kind="start", state="waiting", runs=3, since=since),
-        QueueLine(kind="start", state="delayed", runs=2),
-        QueueLine(kind="retry", state="running", runs=1, since="2026-01-31T09:10:00.000000Z"),
-        QueueLine(kind="cron", state="dead", runs=1),
+        QueueGauge(kind="start", state="waiting", runs=3, since=since),
+        QueueGauge(kind="start", state="delayed", runs=2),
+        QueueGauge(kind="retry", state="running", runs=1, since="2026-01-31T09:10:00.000000Z"),
+        QueueGauge(kind="cron", state="dead", runs=1),
     )
 
-    content = read(standing=Standing(queue=lines), clock=clock)
+    content = read(standing=GaugeValues(queue=lines), clock=clock)
 
     assert content["adw_queue_runs"]["start", "waiting"] == 3.0
     assert content["adw_queue_runs"]["start", "delayed"] == 2.0

@@ -21,7 +21,7 @@ from adws.adw_modules.reports.model import (
 )
 from adws.adw_modules.resources.model import QuotaStatus
 from adws.web.dashboard import overview
-from adws.web.dashboard.overview import Concern, Seen
+from adws.web.dashboard.overview import Concern, OverviewSnapshot
 from adws.web.models import RunnerLine
 
 NOW = datetime(2026, 1, 31, 14, 5, tzinfo=UTC)
@@ -29,7 +29,7 @@ NONE = Count(number=0)
 SUBJECT = Subject(adw_id="1a2b3c4d", title="Pay by invoice", state="building")
 
 
-def seen(**changes) -> Seen:
+def seen(**changes) -> OverviewSnapshot:
     facts = {
         "now": NOW,
         "states": {"completed": Count(number=3)},
@@ -50,7 +50,7 @@ def seen(**changes) -> Seen:
             (),
         ),
     }
-    return Seen(**{**facts, **changes})
+    return OverviewSnapshot(**{**facts, **changes})
 
 
 def runner(state: str) -> RunnerLine:
@@ -74,7 +74,7 @@ def quota(name="runs", *, used=1.0, limit=4.0, unit="workflows", **changes) -> Q
     return QuotaStatus(name=name, used=used, limit=limit, unit=unit, **facts)
 
 
-def tile(of: Seen, label: str, budget: float = 10.0):
+def tile(of: OverviewSnapshot, label: str, budget: float = 10.0):
     return next(one for one in overview.tiles(of, budget=budget) if one.label.startswith(label))
 
 

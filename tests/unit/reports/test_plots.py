@@ -8,7 +8,7 @@ import pytest
 
 from adws.adw_modules.reports import charts
 from adws.adw_modules.reports import reports as reports_module
-from adws.adw_modules.reports.charts import Bar, Column, Part, Plot, Point
+from adws.adw_modules.reports.charts import Bar, Column, ColumnPart, Plot, Point
 from adws.adw_modules.reports.model import CostSum, DayOutcomes, FailureGroup, PhaseAttempts
 
 PLOT = Plot(key="a", title="A title", about="What it shows.")
@@ -40,7 +40,7 @@ def words(root: ET.Element, kind: str) -> list[str]:
         charts.columns_svg(PLOT, []),
         charts.line_svg(PLOT, []),
         charts.bars_svg(PLOT, []),
-        charts.columns_svg(PLOT, [Column(label="x", parts=(Part(value=1, kind="k", words="w"),))]),
+        charts.columns_svg(PLOT, [Column(label="x", parts=(ColumnPart(value=1, kind="k", words="w"),))]),
     ],
     ids=["no columns", "no points", "no bars", "one column"],
 )
@@ -63,7 +63,7 @@ def test_nothing_that_a_stranger_wrote_is_taken_for_markup():
     """
     plot = Plot(key=HOSTILE, title=HOSTILE, about=HOSTILE, limit=1.0, limit_words=HOSTILE, text=lambda _value: HOSTILE)
     pictures = [
-        charts.columns_svg(plot, [Column(label=HOSTILE, parts=(Part(value=1, kind=HOSTILE, words=HOSTILE),))]),
+        charts.columns_svg(plot, [Column(label=HOSTILE, parts=(ColumnPart(value=1, kind=HOSTILE, words=HOSTILE),))]),
         charts.line_svg(plot, [Point(label=HOSTILE, value=1, words=HOSTILE)]),
         charts.bars_svg(plot, [Bar(label=HOSTILE, value=1, words=HOSTILE, kind=HOSTILE)]),
     ]
@@ -118,7 +118,7 @@ def test_parts_of_a_column_stand_on_each_other_and_what_is_small_is_seen():
     """
     A part of nothing is not drawn.
     """
-    parts = tuple(Part(value=value, kind=kind, words=kind) for value, kind in ((500, "a"), (0, "b"), (1, "c")))
+    parts = tuple(ColumnPart(value=value, kind=kind, words=kind) for value, kind in ((500, "a"), (0, "b"), (1, "c")))
 
     root = parsed(charts.columns_svg(PLOT, [Column(label="x", parts=parts)]))
 
@@ -132,7 +132,7 @@ def test_columns_do_not_touch_each_other_nor_the_numbers_at_the_side():
     """
     Places are percent, so that they fit any width.
     """
-    columns = [Column(label=str(n), parts=(Part(value=1, kind="k", words="w"),)) for n in range(4)]
+    columns = [Column(label=str(n), parts=(ColumnPart(value=1, kind="k", words="w"),)) for n in range(4)]
 
     rects = [one.find("rect") for one in found(parsed(charts.columns_svg(PLOT, columns)), "g", "part")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.reports import model as reports_model
-from adws.adw_modules.reports.model import Last, Slot, Sum, tallies_of
+from adws.adw_modules.reports.model import Last, ReportSum, SumKey, tallies_of
 
 DAY = "2026-01-31"
 ENDED = f"{DAY}T09:00:00.000000Z"
@@ -36,7 +36,7 @@ def test_a_document_adds_its_outcome_on_the_day_of_its_last_move_there():
 
     tallies = tallies_of("1a2b3c4d", "sdlc", {"current_state": "failed", "state_history": history})
 
-    assert tallies.sums == {Slot("outcome", "2026-01-03", "sdlc", "", "failed"): Sum(1)}
+    assert tallies.sums == {SumKey("outcome", "2026-01-03", "sdlc", "", "failed"): ReportSum(1)}
     assert tallies.outcome == "failed"
 
 
@@ -120,7 +120,7 @@ def test_what_is_no_duration_took_no_time(duration, took):
     """
     result = tallies(attempt("failed", duration=duration))
 
-    assert result.sums[Slot("attempt", DAY, "sdlc", "build", "failed")] == Sum(1, took)
+    assert result.sums[SumKey("attempt", DAY, "sdlc", "build", "failed")] == ReportSum(1, took)
 
 
 def test_durations_of_successes_fall_into_buckets_of_their_month():
@@ -166,7 +166,7 @@ def test_costs_are_kept_by_who_was_paid_in_whole_millionths():
     result = tallies(paid, paid, paid, attempt("failed", agent={"provider": "openai"}), {**paid, "ended_at": "?"})
 
     assert result.cost == 300_000
-    assert result.sums[Slot("cost", DAY, "sdlc", "build", "anthropic")] == Sum(3, 300_000)
+    assert result.sums[SumKey("cost", DAY, "sdlc", "build", "anthropic")] == ReportSum(3, 300_000)
     assert numbers(result, "tokens") == {"anthropic": 21}
     assert numbers(result, "cost_unknown") == {"openai": 1}
 
@@ -175,11 +175,15 @@ def test_the_difference_is_what_has_to_be_added():
     """
     Adding it to what was makes what is, also where something is gone.
     """
-    same, gone, grown, new = (Slot("cost", DAY, name) for name in ("same", "gone", "grown", "new"))
-    before = {same: Sum(1, 1), gone: Sum(2, 5), grown: Sum(1, 1)}
-    after = {same: Sum(1, 1), grown: Sum(3, 2), new: Sum(1)}
+    same, gone, grown, new = (SumKey("cost", DAY, name) for name in ("same", "gone", "grown", "new"))
+    before = {same: ReportSum(1, 1), gone: ReportSum(2, 5), grown: ReportSum(1, 1)}
+    after = {same: ReportSum(1, 1), grown: ReportSum(3, 2), new: ReportSum(1)}
 
-    assert reports_model.difference(before, after) == {gone: Sum(-2, -5), grown: Sum(2, 1), new: Sum(1)}
+    assert reports_model.difference(before, after) == {
+        gone: ReportSum(-2, -5),
+        grown: ReportSum(2, 1),
+        new: ReportSum(1),
+    }
     assert reports_model.difference(after, after) == {}
 
 
@@ -187,7 +191,10 @@ def test_sums_come_back_from_their_text():
     """
     Whatever a phase is called.
     """
-    sums = {Slot("attempt", DAY, "sdlc", 'a "b" \x00 ü', "failed"): Sum(3, 4), Slot("outcome", DAY, "x"): Sum(-1)}
+    sums = {
+        SumKey("attempt", DAY, "sdlc", 'a "b" \x00 ü', "failed"): ReportSum(3, 4),
+        SumKey("outcome", DAY, "x"): ReportSum(-1),
+    }
 
     assert reports_model.from_text(reports_model.to_text(sums)) == sums
     assert reports_model.from_text(None) == {}

@@ -8,7 +8,7 @@ import pytest
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.reports import model as reports_model
-from adws.adw_modules.reports.model import DayOutcomes, Last, Slot, Sum, Tallies, Window, bucket_of
+from adws.adw_modules.reports.model import DayOutcomes, Last, ReportSum, SumKey, Tallies, Window, bucket_of
 
 DAY = "2026-01-31"
 
@@ -18,42 +18,42 @@ def test_sums_are_grouped_by_the_columns_that_are_asked_for():
     Those of another kind, workflow or time are left out.
     """
     sums = {
-        Slot("attempt", DAY, "sdlc", "build", "failed"): Sum(1, 10),
-        Slot("attempt", DAY, "sdlc", "test", "failed"): Sum(2, 20),
-        Slot("attempt", DAY, "other", "test", "failed"): Sum(4, 40),
-        Slot("attempt", "2026-01-30", "sdlc", "test", "failed"): Sum(8, 80),
-        Slot("needed", DAY, "sdlc", "test", "1"): Sum(16),
+        SumKey("attempt", DAY, "sdlc", "build", "failed"): ReportSum(1, 10),
+        SumKey("attempt", DAY, "sdlc", "test", "failed"): ReportSum(2, 20),
+        SumKey("attempt", DAY, "other", "test", "failed"): ReportSum(4, 40),
+        SumKey("attempt", "2026-01-30", "sdlc", "test", "failed"): ReportSum(8, 80),
+        SumKey("needed", DAY, "sdlc", "test", "1"): ReportSum(16),
     }
 
     result = reports_model.grouped(
         sums.items(), kinds=("attempt",), columns=("item",), window=Window(since=DAY, workflow="sdlc")
     )
 
-    assert result == {("attempt", "failed"): Sum(3, 30)}
+    assert result == {("attempt", "failed"): ReportSum(3, 30)}
 
 
 def test_what_was_taken_away_again_is_not_shown():
     """
     A sum of nothing is no row.
     """
-    none = {("outcome", DAY, "failed"): Sum(0), ("outcome", DAY, "moon"): Sum(1)}
-    attempts = {("attempt", "build", "failed"): Sum(0), ("needed", "build", "1"): Sum(0)}
+    none = {("outcome", DAY, "failed"): ReportSum(0), ("outcome", DAY, "moon"): ReportSum(1)}
+    attempts = {("attempt", "build", "failed"): ReportSum(0), ("needed", "build", "1"): ReportSum(0)}
 
     assert reports_model.outcomes_of(none) == ()
     assert reports_model.attempts_of(attempts) == ()
-    assert reports_model.costs_of({("cost", "build"): Sum(0)}, "phase") == ()
-    assert reports_model.together({("a",): Sum(1)}, {("a",): Sum(-1), ("b",): Sum(2)}) == {
-        ("a",): Sum(0),
-        ("b",): Sum(2),
+    assert reports_model.costs_of({("cost", "build"): ReportSum(0)}, "phase") == ()
+    assert reports_model.together({("a",): ReportSum(1)}, {("a",): ReportSum(-1), ("b",): ReportSum(2)}) == {
+        ("a",): ReportSum(0),
+        ("b",): ReportSum(2),
     }
-    assert reports_model.outcomes_of({("outcome", DAY, "failed"): Sum(2)}) == (DayOutcomes(day=DAY, failed=2),)
+    assert reports_model.outcomes_of({("outcome", DAY, "failed"): ReportSum(2)}) == (DayOutcomes(day=DAY, failed=2),)
 
 
 def test_who_was_paid_without_a_name_is_called_unnamed():
     """
     A phase without a name stays as it is.
     """
-    sums = {("cost", ""): Sum(1, 1_500_000), ("tokens", ""): Sum(10)}
+    sums = {("cost", ""): ReportSum(1, 1_500_000), ("tokens", ""): ReportSum(10)}
 
     (by_provider,) = reports_model.costs_of(sums, "provider")
     (by_phase,) = reports_model.costs_of(sums, "phase")
@@ -124,9 +124,9 @@ def test_buckets_that_are_not_kept_yet_are_added():
     Only those of the same phase of the same workflow.
     """
     new = {
-        ("duration", "sdlc", "build", "4"): Sum(2),
-        ("duration", "sdlc", "build", "5"): Sum(1),
-        ("duration", "other", "build", "4"): Sum(9),
+        ("duration", "sdlc", "build", "4"): ReportSum(2),
+        ("duration", "sdlc", "build", "5"): ReportSum(1),
+        ("duration", "other", "build", "4"): ReportSum(9),
     }
 
     assert reports_model.with_news({4: 1, 3: 1}, new, "sdlc", "build") == {4: 3, 3: 1, 5: 1}
@@ -137,11 +137,11 @@ def test_attempts_are_told_by_phase():
     A phase that never succeeded has attempts and needed none.
     """
     sums = {
-        ("attempt", "test", "failed"): Sum(1, 500),
-        ("attempt", "build", "succeeded"): Sum(3, 1500),
-        ("attempt", "build", "failed"): Sum(2, 2000),
-        ("needed", "build", "10"): Sum(1),
-        ("needed", "build", "2"): Sum(2),
+        ("attempt", "test", "failed"): ReportSum(1, 500),
+        ("attempt", "build", "succeeded"): ReportSum(3, 1500),
+        ("attempt", "build", "failed"): ReportSum(2, 2000),
+        ("needed", "build", "10"): ReportSum(1),
+        ("needed", "build", "2"): ReportSum(2),
     }
 
     build, test = reports_model.attempts_of(sums)

@@ -10,10 +10,10 @@ import pytest
 from adws.adw_modules import default_home
 from adws.adw_modules.document import RollbackRecord
 from adws.adw_modules.errors import ForgeBusy, GitError, PullRequestMerged, UsageError, WorkflowBusy
-from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.rollback import steps
-from adws.adw_modules.rollback.plan import Wishes
+from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.rollback.run import WorkflowRollback, mark_workflow_rolled_back
 from tests.unit.engine_cases import ADW_ID
 from tests.unit.rollback_cases import (
@@ -30,7 +30,7 @@ from tests.unit.rollback_cases import (
 )
 
 STATES = ["pending", "planning", "building", "shipping", "cleaning", "completed", "failed", "paused", "abandoned"]
-FORCED = Wishes(reason="x", force=True)
+FORCED = RollbackOptions(reason="x", force=True)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_branch_without_commits_of_its_own_needs_no_salvage(world):
 
 
 def test_the_branch_is_kept_on_request(world):
-    report = world.roll_back(Wishes(reason="x", keep_branch=True))
+    report = world.roll_back(RollbackOptions(reason="x", keep_branch=True))
 
     assert report.is_complete
     assert (world.git.heads[BRANCH], world.git.remote[BRANCH]) == (HEAD, HEAD)
@@ -139,7 +139,7 @@ def test_a_dry_run_of_what_is_over_shows_what_was_done(world):
 
 
 def test_the_comments_tell_what_happened_and_cannot_start_anything(world):
-    world.roll_back(Wishes(reason="@team adw_plan_iso closes #42"))
+    world.roll_back(RollbackOptions(reason="@team adw_plan_iso closes #42"))
 
     sticky, summary = (comment.body for comment in world.forge.said[42])
     closing = world.forge.said[7][0].body
@@ -597,7 +597,7 @@ def test_a_label_that_the_ledger_does_not_name_is_left(tmp_path):
 
 
 def test_processes_that_cannot_be_ended_keep_the_worktree(world):
-    world.ending = Ending(evidence="it runs", left=("77 (agent)",))
+    world.ending = ProcessEnding(evidence="it runs", left=("77 (agent)",))
 
     report = world.roll_back()
 
@@ -608,7 +608,7 @@ def test_processes_that_cannot_be_ended_keep_the_worktree(world):
 
 def test_a_process_of_another_machine_blocks_unless_force_goes_on(tmp_path):
     world = RollbackWorld(tmp_path, resources=[effect("process:1", "process", token="u" * 32)])
-    world.ending = Ending(evidence="it was started on there, which is not this machine: nothing was signalled")
+    world.ending = ProcessEnding(evidence="it was started on there, which is not this machine: nothing was signalled")
 
     report = world.roll_back()
 

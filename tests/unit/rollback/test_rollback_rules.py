@@ -13,7 +13,7 @@ from adws.adw_modules.effects import Effect
 from adws.adw_modules.git import git
 from adws.adw_modules.interfaces import OwnerRecord
 from adws.adw_modules.rollback import plan as rollback_plan
-from adws.adw_modules.rollback.plan import ORDER, Step, Wishes, plan_rollback
+from adws.adw_modules.rollback.plan import ORDER, RollbackOptions, Step, plan_rollback
 from tests.unit.engine_cases import ADW_ID, attempt, document_of, spec_of
 from tests.unit.rollback_cases import BRANCH, WISHES, effect, ledger
 
@@ -114,7 +114,7 @@ def test_what_is_on_another_machine_is_marked():
 
 
 def test_the_branch_is_kept_on_request_and_listed():
-    steps = plan_rollback(document(), wishes=Wishes(reason="x", keep_branch=True))
+    steps = plan_rollback(document(), wishes=RollbackOptions(reason="x", keep_branch=True))
 
     assert [s.key for s in steps if s.status == "kept"] == [f"remote_branch:{BRANCH}", f"branch:{BRANCH}"]
     assert rollback_plan.kept(steps) == [
@@ -132,7 +132,7 @@ def test_what_another_workflow_made_is_kept_and_listed():
         if entry.kind in {"branch", "remote_branch", "pull_request"}:
             entry.undo["made_by"] = "0000aaaa"
 
-    steps = plan_rollback(shared, wishes=Wishes(reason="x"))
+    steps = plan_rollback(shared, wishes=RollbackOptions(reason="x"))
 
     kept = {step.kind: step.detail for step in steps if step.status == "kept"}
     assert kept == dict.fromkeys(("pull_request", "remote_branch", "branch"), "workflow 0000aaaa made it")

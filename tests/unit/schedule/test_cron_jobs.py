@@ -15,7 +15,7 @@ from adws.adw_modules.circuit_breaker import DatabaseBreakers
 from adws.adw_modules.costs import CostEntry
 from adws.adw_modules.document import AttemptRecord, PhaseRecord
 from adws.adw_modules.queue.model import NewRun
-from adws.adw_modules.recovery.plan import Action, RecoveryStep
+from adws.adw_modules.recovery.plan import RecoveryAction, RecoveryStep
 from adws.adw_modules.reports.model import StuckKind, StuckNow, Subject
 from adws.adw_modules.resources.model import Orphan, QuotaStatus
 from adws.adw_modules.schedule.jobs import CRON_ENTRIES, CronJobs, PollJobs
@@ -169,8 +169,8 @@ def test_what_is_used_up_is_said_with_what_to_do(lab):
 
 def test_what_needs_a_person_is_told_under_the_same_key_each_time(lab):
     lab.steps = (
-        RecoveryStep(adw_id="1a2b3c4d", action=Action.REQUEUE, why="its worker is dead"),
-        RecoveryStep(adw_id="5e6f7a8b", action=Action.REPORT, why="its document is corrupt"),
+        RecoveryStep(adw_id="1a2b3c4d", action=RecoveryAction.REQUEUE, why="its worker is dead"),
+        RecoveryStep(adw_id="5e6f7a8b", action=RecoveryAction.REPORT, why="its document is corrupt"),
     )
 
     first, again = lab.jobs().recover(tick("recover")), lab.jobs().recover(tick("recover", LATER))

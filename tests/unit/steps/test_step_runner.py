@@ -13,7 +13,7 @@ from adws.adw_modules.errors import ExpressionError, LeaseLost, RunLost
 from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.ownership.lease_renewer import LeaseRenewer
 from adws.adw_modules.phase import Done, Failed, Order, Paused, RetryAt
-from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import ITERATION, NewRun, RunFactory, RunState
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.steps import runner
@@ -23,7 +23,7 @@ from adws.adw_modules.steps.model import CallReport, ExecutionState
 from adws.adw_modules.steps.runner import SUPERSEDED, StepRunner, elements_of
 from adws.adw_modules.workflow.model import LoopSpec, NextRule, RetryRule, SinkSpec, StepSpec
 from tests.contracts.worlds import make_owner
-from tests.unit.engine_cases import ADW_ID, World, phase, spec_of
+from tests.unit.engine_cases import ADW_ID, GATED, World, phase, spec_of
 
 FAR = "2999-01-01T00:00:00.000000Z"
 LOOP = LoopSpec(collection="{{ workload.items }}", mode="async", concurrency=2)
@@ -68,7 +68,7 @@ class Steps:
     """A workflow of one phase with steps, and all that works on it."""
 
     def __init__(self, *steps, does=None, **changes):
-        spec = spec_of(phase("build", runner="steps", steps=steps, **changes))
+        spec = spec_of(phase("build", runner="steps", steps=steps, gates=GATED, **changes))
         self.world = World(spec)
         self.world.change(lambda draft: setattr(draft.document.workflow, "workload", {"items": [1, 2, 3, 4]}))
         self.clock, self.runs = self.world.clock, self.world.parts.runs
@@ -92,7 +92,7 @@ class Steps:
             load=lambda adw_id: self.world.parts.store.load(adw_id).document,
             workspace=SimpleNamespace(workplace_of=lambda _document: Path()),
             folder_of=Path,
-            end_process=lambda process: self.ended.append(process) or Ending(evidence="ended", is_certain=True),
+            end_process=lambda process: self.ended.append(process) or ProcessEnding(evidence="ended", is_certain=True),
             say=lambda _adw_id, _line: None,
         )
         self.runner, self.lanes = StepRunner(home), IterationWorker(home)

@@ -7,7 +7,7 @@ from itertools import repeat
 
 import pytest
 
-from adws.adw_triggers.http import Budget, ClientGone, Problem, head_of, read_body, send_problem
+from adws.adw_triggers.http import BodyBudget, ClientGone, Problem, head_of, read_body, send_problem
 
 
 def receiving(*chunks: bytes, last: bool = True):
@@ -29,7 +29,7 @@ def receiving(*chunks: bytes, last: bool = True):
 
 def read(receive, *, head=None, most_bytes=100, seconds=60.0, budget=None):
     async def run():
-        with (budget or Budget(10_000)).share() as share:
+        with (budget or BodyBudget(10_000)).share() as share:
             return await read_body(receive, head or {}, most_bytes=most_bytes, seconds=seconds, share=share)
 
     return asyncio.run(run())
@@ -76,7 +76,7 @@ def test_a_client_that_leaves_is_not_answered():
 
 
 def test_all_requests_together_have_only_so_much_memory():
-    budget = Budget(50)
+    budget = BodyBudget(50)
     with budget.share() as other:
         assert other.grow(40)
         assert read(receiving(b"x" * 20), budget=budget).status == 503
@@ -85,7 +85,7 @@ def test_all_requests_together_have_only_so_much_memory():
 
 
 def test_what_a_request_had_is_free_when_it_is_over():
-    budget = Budget(50)
+    budget = BodyBudget(50)
     for _ in range(3):
         assert read(receiving(b"x" * 50), budget=budget) == b"x" * 50
     assert read(receiving(b"x" * 40, b"x" * 40), budget=budget).status == 503

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from adws.adw_modules import timestamps
 from adws.adw_triggers import trigger_cron
-from adws.adw_triggers.trigger_cron import Due, Entry
+from adws.adw_triggers.trigger_cron import Due, ScheduleEntry
 
 NOW = datetime(2026, 3, 10, 12, 7, 30, tzinfo=UTC)
 EXPRESSIONS = ("* * * * *", "*/5 * * * *", "0 * * * *", "30 2 * * *", "0 6 * * 1", "15 0 1 * *", "59 23 L * *")
 
 
-def entry(expression: str, name: str = "quota") -> Entry:
-    return Entry(name=name, expression=expression)
+def entry(expression: str, name: str = "quota") -> ScheduleEntry:
+    return ScheduleEntry(name=name, expression=expression)
 
 
 def at(text: str) -> datetime:

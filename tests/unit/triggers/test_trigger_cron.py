@@ -11,10 +11,10 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.errors import ConfigError, DatabaseUnavailable, ForgeUnavailable
 from adws.adw_modules.schedule.jobs import JobEnd
 from adws.adw_modules.schedule.store import Notice
-from adws.adw_triggers.trigger_cron import Cron, Entry, check_entries
+from adws.adw_triggers.trigger_cron import Cron, ScheduleEntry, check_entries
 from tests.homes import lab_home
 
-EVERY_MINUTE = Entry(name="quota", expression="* * * * *")
+EVERY_MINUTE = ScheduleEntry(name="quota", expression="* * * * *")
 
 
 class Lab:
@@ -33,7 +33,7 @@ class Lab:
             raise self.raises[tick.name]
         return JobEnd(outcome="well", memo={"times": tick.memo.get("times", 0) + 1})
 
-    def cron(self, *entries: Entry, jobs=None) -> Cron:
+    def cron(self, *entries: ScheduleEntry, jobs=None) -> Cron:
         entries = entries or (EVERY_MINUTE,)
         return Cron(
             entries,
@@ -115,7 +115,11 @@ def test_a_job_that_fails_is_written_down_and_comes_again_with_its_next_tick(lab
 def test_a_bug_in_one_job_does_not_keep_the_others_from_being_done(lab):
     lab.raises["a"] = ZeroDivisionError("oh")
 
-    ran = list(lab.cron(Entry(name="a", expression="* * * * *"), Entry(name="b", expression="* * * * *")).run_due())
+    ran = list(
+        lab.cron(
+            ScheduleEntry(name="a", expression="* * * * *"), ScheduleEntry(name="b", expression="* * * * *")
+        ).run_due()
+    )
 
     assert [(one.name, one.status) for one in ran] == [("a", "failed"), ("b", "done")]
     assert "ZeroDivisionError" in ran[0].outcome
@@ -168,7 +172,7 @@ def test_whoever_is_taken_over_while_working_is_told_that_nothing_of_it_counts(l
 
 
 def test_what_is_told_is_sent_after_everything_else_was_done(lab):
-    entries = [Entry(name=name, expression="* * * * *") for name in ("notify", "quota", "recover")]
+    entries = [ScheduleEntry(name=name, expression="* * * * *") for name in ("notify", "quota", "recover")]
 
     list(lab.cron(*entries).run_due())
 
@@ -207,7 +211,7 @@ def test_it_survives_a_database_that_is_gone_for_a_while(lab):
 
 
 def test_with_every_entry_switched_off_it_waits_and_looks_now_and_then(lab):
-    cron = lab.cron(Entry(name="quota", expression=""))
+    cron = lab.cron(ScheduleEntry(name="quota", expression=""))
     original = lab.clock.sleep
 
     def sleep(seconds):
@@ -223,9 +227,9 @@ def test_with_every_entry_switched_off_it_waits_and_looks_now_and_then(lab):
 
 def test_expressions_that_cannot_be_used_are_all_told_with_where_they_stand():
     entries = [
-        Entry(name="gc", expression="0 0 31 2 *"),
-        Entry(name="quota", expression="*/5 * * * *"),
-        Entry(name="report", expression="99 * * * *"),
+        ScheduleEntry(name="gc", expression="0 0 31 2 *"),
+        ScheduleEntry(name="quota", expression="*/5 * * * *"),
+        ScheduleEntry(name="report", expression="99 * * * *"),
     ]
 
     with pytest.raises(ConfigError) as refused:

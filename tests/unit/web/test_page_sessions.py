@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from adws.testing import FakeClock
 from adws.web.dashboard import sessions as dashboard_sessions
-from adws.web.dashboard.sessions import LINK_SECONDS, Link, Logins, Session, address_of_link, new_link
+from adws.web.dashboard.sessions import LINK_SECONDS, Link, Logins, LoginSession, address_of_link, new_link
 
 HOME_KEY, OTHER_HOME = b"k" * 32, b"o" * 32
 ONE, TWO = "first-token-0123456789", "second-token-0123456789"
 KEY = dashboard_sessions.key_of(HOME_KEY, ONE)
-SESSION = Session(session_id="ab12", name="ada", until=1000)
+SESSION = LoginSession(session_id="ab12", name="ada", until=1000)
 
 
 def known(session=SESSION, key=KEY):
@@ -73,7 +73,7 @@ def test_a_message_or_a_link_is_no_session():
 def test_a_cookie_that_is_too_long_is_not_looked_at():
     assert (
         dashboard_sessions.unseal(
-            dashboard_sessions.seal(Session(session_id="a" * 3000, name="", until=9), KEY), [KEY], now=0
+            dashboard_sessions.seal(LoginSession(session_id="a" * 3000, name="", until=9), KEY), [KEY], now=0
         )
         is None
     )
@@ -101,7 +101,7 @@ def test_who_asks_is_named_with_the_door():
 
 
 def test_the_token_of_a_form_is_for_one_session():
-    other = known(Session(session_id="cd34", name="ada", until=1000))
+    other = known(LoginSession(session_id="cd34", name="ada", until=1000))
 
     assert dashboard_sessions.is_csrf(dashboard_sessions.csrf_of(known()), known())
     assert not dashboard_sessions.is_csrf(dashboard_sessions.csrf_of(other), known())
@@ -110,7 +110,7 @@ def test_the_token_of_a_form_is_for_one_session():
 
 
 def test_a_message_is_for_one_session_and_short():
-    other = known(Session(session_id="cd34", name="ada", until=1000))
+    other = known(LoginSession(session_id="cd34", name="ada", until=1000))
     cookie = dashboard_sessions.seal_note("x" * 900, known())
 
     assert dashboard_sessions.unseal_note(cookie, known()) == "x" * 500

@@ -18,7 +18,7 @@ from adws.adw_modules.errors import (
     WorkElsewhere,
 )
 from adws.adw_modules.phase import Done, Failed, Next, Order, Paused, RetryAt, RunReport, Stopped
-from adws.adw_modules.process.tree import Ending
+from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import NewRun, RunResult, RunState
 from adws.adw_modules.worker.run_executor import RunExecutor, busy_seconds, describe, final_state
 from adws.adw_modules.workflow.requirements import Requirements
@@ -452,7 +452,7 @@ def test_what_an_attempt_left_here_is_ended_before_the_next_one_begins(home):
 
 def test_what_cannot_be_ended_here_keeps_the_next_attempt_from_beginning(home):
     left_in_doubt(home)
-    home.engine_changes["end_process"] = lambda _process: Ending(evidence="pid 7 runs", left=("7 (agent)",))
+    home.engine_changes["end_process"] = lambda _process: ProcessEnding(evidence="pid 7 runs", left=("7 (agent)",))
 
     end = home.work()
 

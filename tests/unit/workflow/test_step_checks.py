@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules.workflow.checks import Surroundings, check_steps, check_workflow
+from adws.adw_modules.workflow.checks import StepScope, check_steps, check_workflow
 from adws.adw_modules.workflow.model import LoopSpec, NextRule, PhaseSpec, RetryRule, SinkSpec, StepSpec, WorkflowSpec
 
-AROUND = Surroundings(
+AROUND = StepScope(
     workload=frozenset({"api", "users"}),
     phases=frozenset({"plan"}),
     vars=frozenset({"old"}),
@@ -296,7 +296,7 @@ def test_a_step_knows_the_steps_before_it_and_later_ones_only_when_a_step_goes_b
 def test_where_nothing_is_known_around_only_what_is_known_is_checked():
     unknown = step(url="{{ workload.x }}{{ phases.y }}", name="a")
 
-    assert check(unknown, around=Surroundings()) == []
+    assert check(unknown, around=StepScope()) == []
     assert check_steps([unknown], has_file=lambda _name: True) == []
 
 

@@ -9,7 +9,7 @@ from datetime import date
 
 import pytest
 
-from adws.adw_modules.workflow.load import BadValue, Refused, read_steps, read_workflow
+from adws.adw_modules.workflow.load import BadValue, InvalidValue, read_steps, read_workflow
 from adws.adw_modules.workflow.model import (
     LoopSpec,
     NextRule,
@@ -28,7 +28,7 @@ def read(text, head="name = 'a'\ntool = 'http'\nurl = 'http://x'\n"):
 
 
 def wrong(text, **options):
-    with pytest.raises(Refused) as info:
+    with pytest.raises(InvalidValue) as info:
         read(text, **options)
     return [(problem.path, problem.message) for problem in info.value.problems]
 
@@ -279,7 +279,7 @@ def test_all_that_is_wrong_is_said_at_once(text, messages):
 def test_steps_are_tables_in_a_list():
     with pytest.raises(BadValue, match=r"\[\[workflows.NAME.phases.steps\]\]"):
         read_steps({"name": "a"})
-    with pytest.raises(Refused) as info:
+    with pytest.raises(InvalidValue) as info:
         read_steps(["a"])
     assert [problem.message for problem in info.value.problems] == ["step number 1: it must be a table"]
 
@@ -412,5 +412,5 @@ def test_a_step_that_is_not_whole_is_a_type_error(data):
 
 
 def test_dates_are_no_json():
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidValue):
         read_steps([{"name": "a", "tool": "http", "json": [date(2024, 1, 1)]}])

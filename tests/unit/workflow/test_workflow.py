@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from adws.adw_modules import document
 from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.workflow.model import (
+    DefinitionProblem,
     Gate,
     LoopSpec,
     PhaseSpec,
-    Problem,
     RetryRule,
     RetrySpec,
     StepSpec,
@@ -190,6 +190,6 @@ def test_a_phase_is_found_by_its_name():
 
 
 def test_a_problem_can_be_told_from_further_outside():
-    inner = Problem(path=("shell",), message="no")
+    inner = DefinitionProblem(path=("shell",), message="no")
 
-    assert inner.below("gates", 1) == Problem(path=("gates", 1, "shell"), message="no")
+    assert inner.below("gates", 1) == DefinitionProblem(path=("gates", 1, "shell"), message="no")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adws.adw_modules.state_machine import PIPELINE
 from adws.adw_modules.workflow.checks import check_workflow
-from adws.adw_modules.workflow.model import PhaseSpec, Problem, WorkflowSpec
+from adws.adw_modules.workflow.model import DefinitionProblem, PhaseSpec, WorkflowSpec
 
 STATES = {"plan": "planning", "build": "building", "lint": "linting", "test": "testing", "review": "reviewing"}
 
@@ -46,7 +46,7 @@ def test_a_sound_workflow_has_no_problem():
 
 
 def test_a_workflow_needs_a_phase():
-    assert problems() == [Problem(path=("phases",), message="a workflow needs at least one phase")]
+    assert problems() == [DefinitionProblem(path=("phases",), message="a workflow needs at least one phase")]
 
 
 @pytest.mark.parametrize("name", ["", "my flow", "../x", "-x", "a" * 65, None, 7])
