@@ -413,7 +413,7 @@ class NotifyThread:
             self._poked.wait()
             self._poked.clear()
             self._notify()
-            if self._is_closing:
+            if self._is_closing and not self._poked.is_set():  # poked while it notified: once more for the last event
                 return
 
     def _notify(self) -> None:
