@@ -191,6 +191,24 @@ def test_work_is_told_about_beside_it_and_never_hears_of_trouble(lab):
     assert lab.post.titles == ["workflow 1a2b3c4d failed"]
 
 
+def test_what_happens_while_the_last_notices_are_sent_is_told_too(lab):
+    class Last(Notifier):
+        def send(self):
+            sent = super().send()
+            if not beside._is_closing:  # the process ends now, and its last workflow with it
+                beside._is_closing = True
+                lab.happen("failed", "5e6f7a8b")
+                beside.poke()
+            return sent
+
+    lab.happen("failed")
+    beside = NotifyThread(lab.home(notifier=Last))
+    beside.poke()
+    beside._thread.join()
+
+    assert lab.post.titles == ["workflow 1a2b3c4d failed", "workflow 5e6f7a8b failed"]
+
+
 def test_without_channels_no_thread_is_started(lab):
     lab.happen("failed")
     thread = NotifyThread(lab.home(channels={}))
