@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 
@@ -97,7 +98,7 @@ def test_a_failed_run_says_where_why_and_what_to_type(adw, home):
     assert advice
     assert following == f"next: adw logs {adw_id}, or adw explain {adw_id}"
     assert "build: attempt 1/2 failed: " in done.stderr
-    assert "build: tried again in 0.0" in done.stderr
+    assert re.search(r"build: tried again (in 0\.0|at once)", done.stderr)  # at once where the machine is slow
     assert "build: failed (MAX_ATTEMPTS_EXHAUSTED)" in done.stderr
 
 

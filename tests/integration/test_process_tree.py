@@ -180,9 +180,13 @@ def test_a_leader_that_somebody_else_collected_is_not_signalled_by_its_group(cra
     assert crashed.echo("still here") == "still here"
 
 
+#: No process has it: it is above the largest there can be.
+NO_PID = 2**22 + 1
+
+
 def test_who_was_there_before_the_leader_does_not_belong_to_it(crashed):
     record = crashed.start("sleep", "1000")
-    later = replace(record.identity, pid=record.identity.pid + 1, start_ticks=record.identity.start_ticks + 1)
+    later = replace(record.identity, pid=NO_PID, start_ticks=record.identity.start_ticks + 1)
 
     assert ProcessTree(crashed.processes, later, token=record.token).members() == ()
 
