@@ -198,6 +198,10 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "effect_settled": "What came of an effect: made, adopted, failed, undone, kept, gone or forgotten.",
         "effect_observed": "Something appeared during a phase that adw did not make itself, such as a ref.",
         "work_committed": "What a phase changed is on the branch; `data` has the head, and the commit adw made.",
+        "worktree_damaged": "Files that git knows a worktree by are empty or gone: it is removed and made again from "
+        "its branch; `data` has the path, what was wrong, the commit, and the ref that keeps its files.",
+        "stale_locks_removed": "Locks of the workflow's own branch and worktree that a dead git left are removed; "
+        "`data` has their names.",
         "work_moved": "The work goes on on another host, from the last commit on the remote; `data` has from and to. "
         "What was not committed there is not gone on with.",
         "work_not_published": "The last commit could not be brought to the remote: only its host can go on with it; "

@@ -440,55 +440,73 @@ def _read(path: Path) -> bytes:
 # Lock files of git whose process is gone.
 #
 # git names a lock after the file it protects and writes nobody's name into it, so a killed git leaves one that nobody
-# frees. It is removed only when the death is proven: no git of this machine works in that worktree, and nobody has the
-# file open. Where that cannot be seen, the file stays.
+# frees. It is removed only when the death is proven: no git of this machine that was there when the lock was made works
+# in that place, and nobody has the file open. Where that cannot be seen, the file stays.
 
 
 #: Locks in the private git directory of a worktree.
 _NAMES = ("index.lock", "HEAD.lock")
 _PROC = Path("/proc")
+#: Seconds by which the start of a process and the time of a file may differ although they belong together.
+_SLACK_SECONDS = 5.0
 
 
 def clear(git_dir: Path, worktree: Path, *, proc: Path = _PROC) -> tuple[Path, ...]:
     """Remove the locks in *git_dir*, that of *worktree*, which no process can be using; return those removed."""
-    dead = find(git_dir, worktree, proc=proc)
-    for path in dead:
+    locks = dead([git_dir / name for name in _NAMES], (git_dir, worktree), proc=proc)
+    for path in locks:
         path.unlink(missing_ok=True)
 
-    return dead
+    return locks
 
 
-def find(git_dir: Path, worktree: Path, *, proc: Path = _PROC) -> tuple[Path, ...]:
-    """Return the locks in *git_dir*, that of *worktree*, which no process can be using."""
-    result = [path for path in (git_dir / name for name in _NAMES) if path.is_file() and not path.is_symlink()]
+def dead(locks: Sequence[Path], places: tuple[Path, ...], *, proc: Path = _PROC) -> tuple[Path, ...]:
+    """Return those of *locks* that no process can be using: it would have them open, or be a git in one of *places*."""
+    there = [path for path in locks if path.is_file() and not path.is_symlink()]
 
-    return tuple(path for path in result if _is_dead(path, (git_dir, worktree), proc))
+    return tuple(path for path in there if _is_dead(path, places, proc))
+
+
+def boot_time() -> float:
+    """Return when this machine started, in seconds since 1970."""
+    return float(psutil.boot_time())
 
 
 def _is_dead(lock: Path, places: tuple[Path, ...], proc: Path) -> bool:
     try:
-        uid = lock.stat().st_uid
+        made = lock.stat()
         pids = [entry for entry in proc.iterdir() if entry.name.isdigit()]
     except OSError:
         return False
-    if uid != os.geteuid() or proc / str(os.getpid()) not in pids:
+    if made.st_uid != os.geteuid() or proc / str(os.getpid()) not in pids:
         return False  # somebody else's lock, no /proc, or one that shows the processes of others
 
-    return not any(_may_use(process, lock, places, uid) for process in pids)
+    return not any(_may_use(process, lock, places, made) for process in pids)
 
 
-def _may_use(process: Path, lock: Path, places: tuple[Path, ...], uid: int) -> bool:
+def _may_use(process: Path, lock: Path, places: tuple[Path, ...], made: os.stat_result) -> bool:
     """Return whether *process* may have taken *lock*: it is a git that works there, or has the file open."""
     try:
-        if process.stat().st_uid != uid:
+        if process.stat().st_uid != made.st_uid:
             return False  # it could not have made this lock
         is_git = (process / "comm").read_text(errors="replace").startswith("git")
         works_there = is_git and _is_below((process / "cwd").readlink(), places)
-        return works_there or any(_target(entry) == str(lock) for entry in (process / "fd").iterdir())
+        if works_there and _started_at(process) <= made.st_mtime + _SLACK_SECONDS:
+            return True
+        return any(_target(entry) == str(lock) for entry in (process / "fd").iterdir())
     except (FileNotFoundError, ProcessLookupError):
         return False  # it ended meanwhile
     except OSError:
         return True  # of the same person, and it cannot be seen what it does
+
+
+def _started_at(process: Path) -> float:
+    """Return when *process* started, in seconds since 1970; long ago when that cannot be seen."""
+    try:
+        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return boot_time() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (FileNotFoundError, IndexError, ValueError):
+        return float("-inf")
 
 
 def _is_below(path: Path, places: tuple[Path, ...]) -> bool:

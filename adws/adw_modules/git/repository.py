@@ -9,21 +9,29 @@ the commit it is at.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.errors import GitError, GitUnreachable, LockUnavailable, NotOurs, RollbackBlocked
+from adws.adw_modules.git import damage
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands, check_branch
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.resources.model import PushResult, Worktree
+
+if TYPE_CHECKING:
+    from adws.adw_modules.git.worktree import GitWorkplace
+
+logger = logging.getLogger("adw.git")
 
 # One adw at a time changes the worktrees and branches of a repository.
 #
@@ -81,6 +89,18 @@ def _wait(fd: int, path: Path, clock: Clock, patience_seconds: float) -> None:
         clock.sleep(_LOOK_SECONDS * (0.5 + clock.random()))
 
 
+#: Where git has locks. `packed-refs.new` is one too: git does not replace one that is there.
+_LOCKS = (
+    "*.lock",
+    "packed-refs.new",
+    "refs/**/*.lock",
+    "logs/**/*.lock",
+    "worktrees/*/*.lock",
+    "objects/*.lock",
+    "objects/info/**/*.lock",
+)
+#: Locks of the file that has many refs: who deletes one needs it.
+_PACKED_LOCKS = ("packed-refs.lock", "packed-refs.new")
 #: Where refs of ours live that are no branches.
 OUR_REFS = "refs/adw/"
 _NO_COMMIT = re.compile("0+")
@@ -151,8 +171,15 @@ class Repository:
         return ""
 
     def dead_locks(self) -> tuple[Path, ...]:
-        """Return the locks in the main checkout that no process uses."""
-        return git_module.find(self.common_dir, self.root)
+        """Return the locks in the git directory, whoever's they are, that no process uses."""
+        common = self.common_dir
+        locks = {lock for pattern in _LOCKS for lock in common.glob(pattern)} - {common / LOCK_NAME}
+
+        return self._dead(sorted(locks))
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        """Say whether the commit *old* is part of the history of *new*."""
+        return self._git("merge-base", "--is-ancestor", old, new, ok=(0, 1, 128)).status == 0
 
     def is_ignored(self, name: str) -> bool:
         """Say whether git ignores the path *name*, relative to the main checkout, whether it is there or not."""
@@ -226,6 +253,7 @@ class Repository:
                 return present
             if present is not None or path.exists():
                 raise GitError(f"{path} is there already{_whose(present)}: roll its workflow back, or move it away")
+            self._free_ref(f"refs/heads/{branch}")
             had_branch = self._refuse_other_branch(branch, commit)
             try:
                 return self._add(path, branch, commit, reason, has_branch=had_branch, lock=lock)
@@ -262,22 +290,71 @@ class Repository:
         if not had_branch:
             self._git("update-ref", "-d", f"refs/heads/{branch}", commit, ok=(0, 1, 128))
 
-    def remove_worktree(self, path: Path, *, reason: str) -> bool:
-        """Remove the worktree that was locked with *reason*; False when there is none. Raises NotOurs for another's."""
+    def remove_worktree(self, path: Path, *, reason: str, is_recorded: bool = False) -> bool:
+        """
+        Remove the worktree that was locked with *reason*; False when there is none. Raises NotOurs for another's.
+
+        A damaged one is removed when its files say that it was one of ours, or when the ledger does (*is_recorded*).
+        """
         path = self._checked_place(path)
         with self._locked():
             present = self._at(path)
+            if (path / ".git").is_dir():
+                raise NotOurs(f"{path} is a repository of its own now: it is left alone, move it away")
+            is_damaged = bool(damage.faults(self._common, path)) if is_recorded else damage.is_evident(self._common, path)
+            if is_damaged and path.exists() and any(path.iterdir()):
+                self._refuse_other_lock(path, reason)
+                _remove_tree(path)
+                self._forget_damaged(path)
+                return True
             if present is None:
                 return self._remove_unknown(path)
             if present.lock_reason != reason:
                 raise NotOurs(f"the worktree {path} is left alone{_whose(present)}, not {reason!r}")
-            if (path / ".git").is_dir():
-                raise NotOurs(f"{path} is a repository of its own now: it is left alone, remove it by hand")
             # The directory first: while git knows the worktree, a removal that was stopped can be told to be ours.
             _remove_tree(path)
             self._forget(path)
 
         return True
+
+    def why_damaged(self, path: Path, *, reason: str) -> str:
+        """
+        Return how the worktree that adw made at *path* is damaged, or that git forgot it; "" when it is whole or gone.
+
+        Raises NotOurs when it is something else now: somebody else's worktree, a repository, a link.
+        """
+        path = self._checked_place(path)
+        if (path / ".git").is_dir():
+            raise NotOurs(f"{path} is a repository of its own now: it is left alone, move it away")
+        found = damage.faults(self._common, path)
+        if found:
+            self._refuse_other_lock(path, reason)
+
+        return "; ".join(found)
+
+    def damaged_worktrees(self) -> Mapping[Path, str]:
+        """Return the directories below our trees that are, by their files, damaged worktrees, and what is wrong."""
+        places = sorted(self._trees.resolve().glob("*"))
+
+        return {
+            path: "; ".join(damage.faults(self._common, path))
+            for path in places
+            if not path.is_symlink() and damage.is_evident(self._common, path)
+        }
+
+    def _refuse_other_lock(self, path: Path, reason: str) -> None:
+        other = [said for said in damage.lock_reasons(self._common, path) if said != reason]
+        if other:
+            raise NotOurs(f"the worktree {path} is left alone: it is locked with {other[0]!r}, not {reason!r}")
+
+    def _forget_damaged(self, path: Path) -> None:
+        """Make git forget a worktree that it may not be able to read, without asking it."""
+        for admin in damage.admin_dirs(self._common, path):
+            shutil.rmtree(admin)
+
+    @property
+    def _common(self) -> Path:
+        return self.common_dir.resolve()
 
     def lock_worktree(self, path: Path, *, reason: str) -> None:
         """Lock a worktree that nobody has locked; raise NotOurs for one that somebody else has."""
@@ -294,7 +371,7 @@ class Repository:
     def _remove_unknown(self, path: Path) -> bool:
         """Remove what an add left that was killed at its very start; anything else git does not know is not ours."""
         if path.exists() and any(path.iterdir()):
-            raise NotOurs(f"{path} is no worktree of this repository: it is left alone")
+            raise NotOurs(f"{path} is no worktree of this repository: it is left alone, move it away")
         was_there = path.exists()
         if was_there:
             path.rmdir()
@@ -306,12 +383,12 @@ class Repository:
         known = self._at(path) is not None
         if known:
             self._git("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
-        admin = self.common_dir / "worktrees" / path.name
-        if not (admin / "gitdir").exists() and admin.is_dir() and not admin.is_symlink():
-            shutil.rmtree(admin)  # killed before git could write whose it is: git itself would prune it
-            return True
+        # Killed before git could write whose it is: git itself would prune it.
+        left = [admin for admin in damage.admin_dirs(self._common, path) if damage.says_nobody(admin)]
+        for admin in left:
+            shutil.rmtree(admin)
 
-        return known
+        return known or bool(left)
 
     def _checked_place(self, path: Path) -> Path:
         """Return *path* without links above it; raise NotOurs unless it is, as itself, directly below our trees."""
@@ -336,6 +413,7 @@ class Repository:
             used = next((entry.path for entry in self._entries() if entry.branch == branch), None)
             if used is not None:
                 raise NotOurs(f"the branch {branch} is checked out in {used}: it is left alone")
+            self._free_ref(ref)
             done = self._git("update-ref", "-d", ref, expected, ok=(0, 1, 128))
             now = self.commit_of(ref)
         if now is not None and now != expected:
@@ -350,7 +428,57 @@ class Repository:
         if not ref.startswith(OUR_REFS):
             raise GitError(f"{ref!r} is not below {OUR_REFS}: adw keeps its own refs there")
         check_branch(ref)
+        self._free_ref(ref)
         self._git("update-ref", "--end-of-options", ref, self._commit(commit, f"{commit} names no commit"))
+
+    def restore_branch(self, branch: str, commit: str) -> None:
+        """Make *branch*, which no worktree has, name *commit* again, also when its ref cannot be read."""
+        ref = f"refs/heads/{check_branch(branch)}"
+        with self._locked():
+            self._free_ref(ref)
+            damage.remove_broken_ref(self._common, ref)
+            self._git("update-ref", "--end-of-options", ref, self._commit(commit, f"{commit} names no commit"))
+
+    # --- locks -------------------------------------------------------------------------------------------------
+
+    def remove_stale_locks(self, path: Path, branch: str, *, before: float) -> tuple[str, ...]:
+        """
+        Remove the locks of the worktree *path* and of *branch* that were made before *before* or before the machine
+        started, and that no process uses; return their names in the git directory.
+        """
+        common = self.common_dir
+        locks = [common / f"refs/heads/{branch}.lock", *(common / name for name in _PACKED_LOCKS)]
+        locks += [lock for admin in damage.admin_dirs(self._common, path) for lock in sorted(admin.glob("*.lock"))]
+        limit = max(before, git_module.boot_time())
+        old = [lock for lock in locks if lock.is_file() and lock.stat().st_mtime < limit]
+
+        return self._remove_dead(old)
+
+    def _free_ref(self, ref: str) -> None:
+        """Remove the locks of *ref* that a dead git left: adw is about to change it."""
+        self._remove_dead([self.common_dir / f"{ref}.lock", *(self.common_dir / name for name in _PACKED_LOCKS)])
+
+    def _remove_dead(self, locks: Iterable[Path]) -> tuple[str, ...]:
+        removed = []
+        for lock in self._dead(locks):
+            lock.unlink(missing_ok=True)
+            removed.append(str(lock.relative_to(self.common_dir)))
+            said = {"action": "stale_lock_removed", "lock": str(lock)}
+            logger.warning("Removed a lock that a dead git left", extra=said)
+
+        return tuple(removed)
+
+    def _dead(self, locks: Iterable[Path]) -> tuple[Path, ...]:
+        """Return those of *locks* that no process can be using: no git that works anywhere in this repository."""
+        there = [lock for lock in locks if lock.is_file() and not lock.is_symlink()]
+        if not there:
+            return ()
+        try:
+            places = tuple(entry.path for entry in self._entries())
+        except GitError:
+            return ()  # where a git may be at work cannot be said
+
+        return git_module.dead(there, (self.common_dir, self._commands.home, *places))
 
     # --- the remote --------------------------------------------------------------------------------------------
 
@@ -480,12 +608,34 @@ class Repository:
 
     def _entries(self) -> Iterator[Worktree]:
         """Yield every worktree, the main one first."""
-        said = os.fsdecode(self._git("worktree", "list", "--porcelain", "-z").out)
+        listing = ("worktree", "list", "--porcelain", "-z")
+        try:
+            said = os.fsdecode(self._git(*listing).out)
+        except GitError:
+            self._restore_common_dirs()
+            said = os.fsdecode(self._git(*listing).out)
         for block in said.split("\0\0"):
             pairs = (line.partition(" ") for line in block.split("\0") if line)
             facts = {name: value for name, _, value in pairs}
             if "worktree" in facts:
                 yield _worktree(facts)
+
+
+    def _restore_common_dirs(self) -> None:
+        """Restore the file of a worktree of ours that git stops at; raise GitError when it stops at another's."""
+        try:
+            restored = damage.restore_common_dirs(self._common, self._trees)
+        except OSError as exc:
+            raise GitError(f"a file that git needs cannot be restored: {exc}") from exc
+        for path in restored:
+            said = {"action": "worktree_file_restored", "file": str(path)}
+            logger.warning("Restored an empty file that git stops at", extra=said)
+        left = damage.empty_common_dirs(self._common)
+        if left:
+            raise GitError(
+                f"git cannot read its worktrees, because {left[0]} is empty: write it again with "
+                f"echo ../.. > {shlex.quote(str(left[0]))}"
+            )
 
 
 def _worktree(facts: Mapping[str, str]) -> Worktree:
@@ -642,6 +792,17 @@ def keep_commits(git: Repository, adw_id: str, sha: str) -> str:
     git.save_ref(ref, sha)
 
     return ref
+
+
+def keep_files(git: Repository, workplace: GitWorkplace, adw_id: str, path: Path, base: str) -> str:
+    """
+    Keep the files of a damaged worktree under a ref of ours, as a commit on top of *base*; return that ref.
+
+    Returns "" when they are those of *base*. Ignored files are no part of the work, as in every worktree.
+    """
+    commit = workplace.commit_of_directory(path, git_dir=git.common_dir, base=base)
+
+    return keep_commits(git, adw_id, commit) if commit else ""
 
 
 # What workflows leave beside git: directories of their own, and patches of salvaged work.

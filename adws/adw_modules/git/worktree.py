@@ -114,7 +114,7 @@ class GitWorkplace:
         git_dir = self.git_dir(path)
         # In an index of its own: the worktree's is left as it is, and may be locked by a git that was killed.
         spare = git_dir / "adw-patch-index"
-        spare.unlink(missing_ok=True)
+        _remove_index(spare)
         try:
             if (git_dir / "index").is_file():
                 # With its moment: by it git knows which files it has to read again, because they changed just then.
@@ -124,8 +124,30 @@ class GitWorkplace:
             options = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", base, "--")
             return b"".join(self._ask(path, env, "diff", *options, *some).out for some in _literally(names) or [[]])
         finally:
-            spare.unlink(missing_ok=True)
-            spare.with_name(f"{spare.name}.lock").unlink(missing_ok=True)
+            _remove_index(spare)
+
+    def commit_of_directory(self, path: Path, *, git_dir: Path, base: str) -> str | None:
+        """
+        Return a commit of the files in *path* on top of *base*, on no branch; None when they are those of *base*.
+
+        For a directory that is no worktree any more, of the repository at *git_dir*. The same files give the same
+        commit.
+        """
+        index = git_dir / f"adw-files-{path.name}"
+        env = {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(path), "GIT_INDEX_FILE": str(index)}
+        _remove_index(index)
+        try:
+            self._ask(path, env, "read-tree", base)
+            self._add_all(path, env)
+            tree = self._ask(path, env, "write-tree").text.strip()
+            if tree == self._ask(path, env, "rev-parse", f"{base}^{{tree}}").text.strip():
+                return None
+            date = self._ask(path, env, "show", "--no-patch", "--format=%ct +0000", base).text.strip()
+            dated = {**env, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+            message = f"Files of the damaged worktree {path.name}"
+            return self._ask(path, dated, "commit-tree", tree, "-p", base, "-m", message).text.strip()
+        finally:
+            _remove_index(index)
 
     def put_back(self, path: Path, base: str, names: Sequence[str]) -> tuple[str, ...]:
         """
@@ -245,6 +267,12 @@ class GitWorkplace:
 
     def _git(self, path: Path, *args: str, ok: tuple[int, ...] = (0,), seconds: float = LOCAL_SECONDS) -> Answer:
         return self._commands.run(*args, cwd=path, ok=ok, seconds=seconds)
+
+
+def _remove_index(index: Path) -> None:
+    """Remove an index of ours, and the lock of a git that died with it."""
+    for left in (index, index.with_name(f"{index.name}.lock")):
+        left.unlink(missing_ok=True)
 
 
 def _literally(names: Sequence[str]) -> list[list[str]]:

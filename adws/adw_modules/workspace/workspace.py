@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import effects
+from adws.adw_modules import effects, timestamps
 from adws.adw_modules.effects import OPEN_OUTCOMES, WORKTREE, Effect, Ledger
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import GitError, NotOurs, PortsExhausted, WorkElsewhere
@@ -194,6 +194,7 @@ class Workspace:
         if git is None or watch is None or session.document.current_state == WorkflowState.CLEANING.value:
             return
         self._ports.take(session)
+        self._remove_stale_locks(git, session)
         self._stand(git, session)
         self._put_strays_back(session)
         if self._agent_config is not None:
@@ -211,8 +212,10 @@ class Workspace:
     def _stand(self, git: Repository, session: WorkSession) -> None:
         self._come_here(session)
         ledger = self.ledger(session)
-        if ledger.facts(WORKTREE) is not None and not self._is_there(git, session.document):
-            ledger.undone(WORKTREE, "gone")
+        if ledger.facts(WORKTREE) is not None:
+            self._discard_damaged(git, session)
+            if not self._is_there(git, session.document):
+                ledger.undone(WORKTREE, "gone")
         facts = ledger.facts(WORKTREE) or self._make(git, session, ledger)
         if not facts.get("is_filled"):
             self._fill(session, Path(str(facts["path"])))
@@ -220,6 +223,54 @@ class Workspace:
         pair = held_by(session.document, host=self._host)
         if pair is not None:
             self._home.worktrees.write_ports(Path(str(facts["path"])), pair)
+
+    def _remove_stale_locks(self, git: Repository, session: WorkSession) -> None:
+        """Remove the locks of the workflow's own worktree and branch that were there before this attempt began."""
+        document = session.document
+        if not document.worktree_path or not document.branch_name:
+            return
+        phase, context = session.running()
+        record = next(record for record in document.phases if record.name == phase.name)
+        began = timestamps.parse(record.attempts[-1].started_at).timestamp()
+        locks = git.remove_stale_locks(Path(document.worktree_path), document.branch_name, before=began)
+        if locks:
+            data: JsonObject = {"locks": list(locks)}
+            session.change(lambda draft: draft.add_event("stale_locks_removed", data=data))
+            context.say(f"removed locks that a dead git left: {', '.join(locks)}")
+
+    def _discard_damaged(self, git: Repository, session: WorkSession) -> None:
+        """
+        Remove a worktree that git does not know any more or that is damaged, so that it is made again.
+
+        Its files are kept first. The branch is what it was when the last phase was recorded, with what came after it.
+        """
+        document, ledger = session.document, self.ledger(session)
+        facts, adw_id = ledger.facts(WORKTREE) or {}, document.adw_id
+        path, reason = Path(str(facts["path"])), str(facts.get("reason") or git_module.lock_reason(adw_id))
+        head, recorded = git.commit_of(f"refs/heads/{document.branch_name}"), effects.secured_head(document)
+        why = git.why_damaged(path, reason=reason)
+        if not why and head is None and recorded and path.exists():
+            why = f"its branch {document.branch_name} is gone or cannot be read"
+        if not why or self._workplace is None:
+            return
+        if recorded and git.commit_of(recorded) is None:
+            raise GitError(
+                f"the worktree {path} is damaged ({why}), and commit {recorded[:12]} of its branch is gone: "
+                f"bring the commit back, or give the workflow up with adw rollback {adw_id} --force"
+            )
+        base = head or recorded
+        salvaged = repository.keep_files(git, self._workplace, adw_id, path, base) if base else ""
+        is_behind = bool(recorded) and (head is None or not git.is_ancestor(recorded, head))
+        if is_behind and head is not None:
+            repository.keep_commits(git, adw_id, head)
+        data: JsonObject = {"path": str(path), "why": why, "salvaged": salvaged, "commit": recorded if is_behind else base}
+        session.change(lambda draft: draft.add_event("worktree_damaged", data=data))
+        git.remove_worktree(path, reason=reason, is_recorded=True)
+        if is_behind:
+            git.restore_branch(str(document.branch_name), recorded)
+        _, context = session.running()
+        kept = f"; its files are kept as {salvaged}" if salvaged else ""
+        context.say(f"the worktree {path} is made again, because it was damaged: {why}{kept}")
 
     def _fill(self, session: WorkSession, path: Path) -> None:
         """Put into a new worktree what git does not have, and run the commands that set it up."""

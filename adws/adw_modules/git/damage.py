@@ -1,0 +1,167 @@
+"""
+Worktrees that a power cut has damaged: the files by which git and a worktree know each other are empty or gone.
+
+`git worktree add` does not sync them, so they can be empty although their names are there. They are read here as
+files, without running git: git stops at some of them, for the whole repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+#: What git writes into the file `commondir` of every linked worktree.
+_COMMON = b"../..\n"
+#: The file beside it that says that it was empty.
+_MARK = "adw-commondir-was-empty"
+#: What the content of a file begins with that is whole; "": anything that is not empty.
+_BEGINS = {"gitdir": b"", "commondir": b"", "HEAD": b"", "index": b"DIRC"}
+_SYMBOLIC = b"gitdir: "
+_COMMIT = re.compile(rb"[0-9a-f]{40,64}")
+
+
+def faults(common: Path, path: Path) -> tuple[str, ...]:
+    """Return what is wrong with the files of the worktree *path*, one sentence each; none when it is not there."""
+    link = path / ".git"
+    if not path.is_dir() or path.is_symlink() or link.is_dir():
+        return ()
+    result = []
+    if not link.is_file():
+        result.append(f"{link} is gone")
+    elif not _read(link).startswith(_SYMBOLIC):
+        result.append(f"{link} is empty or cannot be read")
+    elif not _is_of(common, _admin_named_by(link)):
+        return ()  # it leads to another repository: somebody else's
+    admins = admin_dirs(common, path)
+    if not admins:
+        return (*result, "git does not know it any more")
+
+    return (*result, *(fault for admin in admins for fault in _admin_faults(admin, link)))
+
+
+def is_evident(common: Path, path: Path) -> bool:
+    """Say whether the files at *path* are, as they stand, those of a damaged worktree of this repository."""
+    found = faults(common, path)
+    is_linked = (path / ".git").is_file()
+
+    return any(not fault.startswith(_LOCK_FAULT) for fault in found) and (is_linked or bool(admin_dirs(common, path)))
+
+
+def admin_dirs(common: Path, path: Path) -> tuple[Path, ...]:
+    """Return the directories in which git keeps what it knows about the worktree *path*: those that say nobody's, too."""
+    link = path / ".git"
+    named = {common / "worktrees" / path.name}
+    if link.is_file() and not link.is_symlink():
+        named |= {admin for admin in (_admin_named_by(link),) if admin is not None and _is_of(common, admin)}
+    result = []
+    for admin in sorted((common / "worktrees").glob("*")):
+        if admin.is_dir() and not admin.is_symlink():
+            owner = _read(admin / "gitdir").decode(errors="surrogateescape")
+            is_its_own = bool(owner) and (admin / owner).parent.resolve() == path.resolve()
+            if is_its_own or (not owner and admin in named):
+                result.append(admin)
+
+    return tuple(result)
+
+
+def says_nobody(admin: Path) -> bool:
+    """Say whether git's directory *admin* does not say whose it is."""
+    return not _read(admin / "gitdir")
+
+
+def lock_reasons(common: Path, path: Path) -> tuple[str, ...]:
+    """Return the reasons with which the worktree *path* is locked, as far as they can be read."""
+    said = (_read(admin / "locked").decode(errors="replace") for admin in admin_dirs(common, path))
+
+    return tuple(filter(None, said))
+
+
+def restore_common_dirs(common: Path, trees: Path) -> tuple[Path, ...]:
+    """
+    Write the file `commondir` again where a worktree below *trees* has an empty one; return those files.
+
+    One of them keeps git from listing, making and removing any worktree. Its content is always the same. The worktree
+    stays marked as damaged: what else the cut has emptied is not known.
+    """
+    ours = [admin for admin in _without_common_dir(common) if _owner(admin).parent.resolve() == trees.resolve()]
+    for admin in ours:
+        (admin / _MARK).touch()
+        with (admin / "commondir").open("wb") as file:
+            file.write(_COMMON)
+            file.flush()
+            os.fsync(file.fileno())
+
+    return tuple(admin / "commondir" for admin in ours)
+
+
+def empty_common_dirs(common: Path) -> tuple[Path, ...]:
+    """Return the empty files that keep git from listing the worktrees, whoever's they are."""
+    return tuple(admin / "commondir" for admin in _without_common_dir(common))
+
+
+def remove_broken_ref(common: Path, ref: str) -> bool:
+    """Remove the file of *ref* when it names neither a commit nor another ref: git refuses to replace such a one."""
+    path = common / ref
+    if path.is_symlink() or not path.is_file():
+        return False
+    content = _read(path)
+    if _COMMIT.fullmatch(content) or content.startswith(b"ref: "):
+        return False
+    path.unlink()
+
+    return True
+
+
+_LOCK_FAULT = "the lock "
+
+
+def _admin_faults(admin: Path, link: Path) -> Iterator[str]:
+    for name, begin in _BEGINS.items():
+        path = admin / name
+        content = _read(path)
+        if not path.is_file():
+            yield f"{path} is gone"
+        elif not content or not content.startswith(begin):
+            yield f"{path} is empty or cannot be read"
+    if (admin / _MARK).exists():
+        yield f"{admin / 'commondir'} was empty"
+    if link.is_file() and _admin_named_by(link) not in {None, admin}:
+        yield f"{link} leads elsewhere"
+    lock = admin / "locked"
+    if lock.is_file() and not _read(lock):
+        yield f"{_LOCK_FAULT}{lock} is empty"
+
+
+def _without_common_dir(common: Path) -> Iterator[Path]:
+    for admin in sorted((common / "worktrees").glob("*")):
+        path = admin / "commondir"
+        if not admin.is_symlink() and path.is_file() and not path.is_symlink() and not _read(path):
+            yield admin
+
+
+def _owner(admin: Path) -> Path:
+    """Return the directory of the worktree that *admin* is of, as far as it says."""
+    return (admin / _read(admin / "gitdir").decode(errors="surrogateescape")).parent
+
+
+def _admin_named_by(link: Path) -> Path | None:
+    content = _read(link)
+    if not content.startswith(_SYMBOLIC):
+        return None
+
+    return (link.parent / content.removeprefix(_SYMBOLIC).decode(errors="surrogateescape")).resolve()
+
+
+def _is_of(common: Path, admin: Path | None) -> bool:
+    return admin is not None and admin.parent == (common / "worktrees").resolve()
+
+
+def _read(path: Path) -> bytes:
+    """Return the content of a small file without what a cut leaves in it; nothing when it is not there."""
+    try:
+        with path.open("rb") as file:
+            return file.read(1 << 16).strip(b"\0 \n")
+    except OSError:
+        return b""
