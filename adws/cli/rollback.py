@@ -61,7 +61,8 @@ def rollback(
     Undo everything a workflow made, in a safe order.
 
     Commits are kept as refs/adw/salvage/ID and uncommitted work as a patch. What cannot be undone now stays on the
-    workflow's list; the same command goes on with it. A merged pull request is not undone. What is on another machine
+    workflow's list; the same command goes on with it. The exit code is 1 while anything is left that was not asked to
+    be kept. A merged pull request is not undone. What is on another machine
     is left to a worker there, and the workflow is rolled back when that has done its part.
     """
     wishes = RollbackOptions(
@@ -82,7 +83,7 @@ def rollback(
             report = app.rolling_back.roll_back(adw_id, wishes, by=who(), wait_seconds=wait, say=say)
         output.emit(report.to_json(), _lines(report), as_json=as_json)
 
-    return 0 if dry_run or report.is_complete else EXIT_BLOCKED
+    return 0 if dry_run or (report.is_complete and not report.left) else EXIT_BLOCKED
 
 
 def _leave_to_worker(app: Home, adw_id: str, wishes: RollbackOptions, *, wait_seconds: float, as_json: bool) -> int:
@@ -94,16 +95,17 @@ def _leave_to_worker(app: Home, adw_id: str, wishes: RollbackOptions, *, wait_se
     return 0
 
 
-def _left(line: str) -> str:
-    return line if line.startswith("left on ") else f"left: {line}"
-
-
 def _lines(report: RollbackReport) -> list[str]:
     lines = rollback_plan.plan_lines(report.steps)
     if report.is_dry_run:
         return [f"workflow {report.adw_id} is {report.state}; a rollback would:", *lines]
     if report.is_complete:
-        return [*lines, f"workflow {report.adw_id} is rolled back", *map(_left, report.kept)]
+        wanted = [line for line in report.kept if line not in report.left]
+        kept = [line if line.startswith("left on ") else f"kept: {line}" for line in wanted]
+        left = [f"left: {line}" for line in report.left]
+        if left:
+            left.append(f"when that is out of the way: adw rollback {report.adw_id} undoes the rest")
+        return [*lines, f"workflow {report.adw_id} is rolled back", *kept, *left]
 
     again = f"adw rollback {report.adw_id} goes on with it"
     if report.waits_for:

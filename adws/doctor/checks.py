@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -97,6 +98,8 @@ class GitFacts:
     has_commits: bool = False
     works_in_worktrees: bool = True  #: as the settings say
     lost_worktrees: tuple[str, ...] = ()  #: whose directory is gone
+    damaged_worktrees: tuple[tuple[str, str], ...] = ()  #: with what is wrong with each
+    unreadable: str = ""  #: why git cannot list the worktrees
     unignored: tuple[str, ...] = ()  #: directories of adw that git does not ignore
     remote: str = "origin"
     remote_problem: str | None = None  #: why it did not answer, "" when it did; None: there is none
@@ -416,6 +419,9 @@ def git(facts: GitFacts) -> Iterator[Finding]:
     if not facts.is_repository:
         yield _warning("git", "the home is in no git repository: work is done in place, nothing is shipped", "git init")
         return
+    if facts.unreadable:
+        yield _problem("git", facts.unreadable, "git worktree list")
+        return
     yield from _repository(facts)
     yield from _remote(facts)
 
@@ -439,10 +445,14 @@ def _repository(facts: GitFacts) -> Iterator[Finding]:
     if facts.lost_worktrees:
         names = _some(facts.lost_worktrees)
         yield _warning("git", f"worktrees whose directory is gone: {names}", "adw gc, then git worktree prune")
+    for path, why in facts.damaged_worktrees:
+        adw_id = Path(path).name
+        again = f"adw retry {adw_id} or adw resume {adw_id} makes it again, adw rollback {adw_id} removes it"
+        yield _problem("git", f"the worktree {path} is damaged: {why}", again)
     if facts.unignored:
         yield _warning("git", f"git does not ignore {_some(facts.unignored)}, which adw makes at run time", "adw init")
     if facts.stale_locks:
-        names = " ".join(facts.stale_locks)
+        names = shlex.join(facts.stale_locks)
         yield _problem("git", f"locks that a killed git left: {_some(facts.stale_locks)}", f"rm {names}")
 
 
@@ -855,14 +865,22 @@ class Checkup:
         git = self._app.git
         author = self._app.git_commands.author()
         try:
-            _ = git.root
+            _ = git.common_dir
         except GitError:
             return replace(known, author=author)
-
-        return replace(
+        known = replace(
             known,
             author=author,
             is_repository=True,
+            damaged_worktrees=tuple((str(path), why) for path, why in git.damaged_worktrees().items()),
+        )
+        try:
+            _ = git.root
+        except GitError as exc:
+            return replace(known, unreadable=str(exc))
+
+        return replace(
+            known,
             has_commits=git.commit_of("HEAD") is not None,
             lost_worktrees=tuple(str(tree.path) for tree in git.worktrees() if tree.is_prunable),
             unignored=tuple(self._unignored()),

@@ -96,7 +96,10 @@ class MemoryGit:
             for path, (branch, reason) in self.trees.items()
         )
 
-    def remove_worktree(self, path: Path, *, reason: str) -> bool:
+    def why_damaged(self, path: Path, *, reason: str) -> str:
+        return ""
+
+    def remove_worktree(self, path: Path, *, reason: str, is_recorded: bool = False) -> bool:
         if str(path) not in self.trees:
             return False
         if self.trees[str(path)][1] != reason:

@@ -78,7 +78,13 @@ class MemoryGit:
         self.files[path] = dict(self.commits[self.heads[branch]])
         return self.trees[path]
 
-    def remove_worktree(self, path: Path, *, reason: str) -> bool:
+    def why_damaged(self, path: Path, *, reason: str) -> str:
+        return ""
+
+    def remove_stale_locks(self, path: Path, branch: str, *, before: float) -> tuple[str, ...]:
+        return ()
+
+    def remove_worktree(self, path: Path, *, reason: str, is_recorded: bool = False) -> bool:
         result = self.trees.get(path)
         if result is not None and result.lock_reason != reason:
             raise NotOurs(f"the worktree {path} is left alone")

@@ -61,6 +61,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.forge import effects as forge_effects
 from adws.adw_modules.forge import text as forge_text
+from adws.adw_modules.git import repository
 from adws.adw_modules.identifiers import comparable
 from adws.adw_modules.phase import NoOrders
 from adws.adw_modules.queue.model import Run, RunResult, RunState
@@ -751,11 +752,16 @@ class PostMergeCleanup:
         facts = ledger.facts(_WORKTREE)
         if why or facts is None or not self._home.has_worktrees:
             return why or "there is no worktree to remove"
-        was_there = self._home.git.remove_worktree(Path(str(facts["path"])), reason=str(facts["reason"]))
+        git, path, reason = self._home.git, Path(str(facts["path"])), str(facts["reason"])
+        kept, head = "", effects.secured_head(session.document)
+        if head and git.why_damaged(path, reason=reason):
+            kept = repository.keep_files(git, self._home.workplace, session.document.adw_id, path, head)
+        was_there = git.remove_worktree(path, reason=reason, is_recorded=True)
         ledger.undone(_WORKTREE, "undone" if was_there else "gone")
         ledger.set_fields(worktree_path=None)
+        but = f"; it was damaged, and its files are kept as {kept}" if kept else ""
 
-        return "its worktree is removed, its branch kept" if was_there else "its worktree was gone already"
+        return f"its worktree is removed, its branch kept{but}" if was_there else "its worktree was gone already"
 
     def _why_left(self, document: WorkflowDocument) -> str:
         effect = effects.effect(document, _WORKTREE)
@@ -764,7 +770,11 @@ class PostMergeCleanup:
         if effect.host and effect.host != self._home.host:
             return f"its worktree is on {effect.host}, and is left to adw gc there"
         path = Path(str(effect.undo.get("path") or ""))
-        if self._home.has_worktrees and path.is_dir() and self._home.workplace.status(path):
+        if not self._home.has_worktrees or not path.is_dir():
+            return ""
+        if self._home.git.why_damaged(path, reason=str(effect.undo.get("reason"))):
+            return ""  # its files are kept before it is removed
+        if self._home.workplace.status(path):
             return "its worktree has changes that are not committed, so it is left where it is"
 
         return ""

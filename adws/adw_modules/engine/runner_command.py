@@ -378,7 +378,7 @@ class CleanRunner:
             said = f"the worktree is on {where}: a worker there removes it"
             return RunReport(ok=True, summary=said, result={"success": True, "removed": []})
         path = str(facts["path"])
-        was_there = self._git.remove_worktree(Path(path), reason=str(facts["reason"]))
+        was_there = self._git.remove_worktree(Path(path), reason=str(facts["reason"]), is_recorded=True)
         context.effects.undone(_WORKTREE, "undone" if was_there else "gone")
         context.effects.set_fields(worktree_path=None)
         said = f"removed the worktree {path}" if was_there else f"the worktree {path} was gone already"

@@ -50,7 +50,7 @@ def is_evident(common: Path, path: Path) -> bool:
 
 
 def admin_dirs(common: Path, path: Path) -> tuple[Path, ...]:
-    """Return the directories in which git keeps what it knows about the worktree *path*: those that say nobody's, too."""
+    """Return the directories in which git keeps what it knows about *path*; one of its name that says nobody's, too."""
     link = path / ".git"
     named = {common / "worktrees" / path.name}
     if link.is_file() and not link.is_symlink():

@@ -15,7 +15,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -301,7 +301,9 @@ class Repository:
             present = self._at(path)
             if (path / ".git").is_dir():
                 raise NotOurs(f"{path} is a repository of its own now: it is left alone, move it away")
-            is_damaged = bool(damage.faults(self._common, path)) if is_recorded else damage.is_evident(self._common, path)
+            is_damaged = (
+                bool(damage.faults(self._common, path)) if is_recorded else damage.is_evident(self._common, path)
+            )
             if is_damaged and path.exists() and any(path.iterdir()):
                 self._refuse_other_lock(path, reason)
                 _remove_tree(path)
@@ -443,8 +445,9 @@ class Repository:
 
     def remove_stale_locks(self, path: Path, branch: str, *, before: float) -> tuple[str, ...]:
         """
-        Remove the locks of the worktree *path* and of *branch* that were made before *before* or before the machine
-        started, and that no process uses; return their names in the git directory.
+        Remove the locks of the worktree *path* and of *branch* that no process uses; return their names.
+
+        Only those that were made before the moment *before*, in seconds since 1970, or before the machine started.
         """
         common = self.common_dir
         locks = [common / f"refs/heads/{branch}.lock", *(common / name for name in _PACKED_LOCKS)]
@@ -561,8 +564,18 @@ class Repository:
         """Run a command on the repository itself, whatever lies in the way of finding it."""
         return self._commands.run(f"--git-dir={self.common_dir}", *args, ok=ok, seconds=CHECKOUT_SECONDS, keep=keep)
 
-    def _locked(self) -> AbstractContextManager[int]:
-        return holding(self.common_dir, clock=self._clock)
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Hold the lock inside the block: nobody makes a worktree of ours, so a file that git stops at is damaged."""
+        with holding(self.common_dir, clock=self._clock) as lock:
+            try:
+                restored = damage.restore_common_dirs(self._common, self._trees)
+            except OSError as exc:
+                raise GitError(f"a file that git stops at cannot be written again: {exc}; see to the disk") from exc
+            for path in restored:
+                said = {"action": "worktree_file_restored", "file": str(path)}
+                logger.warning("Restored an empty file that git stops at", extra=said)
+            yield lock
 
     def _url(self) -> str | None:
         """Return where pushes and fetches go, None without a remote."""
@@ -611,31 +624,18 @@ class Repository:
         listing = ("worktree", "list", "--porcelain", "-z")
         try:
             said = os.fsdecode(self._git(*listing).out)
-        except GitError:
-            self._restore_common_dirs()
-            said = os.fsdecode(self._git(*listing).out)
+        except GitError as exc:
+            if empty := damage.empty_common_dirs(self._common):
+                raise GitError(
+                    f"git cannot read its worktrees, because {empty[0]} is empty: write it again with "
+                    f"echo ../.. > {shlex.quote(str(empty[0]))}"
+                ) from exc
+            raise
         for block in said.split("\0\0"):
             pairs = (line.partition(" ") for line in block.split("\0") if line)
             facts = {name: value for name, _, value in pairs}
             if "worktree" in facts:
                 yield _worktree(facts)
-
-
-    def _restore_common_dirs(self) -> None:
-        """Restore the file of a worktree of ours that git stops at; raise GitError when it stops at another's."""
-        try:
-            restored = damage.restore_common_dirs(self._common, self._trees)
-        except OSError as exc:
-            raise GitError(f"a file that git needs cannot be restored: {exc}") from exc
-        for path in restored:
-            said = {"action": "worktree_file_restored", "file": str(path)}
-            logger.warning("Restored an empty file that git stops at", extra=said)
-        left = damage.empty_common_dirs(self._common)
-        if left:
-            raise GitError(
-                f"git cannot read its worktrees, because {left[0]} is empty: write it again with "
-                f"echo ../.. > {shlex.quote(str(left[0]))}"
-            )
 
 
 def _worktree(facts: Mapping[str, str]) -> Worktree:

@@ -306,16 +306,19 @@ class GarbageCollector:
 
     def _remove_worktree(self, orphan: Orphan) -> str:
         git, path, facts = self._repository(), Path(orphan.name), orphan.facts or {}
-        said = self._salvage(orphan.adw_id, str(facts.get("head") or ""))
-        payload = self._home.workplace.patch_of_changes(path) if path.exists() else b""
-        if payload:
+        said = [self._salvage(orphan.adw_id, str(facts.get("head") or ""))]
+        if path in git.damaged_worktrees():
+            base = str(facts.get("head") or "") or git.commit_of("HEAD") or ""
+            ref = repository.keep_files(git, self._home.workplace, orphan.adw_id, path, base)
+            said.append(f"it was damaged; its files are kept as {ref}" if ref else "it was damaged")
+        elif path.exists() and (payload := self._home.workplace.patch_of_changes(path)):
             moment = f"{self._home.clock.now():%Y%m%dT%H%M%S}"
             folder = self._home.settings.state_dir / SALVAGE_DIR
             kept = repository.write_patch(folder, f"{orphan.adw_id}-{moment}.patch", payload)
-            said = "; ".join(filter(None, [said, f"uncommitted work is kept in {kept}"]))
+            said.append(f"uncommitted work is kept in {kept}")
         git.remove_worktree(path, reason=str(facts.get("reason") or ""))
 
-        return said
+        return "; ".join(filter(None, said))
 
     def _delete_branch(self, orphan: Orphan) -> str:
         sha = str((orphan.facts or {}).get("sha"))
@@ -449,12 +452,22 @@ class Adoption:
             wanted.add((self._home.settings.trees_dir / what).resolve())
         first = next((tree for tree in trees if tree.path.resolve() in wanted), None)
         first = first or next((tree for tree in trees if git.owner_of_lock(tree.lock_reason) == what), None)
+        damaged = self._home.git.damaged_worktrees()
+        broken = next((path for path in ({first.path} if first else wanted) if path in damaged), None)
+        if broken is not None:
+            raise UsageError(f"the worktree {broken} is damaged: {damaged[broken]}; {self._way_out(broken.name)}")
         if first is None:
             raise UsageError(f"there is no worktree for {what}: git worktree list shows those there are")
         if first.is_prunable:
             raise UsageError(f"the directory {first.path} is gone: there is nothing to adopt")
 
         return first
+
+    def _way_out(self, adw_id: str) -> str:
+        if not self._store_has(adw_id):
+            return "adw gc --execute keeps its files and removes it"
+
+        return f"adw retry {adw_id} or adw resume {adw_id} makes it again, adw rollback {adw_id} removes it"
 
     def _owner_of(self, tree: Worktree, what: str) -> str:
         locked_for = git.owner_of_lock(tree.lock_reason)

@@ -307,6 +307,11 @@ class Inventory:
                 owner = tree.path.name  # older tools did not lock theirs
             if owner:
                 ours.append((owner, tree))
+        known = {tree.path for _, tree in ours}
+        for path in repository.damaged_worktrees():
+            if path not in known and FOREIGN.fullmatch(path.name):  # git does not know it any more
+                reason = git.lock_reason(path.name)
+                ours.append((path.name, Worktree(path=path, branch="", head="", lock_reason=reason)))
 
         return tuple(ours)
 

@@ -371,8 +371,15 @@ def kept(steps: Iterable[Step]) -> list[str]:
             lines.append(f"left on {step.host}: {what}: {step.detail}")
         elif step.kind == "salvage" and step.status == "done":
             lines.append(step.detail)
+        elif step.kind == "worktree" and step.status == "done" and step.detail:
+            lines.append(f"{step.what}: {step.detail}")
 
     return lines
+
+
+def left(steps: Iterable[Step]) -> list[str]:
+    """Return what is there although a rollback is over, and was not asked to be kept or to be given up."""
+    return kept(step for step in steps if step.status == "left")
 
 
 # What people are told of a rollback: its plan, and the comments that it leaves.

@@ -86,8 +86,13 @@ class RollbackReport:
 
     @property
     def kept(self) -> list[str]:
-        """What is left on purpose."""
+        """What is there after it: kept on request, for safety, or because it is not ours."""
         return rollback_plan.kept(self.steps)
+
+    @property
+    def left(self) -> list[str]:
+        """Those of them that a person has to see to."""
+        return rollback_plan.left(self.steps)
 
     def to_json(self) -> JsonObject:
         """Return the report for programs."""
@@ -99,6 +104,7 @@ class RollbackReport:
             "steps": [step.to_json() for step in self.steps],
             "blocked_by": list(self.blocked_by),
             "kept": list(self.kept),
+            "left": list(self.left),
             "waits_for_hosts": list(self.waits_for),
         }
 
@@ -125,7 +131,7 @@ class Rollbacks:
 
     def rollback(self, adw_id: str, wishes: RollbackOptions) -> RollbackReport:
         """
-        Undo what the workflow made and return the result; one that is rolled back already is left as it is.
+        Undo what the workflow made and return the result; of one that is rolled back already, what was left.
 
         Raises WorkflowBusy while somebody works on it, PullRequestMerged when there is nothing to undo any more.
         """
@@ -159,7 +165,7 @@ class Rollbacks:
             session = WorkSession(home.engine, owned, NoOrders())
             if session.document.current_state == WorkflowState.ROLLED_BACK.value:
                 self._stop_work(session, owned.run)
-                return _report(session.document, rollback_plan.recorded_steps(session.document))
+                return _Running(home, owned, session, wishes).undo_left()
             refuse_merged(session.document, home.forge_if_any)
             self._check_forgotten(session.document, wishes)
             self._stop_work(session, owned.run)
@@ -223,6 +229,19 @@ class _Running:
         is_over = self._session.document.current_state == WorkflowState.ROLLED_BACK.value
 
         return replace(_report(self._session.document, self._steps), waits_for=() if is_over else waits_for)
+
+    def undo_left(self) -> RollbackReport:
+        """Undo what the rollback left that is over: it may be gone by now, or not be in somebody's hands any more."""
+        self._steps = rollback_plan.recorded_steps(self._session.document)
+        for step in [step for step in self._steps if step.status == "left"]:
+            try:
+                self._make(step)
+            finally:
+                now = next(one for one in self._steps if one.key == step.key)
+                if not now.is_over:
+                    self._store(replace(now, status="left"))
+
+        return _report(self._session.document, self._steps)
 
     # --- one step ----------------------------------------------------------------------------------------------
 
@@ -343,10 +362,11 @@ class _Running:
 def _settle_effects(draft: Draft, step: Step) -> None:
     if not step.is_over:
         return
-    known = {entry.key for entry in effects.open_effects(draft.document)}
+    known = {entry.key: entry.outcome for entry in effects.effects(draft.document)}
     outcome = rollback_plan.outcome_of(step)
     for key in step.effects:
-        if key in known:
+        is_left = known.get(key) == "kept" and outcome in {"undone", "gone"}
+        if known.get(key) in effects.OPEN_OUTCOMES or is_left:
             effects.settle(draft, key, outcome, _why(step, outcome, draft.text))
 
 

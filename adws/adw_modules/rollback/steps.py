@@ -13,7 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.effects import WIP_KIND, Ledger, branch_of, commit_of, effects, number_of, path_of, published
+from adws.adw_modules.effects import (
+    MADE,
+    WIP_KIND,
+    Effect,
+    Ledger,
+    branch_of,
+    commit_of,
+    effects,
+    number_of,
+    path_of,
+    published,
+)
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import AdwError, ForgeNotFound, GitError, NotOurs, PullRequestMerged, RollbackBlocked
 from adws.adw_modules.forge import text as forge_text
@@ -283,14 +294,14 @@ class Undoing:
         heads: dict[str, str] = {}
         said: list[str] = []
         held = [tree.branch for tree in self._own_worktrees()]
-        for number, (branch, start) in enumerate(self._branches().items(), 1):
+        held += [branch_of(effect.undo) for effect in self._worktree_effects() if self._why_damaged(effect.undo)]
+        for branch, start in self._branches().items():
             head = git.commit_of(f"refs/heads/{branch}") if git else None
             if git is None or head is None:
                 continue
             heads[branch] = head
             if head != start:
-                ref = git_module.salvage_ref(self._document.adw_id, number)
-                git.save_ref(ref, head)
+                ref = keep_commits(git, self._document.adw_id, head)
                 said.append(f"the commits of {branch} are kept as {ref}")
         said += self._save_patches()
 
@@ -309,16 +320,32 @@ class Undoing:
 
     def _save_patches(self) -> list[str]:
         said: list[str] = []
-        for effect in effects(self._document):
-            path = path_of(effect.undo)
-            if effect.kind != "worktree" or not path or not self._is_here(effect.host):
-                continue
-            payload = self._patch(Path(path), is_made=effect.outcome != "intended")
+        for effect in self._worktree_effects():
+            if self._why_damaged(effect.undo):
+                continue  # its files are kept when it is removed
+            payload = self._patch(Path(path_of(effect.undo)), is_made=effect.outcome != "intended")
             if payload:
                 kept = repository.write_patch(self._home.folder_of(self._document.adw_id), PATCH_NAME, payload)
                 said.append(f"uncommitted work is kept in {kept}")
 
         return said
+
+    def _worktree_effects(self) -> list[Effect]:
+        """Return the worktrees of the workflow on this machine, as the ledger has them."""
+        result = (one for one in effects(self._document) if one.kind == "worktree" and self._is_here(one.host))
+
+        return [one for one in result if path_of(one.undo)]
+
+    def _why_damaged(self, facts: Mapping[str, JsonValue]) -> str:
+        """Return how a worktree is damaged that the ledger has with *facts*; "" when it is not, or is not ours."""
+        git = self._home.git_if_any
+        try:
+            return git.why_damaged(Path(path_of(facts)), reason=self._reason(facts)) if git is not None else ""
+        except NotOurs:
+            return ""
+
+    def _reason(self, facts: Mapping[str, JsonValue]) -> str:
+        return str(facts.get("reason") or git_module.lock_reason(self._document.adw_id))
 
     def _patch(self, path: Path, *, is_made: bool) -> bytes:
         if self._known_worktree(path) is None or not path.exists():
@@ -371,9 +398,27 @@ class Undoing:
         known = self._known_worktree(path)
         # Older tools did not lock theirs; a lock with another reason means that somebody else has it now.
         is_unlocked = known is not None and not known.lock_reason and not step.facts.get("reason")
-        reason = "" if is_unlocked else str(step.facts.get("reason") or git_module.lock_reason(self._document.adw_id))
+        reason = "" if is_unlocked else self._reason(step.facts)
+        is_recorded = step.facts.get("outcome") in MADE
+        said = self._keep_files(git, path, step.facts) if is_recorded and self._why_damaged(step.facts) else ""
+        result = _said(git.remove_worktree(path, reason=reason, is_recorded=is_recorded))
 
-        return _said(git.remove_worktree(path, reason=reason))
+        return replace(result, detail=said) if said else result
+
+    def _keep_files(self, git: Repository, path: Path, facts: Mapping[str, JsonValue]) -> str:
+        """Keep the files of a damaged worktree; raise RollbackBlocked when that fails, unless they may be lost."""
+        branch = branch_of(facts)
+        recorded = next((one for one in effects(self._document) if one.key == f"branch:{branch}"), None)
+        known = (f"refs/heads/{branch}", commit_of(recorded.undo) if recorded else "", "HEAD")
+        base = next((commit for ref in known if (commit := git.commit_of(ref))), "")
+        try:
+            ref = repository.keep_files(git, self._home.workplace, self._document.adw_id, path, base)
+        except (GitError, OSError) as exc:
+            if self._wishes.force:
+                return f"it was damaged, and its files could not be kept: {exc}"
+            raise RollbackBlocked(f"its files cannot be kept: {exc}; --force goes on without them") from exc
+
+        return f"it was damaged; its files are kept as {ref}" if ref else "it was damaged"
 
     def _delete_branch(self, step: Step) -> StepResult:
         git, branch = self._git(), branch_of(step.facts)

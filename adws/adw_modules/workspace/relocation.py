@@ -283,15 +283,20 @@ class RelocationCleanup:
         raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")
 
     def _without_worktree(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
-        path, said = Path(effects.path_of(effect.undo)), ""
-        is_known = any(tree.path in {path, path.resolve()} and not tree.is_prunable for tree in self._git.worktrees())
-        payload = self._home.workplace.patch_of_changes(path) if is_known else b""
+        git, path, said = self._git, Path(effects.path_of(effect.undo)), ""
+        reason = str(effect.undo.get("reason") or git_module.lock_reason(document.adw_id))
+        payload = b""
+        if git.why_damaged(path, reason=reason):
+            base = git.commit_of(f"{_HEADS}{effects.branch_of(effect.undo)}") or git.commit_of("HEAD") or ""
+            ref = repository.keep_files(git, self._home.workplace, document.adw_id, path, base)
+            said = f"it was damaged, and its files are kept as {ref}" if ref else ""
+        elif any(tree.path in {path, path.resolve()} and not tree.is_prunable for tree in git.worktrees()):
+            payload = self._home.workplace.patch_of_changes(path)
         if payload:
             name = f"left-on-{self._host}.patch".replace(":", "-")
             kept = repository.write_patch(self._home.folder_of(document.adw_id), name, payload)
             said = f"uncommitted work is kept in {kept}"
-        reason = str(effect.undo.get("reason") or git_module.lock_reason(document.adw_id))
-        was_there = self._git.remove_worktree(path, reason=reason)
+        was_there = git.remove_worktree(path, reason=reason, is_recorded=effect.outcome in effects.MADE)
 
         return "undone" if was_there else "gone", said
 

@@ -263,7 +263,12 @@ class Workspace:
         is_behind = bool(recorded) and (head is None or not git.is_ancestor(recorded, head))
         if is_behind and head is not None:
             repository.keep_commits(git, adw_id, head)
-        data: JsonObject = {"path": str(path), "why": why, "salvaged": salvaged, "commit": recorded if is_behind else base}
+        data: JsonObject = {
+            "path": str(path),
+            "why": why,
+            "salvaged": salvaged,
+            "commit": recorded if is_behind else base,
+        }
         session.change(lambda draft: draft.add_event("worktree_damaged", data=data))
         git.remove_worktree(path, reason=reason, is_recorded=True)
         if is_behind:

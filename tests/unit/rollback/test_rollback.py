@@ -460,7 +460,7 @@ def test_a_branch_that_moves_after_the_salvage_is_left(tmp_path):
     world = RollbackWorld(tmp_path)
     remove = world.git.remove_worktree
 
-    def then_somebody_commits(path, *, reason):
+    def then_somebody_commits(path, *, reason, is_recorded=False):
         done = remove(path, reason=reason)
         world.git.heads[BRANCH] = OTHER_SHA
         return done
@@ -478,7 +478,7 @@ def test_a_branch_that_appears_after_the_salvage_is_not_ours(tmp_path):
     world.git.heads.pop(BRANCH)
     remove = world.git.remove_worktree
 
-    def then_somebody_makes_it(path, *, reason):
+    def then_somebody_makes_it(path, *, reason, is_recorded=False):
         done = remove(path, reason=reason)
         world.git.heads[BRANCH] = OTHER_SHA
         return done
