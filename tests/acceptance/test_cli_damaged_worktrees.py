@@ -7,6 +7,7 @@ A cut soon after `git worktree add` leaves files of git's own that are empty; a 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -126,6 +127,27 @@ def test_what_was_not_committed_in_a_damaged_worktree_is_kept_under_a_ref_that_a
     (event,) = events(adw, adw_id, "worktree_damaged")
     assert event["salvaged"] == ref
     assert "is empty" in event["why"]
+
+
+@pytest.mark.parametrize("is_link_there", [True, False], ids=["with .git", "without .git"])
+def test_a_worktree_that_git_has_forgotten_is_made_again_or_removed(adw, home, is_link_there):
+    adw_id = start(adw, home, "two")
+    tree = home / "trees" / adw_id
+    shutil.rmtree(home / ".git" / "worktrees" / adw_id)
+    if not is_link_there:
+        (tree / ".git").unlink()
+    (home / "may-build").touch()
+
+    done = adw("retry", adw_id, "--grant", "1")
+
+    assert done.rc == 0, done.stdout + done.stderr
+    assert content(home, adw_id) == [".gitignore", "app.py", "plan.md"]
+    shutil.rmtree(home / ".git" / "worktrees" / adw_id)
+    if not is_link_there:
+        (tree / ".git").unlink()
+    undone = adw("rollback", adw_id)
+    assert undone.rc == 0, undone.stdout + undone.stderr
+    assert not tree.exists()
 
 
 def test_a_paused_workflow_whose_worktree_is_damaged_goes_on_with_resume(adw, home):

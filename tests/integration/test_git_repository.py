@@ -442,6 +442,16 @@ def test_a_fetch_returns_what_the_remote_has_now(lab):
         lab.repository.fetch("nothing")
 
 
+def test_a_fetch_gets_past_the_lock_that_a_dead_fetch_left(lab):
+    lab.repository.fetch("main")
+    theirs = commit_on_remote(lab, "a.txt", "a")
+    lock = lab.main / ".git/refs/remotes/origin/main.lock"
+    lock.touch()
+
+    assert lab.repository.fetch("main") == theirs
+    assert not lock.exists()
+
+
 def while_one_is_made(lab, *, commondir: str) -> tuple[Path, repository.Repository]:
     """Return the folder of a worktree that somebody makes, and a repository that sees its end when it waits."""
     half = lab.main / ".git" / "worktrees" / "half"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,23 @@ def test_the_lock_of_a_live_process_stays(lab, tree):
     finally:
         holder.communicate("\n")
     assert lab.workplace.commit_all(tree, "work") is not None
+
+
+def test_a_git_that_started_after_the_lock_was_made_cannot_have_made_it(lab, tree, tmp_path):
+    lock = lab.workplace.git_dir(tree) / "index.lock"
+    lock.write_text("")
+    proc = tmp_path / "proc"
+    for name, comm in ((str(os.getpid()), "python"), ("4711", "git")):
+        (proc / name / "fd").mkdir(parents=True)
+        (proc / name / "comm").write_text(f"{comm}\n")
+        (proc / name / "cwd").symlink_to(tree)
+    ticks = int(time.time() - git_module.boot_time()) * os.sysconf("SC_CLK_TCK")
+    (proc / "4711" / "stat").write_text(f"4711 (git) S {' '.join('0' * 18)} {ticks} 0 0\n")
+
+    assert git_module.clear(lock.parent, tree, proc=proc) == (), "both are of this moment"
+    an_hour_ago = time.time() - 3600
+    os.utime(lock, (an_hour_ago, an_hour_ago))
+    assert git_module.clear(lock.parent, tree, proc=proc) == (lock,)
 
 
 def test_the_lock_stays_while_a_git_works_in_the_worktree(lab, tree, tmp_path):

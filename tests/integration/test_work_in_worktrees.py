@@ -10,7 +10,7 @@ import pytest
 
 from adws.adw_modules import effects
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.errors import IssueLocked, LeaseLost
+from adws.adw_modules.errors import GitUnreachable, IssueLocked, LeaseLost
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
@@ -104,6 +104,28 @@ def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_its_branch(lab):
 
     assert lab.document(adw_id).current_state == "completed"
     assert (tree / "built.md").read_text() == "steps\n"
+
+
+def test_a_worktree_that_a_cut_damaged_before_it_was_recorded_as_made_is_made_again(lab):
+    adw_id = lab.start(PLAN)
+    with lab.open() as app:
+        add = app.git.add_worktree
+
+        def then_the_power_is_cut(path, **keywords):
+            add(path, **keywords)
+            admin = lab.home / ".git" / "worktrees" / path.name
+            for file in (path / ".git", admin / "gitdir", admin / "commondir", admin / "locked"):
+                file.write_bytes(b"")
+            raise GitUnreachable("nobody knows whether it was made")
+
+        app.git.add_worktree = then_the_power_is_cut
+        app.worker(WorkerOptions(once=True, max_runs=1)).run()
+    assert effects.effect(lab.document(adw_id), effects.WORKTREE).outcome == "intended"
+
+    lab.work()
+
+    assert lab.document(adw_id).current_state == "completed"
+    assert lab.subjects(lab.document(adw_id).branch_name)[0].startswith("sdlc_planner: ")
 
 
 def test_a_workflow_that_goes_on_needs_no_remote(lab):

@@ -213,6 +213,7 @@ class Repository:
         kept = f"refs/remotes/{self._remote}/{branch}"
         if self.commit_of(kept) == there:
             return there
+        self._free_ref(kept)
         self._undisturbed(lambda: self._fetch(branch, kept, url))
 
         return self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
@@ -254,6 +255,7 @@ class Repository:
             if present is not None or path.exists():
                 raise GitError(f"{path} is there already{_whose(present)}: roll its workflow back, or move it away")
             self._free_ref(f"refs/heads/{branch}")
+            damage.remove_broken_ref(self._common, f"refs/heads/{branch}")
             had_branch = self._refuse_other_branch(branch, commit)
             try:
                 return self._add(path, branch, commit, reason, has_branch=had_branch, lock=lock)
@@ -323,8 +325,11 @@ class Repository:
         """
         Return how the worktree that adw made at *path* is damaged, or that git forgot it; "" when it is whole or gone.
 
-        Raises NotOurs when it is something else now: somebody else's worktree, a repository, a link.
+        Raises NotOurs when it is something else now: somebody else's worktree, a repository, a link. Of one that older
+        tools made elsewhere nothing is said: it could not be made again there.
         """
+        if path.parent.resolve() != self._trees.resolve():
+            return ""
         path = self._checked_place(path)
         if (path / ".git").is_dir():
             raise NotOurs(f"{path} is a repository of its own now: it is left alone, move it away")

@@ -258,8 +258,14 @@ class Workspace:
                 f"the worktree {path} is damaged ({why}), and commit {recorded[:12]} of its branch is gone: "
                 f"bring the commit back, or give the workflow up with adw rollback {adw_id} --force"
             )
-        base = head or recorded
-        salvaged = repository.keep_files(git, self._workplace, adw_id, path, base) if base else ""
+        base = head or recorded or git.commit_of("HEAD") or ""
+        try:
+            salvaged = repository.keep_files(git, self._workplace, adw_id, path, base)
+        except (GitError, OSError) as exc:
+            raise GitError(
+                f"the worktree {path} is damaged ({why}), and its files cannot be kept ({exc}): "
+                f"move them away, or remove them with adw rollback {adw_id} --force"
+            ) from exc
         is_behind = bool(recorded) and (head is None or not git.is_ancestor(recorded, head))
         if is_behind and head is not None:
             repository.keep_commits(git, adw_id, head)
