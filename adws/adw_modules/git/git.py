@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import threading
 import unicodedata
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ _LOCAL_VARIABLES = frozenset(
 _REMOTE_VARIABLES = frozenset(
     "SSH_AUTH_SOCK SSH_AGENT_PID GIT_SSH GIT_SSH_COMMAND GIT_SSH_VARIANT GIT_PROXY_COMMAND http_proxy https_proxy"
     " HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY SSL_CERT_FILE SSL_CERT_DIR GIT_SSL_CAINFO GIT_SSL_CAPATH"
-    " GIT_SSL_CERT GIT_SSL_KEY KRB5CCNAME KRB5_CONFIG DBUS_SESSION_BUS_ADDRESS XDG_RUNTIME_DIR XDG_DATA_HOME"
+    " GIT_SSL_CERT GIT_SSL_KEY GIT_ALLOW_PROTOCOL KRB5CCNAME KRB5_CONFIG DBUS_SESSION_BUS_ADDRESS XDG_RUNTIME_DIR XDG_DATA_HOME"
     " XDG_CACHE_HOME XDG_STATE_HOME GNUPGHOME PASSWORD_STORE_DIR GCM_CREDENTIAL_STORE GH_CONFIG_DIR".split()
 )
 #: No command but one that adw means to talk to a remote does so, not even to bring objects that are missing.
@@ -248,14 +249,15 @@ class GitCommands:
     # --- talking to the remote ---------------------------------------------------------------------------------
 
     def ask_remote(
-        self, *args: str, url: str, ok: Sequence[int] = (0,), seconds: float = NETWORK_SECONDS
+        self, *args: str, url: str, ok: Sequence[int] = (0,), seconds: float = NETWORK_SECONDS, records: bool = True
     ) -> Answer:
         """
         Return what a command said that talks to the remote at *url*; raise GitUnreachable when it got no answer.
 
-        128 is how git ends when it could not even ask; a refusal has another code.
+        128 is how git ends when it could not even ask; a refusal has another code. With *records* the address of the
+        remote is recorded when it first answers.
         """
-        place = self._place(self._private_path)
+        place = self._place(makes=records)
         if args[0] == "fetch":  # what comes is for the repository; all else borrows its objects
             place["GIT_OBJECT_DIRECTORY"] = str(self.common_dir / "objects")
         with self._credentials(url, place) as (options, keep):
@@ -267,8 +269,8 @@ class GitCommands:
                 f"the remote {without_password(url)} cannot be reached: {_why(answer, seconds)}{self._unused()}"
             )
 
-        if not self._remote_url and not self._private.recorded()[0] and url in (urls := self._remote_here()):
-            self._private.record(urls)
+        if records and not self._remote_url:
+            self._record_first(url)
 
         return self._checked(args, answer, ok, seconds)
 
@@ -282,7 +284,7 @@ class GitCommands:
         if self._remote_url:
             return self._remote_url, self._remote_url
         urls = self._remote_here()
-        recorded, shown = self._private.recorded()
+        recorded, shown = self._private().recorded()
         if recorded and recorded != private_dir.digest(urls):
             raise RemoteChanged(self._remote, ", ".join(map(without_password, urls)), shown)
 
@@ -290,7 +292,12 @@ class GitCommands:
 
     def record_remote(self) -> None:
         """Take the address of the remote for the right one, as the repository's configuration has it now."""
-        self._private.record(self._remote_here())
+        self._private(makes=True).record(self._remote_here())
+
+    def _record_first(self, url: str) -> None:
+        private = self._private(makes=True)
+        if not private.recorded()[0] and url in (urls := self._remote_here()):
+            private.record(urls)
 
     def _remote_here(self) -> tuple[str, ...]:
         """Return the address of the remote in the repository's configuration, and the one for pushes if it has one."""
@@ -332,9 +339,24 @@ class GitCommands:
 
     # --- how ---------------------------------------------------------------------------------------------------
 
+    def _private(self, *, makes: bool = False) -> PrivateDir:
+        """
+        Return the git directory of our own: the one of the home if it is there, or if this command *makes* it.
+
+        Else one of this process alone: who only looks leaves nothing behind, and needs nothing that can be written.
+        """
+        path = self._private_path
+        place = path.parent if makes else path
+        is_usable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+
+        return PrivateDir(path=path if is_usable else self._spare, common=self.common_dir)
+
     @cached_property
-    def _private(self) -> PrivateDir:
-        return PrivateDir(path=self._private_path, common=self.common_dir)
+    def _spare(self) -> Path:
+        folder = tempfile.mkdtemp(prefix="adw-git-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # with this object, or this process
+
+        return Path(folder).resolve() / private_dir.NAME
 
     @cached_property
     def _settings(self) -> Sequence[tuple[str, str]]:
@@ -348,11 +370,12 @@ class GitCommands:
 
         return [(key, value) for key, value in known if _driver(key) != _LFS]
 
-    def _place(self, git_dir: Path) -> dict[str, str]:
-        """Return the variables that have git work in *git_dir* by the configuration of our own directory."""
-        self._private.prepare(self._settings)
+    def _place(self, git_dir: Path | None = None, *, makes: bool = False) -> dict[str, str]:
+        """Return the variables that have git work in *git_dir*, or in our own, by the configuration of our own."""
+        private = self._private(makes=makes)
+        private.prepare(self._settings)
 
-        return {"GIT_DIR": str(git_dir), "GIT_COMMON_DIR": str(self._private_path)}
+        return {"GIT_DIR": str(git_dir or private.path), "GIT_COMMON_DIR": str(private.path)}
 
     def _configured(self, pattern: str) -> Sequence[tuple[str, str]]:
         """Return the keys of the repository's configuration that match *pattern*; what it includes is not read."""
@@ -472,7 +495,7 @@ class GitCommands:
             return
         secret = base64.b64encode(f"x-access-token:{self._token}".encode()).decode()
         entries = [(f"http.https://{host}/.extraHeader", f"Authorization: Basic {secret}"), ("http.sslVerify", "true")]
-        with _short_lived(private_dir.config_text(entries), self._private_path) as (path, fd):
+        with _short_lived(private_dir.config_text(entries), Path(place["GIT_DIR"])) as (path, fd):
             yield ("-c", f"include.path={path}"), (fd,)
 
     def _token_host(self, url: str, place: Mapping[str, str]) -> str:

@@ -138,7 +138,9 @@ class Repository:
             url = self._url()
             if url is None:
                 return None
-            self._commands.ask_remote("ls-remote", "--end-of-options", url, "HEAD", url=url, seconds=seconds)
+            self._commands.ask_remote(
+                "ls-remote", "--end-of-options", url, "HEAD", url=url, seconds=seconds, records=False
+            )
         except GitError as exc:
             return str(exc)
 
