@@ -372,7 +372,9 @@ class FilterNotRun(GitError):
             if driver == "lfs"
             else f"adw runs filters of your own configuration alone: set filter.{driver} with git config --global"
         )
-        super().__init__(f"{name} is not committed, because its attribute says filter={driver}, which is not run: {why}")
+        super().__init__(
+            f"{name} is not committed, because its attribute says filter={driver}, which is not run: {why}"
+        )
         self.driver = driver
 
 

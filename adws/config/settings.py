@@ -1357,7 +1357,7 @@ SETTINGS: tuple[Setting, ...] = (
         "git_env",
         "",
         config_values.variables,
-        "Names of further environment variables that adw's git gets, for credential helpers and filters. adw's own never.",
+        "Names of further environment variables that adw's git gets, for credential helpers and filters.",
         "git.env",
         values="A, B, ...",
     ),

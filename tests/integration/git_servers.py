@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import datetime
+import datetime as dt
 import os
 import select
 import socket
@@ -31,15 +31,15 @@ def certificate(folder: Path, name: str) -> Path:
     """Return a file with a key and a certificate for github.com that it signed itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     made = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -132,7 +132,7 @@ class _Socks(socketserver.BaseRequestHandler):
         if kind != 1:
             return
         self._exactly(2)
-        port = self.server.ports.get(there)  # type: ignore[attr-defined]  # ours
+        port = self.server.ports.get(there)
         if port is None:
             self.request.sendall(b"\x05\x04\x00\x01" + b"\0" * 6)
             return
@@ -180,7 +180,7 @@ def running(folder: Path, root: Path, token: str):
     with ExitStack() as stack:
         github, thief = (_Server(pem, place, token) for pem, place in ((good, root), (bad, None)))
         proxy = _Proxy(("127.0.0.1", 0), _Socks)
-        proxy.ports = {GITHUB_IP: github.server_port, THIEF_IP: thief.server_port}  # type: ignore[attr-defined]
+        proxy.ports = {GITHUB_IP: github.server_port, THIEF_IP: thief.server_port}
         for server in (github, thief, proxy):
             stack.callback(server.server_close)
             stack.callback(server.shutdown)

@@ -112,7 +112,7 @@ def world(tmp_path, monkeypatch):
 
 def write_config(*entries: str) -> list[str]:
     """Return lines of shell that write into the configuration that all worktrees share."""
-    return [f"git config --file \"$(git rev-parse --git-common-dir)/config\" {entry}" for entry in entries]
+    return [f'git config --file "$(git rev-parse --git-common-dir)/config" {entry}' for entry in entries]
 
 
 @contextmanager

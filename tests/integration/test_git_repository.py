@@ -593,6 +593,82 @@ def test_the_branches_of_the_remote_are_asked_of_the_remote(lab):
     assert lab.repository.remote_branches() == {}
 
 
+def test_a_partial_clone_gets_what_it_left_out_before_it_is_needed(lab, tmp_path):
+    git(lab.remote, "config", "uploadpack.allowFilter", "true")
+    git(lab.remote, "config", "uploadpack.allowAnySHA1InWant", "true")
+    main = tmp_path / "partial"
+    git(tmp_path, "clone", "-q", "--filter=blob:none", "--no-checkout", f"file://{lab.remote}", str(main))
+    partial = hands_on(main, lab.remote)
+
+    made = partial.add()
+    assert (made.path / "app.py").read_text() == "print('one')\n"
+
+    (made.path / "b.txt").write_text("b")
+    partial.workplace.commit_all(made.path, "work")
+    commit_on_remote(lab, "app.py", "print('two')\n")
+    assert partial.workplace.rebase(made.path, partial.repository.fetch("main")) == ()
+    assert (made.path / "app.py").read_text() == "print('two')\n"
+    assert partial.repository.push(made.path, BRANCH, expected=None).pushed
+    assert git(main, "fsck") == ""
+
+
+def test_a_clone_without_its_history_can_push(lab, tmp_path):
+    commit_on_remote(lab, "a.txt", "a")
+    main = tmp_path / "shallow"
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{lab.remote}", str(main))
+    shallow = hands_on(main, lab.remote)
+    made = shallow.add()
+    (made.path / "b.txt").write_text("b")
+    shallow.workplace.commit_all(made.path, "work")
+    commit_on_remote(lab, "c.txt", "c")
+
+    assert shallow.workplace.rebase(made.path, shallow.repository.fetch("main")) == ()
+    assert shallow.repository.push(made.path, BRANCH, expected=None).pushed
+
+
+def test_a_repository_of_longer_hashes_is_worked_in_like_any_other(tmp_path):
+    main, remote = tmp_path / "main", tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", "--object-format=sha256", "--initial-branch=main", str(remote))
+    git(tmp_path, "init", "-q", "--object-format=sha256", "--initial-branch=main", str(main))
+    git(main, "commit", "-q", "--allow-empty", "-m", "Begin")
+    git(main, "remote", "add", "origin", str(remote))
+    git(main, "push", "-q", "origin", "main")
+    lab = hands_on(main, remote)
+    made = lab.add()
+    (made.path / "b.txt").write_text("b")
+
+    assert len(lab.workplace.commit_all(made.path, "work")) == 64
+    assert lab.repository.push(made.path, BRANCH, expected=None).pushed
+
+
+def test_refs_that_are_packed_are_deleted_all_the_same(lab):
+    made = lab.add()
+    git(lab.main, "pack-refs", "--all")
+    lab.repository.remove_worktree(made.path, reason=REASON)
+
+    assert lab.repository.delete_branch(BRANCH, expected=made.head) is True
+    assert BRANCH not in git(lab.main, "for-each-ref")
+
+
+def test_the_sparse_checkout_of_the_repository_is_kept(lab):
+    git(lab.main, "commit", "-q", "-m", "Work in progress", "-a")
+    for name in ("wanted", "unwanted"):
+        (lab.main / name).mkdir()
+        (lab.main / name / "a.txt").write_text(name)
+    git(lab.main, "add", "wanted", "unwanted")
+    git(lab.main, "commit", "-q", "-m", "Two folders")
+    git(lab.main, "push", "-q", "origin", "HEAD:main")
+    git(lab.main, "sparse-checkout", "set", "wanted")
+
+    made = lab.add()
+
+    assert (made.path / "wanted").is_dir()
+    assert not (made.path / "unwanted").exists()
+    (made.path / "wanted" / "b.txt").write_text("b")
+    lab.workplace.commit_all(made.path, "work")
+    assert git(made.path, "show", "--name-only", "--format=") == "wanted/b.txt"
+
+
 # --- surroundings ----------------------------------------------------------------------------------------------
 
 

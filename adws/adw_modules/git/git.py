@@ -1,7 +1,7 @@
 """
 Run git, and nothing but git: the only home of GitPython.
 
-git of adw trusts nothing that a phase can write. Commands run in a git directory of adw's own (`private_dir`): no hooks,
+adw's git trusts nothing that a phase can write. Commands run in a git directory of adw's own (`private_dir`): no hooks,
 no prompts, no pager, no file monitor, no programs, includes and addresses of the repository's configuration, everything
 written synced, few variables and no secret in the environment, and an end by a time-out. The person's own configuration
 is read for commands that talk to a remote, because credentials and proxies are there; all others see of it only who the
@@ -71,17 +71,18 @@ _OPTIONS = (
 )
 #: Variables that git gets when they are set, besides all that begin with LC_: nothing of them is a secret.
 _LOCAL_VARIABLES = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TERM TMPDIR TZ XDG_CONFIG_HOME EMAIL LD_LIBRARY_PATH LD_PRELOAD"
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TERM TMPDIR TZ XDG_CONFIG_HOME EMAIL LD_LIBRARY_PATH LD_PRELOAD"  # noqa: SIM905 - 24 names would be 24 lines
     " GIT_EXEC_PATH GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG_NOSYSTEM GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL"
     " GIT_AUTHOR_DATE GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL GIT_COMMITTER_DATE".split()
 )
 #: Variables that it gets besides when it talks to a remote: the person's SSH agent, proxies, certificates, and where
 #: credential helpers keep what they know.
 _REMOTE_VARIABLES = frozenset(
-    "SSH_AUTH_SOCK SSH_AGENT_PID GIT_SSH GIT_SSH_COMMAND GIT_SSH_VARIANT GIT_PROXY_COMMAND http_proxy https_proxy"
+    "SSH_AUTH_SOCK SSH_AGENT_PID GIT_SSH GIT_SSH_COMMAND GIT_SSH_VARIANT GIT_PROXY_COMMAND http_proxy https_proxy"  # noqa: SIM905 - 31 names would be 31 lines
     " HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY SSL_CERT_FILE SSL_CERT_DIR GIT_SSL_CAINFO GIT_SSL_CAPATH"
-    " GIT_SSL_CERT GIT_SSL_KEY GIT_ALLOW_PROTOCOL KRB5CCNAME KRB5_CONFIG DBUS_SESSION_BUS_ADDRESS XDG_RUNTIME_DIR XDG_DATA_HOME"
-    " XDG_CACHE_HOME XDG_STATE_HOME GNUPGHOME PASSWORD_STORE_DIR GCM_CREDENTIAL_STORE GH_CONFIG_DIR".split()
+    " GIT_SSL_CERT GIT_SSL_KEY GIT_ALLOW_PROTOCOL KRB5CCNAME KRB5_CONFIG DBUS_SESSION_BUS_ADDRESS XDG_RUNTIME_DIR"
+    " XDG_DATA_HOME XDG_CACHE_HOME XDG_STATE_HOME GNUPGHOME PASSWORD_STORE_DIR GCM_CREDENTIAL_STORE"
+    " GH_CONFIG_DIR".split()
 )
 #: No command but one that adw means to talk to a remote does so, not even to bring objects that are missing.
 _NO_TRANSPORT = {"GIT_ALLOW_PROTOCOL": "none"}
@@ -91,8 +92,12 @@ _OF_PERSON = frozenset({"system", "global", "command"})
 #: Not run though the person set it up: what it leaves has to be uploaded by a hook when it is pushed.
 _LFS = "lfs"
 #: Keys of a repository that decide how a remote is reached, which adw takes from the person's configuration alone.
-_NOT_USED = r"^(core\.(sshcommand|gitproxy)|ssh\.|credential\.|http\.|url\.|remote\..*\.(uploadpack|receivepack|proxy|vcs)$)"
+_NOT_USED = (
+    r"^(core\.(sshcommand|gitproxy)|ssh\.|credential\.|http\.|url\.|remote\..*\.(uploadpack|receivepack|proxy|vcs)$)"
+)
 _TIMED_OUT = "Timeout: the command"
+#: Objects named to one git at a time: a command line has an end.
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,6 +279,18 @@ class GitCommands:
 
         return self._checked(args, answer, ok, seconds)
 
+    def bring_missing(self, commit: str) -> None:
+        """Fetch what a partial clone left out of *commit*; git does not do so by itself here. Raises GitUnreachable."""
+        asked = ("rev-list", "--objects", "--no-walk", "--missing=print", commit)
+        while self._is_partial:
+            missing = [line[1:] for line in self.run(*asked).text.splitlines() if line.startswith("?")]
+            urls = self.remote_urls() if missing else None
+            if urls is None:
+                return
+            options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
+            for first in range(0, len(missing), _AT_ONCE):
+                self.ask_remote("fetch", *options, urls[0], *missing[first : first + _AT_ONCE], url=urls[0])
+
     def remote_urls(self) -> tuple[str, str] | None:
         """
         Return where adw fetches from and pushes to, None without a remote.
@@ -357,6 +374,11 @@ class GitCommands:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # with this object, or this process
 
         return Path(folder).resolve() / private_dir.NAME
+
+    @cached_property
+    def _is_partial(self) -> bool:
+        """Whether the repository was cloned without some of its objects."""
+        return bool(self._configured(r"^(remote\..*\.promisor|extensions\.partialclone)$"))
 
     @cached_property
     def _settings(self) -> Sequence[tuple[str, str]]:

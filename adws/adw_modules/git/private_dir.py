@@ -70,7 +70,8 @@ class PrivateDir:
         try:
             for name in ("info", "objects/info"):
                 (self.path / name).mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self.common / "logs").mkdir(exist_ok=True)  # git makes no directory through a link that leads nowhere
+            if self.common.is_dir():
+                (self.common / "logs").mkdir(exist_ok=True)  # git makes no directory through a link that leads nowhere
             for name in LINKS:
                 _link(self.path / name, self.common / name)
             for name, text in self._files(settings):

@@ -21,7 +21,7 @@ from typing import TypeVar
 from adws.adw_modules import durable_file
 from adws.adw_modules.errors import GitError, GitUnreachable, LockUnavailable, NotOurs, RollbackBlocked
 from adws.adw_modules.git import git as git_module
-from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands, check_branch
+from adws.adw_modules.git.git import CHECKOUT_SECONDS, Answer, GitCommands, check_branch
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.resources.model import PushResult, Worktree
 
@@ -180,11 +180,12 @@ class Repository:
         if there is None:
             raise GitError(f"the remote {self._remote} has no branch {branch}")
         kept = f"refs/remotes/{self._remote}/{branch}"
-        if self.commit_of(kept) == there:
-            return there
-        self._undisturbed(lambda: self._fetch(branch, kept, url))
+        if self.commit_of(kept) != there:
+            self._undisturbed(lambda: self._fetch(branch, kept, url))
+        commit = self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
+        self._commands.bring_missing(commit)
 
-        return self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
+        return commit
 
     def commit_of(self, ref: str) -> str | None:
         """Return the commit *ref* names, None when it names none."""
@@ -254,6 +255,7 @@ class Repository:
     def _check_out(self, path: Path, lock: int) -> None:
         """Write the files of a worktree that has none yet, by our own configuration: its index comes last."""
         if not (self._commands.tree_dir(path) / "index").exists():
+            self._commands.bring_missing(self._commands.run("rev-parse", "HEAD", tree=path).text.strip())
             self._commands.run("reset", "--quiet", "--hard", tree=path, seconds=CHECKOUT_SECONDS, keep=(lock,))
 
     def _undo_add(self, path: Path, branch: str, commit: str, *, had_branch: bool) -> None:
