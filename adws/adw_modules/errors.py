@@ -391,7 +391,7 @@ class PathsNotAllowed(AdwError):
 
 
 class RepositoryTampered(AdwError):
-    """An agent changed what all worktrees of the repository share."""
+    """A phase or a gate changed what all worktrees of the repository share."""
 
     def __init__(self, phase: str, what: str) -> None:
         super().__init__(

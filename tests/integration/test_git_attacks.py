@@ -1,8 +1,9 @@
 """
 adw's git, after a phase or a gate has written into the git directory that all worktrees share.
 
-Each attack goes through an agent that leaves a script for a later command, a command, a Python function and a gate. It
-is named and stops the workflow; and when a person lets it stay, adw's git neither runs it nor shows anybody the token.
+Each attack goes through an agent that leaves a script for a later command, a command, a Python function, a step and a
+gate. It is named and stops the workflow. When a person lets it stay, adw's git neither runs it nor shows anybody the
+token.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.workflow.model import Gate, PhaseSpec
+from adws.adw_modules.workflow.model import Gate, PhaseSpec, StepSpec
 from tests import warm
 from tests.integration import git_servers
 from tests.integration.agent_lab import FakeAgent
@@ -33,7 +34,7 @@ SECRETS = {
     "PGPASSWORD": "pg-0123456789abcdef",
     "OPENAI_API_KEY": "sk-0123456789abcdef",
 }
-CARRIERS = ("agent", "command", "python", "gate")
+CARRIERS = ("agent", "command", "python", "steps", "gate")
 
 
 class World:
@@ -84,6 +85,9 @@ class World:
             test = PhaseSpec(
                 name="test", state="testing", runner="python", call=f"{module}:work", retry=QUICK, max_attempts=2
             )
+        elif carrier == "steps":
+            evil = StepSpec(name="evil", tool="command", inputs={"shell": run})
+            test = PhaseSpec(name="test", state="testing", runner="steps", steps=(evil,), retry=QUICK, max_attempts=2)
         else:
             test = replace(test, gates=(Gate(kind="command", shell=run),))
         self.adw_id = self.lab.start(PLAN, build, test, SHIP, CLEAN)
@@ -150,6 +154,19 @@ def test_the_token_goes_to_no_other_server(world, tmp_path, monkeypatch, carrier
     assert servers.github, "it was asked, with the token, by the configuration of the person"
     assert world.document.current_state == "completed"
     assert world.document.branch_name in git(world.lab.remote, "for-each-ref", "--format=%(refname:short)")
+
+
+def test_the_credential_helper_of_the_person_is_asked_and_that_of_the_repository_is_not(world, tmp_path, monkeypatch):
+    helper = f"!f() {{ echo username=x-access-token; echo password={TOKEN}; }}; f"
+    del world.lab.env["ADW_GITHUB_TOKEN"]
+    with at_github(world, tmp_path, monkeypatch) as servers:
+        persons_config(tmp_path, monkeypatch, f'{servers.config}[credential]\n helper = "{helper}"\n')
+        git(world.lab.home, "config", "credential.helper", str(world.evil))
+        world.adw_id = world.lab.start(PLAN, BUILD, SHIP, CLEAN)
+        world.lab.work()
+
+    assert world.ran == ""
+    assert world.document.current_state == "completed"
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)

@@ -752,6 +752,37 @@ def test_a_command_that_does_not_end_is_killed(lab, monkeypatch, tmp_path):
         GitCommands(lab.main).plain("slow", seconds=1.0)
 
 
+def test_the_token_is_for_the_host_it_belongs_to(lab, tmp_path, monkeypatch):
+    """
+    It is in a file without a name, and neither on the command line nor in the environment.
+    """
+    persons_config(tmp_path, monkeypatch, '[url "git@github.com:"]\n insteadOf = https://github.com/by-ssh/\n')
+    commands = GitCommands(lab.main, private=tmp_path / "private", token="ghp_secret")
+    place = commands._place()
+
+    with commands._credentials("https://github.com/acme/widget", place) as (options, [fd]):
+        assert options == ("-c", f"include.path=/proc/self/fd/{fd}")
+        text = os.pread(fd, 4096, 0).decode()
+    assert '[http "https://github.com/"]\n\textraHeader = "Authorization: Basic' in text
+    for url in (
+        "https://gitlab.com/a/b",
+        "http://github.com/a/b",
+        "git@github.com:a/b",
+        "https://github.com.evil.org/x",
+        "https://github.com/by-ssh/x",
+    ):
+        with commands._credentials(url, place) as given:
+            assert given == ((), ()), url
+
+
+def test_what_the_repository_says_about_the_way_to_its_remote_is_named_when_there_is_no_way(lab):
+    git(lab.main, "config", "core.sshCommand", "ssh -i deploy-key")
+    lab.remote.rename(lab.remote.with_name("moved.git"))
+
+    with pytest.raises(GitUnreachable, match=r"repository's own configuration says \(core\.sshcommand\): set it with"):
+        lab.repository.fetch("main")
+
+
 def test_a_reason_shows_no_password():
     answer = git_module.Answer(status=128, out=b"", err="fatal: unable to access 'https://me:secret@host/x'\n")
 
