@@ -570,8 +570,8 @@ def _id_of(data: JsonObject) -> int:
 # A bare git repository, for a forge that has no server: looked at and merged in without any checkout.
 #
 # Merging makes a tree, a commit and one compare-and-set of the branch: nobody's working files are touched, and a crash
-# between two steps leaves an object that nothing names. git runs without the settings and hooks of anybody, nor
-# with those in the repository itself: a phase can write there.
+# between two steps leaves an object that nothing names. git runs without settings and hooks of anybody, those in the
+# repository itself included: a phase can write there.
 
 
 #: Seconds that one git command may take.
