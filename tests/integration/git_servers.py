@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 HOST = "github.com"
-#: Addresses that nobody has; the proxy knows who is meant. git finds them by `http.curloptResolve`.
+#: Addresses that are in no network; the proxy maps them to ports. git finds them by `http.curloptResolve`.
 GITHUB_IP, THIEF_IP = "192.0.2.1", "192.0.2.2"
 
 
@@ -175,7 +175,7 @@ class Servers:
 
 @contextmanager
 def running(folder: Path, root: Path, token: str):
-    """Serve the repositories below *root* as github.com to whoever has *token*, and have a thief beside it."""
+    """Serve the repositories below *root* as github.com to clients with *token*, and have a thief beside it."""
     good, bad = certificate(folder, "github"), certificate(folder, "thief")
     with ExitStack() as stack:
         github, thief = (_Server(pem, place, token) for pem, place in ((good, root), (bad, None)))

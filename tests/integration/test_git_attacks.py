@@ -38,7 +38,7 @@ CARRIERS = ("agent", "command", "python", "steps", "gate")
 
 
 class World:
-    """A home, an attacker's script, and what came of it."""
+    """A home, an attacker's script, and its results."""
 
     def __init__(self, place: Path, monkeypatch) -> None:
         self.place = place

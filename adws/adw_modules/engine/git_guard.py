@@ -95,7 +95,7 @@ class GuardedRunner:
 
 
 def _was_cut_off(context: PhaseContext, number: int) -> bool:
-    """Say whether nobody has looked at the attempt *number*: a person who starts another one has."""
+    """Say whether the attempt *number* was cut off: its changes were not judged yet."""
     attempts = [one for record in context.document.phases if record.name == context.phase for one in record.attempts]
     ends = {one.number: one.status for one in attempts}
 

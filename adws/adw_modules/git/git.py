@@ -349,7 +349,7 @@ class GitCommands:
 
     @cached_property
     def filters_not_run(self) -> frozenset[str]:
-        """Drivers that somebody configured and adw does not run: those of the repository's own configuration."""
+        """Configured drivers that adw does not run: those of the repository's own configuration, and git-lfs."""
         return frozenset(_driver(key) for _, key, _ in self._said_by_person if _driver(key)) - {
             _driver(key) for key, _ in self._filters
         }

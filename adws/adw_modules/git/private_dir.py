@@ -146,5 +146,5 @@ def _beside(place: Path) -> Path:
 
 def _replace(temp: Path, place: Path) -> None:
     if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place)  # somebody put a directory where a link or a file of ours was
+        shutil.rmtree(place)  # a directory in the place of a link or a file of ours
     temp.replace(place)
