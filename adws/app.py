@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.engine.attempt import Advisor
     from adws.adw_modules.engine.gates import Gates
-    from adws.adw_modules.engine.runner_agent import AgentRunner, Guard
+    from adws.adw_modules.engine.git_guard import Guard
+    from adws.adw_modules.engine.runner_agent import AgentRunner
     from adws.adw_modules.engine.runner_command import CommandRunner
     from adws.adw_modules.engine.runner_ship import ShipRunner, StatusComment
     from adws.adw_modules.engine.service_guard import ServiceGuard
@@ -686,10 +687,20 @@ class Home:
     def git_commands(self) -> GitCommands:
         """The commands of git in this home; GitPython takes a tenth of a second to import."""
         from adws.adw_modules.git.git import GitCommands
+        from adws.adw_modules.git.private_dir import NAME as PRIVATE_GIT
+        from adws.adw_modules.identifiers import OWN_SECRETS
 
         settings = self.settings
 
-        return GitCommands(settings.home, token=settings.github_token, author=settings.git_author or "")
+        return GitCommands(
+            settings.home,
+            private=settings.state_dir / PRIVATE_GIT,
+            remote=settings.git_remote,
+            remote_url=settings.git_remote_url or "",
+            token=settings.github_token,
+            author=settings.git_author or "",
+            variables=tuple(name for name in settings.git_env or () if name not in OWN_SECRETS),
+        )
 
     @part
     def git(self) -> Repository:
@@ -828,9 +839,9 @@ class Home:
         return AgentRunner(self)
 
     @part
-    def agent_guard(self) -> Guard:
-        """What watches over the git directory that agents share."""
-        from adws.adw_modules.engine.runner_agent import Guard
+    def git_guard(self) -> Guard:
+        """What watches over the git directory that all worktrees share."""
+        from adws.adw_modules.engine.git_guard import Guard
 
         return Guard(self.shared_git if self.has_worktrees else None)
 
@@ -838,10 +849,10 @@ class Home:
     def agent_runners(self) -> dict[str, Runner]:
         """The one driver, under guard, under the name of every agent."""
         from adws.adw_modules.agents.base import names as agent_names
-        from adws.adw_modules.engine.runner_agent import GuardedRunner
+        from adws.adw_modules.engine.git_guard import GuardedRunner
         from adws.adw_modules.workflow.model import AGENT
 
-        return dict.fromkeys((AGENT, *agent_names()), GuardedRunner(self.agent_runner, self.agent_guard))
+        return dict.fromkeys((AGENT, *agent_names()), GuardedRunner(self.agent_runner, self.git_guard))
 
     @part
     def cost_of(self) -> CostOf:
@@ -932,11 +943,16 @@ class Home:
         """What checks the gates of phases."""
         from adws.adw_modules.engine.gates import Gates
 
-        return Gates(self.commands)
+        return Gates(self.commands, self.git_guard)
 
     @part
     def phase_runners(self) -> Mapping[str, Runner]:
-        """The runners of phases that come with adw, by name; plugins bring further ones."""
+        """
+        The runners of phases that come with adw, by name; plugins bring further ones.
+
+        Those that run what others wrote are under guard; the tools of steps are, one call at a time.
+        """
+        from adws.adw_modules.engine.git_guard import GuardedRunner
         from adws.adw_modules.engine.runner_command import CleanRunner
         from adws.adw_modules.engine.runner_python import PythonRunner
         from adws.adw_modules.external_tasks import ExternalRunner
@@ -945,8 +961,10 @@ class Home:
         git = self.git if self.has_worktrees else None
 
         return {
-            "command": self.commands,
-            "python": PythonRunner(search=(self.settings.home,), checkpoints=self.checkpoint_manager),
+            "command": GuardedRunner(self.commands, self.git_guard),
+            "python": GuardedRunner(
+                PythonRunner(search=(self.settings.home,), checkpoints=self.checkpoint_manager), self.git_guard
+            ),
             STEPS: self.step_runner,
             SHIP: self.ship_runner,
             CLEAN: CleanRunner(git, host=self.host if self.settings.is_shared else ""),

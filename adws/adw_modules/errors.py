@@ -349,6 +349,35 @@ class GitUnreachable(GitError):
     """The remote gave no answer."""
 
 
+class RemoteChanged(GitError):
+    """The remote of the repository is not where adw recorded it to be."""
+
+    def __init__(self, remote: str, now: str, recorded: str) -> None:
+        """*now* is "" when it is gone, *recorded* when there was none."""
+        where = f"is {now} in the repository's configuration" if now else "is gone from the repository's configuration"
+        back = f"git remote {'set-url' if now else 'add'} {remote} URL"
+        super().__init__(
+            f"the remote {remote} {where}, and adw recorded {recorded or 'none'}: nothing is sent there; "
+            f"if you changed it, say so with adw init, else put it back with {back}"
+        )
+        self.remote = remote
+
+
+class FilterNotRun(GitError):
+    """A changed file belongs to a filter that adw does not run."""
+
+    def __init__(self, name: str, driver: str) -> None:
+        why = (
+            "adw does not upload what git-lfs keeps: change this file by hand"
+            if driver == "lfs"
+            else f"adw runs filters of your own configuration alone: set filter.{driver} with git config --global"
+        )
+        super().__init__(
+            f"{name} is not committed, because its attribute says filter={driver}, which is not run: {why}"
+        )
+        self.driver = driver
+
+
 class PathsNotAllowed(AdwError):
     """A phase changed files that its definition does not let it change."""
 
@@ -362,7 +391,7 @@ class PathsNotAllowed(AdwError):
 
 
 class RepositoryTampered(AdwError):
-    """An agent changed what all worktrees of the repository share."""
+    """A phase or a gate changed what all worktrees of the repository share."""
 
     def __init__(self, phase: str, what: str) -> None:
         super().__init__(

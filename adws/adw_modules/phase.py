@@ -87,6 +87,8 @@ class PhaseContext:
     model: str = ""  #: the model this attempt was begun with, "": the agent's own choice
     #: Keeps facts about the agent (session, hashes) with the attempt, besides those kept before; durable on return.
     record_agent: Callable[[JsonObject], None] = lambda _facts: None
+    #: Keeps marks of the git directory that all worktrees share with the attempt; durable on return.
+    record_shared: Callable[[JsonObject], None] = lambda _facts: None
     answered: Callable[[], None] = lambda: None  #: says that the external services of the phase answer; never raises
     base: str = ""  #: the commit the work stood on when the attempt began, "" without a repository
     checkpoint: JsonObject | None = None  #: what an earlier attempt saved last; None: begin at the beginning

@@ -133,15 +133,16 @@ def make(place: Path, *, pace_seconds: float, stops_half_way: bool) -> Sample:
     from adws.adw_modules.git.git import GitCommands
 
     git = GitCommands(place, author=texts.AUTHOR)
-    git.run("init", "--quiet", "--initial-branch", _BRANCH)
+    git.plain("init", "--quiet", "--initial-branch", _BRANCH)
     _write_files(place, pace_seconds, stops_half_way=stops_half_way)
-    git.run("add", ".")
-    git.run("commit", "--quiet", "--message", "A sample")
+    git.plain("add", ".")
+    git.plain("commit", "--quiet", "--message", "A sample")
     sample = Sample(home=place, issue=0)
     with sample.open() as app:
         forge = _local(app)
-        git.run("remote", "add", "origin", forge.remote_url())
-        git.run("push", "--quiet", "origin", _BRANCH)
+        url = forge.remote_url()
+        git.plain("remote", "add", "origin", url)
+        git.ask_remote("push", "--quiet", url, f"refs/heads/{_BRANCH}:refs/heads/{_BRANCH}", url=url)
         issue = forge.create_issue(texts.ISSUE_TITLE, texts.ISSUE_BODY, labels=("adw",), author="ada")
 
     return Sample(home=place, issue=issue.number)
@@ -423,7 +424,7 @@ class Acts:
 
         result = the_pull_request(app)
         remote = app.forge.remote_url()
-        diff = GitCommands(self._sample.home).run(
+        diff = GitCommands(self._sample.home).plain(
             f"--git-dir={remote}", "diff", "--stat", "--patch", f"{result.base}...{result.head}"
         )
         self._tell(

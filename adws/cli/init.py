@@ -169,7 +169,8 @@ def init(*, test: str, lint: str, repository: str, agent: str | None, yes: bool,
     Look at the repository you are in, and write adw.toml, prompts and lines of .gitignore for it.
 
     Finds languages, test and lint commands, remote, default branch, agents and credentials, and asks, on a terminal,
-    only for what it cannot find. What is there already is never overwritten.
+    only for what it cannot find. What is there already is never overwritten. Run it again after you gave the remote
+    another address: adw sends nothing to an address that it has not recorded.
     """
     identifiers.normalise(repository)  # raises UsageError when it names none
     wishes = InitOptions(test=test, lint=lint, repository=repository, agent=agent or "")
@@ -177,6 +178,8 @@ def init(*, test: str, lint: str, repository: str, agent: str | None, yes: bool,
     with main.open_home() as app:
         result, around = look(app, wishes, _asked if may_ask else _unasked)
         written = _write(app, result, dry_run=dry_run)
+        if not dry_run and has_worked(app.settings.state_dir):
+            app.git.record_remote()  # who runs this says that the remote is where it should be
         next_steps = _next(app, result, around, written)
         data: dict[str, output.Printable] = {
             "home": str(app.settings.home),

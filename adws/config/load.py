@@ -369,7 +369,9 @@ class Settings:
     doctor_model: str | None
     doctor_models: tuple[str, ...] | None
     git_remote: str
+    git_remote_url: str | None
     git_author: str | None
+    git_env: tuple[str, ...] | None
     worktree_enabled: bool
     workspace_publish_work: str
     ship_merge: str

@@ -309,6 +309,14 @@ def remote(text: str, _home: Path) -> str:
     return text
 
 
+def remote_url(text: str, _home: Path) -> str:
+    """Return the address of a git remote; one with a password, or that git would read as an option, is refused."""
+    if re.fullmatch(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*", text) is None or passwords(text):
+        raise ValueError("must be the address of a git remote without a password, such as git@github.com:acme/shop.git")
+
+    return text
+
+
 def amount(text: str, _home: Path) -> float:
     """Return a sum of money, 0 or more; not a number and infinity are refused."""
     try:

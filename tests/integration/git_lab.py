@@ -79,7 +79,7 @@ def _make_repositories(place: Path) -> None:
 
 def hands_on(main: Path, remote: Path | None = None) -> Lab:
     """Return adw's hands on the main checkout *main*."""
-    commands = GitCommands(main)
+    commands = GitCommands(main, private=main.parent / "private")
     trees = main / "trees"
     repository = Repository(commands, trees=trees, clock=SystemClock())
 
@@ -90,6 +90,15 @@ def hands_on(main: Path, remote: Path | None = None) -> Lab:
         repository=repository,
         workplace=GitWorkplace(commands),
     )
+
+
+def persons_config(place: Path, monkeypatch, text: str) -> Path:
+    """Let the person's own configuration of git be *text*, and who they are."""
+    path = place / "persons-gitconfig"
+    path.write_text(f"[user]\n name = adw tests\n email = tests@adw.invalid\n{text}")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(path))
+
+    return path
 
 
 def commit_on_remote(lab: Lab, name: str, text: str, branch: str = "main") -> str:

@@ -14,6 +14,7 @@ import pytest
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.document import FrozenIssue, WorkflowDocument
 from adws.adw_modules.engine.gates import Gates
+from adws.adw_modules.engine.git_guard import Guard
 from adws.adw_modules.engine.runner_command import CommandRunner
 from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.phase import Order, PhaseContext, RunReport, Suspended
@@ -367,7 +368,7 @@ def test_a_command_that_is_not_there_is_a_failed_attempt(world):
 
 
 def gate(world, *gates):
-    return Gates(world.runner).check(phase(shell="true", gates=gates), world.context, RunReport(ok=True))
+    return Gates(world.runner, Guard(None)).check(phase(shell="true", gates=gates), world.context, RunReport(ok=True))
 
 
 def test_a_gate_runs_in_the_same_place_with_the_same_words(world):

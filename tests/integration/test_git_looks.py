@@ -54,9 +54,12 @@ def test_the_default_branch_is_known_without_asking_the_remote(lab):
 
 def test_a_remote_that_answers_has_no_problem_and_one_that_is_gone_says_why(lab):
     assert lab.repository.remote_problem(seconds=30.0) == ""
+    lab.repository.fetch("main")
     shutil.rmtree(lab.remote)
     assert "cannot be reached" in lab.repository.remote_problem(seconds=30.0)
     git(lab.main, "remote", "remove", "origin")
+    assert "is gone from the repository's configuration" in lab.repository.remote_problem(seconds=30.0)
+    lab.repository.record_remote()
     assert lab.repository.remote_problem(seconds=30.0) is None
 
 

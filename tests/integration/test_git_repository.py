@@ -22,7 +22,7 @@ from adws.adw_modules.git.worktree import GitWorkplace
 from adws.adw_modules.resources.model import PushResult
 from adws.testing import FakeClock
 from tests import forked, warm
-from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab
+from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab, persons_config
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -129,16 +129,15 @@ def test_a_directory_of_somebody_else_is_refused_and_left(lab):
     assert lab.repository.commit_of(BRANCH) is None
 
 
-def test_a_failed_add_leaves_nothing(lab):
+def test_a_failed_add_leaves_nothing(lab, tmp_path, monkeypatch):
     """
-    The checkout fails half-way: a filter that every file needs is broken.
+    The checkout fails half-way: a filter of the person's own that every file needs is broken.
     """
+    persons_config(tmp_path, monkeypatch, '[filter "broken"]\n smudge = false\n required\n')
     before = dict(lab.repository.refs())
-    git(lab.main, "config", "filter.broken.smudge", "false")
-    git(lab.main, "config", "filter.broken.required", "true")
     (lab.main / ".git" / "info" / "attributes").write_text("*.py filter=broken\n")
 
-    with pytest.raises(GitError, match="git worktree add failed"):
+    with pytest.raises(GitError, match="git reset failed"):
         lab.add()
 
     assert not (lab.trees / ADW_ID).exists()
@@ -195,13 +194,14 @@ def test_an_add_that_is_killed_at_any_moment_leaves_nothing_that_cannot_be_undon
     assert lab.main_checkout() == before
 
 
-def test_the_lock_is_held_as_long_as_a_git_is_at_work_whose_adw_was_killed(lab, tmp_path):
+def test_the_lock_is_held_as_long_as_a_git_is_at_work_whose_adw_was_killed(lab, tmp_path, monkeypatch):
     """
     A checkout is in its middle (a filter waits) when the worker is killed.
     """
     fifo, up = tmp_path / "fifo", tmp_path / "up"
     os.mkfifo(fifo)
-    git(lab.main, "config", "filter.slow.smudge", f"sh -c 'echo up > {up}; cat {fifo} > /dev/null; cat'")
+    slow = f"sh -c 'echo up > {up}; cat {fifo} > /dev/null; cat'"
+    persons_config(tmp_path, monkeypatch, f'[filter "slow"]\n smudge = "{slow}"\n')
     (lab.main / ".git" / "info" / "attributes").write_text("*.py filter=slow\n")
     command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main), ADW_ID]
     worker = warm.Popen(command, stdin=-1, stdout=-1, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -471,15 +471,15 @@ def while_one_is_made(lab, *, commondir: str) -> tuple[Path, repository.Reposito
     return half, repository.Repository(GitCommands(lab.main), trees=lab.trees, clock=UntilItIsOver())
 
 
-def test_a_fetch_that_met_a_worktree_in_the_making_is_made_again_when_that_is_over(lab):
+def test_a_fetch_is_not_disturbed_by_a_worktree_in_the_making(lab):
     """
-    The head of a new worktree is zeros at first; a fetch that reads them meanwhile finds no such commit.
+    The head of a new worktree is zeros at first; a fetch that read them would find no such commit.
     """
     theirs = commit_on_remote(lab, "a.txt", "a")
     half, result = while_one_is_made(lab, commondir="../..\n")
 
     assert result.fetch("main") == theirs
-    assert not half.exists()
+    assert half.exists()
 
 
 def test_a_list_that_met_a_worktree_in_the_making_is_read_again_when_that_is_over(lab):
@@ -508,7 +508,7 @@ def test_what_is_here_already_is_not_fetched_again(lab):
     commands = GitCommands(lab.main)
     asked = []
     ask = commands.ask_remote
-    commands.ask_remote = lambda *args, **keywords: asked.append(args[1]) or ask(*args, **keywords)
+    commands.ask_remote = lambda *args, **keywords: asked.append(args[0]) or ask(*args, **keywords)
 
     assert repository.Repository(commands, trees=lab.trees, clock=FakeClock()).fetch("main") == at
     assert asked == ["ls-remote"]
@@ -599,7 +599,84 @@ def test_the_branches_of_the_remote_are_asked_of_the_remote(lab):
     assert lab.repository.remote_branches() == {"main": lab.repository.remote_commit("main"), BRANCH: made.head}
 
     git(lab.main, "remote", "remove", "origin")
+    lab.repository.record_remote()
     assert lab.repository.remote_branches() == {}
+
+
+def test_a_partial_clone_gets_what_it_left_out_before_it_is_needed(lab, tmp_path):
+    git(lab.remote, "config", "uploadpack.allowFilter", "true")
+    git(lab.remote, "config", "uploadpack.allowAnySHA1InWant", "true")
+    main = tmp_path / "partial"
+    git(tmp_path, "clone", "-q", "--filter=blob:none", "--no-checkout", f"file://{lab.remote}", str(main))
+    partial = hands_on(main, lab.remote)
+
+    made = partial.add()
+    assert (made.path / "app.py").read_text() == "print('one')\n"
+
+    (made.path / "b.txt").write_text("b")
+    partial.workplace.commit_all(made.path, "work")
+    commit_on_remote(lab, "app.py", "print('two')\n")
+    assert partial.workplace.rebase(made.path, partial.repository.fetch("main")) == ()
+    assert (made.path / "app.py").read_text() == "print('two')\n"
+    assert partial.repository.push(made.path, BRANCH, expected=None).pushed
+    assert git(main, "fsck") == ""
+
+
+def test_a_clone_without_its_history_can_push(lab, tmp_path):
+    commit_on_remote(lab, "a.txt", "a")
+    main = tmp_path / "shallow"
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{lab.remote}", str(main))
+    shallow = hands_on(main, lab.remote)
+    made = shallow.add()
+    (made.path / "b.txt").write_text("b")
+    shallow.workplace.commit_all(made.path, "work")
+    commit_on_remote(lab, "c.txt", "c")
+
+    assert shallow.workplace.rebase(made.path, shallow.repository.fetch("main")) == ()
+    assert shallow.repository.push(made.path, BRANCH, expected=None).pushed
+
+
+def test_a_repository_of_longer_hashes_is_worked_in_like_any_other(tmp_path):
+    main, remote = tmp_path / "main", tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", "--object-format=sha256", "--initial-branch=main", str(remote))
+    git(tmp_path, "init", "-q", "--object-format=sha256", "--initial-branch=main", str(main))
+    git(main, "commit", "-q", "--allow-empty", "-m", "Begin")
+    git(main, "remote", "add", "origin", str(remote))
+    git(main, "push", "-q", "origin", "main")
+    lab = hands_on(main, remote)
+    made = lab.add()
+    (made.path / "b.txt").write_text("b")
+
+    assert len(lab.workplace.commit_all(made.path, "work")) == 64
+    assert lab.repository.push(made.path, BRANCH, expected=None).pushed
+
+
+def test_refs_that_are_packed_are_deleted_all_the_same(lab):
+    made = lab.add()
+    git(lab.main, "pack-refs", "--all")
+    lab.repository.remove_worktree(made.path, reason=REASON)
+
+    assert lab.repository.delete_branch(BRANCH, expected=made.head) is True
+    assert BRANCH not in git(lab.main, "for-each-ref")
+
+
+def test_the_sparse_checkout_of_the_repository_is_kept(lab):
+    git(lab.main, "commit", "-q", "-m", "Work in progress", "-a")
+    for name in ("wanted", "unwanted"):
+        (lab.main / name).mkdir()
+        (lab.main / name / "a.txt").write_text(name)
+    git(lab.main, "add", "wanted", "unwanted")
+    git(lab.main, "commit", "-q", "-m", "Two folders")
+    git(lab.main, "push", "-q", "origin", "HEAD:main")
+    git(lab.main, "sparse-checkout", "set", "wanted")
+
+    made = lab.add()
+
+    assert (made.path / "wanted").is_dir()
+    assert not (made.path / "unwanted").exists()
+    (made.path / "wanted" / "b.txt").write_text("b")
+    lab.workplace.commit_all(made.path, "work")
+    assert git(made.path, "show", "--name-only", "--format=") == "wanted/b.txt"
 
 
 # --- surroundings ----------------------------------------------------------------------------------------------
@@ -682,23 +759,38 @@ def test_a_command_that_does_not_end_is_killed(lab, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tools))
 
     with pytest.raises(GitError, match=r"git slow did not end within 1 s and was killed"):
-        GitCommands(lab.main).run("slow", seconds=1.0)
+        GitCommands(lab.main).plain("slow", seconds=1.0)
 
 
-def test_the_token_is_for_the_host_it_belongs_to(tmp_path):
-    commands = GitCommands(tmp_path, token="ghp_secret")
+def test_the_token_is_for_the_host_it_belongs_to(lab, tmp_path, monkeypatch):
+    """
+    It is in a file without a name, and neither on the command line nor in the environment.
+    """
+    persons_config(tmp_path, monkeypatch, '[url "git@github.com:"]\n insteadOf = https://github.com/by-ssh/\n')
+    commands = GitCommands(lab.main, private=tmp_path / "private", token="ghp_secret")
+    place = commands._place()
 
-    assert commands._credentials("https://github.com/acme/widget")["GIT_CONFIG_KEY_0"] == (
-        "http.https://github.com/.extraHeader"
-    )
+    with commands._credentials("https://github.com/acme/widget", place) as (options, [fd]):
+        assert options == ("-c", f"include.path=/proc/self/fd/{fd}")
+        text = os.pread(fd, 4096, 0).decode()
+    assert '[http "https://github.com/"]\n\textraHeader = "Authorization: Basic' in text
     for url in (
         "https://gitlab.com/a/b",
         "http://github.com/a/b",
         "git@github.com:a/b",
         "https://github.com.evil.org/x",
+        "https://github.com/by-ssh/x",
     ):
-        assert commands._credentials(url) == {}
-    assert GitCommands(tmp_path)._credentials("https://github.com/a/b") == {}
+        with commands._credentials(url, place) as given:
+            assert given == ((), ()), url
+
+
+def test_what_the_repository_says_about_the_way_to_its_remote_is_named_when_there_is_no_way(lab):
+    git(lab.main, "config", "core.sshCommand", "ssh -i deploy-key")
+    lab.remote.rename(lab.remote.with_name("moved.git"))
+
+    with pytest.raises(GitUnreachable, match=r"repository's own configuration says \(core\.sshcommand\): set it with"):
+        lab.repository.fetch("main")
 
 
 def test_a_reason_shows_no_password():

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -387,6 +388,25 @@ def test_hooks_and_settings_of_others_do_not_run(root, forge, clone):
     pull = forge.create_pull_request(NEW)
 
     assert forge.merge_pull_request(pull.number, sha=pull.head_sha).is_merged
+
+
+def test_no_merge_driver_of_the_remote_is_run(forge, clone, tmp_path):
+    """
+    The remote is a directory of this machine: a phase can write its configuration.
+    """
+    commit(clone, "other", "door", "shut\n")
+    remote = Path(forge.remote_url())
+    (remote / "info").mkdir(exist_ok=True)
+    (remote / "info" / "attributes").write_text("* merge=evil\n")
+    with (remote / "config").open("a") as config:
+        config.write(f'[merge "evil"]\n\tdriver = touch {tmp_path}/ran\n')
+    pull = forge.create_pull_request(NEW)
+    other = forge.create_pull_request(NewPullRequest(title="T", body="", head="other", base="main", is_draft=False))
+    forge.merge_pull_request(other.number, sha=other.head_sha)
+
+    with pytest.raises(ForgeRefused, match="work conflicts with main"):
+        forge.merge_pull_request(pull.number, sha=pull.head_sha)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_what_git_cannot_do_is_told(tmp_path):

@@ -21,7 +21,7 @@ def lab(tmp_path) -> Lab:
 
 
 def refs_of(lab: Lab) -> RemoteRefs:
-    return RemoteRefs(GitCommands(lab.main), lab.repository)
+    return RemoteRefs(GitCommands(lab.main, private=lab.main.parent / "private"), lab.repository)
 
 
 def commit(lab: Lab, text: str) -> str:
@@ -96,6 +96,7 @@ def test_a_remote_that_is_away_is_told_from_one_that_is_not_there(lab):
     with pytest.raises(GitUnreachable):
         refs.commit_of(REF)
     git(lab.main, "remote", "remove", "origin")
+    lab.repository.record_remote()
     assert not refs.has_remote()
     assert refs.commit_of(REF) is None
     with pytest.raises(GitError, match="there is no remote origin"):

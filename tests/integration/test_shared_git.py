@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.errors import GitError
+from adws.adw_modules.errors import FilterNotRun, GitError
 from adws.adw_modules.git import change_policy
 from adws.adw_modules.git.git import GitCommands, SharedGit
-from tests.integration.git_lab import git, make_lab
+from adws.adw_modules.git.worktree import GitWorkplace
+from tests.integration.git_lab import git, make_lab, persons_config
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def lab(tmp_path):
 
 @pytest.fixture
 def shared(lab):
-    return SharedGit(GitCommands(lab.main), lab.repository)
+    return SharedGit(GitCommands(lab.main, private=lab.main.parent / "private"), lab.repository)
 
 
 @pytest.fixture
@@ -93,18 +94,40 @@ def test_the_default_branch_is_known_without_the_remote(lab, shared):
 # --- what is not run -------------------------------------------------------------------------------------------
 
 
-def test_what_git_runs_for_this_machine_has_no_token_of_ours(lab, tree, tmp_path, monkeypatch):
-    monkeypatch.setenv("GITHUB_TOKEN", "hush")
-    monkeypatch.setenv("OTHER", "seen")
-    git(lab.main, "config", "filter.look.clean", f"env > {tmp_path}/env; cat")
+def test_a_filter_of_the_person_runs_with_few_variables_and_without_secrets(lab, tree, tmp_path, monkeypatch):
+    for name in ("GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "hush")
+    monkeypatch.setenv("WANTED", "by-name")
+    persons_config(tmp_path, monkeypatch, f'[filter "look"]\n clean = "env > {tmp_path}/env; cat"\n')
     (tree / ".gitattributes").write_text("*.txt filter=look\n")
     (tree / "a.txt").write_text("a")
+    commands = GitCommands(lab.main, private=tmp_path / "private", variables=("WANTED",))
 
-    lab.workplace.commit_all(tree, "work")
+    GitWorkplace(commands).commit_all(tree, "work")
 
     seen = (tmp_path / "env").read_text()
-    assert "OTHER=seen" in seen
+    assert "WANTED=by-name" in seen
     assert "hush" not in seen
+
+
+@pytest.mark.parametrize("driver", ["crypt", "lfs"])
+def test_a_file_is_not_committed_past_a_filter_that_is_not_run(lab, tree, tmp_path, monkeypatch, driver):
+    """
+    git-crypt writes its filter into the repository: what it is for would be pushed as plain text.
+    """
+    (tree / ".gitattributes").write_text(f"*.key filter={driver}\n")
+    if driver == "lfs":
+        persons_config(tmp_path, monkeypatch, f'[filter "lfs"]\n clean = touch {tmp_path}/ran\n')
+    else:
+        git(lab.main, "config", "filter.crypt.clean", f"touch {tmp_path}/ran")
+    workplace = GitWorkplace(GitCommands(lab.main, private=tmp_path / "private"))
+    (tree / "notes.txt").write_text("no filter is for this")
+    assert workplace.commit_all(tree, "work") is not None
+    (tree / "my.key").write_text("secret")
+
+    with pytest.raises(FilterNotRun, match=rf"my\.key is not committed, because its attribute says filter={driver}"):
+        workplace.commit_all(tree, "work")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_the_commit_of_a_repository_inside_is_taken_and_git_is_not_run_there(lab, tree, tmp_path):

@@ -15,6 +15,7 @@ from adws.adw_modules.document import AttemptRecord, Draft, PhaseRecord, Workflo
 from adws.adw_modules.engine import resume
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.gates import Gates
+from adws.adw_modules.engine.git_guard import Guard
 from adws.adw_modules.errors import LeaseLost
 from adws.adw_modules.phase import Outcome, RunReport
 from adws.adw_modules.process.run import ProcessEnd
@@ -124,7 +125,7 @@ def engine_home(
         phase_runners={"scripted": runner},
         advisor=None,
         commands=SimpleNamespace(clean_up=nothing),
-        gates=Gates(SimpleNamespace(run_gate=well_ended)),
+        gates=Gates(SimpleNamespace(run_gate=well_ended), Guard(None)),
         past_checkpoints=SimpleNamespace(forget=nothing),
         status_comment=SimpleNamespace(update=nothing),
         agent_runner=SimpleNamespace(model_for=lambda *_: "", harvest=nothing),

@@ -58,7 +58,8 @@ CALLS = {
     "datetime.datetime.now": ["adw_modules/clock.py"],
     "datetime.datetime.today": ["adw_modules/clock.py"],
     "datetime.datetime.utcnow": ["adw_modules/clock.py"],
-    "os.environ": ["config/load.py", "sample/agent.py"],
+    # git: the names of what it must not inherit, at the moment it starts
+    "os.environ": ["adw_modules/git/git.py", "config/load.py", "sample/agent.py"],
     "os.getenv": ["config/load.py"],
     "os.system": [],
     "os.popen": [],

@@ -19,6 +19,7 @@ from adws.adw_modules.effects import secured_head
 from adws.adw_modules.engine import advisor, transitions
 from adws.adw_modules.engine.advisor import Advice, Case, may_ask, no_answer
 from adws.adw_modules.engine.gates import GateVerdict
+from adws.adw_modules.engine.git_guard import GuardedRunner
 from adws.adw_modules.engine.resume import ResumePlan, definition_of, plan_resume
 from adws.adw_modules.engine.transitions import (
     AllPassed,
@@ -44,6 +45,7 @@ from adws.adw_modules.errors import (
     UsageError,
     WorkflowBusy,
 )
+from adws.adw_modules.git.change_policy import CHANGED
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import Clock, ProcessRecord
 from adws.adw_modules.phase import (
@@ -189,7 +191,7 @@ class PhaseExecutor:
             listed = ", ".join(sorted(known))
             raise UsageError(f"phase {phase.name} has the runner {phase.runner!r}; there are: {listed}")
 
-        return self._home.plugins.runner(phase.runner)
+        return GuardedRunner(self._home.plugins.runner(phase.runner), self._home.git_guard)
 
     def _new_context(self, chosen: Chosen, env: Mapping[str, str] = MappingProxyType({})) -> PhaseContext:
         home, document = self._home, self._session.document
@@ -212,6 +214,7 @@ class PhaseExecutor:
             effects=home.workspace.ledger(self._session),
             model=attempt.model or "",
             record_agent=lambda facts: self._record_agent(chosen.index, facts),
+            record_shared=lambda facts: self._session.change(partial(_record_shared, chosen.index, facts)),
             answered=lambda: home.service_guard.answered(document, chosen.spec),
             base=secured_head(document),
             queue=self._session.queue,
@@ -231,6 +234,18 @@ class PhaseExecutor:
         self._home.agent_session_recorder.begin(document, record.name, record.attempts[-1])
 
 
+def _record_shared(index: int, facts: JsonObject, draft: Draft) -> None:
+    """Keep *facts* with the newest attempt of a phase; what earlier ones kept without a finding is over with it."""
+    for number, record in enumerate(draft.document.phases):
+        if any(attempt.shared and CHANGED not in attempt.shared for attempt in record.attempts):
+            kept = [
+                one.changed(shared={}) if one.shared and CHANGED not in one.shared else one for one in record.attempts
+            ]
+            draft.change_phase(number, attempts=kept)
+    known = draft.phase(index).attempts[-1].shared or {}
+    draft.mark_attempt(index, shared={**known, **facts})
+
+
 def is_well(report: RunReport) -> bool:
     """Say whether the runner reports success, and nothing that speaks against it."""
     return report.ok and report.error is None
@@ -243,7 +258,7 @@ def gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None)
     if verdict is None or verdict.passed or verdict.needs_human:
         return None
 
-    return GateFailed(phase.name, verdict.reason)
+    return verdict.error or GateFailed(phase.name, verdict.reason)
 
 
 def _needs_cleanup(record: PhaseRecord) -> bool:

@@ -8,7 +8,7 @@ a machine can check holds.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from adws.adw_modules.process.run import ProcessEnd
 from adws.adw_modules.workflow.model import Gate, PhaseSpec
 
 if TYPE_CHECKING:
+    from adws.adw_modules.engine.git_guard import Guard
     from adws.adw_modules.engine.runner_command import CommandRunner
 
 #: Keys of a result that say whether the phase reached what it was for.
@@ -33,6 +34,7 @@ class GateVerdict:
     reason: str = ""  #: why not, or what the person is asked
     needs_human: bool = False  #: all else holds: a person decides
     is_suspended: bool = False  #: something was ordered while a gate was tried; it says nothing about the phase
+    error: Exception | None = None  #: what is wrong beyond the gate itself
 
 
 PASSED = GateVerdict(passed=True)
@@ -41,24 +43,45 @@ PASSED = GateVerdict(passed=True)
 class Gates:
     """Checks the gates of phases."""
 
-    def __init__(self, commands: CommandRunner) -> None:
-        """*commands* runs the commands of gates."""
+    def __init__(self, commands: CommandRunner, guard: Guard) -> None:
+        """*commands* runs the commands of gates, under the eyes of *guard*."""
         self._commands = commands
+        self._guard = guard
 
     def check(self, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> GateVerdict:
         """Return the verdict of the first gate of *phase* that does not hold."""
         if not report.ok:
             return _failed(f"phase {phase.name} itself failed")
         machine = [(number, gate) for number, gate in enumerate(phase.gates, 1) if gate.kind != "human"]
-        for number, gate in machine:
-            verdict = self._check_one(phase, gate, number, context, report)
-            if verdict is not PASSED:
-                return verdict
+        verdict = self._check_all(phase, machine, context, report)
+        if verdict is not PASSED:
+            return verdict
         if len(machine) < len(phase.gates):
             asked = f"phase {phase.name} waits for a person: adw approve {context.document.adw_id}, or adw reject"
             return GateVerdict(passed=False, needs_human=True, reason=asked)
 
         return PASSED
+
+    def _check_all(
+        self, phase: PhaseSpec, gates: Sequence[tuple[int, Gate]], context: PhaseContext, report: RunReport
+    ) -> GateVerdict:
+        """Return the first verdict that does not hold; gates that changed what worktrees share hold in no case."""
+        is_guarded = any(gate.kind == "command" for _, gate in gates)
+        if is_guarded:
+            self._guard.look(context)
+        verdict, tampered = PASSED, None
+        try:
+            for number, gate in gates:
+                verdict = self._check_one(phase, gate, number, context, report)
+                if verdict is not PASSED:
+                    break
+        finally:
+            if is_guarded:
+                tampered = self._guard.end(context)
+        if tampered is None or verdict.is_suspended:
+            return verdict
+
+        return GateVerdict(passed=False, reason=str(tampered), error=tampered)
 
     def _check_one(
         self, phase: PhaseSpec, gate: Gate, number: int, context: PhaseContext, report: RunReport

@@ -41,19 +41,15 @@ from adws.adw_modules.engine.runner_command import (
     told,
 )
 from adws.adw_modules.engine.service_guard import PERSON_CLASSES
-from adws.adw_modules.errors import FailedRun, RepositoryTampered, RunFailed, StateError, UnsafePath, UsageError
-from adws.adw_modules.git import change_policy
-from adws.adw_modules.git.change_policy import BEFORE, CHANGED, Marks
+from adws.adw_modules.errors import FailedRun, RunFailed, StateError, UnsafePath, UsageError
 from adws.adw_modules.identifiers import OWN_SECRETS, JsonObject
 from adws.adw_modules.phase import (
     Harvest,
     Order,
     Orders,
     PhaseContext,
-    Runner,
     RunReport,
     Suspended,
-    WaitingForChildren,
 )
 from adws.adw_modules.process.output import CappedFile
 from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
@@ -62,7 +58,6 @@ from adws.adw_modules.workflow.model import AGENT, AGENTS, AgentOptions, PhaseSp
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
-    from adws.adw_modules.git.git import SharedGit
     from adws.app import Home
 
 
@@ -309,103 +304,6 @@ def rules_of(profile: AgentProfile, cwd: Path) -> JsonObject:
 def digest(payload: bytes) -> str:
     """Return the SHA-256 of *payload*."""
     return hashlib.sha256(payload).hexdigest()
-
-
-# Agents under guard: what all worktrees share is looked at before an agent starts and after it ended.
-#
-# Whatever was changed there fails the attempt and needs a person, before any git command of ours reads it: a planted
-# filter or hook would run with adw's rights. What it looked like is durable before the agent starts, so that a crash
-# hides nothing.
-
-
-class Guard:
-    """Remembers what was shared before the agents that run now."""
-
-    def __init__(self, shared: SharedGit | None) -> None:
-        """*shared* is None where work is not done in worktrees."""
-        self._shared = shared
-        self._before: dict[Path, Marks] = {}
-
-    def begin(self, context: PhaseContext) -> None:
-        """Write the marks down; raise RepositoryTampered for what an attempt left that was cut off."""
-        if self._shared is None:
-            return
-        now = self._shared.marks()
-        cut_off = change_policy.unsettled(context.document)
-        changed = change_policy.still(cut_off.before, now) if cut_off and _was_cut_off(context, cut_off.attempt) else {}
-        if changed:
-            context.record_agent({BEFORE: dict(now), CHANGED: dict(changed)})
-            raise RepositoryTampered(context.phase, change_policy.described(changed, now))
-        context.record_agent({BEFORE: dict(now)})
-        self._before[context.cwd] = now
-
-    def is_touched(self, cwd: Path) -> bool:
-        """Say whether anything shared was changed since the agent in *cwd* began."""
-        shared, before = self._shared, self._before.get(cwd)
-
-        return shared is not None and before is not None and bool(change_policy.differences(before, shared.marks()))
-
-    def end(self, context: PhaseContext) -> RepositoryTampered | None:
-        """Return what was changed since `begin` as an error, and keep it with the attempt; None when nothing was."""
-        shared, before = self._shared, self._before.pop(context.cwd, None)
-        if shared is None or before is None:
-            return None
-        after = shared.marks()
-        changed = change_policy.differences(
-            before, after, is_forward=lambda old, new: _is_work(shared, context, old, new)
-        )
-        if not changed:
-            return None
-        context.record_agent({CHANGED: dict(changed)})
-
-        return RepositoryTampered(context.phase, change_policy.described(changed, after))
-
-
-class GuardedRunner:
-    """A runner of agents, under guard; implements `Runner`."""
-
-    def __init__(self, runner: Runner, guard: Guard) -> None:
-        self._runner = runner
-        self._guard = guard
-
-    def check(self, phase: PhaseSpec) -> str:
-        """Return what is wrong with *phase* for this runner, "" when nothing is; starts nothing."""
-        return self._runner.check(phase)
-
-    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended | WaitingForChildren:
-        """Run *phase* once; an attempt that changed what is shared has failed, whatever it says."""
-        self._guard.begin(context)
-        try:
-            report = self._runner.run(phase, context)
-        except BaseException as exc:
-            tampered = self._guard.end(context)
-            if tampered is not None and isinstance(exc, Exception):
-                raise tampered from exc
-            raise
-        error = self._guard.end(context)
-        if error is None or isinstance(report, Suspended):
-            return report
-        if isinstance(report, WaitingForChildren):
-            raise error
-
-        return replace(report, ok=False, error=error, wants_rework=False, summary=str(error))
-
-
-def _was_cut_off(context: PhaseContext, number: int) -> bool:
-    """Say whether nobody has looked at the attempt *number*: a person who starts another one has."""
-    attempts = [one for record in context.document.phases if record.name == context.phase for one in record.attempts]
-    ends = {one.number: one.status for one in attempts}
-
-    return ends.get(number) in {"interrupted", "suspended"}
-
-
-def _is_work(shared: SharedGit, context: PhaseContext, old: str, new: str) -> bool:
-    """Say whether a branch went on as people move it: forward, and not to what this very attempt made."""
-    if not shared.is_ancestor(old, new):
-        return False
-    branch = f"refs/heads/{context.document.branch_name}"
-
-    return not shared.is_ancestor(new, branch) or shared.is_ancestor(new, context.base)
 
 
 # An agent that has used up its budget is ended like one that was ordered to.
@@ -752,8 +650,8 @@ class AgentRunner:
     def has_changed(self, cwd: Path, base: str) -> bool:
         """Say whether *cwd* differs from the commit *base*, by commits or by changes that are not committed."""
         home = self._home
-        if not home.has_worktrees or home.agent_guard.is_touched(cwd):
-            return True  # with what an agent planted no git is run here: the guard fails the attempt
+        if not home.has_worktrees:
+            return True
 
         return bool(home.workplace.status(cwd) or home.workplace.changed_files(cwd, base))
 

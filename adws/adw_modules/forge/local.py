@@ -33,6 +33,8 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.model import Comment, Issue, NewPullRequest, PullRequest
+from adws.adw_modules.git.private_dir import NAME as PRIVATE
+from adws.adw_modules.git.private_dir import PrivateDir
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.phase import NoOrders
@@ -568,7 +570,8 @@ def _id_of(data: JsonObject) -> int:
 # A bare git repository, for a forge that has no server: looked at and merged in without any checkout.
 #
 # Merging makes a tree, a commit and one compare-and-set of the branch: nobody's working files are touched, and a crash
-# between two steps leaves an object that nothing names. git runs without the settings and hooks of anybody.
+# between two steps leaves an object that nothing names. git runs without settings and hooks of anybody, those in the
+# repository itself included: a phase can write there.
 
 
 #: Seconds that one git command may take.
@@ -640,6 +643,17 @@ class BareRepository:
         """Make *branch* name *commit* if it names *expected*; False when it does not."""
         return self._run("update-ref", f"refs/heads/{branch}", commit, expected).code == 0
 
+    def _place(self) -> Mapping[str, str]:
+        """Return the variables that have git work in the repository by a configuration of our own."""
+        private = PrivateDir(path=self.path.with_name(PRIVATE), common=self.path)
+        private.prepare([("core.logAllRefUpdates", "false")])
+
+        return {
+            "GIT_DIR": str(self.path),
+            "GIT_COMMON_DIR": str(private.path),
+            "GIT_OBJECT_DIRECTORY": str(self.path / "objects"),
+        }
+
     def _succeed(self, *args: str) -> str:
         answer = self._run(*args)
         if answer.code != 0:
@@ -655,11 +669,10 @@ class BareRepository:
                 lines.append(line)
 
         settings = [item for setting in _SETTINGS for item in ("-c", setting)]
-        place = () if args[0] == "init" else (f"--git-dir={self.path}",)
         command = CommandLine(
-            argv=("git", *settings, *place, *args),
+            argv=("git", *settings, *args),
             cwd=self.path.parent,
-            env=self._env,
+            env={**self._env, **({} if args[0] == "init" else self._place())},
             timeouts=Timeouts(wall=WALL_SECONDS),
         )
         end = run_process(

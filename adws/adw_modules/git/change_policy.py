@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, WorkflowDocument
 
 
-# What an agent must not change in the git directory that all worktrees share, and whether it did.
+# What a phase must not change in the git directory that all worktrees share, and whether it did.
 #
 # Pure. What makes git run programs or believe other things for everybody (configuration, hooks, attributes, replaced
 # objects, the default branch, tags) is kept as marks: a name and a hash, never a value, which could be a secret. What
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 #: What there is -> its hash, or the commit of a ref.
 Marks: TypeAlias = Mapping[str, str]
 
-#: Facts about an attempt of an agent: the marks before it, and of what it changed the marks as they were.
-BEFORE, CHANGED = "shared", "shared_changed"
+#: What is kept with an attempt: the marks before it, and of what it changed the marks as they were.
+BEFORE, CHANGED = "before", "changed"
 #: Where the marks of configuration begin.
 CONFIG = "config "
 #: Refs that only ever come, but for tags: what is new among them is recorded as an effect.
@@ -123,11 +123,11 @@ def still(changed: Marks, now: Marks) -> Marks:
 
 def unsettled(document: WorkflowDocument) -> Unsettled | None:
     """
-    Return the newest attempt of an agent if it changed what is shared, or was cut off before anybody looked.
+    Return the newest attempt under guard if it changed what is shared, or was cut off before anybody looked.
 
     A later attempt settles it: only a person starts one after such a change.
     """
-    attempts = [(record.name, one) for record in document.phases for one in record.attempts if _marks(one, BEFORE)]
+    attempts = [(record.name, one) for record in document.phases for one in record.attempts if one.shared is not None]
     if not attempts:
         return None
     phase, newest = max(attempts, key=lambda found: found[1].started_at or "")
@@ -139,7 +139,7 @@ def unsettled(document: WorkflowDocument) -> Unsettled | None:
 
 
 def _marks(attempt: AttemptRecord, name: str) -> Marks:
-    result = (attempt.agent or {}).get(name)
+    result = (attempt.shared or {}).get(name)
 
     return {key: str(value) for key, value in result.items()} if isinstance(result, dict) else {}
 

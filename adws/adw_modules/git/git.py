@@ -1,10 +1,11 @@
 """
 Run git, and nothing but git: the only home of GitPython.
 
-Every command has the same surroundings: no hooks, no prompts, no pager, no file monitor, everything it writes synced,
-nothing inherited that would lead it to another repository, and an end by a time-out. The person's own configuration is
-read for commands that talk to a remote, because credentials and proxies are there; all others see of it only who the
-person is and which directories are trusted.
+adw's git trusts nothing that a phase can write. Commands run in a git directory of adw's own (`private_dir`): no hooks,
+no prompts, no pager, no file monitor, no programs, includes and addresses of the repository's configuration, everything
+written synced, few variables and no secret in the environment, and an end by a time-out. The person's own configuration
+is read for commands that talk to a remote, because credentials and proxies are there; all others see of it only who the
+person is, which directories are trusted, and the filters that the person set up.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import base64
 import os
 import re
 import shutil
+import tempfile
 import threading
 import unicodedata
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,10 +29,11 @@ from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped]  # it has no types of its own
 
-from adws.adw_modules.errors import GitError, GitUnreachable
-from adws.adw_modules.git import change_policy
+from adws.adw_modules.errors import GitError, GitUnreachable, RemoteChanged
+from adws.adw_modules.git import change_policy, private_dir
 from adws.adw_modules.git.change_policy import HEADS, TAGS, Marks
-from adws.adw_modules.identifiers import OWN_SECRETS, check_adw_id
+from adws.adw_modules.git.private_dir import PrivateDir, without_password
+from adws.adw_modules.identifiers import check_adw_id
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -65,38 +69,35 @@ _OPTIONS = (
     "rebase.updateRefs=false",
     "color.ui=false",
 )
-#: What a hook or a shell may have set, and what would make git look at another repository, index or configuration.
-_FOREIGN = (
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_ATTR_SOURCE",
-    "GIT_COMMON_DIR",
-    "GIT_CONFIG",
-    "GIT_CONFIG_COUNT",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_DEFAULT_HASH",
-    "GIT_DIFF_OPTS",
-    "GIT_DIR",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_GLOB_PATHSPECS",
-    "GIT_GRAFT_FILE",
-    "GIT_ICASE_PATHSPECS",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_LITERAL_PATHSPECS",
-    "GIT_NAMESPACE",
-    "GIT_NOGLOB_PATHSPECS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_QUARANTINE_PATH",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_TEMPLATE_DIR",
-    "GIT_TRACE",
-    "GIT_WORK_TREE",
+#: Variables that git gets when they are set, besides all that begin with LC_: nothing of them is a secret.
+_LOCAL_VARIABLES = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TERM TMPDIR TZ XDG_CONFIG_HOME EMAIL LD_LIBRARY_PATH LD_PRELOAD"  # noqa: SIM905 - 24 names would be 24 lines
+    " GIT_EXEC_PATH GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG_NOSYSTEM GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL"
+    " GIT_AUTHOR_DATE GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL GIT_COMMITTER_DATE".split()
 )
-_PERSON = r"^(user\.(name|email)|safe\.directory)$"
+#: Variables that it gets besides when it talks to a remote: the person's SSH agent, proxies, certificates, and where
+#: credential helpers keep what they know.
+_REMOTE_VARIABLES = frozenset(
+    "SSH_AUTH_SOCK SSH_AGENT_PID GIT_SSH GIT_SSH_COMMAND GIT_SSH_VARIANT GIT_PROXY_COMMAND http_proxy https_proxy"  # noqa: SIM905 - 31 names would be 31 lines
+    " HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY SSL_CERT_FILE SSL_CERT_DIR GIT_SSL_CAINFO GIT_SSL_CAPATH"
+    " GIT_SSL_CERT GIT_SSL_KEY GIT_ALLOW_PROTOCOL KRB5CCNAME KRB5_CONFIG DBUS_SESSION_BUS_ADDRESS XDG_RUNTIME_DIR"
+    " XDG_DATA_HOME XDG_CACHE_HOME XDG_STATE_HOME GNUPGHOME PASSWORD_STORE_DIR GCM_CREDENTIAL_STORE"
+    " GH_CONFIG_DIR".split()
+)
+#: No command but one that adw means to talk to a remote does so, not even to bring objects that are missing.
+_NO_TRANSPORT = {"GIT_ALLOW_PROTOCOL": "none"}
+_PERSON = r"^(user\.(name|email)|safe\.directory|filter\..*\.(clean|smudge|process|required))$"
+#: Scopes of configuration that are the person's and not the repository's.
+_OF_PERSON = frozenset({"system", "global", "command"})
+#: Not run though the person set it up: what it leaves has to be uploaded by a hook when it is pushed.
+_LFS = "lfs"
+#: Keys of a repository that decide how a remote is reached, which adw takes from the person's configuration alone.
+_NOT_USED = (
+    r"^(core\.(sshcommand|gitproxy)|ssh\.|credential\.|http\.|url\.|remote\..*\.(uploadpack|receivepack|proxy|vcs)$)"
+)
 _TIMED_OUT = "Timeout: the command"
-_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
+#: Objects named to one git at a time: a command line has an end.
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,26 +124,83 @@ class Answer:
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
 
-        return _PASSWORD.sub("***@", said.removeprefix("fatal: ").removeprefix("error: ")) or f"exit {self.status}"
+        return without_password(said.removeprefix("fatal: ").removeprefix("error: ")) or f"exit {self.status}"
 
 
 class GitCommands:
     """Runs git for one home."""
 
     def __init__(
-        self, home: Path, *, token: str | None = None, token_hosts: Sequence[str] = TOKEN_HOSTS, author: str = ""
+        self,
+        home: Path,
+        *,
+        private: Path | None = None,
+        remote: str = "origin",
+        remote_url: str = "",
+        token: str | None = None,
+        token_hosts: Sequence[str] = TOKEN_HOSTS,
+        author: str = "",
+        variables: Sequence[str] = (),
     ) -> None:
         """
-        Run in *home* unless told otherwise; *token* is shown to *token_hosts* alone.
+        Run for the repository that *home* is in; *token* is shown to *token_hosts* alone.
 
-        *author* commits, as `NAME <ADDRESS>`; without one it is the author of git's own configuration.
+        *private* is the git directory of adw's own, below `state/` of the home unless it is named. *remote_url* is
+        where the remote is, without it the address that is recorded. *author* commits, as `NAME <ADDRESS>`; without
+        one it is the author of git's own configuration. *variables* are names that git gets besides the usual ones.
         """
         self.home = home
+        self._private_path = private or home / "state" / private_dir.NAME
+        self._remote = remote
+        self._remote_url = remote_url
         self._author = author
         self._token = token
         self._token_hosts = frozenset(host.casefold() for host in token_hosts)
+        self._variables = frozenset(variables)
+
+    # --- on the repository and its worktrees -------------------------------------------------------------------
 
     def run(
+        self,
+        *args: str,
+        cwd: Path | None = None,
+        tree: Path | None = None,
+        ok: Sequence[int] = (0,),
+        seconds: float = LOCAL_SECONDS,
+        keep: Sequence[int] = (),
+    ) -> Answer:
+        """Return what `git *args` said; raise GitError when it ended with another code than *ok*."""
+        return self._checked(args, self.ask(*args, cwd=cwd, tree=tree, seconds=seconds, keep=keep), ok, seconds)
+
+    def ask(
+        self,
+        *args: str,
+        cwd: Path | None = None,
+        tree: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        seconds: float = LOCAL_SECONDS,
+        keep: Sequence[int] = (),
+    ) -> Answer:
+        """
+        Do the same, whatever it ends with, on the repository, or in its linked worktree *tree*.
+
+        *env* is set for it, and the descriptors *keep* are open in it. No configuration of the repository is read.
+        """
+        git_dir = self.common_dir if tree is None else self.tree_dir(tree)
+        place = {**self._place(git_dir), "GIT_OBJECT_DIRECTORY": str(self.common_dir / "objects")}
+        if (work := tree or cwd) is not None:
+            place["GIT_WORK_TREE"] = str(work)
+        sparse = ("-c", "core.sparseCheckout=true") if (git_dir / "info" / "sparse-checkout").is_file() else ()
+
+        return self._execute(
+            [*self._options, *self._person, *sparse, *args],
+            tree or cwd or self.home,
+            {**_QUIET_CONFIG, **_NO_TRANSPORT, **place, **(env or {})},
+            seconds,
+            keep,
+        )
+
+    def plain(
         self,
         *args: str,
         cwd: Path | None = None,
@@ -150,35 +208,131 @@ class GitCommands:
         seconds: float = LOCAL_SECONDS,
         keep: Sequence[int] = (),
     ) -> Answer:
-        """Return what `git *args` said; raise GitError when it ended with another code than *ok*."""
-        return self._checked(args, self.ask(*args, cwd=cwd, seconds=seconds, keep=keep), ok, seconds)
+        """
+        Return what a command said that reads the repository's own configuration; raise GitError as `run` does.
 
-    def ask(
-        self,
-        *args: str,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        seconds: float = LOCAL_SECONDS,
-        keep: Sequence[int] = (),
-    ) -> Answer:
-        """Do the same, whatever it ends with; *env* is set for it, and the descriptors *keep* are open in it."""
-        quiet = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", **(env or {})}
-
-        return self._execute(
-            [*self._options, *self._person, *args], cwd or self.home, quiet, seconds, keep, hidden=sorted(OWN_SECRETS)
+        For the few commands that make a repository or a worktree, or name where one is: they read no file of a
+        worktree and start no program.
+        """
+        answer = self._execute(
+            [*self._options, *self._person, *args],
+            cwd or self.home,
+            {**_QUIET_CONFIG, **_NO_TRANSPORT},
+            seconds,
+            keep,
         )
 
-    def ask_remote(self, *args: str, url: str, ok: Sequence[int] = (0,), seconds: float = NETWORK_SECONDS) -> Answer:
+        return self._checked(args, answer, ok, seconds)
+
+    @cached_property
+    def common_dir(self) -> Path:
+        """The git directory that all worktrees share; raises GitError when there is no repository."""
+        result = self.plain("rev-parse", "--path-format=absolute", "--git-common-dir", ok=range(256))
+        if result.status != 0:
+            raise GitError(
+                f"{self.home} is in no git repository ({result.reason}): run adw inside one, or set ADW_HOME"
+            )
+
+        return Path(os.fsdecode(result.out).rstrip("\n"))
+
+    def tree_dir(self, tree: Path) -> Path:
+        """Return the private git directory of the linked worktree *tree*; both have to name each other."""
+        try:
+            if not (tree / ".git").is_file():
+                raise GitError(f"{tree} is no linked worktree: adw works in those only")
+            said = (tree / ".git").read_text("utf-8", "surrogateescape").strip()
+            git_dir = (tree / said.removeprefix("gitdir:").strip()).resolve()
+            back = (git_dir / "gitdir").read_text("utf-8", "surrogateescape").strip()
+        except (OSError, ValueError) as exc:
+            raise GitError(f"the git directory of {tree} cannot be found: {exc}") from exc
+        is_ours = git_dir.parent == (self.common_dir / "worktrees").resolve()
+        if not is_ours or (git_dir / back).resolve() != (tree / ".git").resolve():
+            raise GitError(f"{tree} is not a worktree of its own: it belongs to {git_dir}")
+
+        return git_dir
+
+    # --- talking to the remote ---------------------------------------------------------------------------------
+
+    def ask_remote(
+        self, *args: str, url: str, ok: Sequence[int] = (0,), seconds: float = NETWORK_SECONDS, records: bool = True
+    ) -> Answer:
         """
         Return what a command said that talks to the remote at *url*; raise GitUnreachable when it got no answer.
 
-        128 is how git ends when it could not even ask; a refusal has another code.
+        128 is how git ends when it could not even ask; a refusal has another code. With *records* the address of the
+        remote is recorded when it first answers.
         """
-        answer = self._execute([*self._options, *args], self.home, self._credentials(url), seconds)
+        place = self._place(makes=records)
+        if args[0] == "fetch":  # what comes is for the repository; all else borrows its objects
+            place["GIT_OBJECT_DIRECTORY"] = str(self.common_dir / "objects")
+        with self._credentials(url, place) as (options, keep):
+            answer = self._execute(
+                [*self._options, *options, *args], self.home, place, seconds, keep, allowed=_REMOTE_VARIABLES
+            )
         if answer.status == 128 or answer.err.startswith(_TIMED_OUT):
-            raise GitUnreachable(f"the remote {_PASSWORD.sub('***@', url)} cannot be reached: {_why(answer, seconds)}")
+            raise GitUnreachable(
+                f"the remote {without_password(url)} cannot be reached: {_why(answer, seconds)}{self._unused()}"
+            )
+
+        if records and not self._remote_url:
+            self._record_first(url)
 
         return self._checked(args, answer, ok, seconds)
+
+    def bring_missing(self, commit: str) -> None:
+        """Fetch what a partial clone left out of *commit*; git does not do so by itself here. Raises GitUnreachable."""
+        asked = ("rev-list", "--objects", "--no-walk", "--missing=print", commit)
+        while self._is_partial:
+            missing = [line[1:] for line in self.run(*asked).text.splitlines() if line.startswith("?")]
+            urls = self.remote_urls() if missing else None
+            if urls is None:
+                return
+            options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
+            for first in range(0, len(missing), _AT_ONCE):
+                self.ask_remote("fetch", *options, urls[0], *missing[first : first + _AT_ONCE], url=urls[0])
+
+    def remote_urls(self) -> tuple[str, str] | None:
+        """
+        Return where adw fetches from and pushes to, None without a remote.
+
+        Raises RemoteChanged when the repository's configuration names another address than the one that is recorded:
+        a phase may have written it. An address is recorded when it first answers.
+        """
+        if self._remote_url:
+            return self._remote_url, self._remote_url
+        urls = self._remote_here()
+        recorded, shown = self._private().recorded()
+        if recorded and recorded != private_dir.digest(urls):
+            raise RemoteChanged(self._remote, ", ".join(map(without_password, urls)), shown)
+
+        return (urls[0], urls[-1]) if urls else None
+
+    def record_remote(self) -> None:
+        """Take the address of the remote for the right one, as the repository's configuration has it now."""
+        self._private(makes=True).record(self._remote_here())
+
+    def _record_first(self, url: str) -> None:
+        private = self._private(makes=True)
+        if not private.recorded()[0] and url in (urls := self._remote_here()):
+            private.record(urls)
+
+    def _remote_here(self) -> tuple[str, ...]:
+        """Return the address of the remote in the repository's configuration, and the one for pushes if it has one."""
+        name = re.escape(self._remote)
+        said = dict(reversed(self._configured(rf"^remote\.{name}\.(url|pushurl)$")))  # the first of several
+        urls = (said.get(f"remote.{self._remote}.url", ""), said.get(f"remote.{self._remote}.pushurl", ""))
+
+        return tuple(filter(None, urls)) if urls[0] else ()
+
+    def _unused(self) -> str:
+        names = sorted({key for key, _ in self._configured(_NOT_USED)})
+        if not names:
+            return ""
+
+        return (
+            f"; adw does not use what the repository's own configuration says ({', '.join(names)}): "
+            "set it with git config --global"
+        )
 
     def version(self) -> str:
         """Return what git calls itself, however old it is; raise GitError when there is none."""
@@ -188,10 +342,77 @@ class GitCommands:
         """Return who commits, as `NAME <ADDRESS>`; "" when nobody said who they are."""
         if self._author:
             return self._author
-        said = dict(entry.partition("\n")[::2] for entry in self._said_by_person)
+        said = {key: value for _, key, value in self._said_by_person}
         name, address = said.get("user.name", ""), said.get("user.email", "")
 
         return f"{name} <{address}>" if name and address else ""
+
+    @cached_property
+    def filters_not_run(self) -> frozenset[str]:
+        """Configured drivers that adw does not run: those of the repository's own configuration, and git-lfs."""
+        return frozenset(_driver(key) for _, key, _ in self._said_by_person if _driver(key)) - {
+            _driver(key) for key, _ in self._filters
+        }
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _private(self, *, makes: bool = False) -> PrivateDir:
+        """
+        Return the git directory of our own: the one of the home if it is there, or if this command *makes* it.
+
+        Else one of this process alone: who only looks leaves nothing behind, and needs nothing that can be written.
+        """
+        path = self._private_path
+        place = path.parent if makes else path
+        is_usable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+
+        return PrivateDir(path=path if is_usable else self._spare, common=self.common_dir)
+
+    @cached_property
+    def _spare(self) -> Path:
+        folder = tempfile.mkdtemp(prefix="adw-git-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # with this object, or this process
+
+        return Path(folder).resolve() / private_dir.NAME
+
+    @cached_property
+    def _is_partial(self) -> bool:
+        """Whether the repository was cloned without some of its objects."""
+        return bool(self._configured(r"^(remote\..*\.promisor|extensions\.partialclone)$"))
+
+    @cached_property
+    def _settings(self) -> Sequence[tuple[str, str]]:
+        """The configuration that commands run with; as it was when this process first used git."""
+        return (*self._configured(private_dir.PLAIN_KEYS), *self._filters)
+
+    @cached_property
+    def _filters(self) -> Sequence[tuple[str, str]]:
+        """The filters of the person's own configuration, but for that of git-lfs."""
+        known = [(key, value) for scope, key, value in self._said_by_person if scope in _OF_PERSON and _driver(key)]
+
+        return [(key, value) for key, value in known if _driver(key) != _LFS]
+
+    def _place(self, git_dir: Path | None = None, *, makes: bool = False) -> dict[str, str]:
+        """Return the variables that have git work in *git_dir*, or in our own, by the configuration of our own."""
+        private = self._private(makes=makes)
+        private.prepare(self._settings)
+
+        return {"GIT_DIR": str(git_dir or private.path), "GIT_COMMON_DIR": str(private.path)}
+
+    def _configured(self, pattern: str) -> Sequence[tuple[str, str]]:
+        """Return the keys of the repository's configuration that match *pattern*; what it includes is not read."""
+        file = self.common_dir / "config"
+        if not file.is_file():
+            return ()
+        said = self._execute(
+            ["config", "--file", str(file), "--no-includes", "-z", "--get-regexp", pattern],
+            self.home,
+            _QUIET_CONFIG,
+            LOCAL_SECONDS,
+        )
+        pairs = (entry.partition("\n") for entry in said.parts)
+
+        return tuple((key, value if mark else "true") for key, mark, value in pairs)
 
     def _checked(self, args: Sequence[str], answer: Answer, ok: Sequence[int], seconds: float) -> Answer:
         if answer.err.startswith(_TIMED_OUT):
@@ -209,12 +430,14 @@ class GitCommands:
         seconds: float,
         keep: Sequence[int] = (),
         *,
-        hidden: Sequence[str] = (),
+        allowed: frozenset[str] = frozenset(),
     ) -> Answer:
         """Run it through env(1), the only way to take variables away from what GitPython starts."""
         given = {**self._quiet, **env}
-        foreign = [part for name in (*_FOREIGN, *hidden) if name not in given for part in ("-u", name)]
-        command = [self._programs["env"], *foreign, self._programs["git"], "--no-pager", *args]
+        wanted = {*_LOCAL_VARIABLES, *allowed, *self._variables, *given}
+        foreign = [name for name in os.environ if name not in wanted and not name.startswith("LC_")]
+        hidden = [part for name in foreign for part in ("-u", name)]
+        command = [self._programs["env"], *hidden, self._programs["git"], "--no-pager", *args]
         try:
             process = git.Git(str(cwd)).execute(command, as_process=True, env=given, shell=False, pass_fds=tuple(keep))
         except (git.GitCommandError, OSError) as exc:  # pragma: no cover - env and git were there a moment ago
@@ -260,31 +483,75 @@ class GitCommands:
             raise GitError(f"this git is too old ({said}): adw needs git {wanted} or later")
 
     @cached_property
-    def _said_by_person(self) -> Sequence[str]:
-        return self._execute(["config", "-z", "--get-regexp", _PERSON], self.home, {}, LOCAL_SECONDS).parts
+    def _said_by_person(self) -> Sequence[tuple[str, str, str]]:
+        """Scope, key and value of what is taken from git's configuration; the repository says who commits at most."""
+        asked = ("config", "--show-scope", "-z", "--get-regexp", _PERSON)
+        parts = self._execute(asked, self.home, {}, LOCAL_SECONDS).out.decode(errors="surrogateescape").split("\0")
+        entries = zip(parts[::2], (entry.partition("\n") for entry in parts[1::2]), strict=False)
+
+        return tuple((scope, key, value if mark else "true") for scope, (key, mark, value) in entries)
 
     @cached_property
     def _person(self) -> Sequence[str]:
-        """Who commits, and which directories of others are trusted: all that is taken of the person's configuration."""
-        pairs = [entry.partition("\n") for entry in self._said_by_person]
-        known = [part for key, _, value in pairs for part in ("-c", f"{key}={value}")]
+        """Who commits, and which directories of others are trusted."""
+        known = [
+            part
+            for scope, key, value in self._said_by_person
+            if key.startswith("user.") or (key.startswith("safe.") and scope in _OF_PERSON)
+            for part in ("-c", f"{key}={value}")
+        ]
         # Where nobody said who they are git would refuse to commit: what comes first is overruled by what is known.
         return ["-c", "user.name=adw", "-c", "user.email=adw@localhost", *known]
 
-    def _credentials(self, url: str) -> Mapping[str, str]:
-        """Return the token as a header for the host of *url* alone, in the environment of that one command."""
-        place = urlsplit(url)
-        if self._token is None or place.scheme != "https" or (place.hostname or "").casefold() not in self._token_hosts:
-            return {}
-        secret = base64.b64encode(f"x-access-token:{self._token}".encode()).decode()
+    @contextmanager
+    def _credentials(self, url: str, place: Mapping[str, str]) -> Iterator[tuple[Sequence[str], Sequence[int]]]:
+        """
+        Yield the options and descriptors that show the token to the host of *url* alone, for one command.
 
-        return {
-            "GIT_CONFIG_COUNT": "2",
-            "GIT_CONFIG_KEY_0": f"http.https://{place.hostname}/.extraHeader",
-            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {secret}",
-            "GIT_CONFIG_KEY_1": "http.sslVerify",
-            "GIT_CONFIG_VALUE_1": "true",
-        }
+        The header is in a file that has no name, or that is gone after the command: neither the environment nor a
+        command line has it.
+        """
+        host = self._token_host(url, place) if self._token is not None else ""
+        if not host:
+            yield (), ()
+            return
+        secret = base64.b64encode(f"x-access-token:{self._token}".encode()).decode()
+        entries = [(f"http.https://{host}/.extraHeader", f"Authorization: Basic {secret}"), ("http.sslVerify", "true")]
+        with _short_lived(private_dir.config_text(entries), Path(place["GIT_DIR"])) as (path, fd):
+            yield ("-c", f"include.path={path}"), (fd,)
+
+    def _token_host(self, url: str, place: Mapping[str, str]) -> str:
+        """Return the host that *url*, as the person's configuration rewrites it, leads to, "" if it gets no token."""
+        asked = ("ls-remote", "--get-url", "--end-of-options", url)
+        there = urlsplit(self._execute(asked, self.home, place, LOCAL_SECONDS).text.strip())
+        host = (there.hostname or "").casefold()
+
+        return host if there.scheme == "https" and host in self._token_hosts else ""
+
+
+#: What keeps the person's configuration out of a command.
+_QUIET_CONFIG: Mapping[str, str] = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+def _driver(key: str) -> str:
+    """Return the filter driver that a key configures, "" when it is another key."""
+    return key.removeprefix("filter.").rpartition(".")[0] if key.startswith("filter.") else ""
+
+
+@contextmanager
+def _short_lived(text: str, folder: Path) -> Iterator[tuple[str, int]]:
+    """Have *text* in a file that only this process and what inherits its descriptor can read; yield path and fd."""
+    if hasattr(os, "memfd_create"):
+        fd, path = os.memfd_create("adw"), ""  # in memory: nothing is left of it, however this process ends
+    else:  # pragma: no cover - Linux has it
+        fd, path = tempfile.mkstemp(dir=folder)
+    try:
+        os.write(fd, text.encode())
+        yield path or f"/proc/self/fd/{fd}", fd
+    finally:
+        os.close(fd)
+        if path:  # pragma: no cover - Linux has a file without a name
+            Path(path).unlink(missing_ok=True)
 
 
 def numbers_of(version: str) -> tuple[int, int]:
@@ -367,6 +634,7 @@ _PLACES = ("hooks", "info", "objects/info/alternates")
 #: Most bytes of one file that are read.
 _MAX_BYTES = 1 << 20
 _NOT_OURS = (".sample",)
+_REPLACED = "refs/replace/"
 _USUAL_NAMES = ("main", "master")
 
 
@@ -398,20 +666,39 @@ class SharedGit:
         return result
 
     def _refs(self, common: Path) -> dict[str, str]:
-        watched = (f"{HEADS}{self._default(common)}", TAGS.rstrip("/"), "refs/replace")
-        said = self._commands.run("for-each-ref", "--format=%(refname)%00%(objectname)", *watched)
+        """Return the default branch, tags and replaced objects; from files, so that looking costs next to nothing."""
+        if (common / "reftable").is_dir():
+            said = self._commands.run("for-each-ref", "--format=%(refname)%00%(objectname)")
+            refs = dict(line.split("\0", 1) for line in os.fsdecode(said.out).splitlines())
+        else:
+            refs = dict(_packed(common)) | dict(_loose(common))
+        default = HEADS + self._default(common, refs)
 
-        return dict(line.split("\0", 1) for line in os.fsdecode(said.out).splitlines())
+        return {ref: sha for ref, sha in refs.items() if ref == default or ref.startswith((TAGS, _REPLACED))}
 
-    def _default(self, common: Path) -> str:
+    def _default(self, common: Path, refs: Mapping[str, str]) -> str:
         """Return the default branch as far as it is known without asking the remote."""
         known = _read(common / "refs" / "remotes" / self._remote / "HEAD").decode("utf-8", "replace").strip()
         begin = f"ref: refs/remotes/{self._remote}/"
         if known.startswith(begin):
             return known.removeprefix(begin)
-        said = self._commands.run("for-each-ref", "--format=%(refname:lstrip=2)", *(HEADS + n for n in _USUAL_NAMES))
 
-        return next(iter(said.text.split()), _USUAL_NAMES[0])
+        return next((name for name in _USUAL_NAMES if HEADS + name in refs), _USUAL_NAMES[0])
+
+
+def _packed(common: Path) -> Iterator[tuple[str, str]]:
+    with suppress(FileNotFoundError), (common / "packed-refs").open(encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            sha, _, ref = line.rstrip("\n").partition(" ")
+            if ref.startswith((TAGS, _REPLACED, HEADS)) and not line.startswith("#"):
+                yield ref, sha
+
+
+def _loose(common: Path) -> Iterator[tuple[str, str]]:
+    for place in (TAGS, _REPLACED, HEADS):
+        for path in sorted((common / place).rglob("*")):
+            if (path.is_symlink() or path.is_file()) and not path.name.endswith(".lock"):
+                yield str(path.relative_to(common)), _read(path).decode("utf-8", "replace").strip()
 
 
 def _files(common: Path) -> Iterator[tuple[str, str]]:

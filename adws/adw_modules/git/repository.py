@@ -24,7 +24,7 @@ from adws.adw_modules import durable_file
 from adws.adw_modules.errors import GitError, GitUnreachable, LockUnavailable, NotOurs, RollbackBlocked
 from adws.adw_modules.git import damage
 from adws.adw_modules.git import git as git_module
-from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands, check_branch
+from adws.adw_modules.git.git import CHECKOUT_SECONDS, Answer, GitCommands, check_branch
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.resources.model import PushResult, Worktree
 
@@ -119,16 +119,10 @@ class Repository:
 
     # --- looking -----------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def common_dir(self) -> Path:
         """The git directory that all worktrees share; raises GitError when there is no repository."""
-        result = self._commands.ask("rev-parse", "--path-format=absolute", "--git-common-dir")
-        if result.status != 0:
-            raise GitError(
-                f"{self._commands.home} is in no git repository ({result.reason}): run adw inside one, or set ADW_HOME"
-            )
-
-        return Path(os.fsdecode(result.out).rstrip("\n"))
+        return self._commands.common_dir
 
     @cached_property
     def root(self) -> Path:
@@ -150,20 +144,22 @@ class Repository:
 
     def remotes(self) -> Mapping[str, str]:
         """Return every remote and its address."""
-        names = self._git("remote").text.split()
+        names = self._plain("remote").text.split()
 
-        return {name: self._git("remote", "get-url", "--end-of-options", name).text.strip() for name in names}
+        return {name: self._plain("remote", "get-url", "--end-of-options", name).text.strip() for name in names}
+
+    def record_remote(self) -> None:
+        """Take the remote's address for the right one, as the repository has it now."""
+        self._commands.record_remote()
 
     def remote_problem(self, *, seconds: float) -> str | None:
         """Return why the remote does not answer within *seconds*, "" when it does; None when there is none."""
-        url = self._url()
-        if url is None:
-            return None
         try:
+            url = self._url()
+            if url is None:
+                return None
             self._commands.ask_remote(
-                *(f"--git-dir={self.common_dir}", "ls-remote", "--end-of-options", self._remote, "HEAD"),
-                url=url,
-                seconds=seconds,
+                "ls-remote", "--end-of-options", url, "HEAD", url=url, seconds=seconds, records=False
             )
         except GitError as exc:
             return str(exc)
@@ -196,7 +192,7 @@ class Repository:
         url = self._url()
         if url is None:
             return self._branch_of_main_checkout()
-        said = self._ask_remote("ls-remote", "--symref", "--end-of-options", self._remote, "HEAD", url=url)
+        said = self._ask_remote("ls-remote", "--symref", "--end-of-options", url, "HEAD", url=url)
         match = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", said.text, re.MULTILINE)
 
         return match[1] if match else self.default_branch_known()
@@ -211,12 +207,13 @@ class Repository:
         if there is None:
             raise GitError(f"the remote {self._remote} has no branch {branch}")
         kept = f"refs/remotes/{self._remote}/{branch}"
-        if self.commit_of(kept) == there:
-            return there
-        self._free_ref(kept)
-        self._undisturbed(lambda: self._fetch(branch, kept, url))
+        if self.commit_of(kept) != there:
+            self._free_ref(kept)
+            self._undisturbed(lambda: self._fetch(branch, kept, url))
+        commit = self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
+        self._commands.bring_missing(commit)
 
-        return self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
+        return commit
 
     def commit_of(self, ref: str) -> str | None:
         """Return the commit *ref* names, None when it names none."""
@@ -251,6 +248,7 @@ class Repository:
         with self._locked() as lock:
             present = self._at(path)
             if present is not None and (present.branch, present.lock_reason) == (branch, reason) and path.is_dir():
+                self._check_out(path, lock)
                 return present
             if present is not None or path.exists():
                 raise GitError(f"{path} is there already{_whose(present)}: roll its workflow back, or move it away")
@@ -275,15 +273,20 @@ class Repository:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = () if has_branch else ("--no-track", "-b", branch)
         start = branch if has_branch else commit
-        self._git(
-            *("worktree", "add", "--quiet", "--lock", "--reason", reason, *new, "--end-of-options", str(path), start),
-            keep=(lock,),
-        )
+        options = ("--quiet", "--no-checkout", "--lock", "--reason", reason)
+        self._plain("worktree", "add", *options, *new, "--end-of-options", str(path), start, keep=(lock,))
+        self._check_out(path, lock)
         made = self._at(path)
         if made is None:
             raise GitError(f"git made the worktree {path}, but does not know it")
 
         return made
+
+    def _check_out(self, path: Path, lock: int) -> None:
+        """Write the files of a worktree that has none yet, by our own configuration: its index comes last."""
+        if not (self._commands.tree_dir(path) / "index").exists():
+            self._commands.bring_missing(self._commands.run("rev-parse", "HEAD", tree=path).text.strip())
+            self._commands.run("reset", "--quiet", "--hard", tree=path, seconds=CHECKOUT_SECONDS, keep=(lock,))
 
     def _undo_add(self, path: Path, branch: str, commit: str, *, had_branch: bool) -> None:
         """Remove what a failed add left: there was no such directory before, and we hold the lock."""
@@ -373,7 +376,7 @@ class Repository:
             if present.lock_reason not in {"", reason}:
                 raise NotOurs(f"the worktree {path} is left alone{_whose(present)}")
             if not present.lock_reason:
-                self._git("worktree", "lock", "--reason", reason, "--end-of-options", str(path))
+                self._plain("worktree", "lock", "--reason", reason, "--end-of-options", str(path))
 
     def _remove_unknown(self, path: Path) -> bool:
         """Remove what an add left that was killed at its very start; anything else git does not know is not ours."""
@@ -389,7 +392,7 @@ class Repository:
         """Make git forget the worktree whose directory is gone; only this one, unlike `git worktree prune`."""
         known = self._at(path) is not None
         if known:
-            self._git("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
+            self._plain("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
         # Killed before git could write whose it is: git itself would prune it.
         left = [admin for admin in damage.admin_dirs(self._common, path) if damage.says_nobody(admin)]
         for admin in left:
@@ -493,8 +496,7 @@ class Repository:
     def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
         """Push with lease: the remote branch must be at *expected*, None: must not exist."""
         ref = f"refs/heads/{check_branch(branch)}"
-        url = self._url()
-        if url is None:
+        if self._url() is None:
             raise GitError(f"there is no remote {self._remote}: add it with git remote add, or set git.remote")
         if self.commit_of(ref) is None:
             raise GitError(f"there is no branch {branch} to push")
@@ -502,7 +504,7 @@ class Repository:
         if place is None or place.branch != branch:
             raise GitError(f"{worktree} is not on the branch {branch}: what was made there would not be pushed")
         try:
-            said = self._push(f"--force-with-lease={ref}:{expected or ''}", f"{ref}:{ref}", url=url)
+            said = self._push(f"--force-with-lease={ref}:{expected or ''}", f"{ref}:{ref}")
         except GitUnreachable:
             return PushResult(pushed=False, reason="unreachable")
         if said.status == 0:
@@ -513,12 +515,11 @@ class Repository:
     def delete_remote_branch(self, branch: str, *, expected: str) -> bool:
         """Delete the remote branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
         ref = f"refs/heads/{check_branch(branch)}"
-        url = self._url()
-        if url is None or self.remote_commit(branch) is None:
+        if self._url() is None or self.remote_commit(branch) is None:
             return False
         if branch == self.default_branch():
             raise NotOurs(f"{branch} is the default branch of {self._remote}: it is left alone")
-        said = self._push(f"--force-with-lease={ref}:{expected}", f":{ref}", url=url)
+        said = self._push(f"--force-with-lease={ref}:{expected}", f":{ref}")
         if said.status == 0:
             return True
         now = self.remote_commit(branch)
@@ -535,7 +536,7 @@ class Repository:
         url = self._url()
         if url is None:
             return None
-        said = self._ask_remote("ls-remote", "--end-of-options", self._remote, ref, url=url)
+        said = self._ask_remote("ls-remote", "--end-of-options", url, ref, url=url)
         rows = (line.split("\t", 1) for line in os.fsdecode(said.out).splitlines())
 
         return next((row[0] for row in rows if row[-1] == ref), None)
@@ -545,7 +546,7 @@ class Repository:
         url = self._url()
         if url is None:
             return {}
-        said = self._ask_remote("ls-remote", "--heads", "--end-of-options", self._remote, url=url)
+        said = self._ask_remote("ls-remote", "--heads", "--end-of-options", url, url=url)
         rows = (line.split("\t", 1) for line in os.fsdecode(said.out).splitlines())
 
         return {ref.removeprefix("refs/heads/"): sha for sha, ref in rows}
@@ -554,20 +555,24 @@ class Repository:
 
     def _fetch(self, branch: str, kept: str, url: str) -> None:
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
-        self._ask_remote("fetch", *options, self._remote, f"+refs/heads/{branch}:{kept}", url=url)
+        self._ask_remote("fetch", *options, url, f"+refs/heads/{branch}:{kept}", url=url)
 
-    def _push(self, lease: str, refspec: str, *, url: str) -> Answer:
+    def _push(self, lease: str, refspec: str) -> Answer:
         """Push one ref and nothing that belongs to it: no tags, no submodules, no hooks."""
         options = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", lease)
+        url = (self._commands.remote_urls() or ("", ""))[1]
 
-        return self._ask_remote("push", *options, "--end-of-options", self._remote, refspec, url=url, ok=(0, 1))
+        return self._ask_remote("push", *options, "--end-of-options", url, refspec, url=url, ok=(0, 1))
 
     def _ask_remote(self, *args: str, url: str, ok: tuple[int, ...] = (0,)) -> Answer:
-        return self._commands.ask_remote(f"--git-dir={self.common_dir}", *args, url=url, ok=ok)
+        return self._commands.ask_remote(*args, url=url, ok=ok)
 
-    def _git(self, *args: str, ok: tuple[int, ...] = (0,), keep: tuple[int, ...] = ()) -> Answer:
-        """Run a command on the repository itself, whatever lies in the way of finding it."""
-        return self._commands.run(f"--git-dir={self.common_dir}", *args, ok=ok, seconds=CHECKOUT_SECONDS, keep=keep)
+    def _git(self, *args: str, ok: tuple[int, ...] = (0,)) -> Answer:
+        return self._commands.run(*args, ok=ok, seconds=CHECKOUT_SECONDS)
+
+    def _plain(self, *args: str, ok: tuple[int, ...] = (0,), keep: tuple[int, ...] = ()) -> Answer:
+        """Run a command about worktrees on the repository itself, whatever lies in the way of finding it."""
+        return self._commands.plain(f"--git-dir={self.common_dir}", *args, ok=ok, seconds=CHECKOUT_SECONDS, keep=keep)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -583,8 +588,10 @@ class Repository:
             yield lock
 
     def _url(self) -> str | None:
-        """Return where pushes and fetches go, None without a remote."""
-        return self._git("remote", "get-url", "--end-of-options", self._remote, ok=(0, 2, 128)).text.strip() or None
+        """Return where fetches go, None without a remote."""
+        urls = self._commands.remote_urls()
+
+        return urls[0] if urls else None
 
     def _branch_of_main_checkout(self) -> str:
         branch = self._main().branch
@@ -628,7 +635,7 @@ class Repository:
         """Yield every worktree, the main one first."""
         listing = ("worktree", "list", "--porcelain", "-z")
         try:
-            said = os.fsdecode(self._git(*listing).out)
+            said = os.fsdecode(self._plain(*listing).out)
         except GitError as exc:
             if empty := damage.empty_common_dirs(self._common):
                 raise GitError(
@@ -706,7 +713,7 @@ class RemoteRefs:
         url = self._url()
         if url is None:
             return {}
-        said = self._ask_remote("ls-remote", "--end-of-options", self._remote, pattern, url=url)
+        said = self._ask_remote("ls-remote", "--end-of-options", url, pattern, url=url)
         rows = (line.split("\t", 1) for line in os.fsdecode(said.out).splitlines())
 
         return {ref: sha for sha, ref in rows}
@@ -715,8 +722,9 @@ class RemoteRefs:
         """Have the commit *expected* of *ref* here; raise GitError when the remote has another by now."""
         check_branch(ref)
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
-        self._ask_remote("fetch", *options, self._remote, ref, url=self._known_url())
-        result = self._git("cat-file", "-e", f"{expected}^{{commit}}", ok=(0, 1, 128))
+        url = self._known_urls()[0]
+        self._ask_remote("fetch", *options, url, ref, url=url)
+        result = self._commands.ask("cat-file", "-e", f"{expected}^{{commit}}")
         if result.status != 0:
             raise GitError(f"{ref} of {self._remote} moved while it was fetched: {expected[:12]} did not come with it")
 
@@ -752,27 +760,24 @@ class RemoteRefs:
 
     def _push(self, lease: str, refspec: str) -> Answer:
         options = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", lease)
-        url = self._known_url()
+        url = self._known_urls()[1]
 
-        return self._ask_remote("push", *options, "--end-of-options", self._remote, refspec, url=url, ok=(0, 1))
+        return self._ask_remote("push", *options, "--end-of-options", url, refspec, url=url, ok=(0, 1))
 
     def _ask_remote(self, *args: str, url: str, ok: tuple[int, ...] = (0,)) -> Answer:
-        return self._commands.ask_remote(f"--git-dir={self._repository.common_dir}", *args, url=url, ok=ok)
+        return self._commands.ask_remote(*args, url=url, ok=ok)
 
-    def _git(self, *args: str, ok: tuple[int, ...]) -> Answer:
-        return self._commands.run(f"--git-dir={self._repository.common_dir}", *args, ok=ok, seconds=LOCAL_SECONDS)
-
-    def _known_url(self) -> str:
-        url = self._url()
-        if url is None:
+    def _known_urls(self) -> tuple[str, str]:
+        urls = self._commands.remote_urls()
+        if urls is None:
             raise GitError(f"there is no remote {self._remote}: add it with git remote add, or set git.remote")
 
-        return url
+        return urls
 
     def _url(self) -> str | None:
-        result = self._git("remote", "get-url", "--end-of-options", self._remote, ok=(0, 2, 128))
+        urls = self._commands.remote_urls()
 
-        return result.text.strip() or None
+        return urls[0] if urls else None
 
 
 def _check_own(ref: str) -> None:

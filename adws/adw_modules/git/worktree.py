@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from adws.adw_modules.errors import GitError, SetupFailed
+from adws.adw_modules.errors import FilterNotRun, GitError, SetupFailed
 from adws.adw_modules.git import git
 from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands
 from adws.adw_modules.interfaces import Clock
@@ -68,6 +68,7 @@ class GitWorkplace:
         self._add_all(path, {})
         if self._git(path, "diff", "--cached", "--quiet", "--no-ext-diff", ok=(0, 1)).status == 0:
             return None
+        self._refuse_filters(path)
         self._git(path, "commit", "--quiet", "--no-verify", "--cleanup=whitespace", f"--message={message}")
 
         return self._head(path)
@@ -108,6 +109,17 @@ class GitWorkplace:
         self._ask(path, env, "add", "--all", "--", *_ALL_BUT_OURS, *without)
         for names in _portions(inside):
             self._ask(path, env, "update-index", "--add", "--remove", "--", *names)
+
+    def _refuse_filters(self, path: Path) -> None:
+        """Raise FilterNotRun when a file is about to be committed as it is that a filter was meant to change."""
+        if not self._commands.filters_not_run:
+            return
+        options = ("--cached", "--name-only", "-z", "--no-renames", "--diff-filter=d")
+        for some in _portions(self._git(path, "diff", *options).parts):
+            said = self._git(path, "check-attr", "-z", "filter", "--", *some).parts
+            for name, driver in zip(said[::3], said[2::3], strict=True):
+                if driver in self._commands.filters_not_run:
+                    raise FilterNotRun(name, driver)
 
     def _patch(self, path: Path, base: str, names: Sequence[str]) -> bytes:
         """Return the patch from *base* to what is in the worktree, of all files when none is named."""
@@ -196,7 +208,7 @@ class GitWorkplace:
         self._stop_rebase(path, git_dir)
         tip = self._known(path, onto)
         done = self._commands.ask(
-            *("rebase", "--quiet", "--merge", "--no-verify", "--no-stat", tip), cwd=path, seconds=CHECKOUT_SECONDS
+            *("rebase", "--quiet", "--merge", "--no-verify", "--no-stat", tip), tree=path, seconds=CHECKOUT_SECONDS
         )
         if done.status == 0:
             return ()
@@ -209,16 +221,7 @@ class GitWorkplace:
 
     def git_dir(self, path: Path) -> Path:
         """Return the private git directory of the worktree *path*; raise GitError when it is not a linked one."""
-        if not (path / ".git").is_file():
-            raise GitError(f"{path} is no linked worktree: adw works in those only")
-        said = self._git(
-            path, "rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel"
-        )
-        git_dir, common, top = os.fsdecode(said.out).splitlines()
-        if git_dir == common or Path(top) != path.resolve():
-            raise GitError(f"{path} is not a worktree of its own: it belongs to {top}")
-
-        return Path(git_dir)
+        return self._commands.tree_dir(path)
 
     def branch(self, path: Path) -> str:
         """Return the branch the worktree is on, "" when it is on none."""
@@ -259,14 +262,14 @@ class GitWorkplace:
             self._git(path, "rebase", "--abort")
 
     def _ask(self, path: Path, env: Mapping[str, str], *args: str) -> Answer:
-        answer = self._commands.ask(*args, cwd=path, env=env, seconds=CHECKOUT_SECONDS)
+        answer = self._commands.ask(*args, tree=path, env=env, seconds=CHECKOUT_SECONDS)
         if answer.status != 0:
             raise GitError(f"git {args[0]} failed: {answer.reason}")
 
         return answer
 
     def _git(self, path: Path, *args: str, ok: tuple[int, ...] = (0,), seconds: float = LOCAL_SECONDS) -> Answer:
-        return self._commands.run(*args, cwd=path, ok=ok, seconds=seconds)
+        return self._commands.run(*args, tree=path, ok=ok, seconds=seconds)
 
 
 def _remove_index(index: Path) -> None:

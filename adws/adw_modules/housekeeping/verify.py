@@ -291,7 +291,7 @@ class Verifier:
                 yield Violation(invariant=6, where=f"{kind} {name}", what=f"it is there, and not in {where}")
 
     def _shared(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
-        """Name what an agent changed in the git directory that all share, until it is put back or worked on."""
+        """Name what a phase changed in the git directory that all share, until it is put back or worked on."""
         result = {adw_id: left for adw_id, document in documents.items() if (left := change_policy.unsettled(document))}
         now = self._home.shared_git.marks() if result and self._home.git_if_any is not None else {}
         for adw_id, left in result.items():

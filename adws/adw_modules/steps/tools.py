@@ -34,7 +34,7 @@ from adws.adw_modules.engine.runner_agent import (
 )
 from adws.adw_modules.engine.runner_command import ALLOWED_VARIABLES
 from adws.adw_modules.engine.runner_command import failure_of as runner_command_failure_of
-from adws.adw_modules.errors import ConfigError, FailedRun, RepositoryTampered, RunFailed, UsageError
+from adws.adw_modules.errors import ConfigError, FailedRun, OwnershipError, RepositoryTampered, RunFailed, UsageError
 from adws.adw_modules.expressions import expressions
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.git import change_policy
@@ -329,6 +329,27 @@ def call_files(context: CallContext, token: str) -> Iterator[CallFiles]:
             folder.rmdir()
 
 
+@contextmanager
+def watched(home: Home, context: CallContext) -> Iterator[None]:
+    """Fail the call when what all worktrees share is changed while it runs what others wrote."""
+    if not home.has_worktrees:
+        yield
+        return
+    before, failure = home.shared_git.marks(), None
+    try:
+        yield
+    except OwnershipError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - looked at below, and raised again
+        failure = exc
+    after = home.shared_git.marks()
+    changed = change_policy.differences(before, after, is_forward=home.shared_git.is_ancestor)
+    if changed:
+        raise RepositoryTampered(context.phase, change_policy.described(changed, after)) from failure
+    if failure is not None:
+        raise failure
+
+
 class CallProcesses:
     """Runs processes for calls."""
 
@@ -415,7 +436,7 @@ class AgentTool:
         profile = agents_base.profile(str(inputs.get("agent") or home.settings.agent_name))
         options = _options(inputs.get("options") or {}, profile)
         prompt = self._prompt(inputs, context)
-        with self._watched(context), call_files(context, home.clock.token()) as files:
+        with watched(home, context), call_files(context, home.clock.token()) as files:
             files.stdin.write_text(home.redactor.redact_text(prompt), "utf-8", "replace")
             task = self._task(inputs, context, profile, options, files)
             return self._ask(profile, task, context, options, timeout_seconds)
@@ -457,18 +478,6 @@ class AgentTool:
             permissions=options.permissions or PERMISSIONS,
             arguments=options.arguments,
         )
-
-    @contextmanager
-    def _watched(self, context: CallContext) -> Iterator[None]:
-        """Fail the call when what all worktrees share is changed while the agent works."""
-        place = self._home.shared_git if self._home.has_worktrees else None
-        before = place.marks() if place is not None else {}
-        yield
-        if place is not None:
-            after = place.marks()
-            changed = change_policy.differences(before, after, is_forward=place.is_ancestor)
-            if changed:
-                raise RepositoryTampered(context.phase, change_policy.described(changed, after))
 
     # --- the question ------------------------------------------------------------------------------------------
 
@@ -596,7 +605,7 @@ class CommandTool:
         argv, name = _argv(inputs)
         stdin = inputs.get("stdin")
         names = inputs.get("env") or []
-        with call_files(context, self._home.clock.token()) as files:
+        with watched(self._home, context), call_files(context, self._home.clock.token()) as files:
             end = self._processes.run(
                 argv,
                 context,
@@ -708,10 +717,10 @@ class PythonTool:
         if not isinstance(args, dict):
             raise wrong_input(f"args must be a table, and is {json.dumps(args)[:80]}")
         code = inputs.get("code")
-        if code is None:
-            return self._call(str(inputs.get("call") or ""), args)
-
-        return self._run(str(code), args, context, timeout_seconds)
+        with watched(self._home, context):
+            if code is None:
+                return self._call(str(inputs.get("call") or ""), args)
+            return self._run(str(code), args, context, timeout_seconds)
 
     def _call(self, call: str, args: JsonObject) -> ToolResult:
         function = self._callables.find(call)

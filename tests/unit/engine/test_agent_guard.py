@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
-from adws.adw_modules.engine.runner_agent import Guard, GuardedRunner
+from adws.adw_modules.engine.git_guard import Guard, GuardedRunner
 from adws.adw_modules.errors import RepositoryTampered
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
 from adws.adw_modules.workflow.model import PhaseSpec
@@ -79,7 +79,7 @@ def context_of(facts, *attempts: dict) -> PhaseContext:
         orders=None,  # nobody asks for orders here
         record_process=lambda _record: None,
         say=lambda _line: None,
-        record_agent=facts.update,
+        record_shared=facts.update,
         base="base",
     )
 
@@ -88,7 +88,7 @@ def test_an_agent_that_leaves_all_alone_succeeds(place, facts):
     report = GuardedRunner(Agent(), Guard(place)).run(PHASE, context_of(facts))
 
     assert report == WELL
-    assert facts == {"shared": BEFORE}
+    assert facts == {"before": BEFORE}
 
 
 def test_an_agent_that_changes_what_is_shared_has_failed_whatever_it_says(place, facts):
@@ -99,7 +99,7 @@ def test_an_agent_that_changes_what_is_shared_has_failed_whatever_it_says(place,
     assert not report.ok
     assert isinstance(report.error, RepositoryTampered)
     assert "hooks/y (new)" in str(report.error)
-    assert facts["shared_changed"] == {"hooks/y": ""}
+    assert facts["changed"] == {"hooks/y": ""}
 
 
 def test_what_it_cost_is_kept(place, facts):
@@ -112,7 +112,7 @@ def test_a_suspended_agent_stays_so_and_the_change_is_known(place, facts):
     agent = Agent(place.now.clear, Suspended(reason="pause"))
 
     assert GuardedRunner(agent, Guard(place)).run(PHASE, context_of(facts)) == Suspended(reason="pause")
-    assert facts["shared_changed"] == BEFORE
+    assert facts["changed"] == BEFORE
 
 
 def test_tampering_wins_over_another_error_and_not_over_an_interrupt(place, facts):
@@ -147,32 +147,18 @@ def test_the_default_branch_may_go_on_but_not_to_what_the_agent_made(place, fact
 @pytest.mark.parametrize("status", ["interrupted", "suspended"])
 def test_what_an_attempt_left_that_nobody_looked_at_stops_the_next_one(place, facts, status):
     place.now = {"hooks/x": "2"}
-    agent = {"shared": BEFORE} | ({"shared_changed": {"hooks/x": "1"}} if status == "suspended" else {})
+    agent = {"before": BEFORE} | ({"changed": {"hooks/x": "1"}} if status == "suspended" else {})
 
     with pytest.raises(RepositoryTampered, match=r"hooks/x \(changed\)"):
-        GuardedRunner(Agent(), Guard(place)).run(PHASE, context_of(facts, {"status": status, "agent": agent}))
-    assert facts["shared_changed"] == {"hooks/x": "1"}
+        GuardedRunner(Agent(), Guard(place)).run(PHASE, context_of(facts, {"status": status, "shared": agent}))
+    assert facts["changed"] == {"hooks/x": "1"}
 
 
 def test_an_attempt_after_a_failed_one_was_started_by_a_person_who_knows(place, facts):
     place.now = {"hooks/x": "2"}
-    before = {"status": "failed", "agent": {"shared": BEFORE, "shared_changed": {"hooks/x": "1"}}}
+    before = {"status": "failed", "shared": {"before": BEFORE, "changed": {"hooks/x": "1"}}}
 
     assert GuardedRunner(Agent(), Guard(place)).run(PHASE, context_of(facts, before)) == WELL
-
-
-def test_the_guard_says_whether_anything_was_touched_while_the_agent_worked(place, facts):
-    guard, seen = Guard(place), []
-
-    def act():
-        seen.append(guard.is_touched(Path("/tree")))
-        place.now.clear()
-        seen.append(guard.is_touched(Path("/tree")))
-
-    GuardedRunner(Agent(act), guard).run(PHASE, context_of(facts))
-
-    assert seen == [False, True]
-    assert not guard.is_touched(Path("/tree")), "the agent is gone"
 
 
 def test_where_there_is_no_repository_nothing_is_guarded(facts):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from adws.adw_modules.engine.gates import Gates, GateVerdict
+from adws.adw_modules.engine.git_guard import Guard
 from adws.adw_modules.errors import Fenced, LeaseLost, UsageError
 from adws.adw_modules.phase import Order, RunReport
 from adws.adw_modules.process.run import ProcessEnd
@@ -31,7 +32,7 @@ def never(*_):
 
 def check(*gates: Gate, report: RunReport = DONE, run=never) -> GateVerdict:
     phase = PhaseSpec(name="build", state="building", runner="command", gates=gates)
-    return Gates(SimpleNamespace(run_gate=run)).check(phase, CONTEXT, report)
+    return Gates(SimpleNamespace(run_gate=run), Guard(None)).check(phase, CONTEXT, report)
 
 
 def test_a_phase_without_gates_passes():

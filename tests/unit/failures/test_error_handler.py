@@ -175,6 +175,8 @@ OWN = [
     (errors.ShippingRefused("disk full"), "config"),
     (errors.NotOurs("disk full"), "config"),
     (errors.RepositoryTampered("build", "disk full"), "config"),
+    (errors.RemoteChanged("origin", "file:///timeout", "file:///b"), "config"),
+    (errors.FilterNotRun("a.key", "crypt"), "config"),
     (errors.PullRequestMerged(7), "config"),
     (errors.RollbackBlocked("disk full"), "busy"),
     (errors.GitUnreachable("disk full"), "network"),

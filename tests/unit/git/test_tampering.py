@@ -125,11 +125,11 @@ BEFORE = {"hooks/x": "1", "refs/heads/main": "a"}
     [
         ([], None),
         ([{"agent": {"name": "claude"}}], None),
-        ([{"agent": {"shared": BEFORE}}], None),
-        ([{"agent": {"shared": BEFORE, "shared_changed": {"hooks/x": "1"}}}], {"hooks/x": "1"}),
-        ([{"agent": {"shared": BEFORE, "shared_changed": {"hooks/x": "1"}}}, {"agent": {"shared": BEFORE}}], None),
-        ([{"agent": {"shared": BEFORE}, "status": "interrupted"}], {"hooks/x": "1"}),
-        ([{"agent": {"shared": BEFORE, "shared_changed": "nonsense"}}], None),
+        ([{"shared": {"before": BEFORE}}], None),
+        ([{"shared": {"before": BEFORE, "changed": {"hooks/x": "1"}}}], {"hooks/x": "1"}),
+        ([{"shared": {"before": BEFORE, "changed": {"hooks/x": "1"}}}, {"shared": {"before": BEFORE}}], None),
+        ([{"shared": {"before": BEFORE}, "status": "interrupted"}], {"hooks/x": "1"}),
+        ([{"shared": {"before": BEFORE, "changed": "nonsense"}}], None),
     ],
     ids=["none", "not-watched", "unchanged", "changed", "gone-on-with", "cut-off", "nonsense"],
 )

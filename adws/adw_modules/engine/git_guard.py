@@ -1,0 +1,111 @@
+"""
+The guard of what all worktrees share: looked at before a phase or a gate runs what others wrote, and after it ended.
+
+Whatever was changed there fails the attempt, is named key by key and needs a person. git of adw does not act on it in
+any case (`git.private_dir`); people's own git would. What it looked like is durable before the phase starts, so that a
+crash hides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.errors import RepositoryTampered
+from adws.adw_modules.git import change_policy
+from adws.adw_modules.git.change_policy import BEFORE, CHANGED, Marks
+from adws.adw_modules.phase import PhaseContext, Runner, RunReport, Suspended, WaitingForChildren
+from adws.adw_modules.workflow.model import PhaseSpec
+
+if TYPE_CHECKING:
+    from adws.adw_modules.git.git import SharedGit
+
+
+class Guard:
+    """Remembers what was shared before the phases and gates that run now."""
+
+    def __init__(self, shared: SharedGit | None) -> None:
+        """*shared* is None where work is not done in worktrees."""
+        self._shared = shared
+        self._before: dict[Path, Marks] = {}
+
+    def begin(self, context: PhaseContext) -> None:
+        """Write the marks down; raise RepositoryTampered for what an attempt left that was cut off."""
+        if self._shared is None:
+            return
+        now = self._shared.marks()
+        cut_off = change_policy.unsettled(context.document)
+        changed = change_policy.still(cut_off.before, now) if cut_off and _was_cut_off(context, cut_off.attempt) else {}
+        if changed:
+            context.record_shared({BEFORE: dict(now), CHANGED: dict(changed)})
+            raise RepositoryTampered(context.phase, change_policy.described(changed, now))
+        context.record_shared({BEFORE: dict(now)})
+        self._before[context.cwd] = now
+
+    def look(self, context: PhaseContext) -> None:
+        """Remember what is shared before the gates; the attempt has the marks from before its runner."""
+        if self._shared is not None:
+            self._before[context.cwd] = self._shared.marks()
+
+    def end(self, context: PhaseContext) -> RepositoryTampered | None:
+        """Return what was changed since `begin` as an error, and keep it with the attempt; None when nothing was."""
+        shared, before = self._shared, self._before.pop(context.cwd, None)
+        if shared is None or before is None:
+            return None
+        after = shared.marks()
+        changed = change_policy.differences(
+            before, after, is_forward=lambda old, new: _is_work(shared, context, old, new)
+        )
+        if not changed:
+            return None
+        context.record_shared({CHANGED: dict(changed)})
+
+        return RepositoryTampered(context.phase, change_policy.described(changed, after))
+
+
+class GuardedRunner:
+    """A runner of what others wrote, under guard; implements `Runner`."""
+
+    def __init__(self, runner: Runner, guard: Guard) -> None:
+        self._runner = runner
+        self._guard = guard
+
+    def check(self, phase: PhaseSpec) -> str:
+        """Return what is wrong with *phase* for this runner, "" when nothing is; starts nothing."""
+        return self._runner.check(phase)
+
+    def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended | WaitingForChildren:
+        """Run *phase* once; an attempt that changed what is shared has failed, whatever it says."""
+        self._guard.begin(context)
+        try:
+            report = self._runner.run(phase, context)
+        except BaseException as exc:
+            tampered = self._guard.end(context)
+            if tampered is not None and isinstance(exc, Exception):
+                raise tampered from exc
+            raise
+        error = self._guard.end(context)
+        if error is None or isinstance(report, Suspended):
+            return report
+        if isinstance(report, WaitingForChildren):
+            raise error
+
+        return replace(report, ok=False, error=error, wants_rework=False, summary=str(error))
+
+
+def _was_cut_off(context: PhaseContext, number: int) -> bool:
+    """Say whether the attempt *number* was cut off: its changes were not judged yet."""
+    attempts = [one for record in context.document.phases if record.name == context.phase for one in record.attempts]
+    ends = {one.number: one.status for one in attempts}
+
+    return ends.get(number) in {"interrupted", "suspended"}
+
+
+def _is_work(shared: SharedGit, context: PhaseContext, old: str, new: str) -> bool:
+    """Say whether a branch went on as people move it: forward, and not to what this very attempt made."""
+    if not shared.is_ancestor(old, new):
+        return False
+    branch = f"refs/heads/{context.document.branch_name}"
+
+    return not shared.is_ancestor(new, branch) or shared.is_ancestor(new, context.base)
