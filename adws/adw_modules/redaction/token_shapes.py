@@ -61,11 +61,11 @@ def _is_user_and_password(value: str) -> bool:
 
 _ANYWHERE: frozenset[str] = frozenset()
 _SAFE = r"[A-Za-z0-9_\-]"
-_SCHEME = r"[ \t]{1,4}"
+_SCHEME = r"[ \t+]{1,4}"
 _SCHEME_VALUE = r"([A-Za-z0-9._~+/=\-]{8,})"
 _QUERY_VALUE = r"([^\s&#\"'<>]{6,})"
 _AWS_SECRET = r"(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
-_AWS_SECRET_ESCAPED = r"(?:\\[a-z]|%[0-9A-F]{2})([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
+_AWS_SECRET_ESCAPED = r"(?:\\[a-z]|%[0-9A-F]{2}|\+)([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
 
 #: Every kind of token, ordered by the gate.
 SHAPES: tuple[_Shape, ...] = (
@@ -177,26 +177,39 @@ _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _PRINTED = re.compile(r"[\t\r\n -~]*")
 
 
+class _Below(NamedTuple):
+    """The text that a text without codes was made from."""
+
+    text: str
+    places: SourceMap
+
+
 def find(text: str) -> Iterator[Match]:
     """Yield every secret of a known kind in *text*, also where it is escaped or in base64."""
     yield from _find_in(text)
-    if (plain := _without_codes(text)) is None:
+    plain = _without_codes(text)
+    if plain is None or not _may_have(plain):
         return
-    places: SourceMap | None = None
-    for match in _find_in(plain):
-        places = places or SourceMap(text, _CODES, _plain)
-        context, _ = places.back(match.context, match.context + 1)
-        yield Match(context, *places.back(match.start, match.end))
+    below = _Below(text, SourceMap(text, _CODES, _plain))
+    for match in _find_in(plain, below):
+        start, end = below.places.back(match.start, match.end)
+        context, _ = below.places.back(match.context, match.context + 1)
+        edge = _context_of(text, context, _WORD)
+        yield Match(context if edge is None else edge, start, end)
 
 
 def may_have_tokens(payload: bytes) -> bool:
     """Say, fast, whether `find` may find something in *payload*, which may be JSON."""
     text = payload.decode("latin-1")
-    if _has_hint(text) or _has_hint(_all_decoded(payload)):
+    if _may_have(text):
         return True
     plain = _without_codes(text)
 
-    return plain is not None and (_has_hint(plain) or _has_hint(_all_decoded(plain.encode("latin-1"))))
+    return plain is not None and _may_have(plain)
+
+
+def _may_have(text: str) -> bool:
+    return _has_hint(text) or _has_hint(_all_decoded(text))
 
 
 def _has_hint(text: str) -> bool:
@@ -207,22 +220,18 @@ def _has_hint(text: str) -> bool:
     return False
 
 
-def _find_in(text: str) -> Iterator[Match]:
-    yield from _find_tokens(text)
-    if len(text) < len(_SHORTEST_RUN):
-        return
-    payload = text.encode("latin-1", "replace")  # one byte for each character
-    if _has_hint(_all_decoded(payload)):
-        for at, run in _base64_runs(payload):
+def _find_in(text: str, below: _Below | None = None) -> Iterator[Match]:
+    if _has_hint(text):
+        yield from _find_tokens(text, below)
+    if _has_hint(_all_decoded(text)):
+        for at, run in _base64_runs(text):
             yield from _find_in_base64(at, run)
 
 
-def _find_tokens(text: str) -> Iterator[Match]:
-    if not _has_hint(text):
-        return
+def _find_tokens(text: str, below: _Below | None = None) -> Iterator[Match]:
     for shape in SHAPES:
         if shape.gate in text:
-            yield from _find_shape(shape, text)
+            yield from _find_shape(shape, text, below)
     if "@" in text:
         for item in _URL_PASSWORD.finditer(text):
             yield Match(item.start(), *item.span(1))
@@ -233,12 +242,18 @@ def _find_tokens(text: str) -> Iterator[Match]:
         yield from _find_private_keys(text)
 
 
-def _find_shape(shape: _Shape, text: str) -> Iterator[Match]:
+def _find_shape(shape: _Shape, text: str, below: _Below | None) -> Iterator[Match]:
     pattern = re.compile(shape.pattern, re.ASCII)  # not when the module is loaded: most commands meet no token
     at = 0
     for place in re.finditer(shape.hint, text, re.ASCII):
         start = place.start(1)
-        context = _context_of(text, start, shape.glue) if start >= at else None
+        if start < at:
+            continue
+        context = _context_of(text, start, shape.glue)
+        if context is None and below is not None:
+            # A terminal code that was taken out set it apart.
+            source, _ = below.places.back(start, start + 1)
+            context = None if _context_of(below.text, source, shape.glue) is None else start
         found = None if context is None else pattern.match(text, start)
         if context is None or found is None:
             continue
@@ -287,8 +302,9 @@ def _plain(found: re.Match[str]) -> str:
     return found["slash"] or ""
 
 
-def _base64_runs(payload: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield every part of *payload* that may be base64 of a token, and where it begins."""
+def _base64_runs(text: str) -> Iterator[tuple[int, bytes]]:
+    """Yield every part of *text* that may be base64 of a token, and where it begins."""
+    payload = text.encode("latin-1", "replace")  # one byte for each character
     classes = payload.translate(_IS_BASE64)
     at = classes.find(_SHORTEST_RUN)
     while at >= 0:
@@ -299,11 +315,12 @@ def _base64_runs(payload: bytes) -> Iterator[tuple[int, bytes]]:
         at = classes.find(_SHORTEST_RUN, end) if end >= 0 else -1
 
 
-def _all_decoded(payload: bytes) -> str:
-    """Return what all base64 in *payload* stands for, wherever a group of four characters of it may begin."""
-    return b"\0".join(
-        _decoded(run, first) for _, run in _base64_runs(payload) for first in range(4)
-    ).decode("latin-1")
+def _all_decoded(text: str) -> str:
+    """Return what all base64 in *text* stands for, wherever a group of four characters of it may begin."""
+    if len(text) < len(_SHORTEST_RUN):
+        return ""
+
+    return b"\0".join([_decoded(run, first) for _, run in _base64_runs(text) for first in range(4)]).decode("latin-1")
 
 
 def _decoded(run: bytes, first: int) -> bytes:

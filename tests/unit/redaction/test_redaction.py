@@ -839,6 +839,8 @@ def test_a_key_that_never_ends_is_dropped_line_by_line():
         *("token=", "token:", "token ", 'password="', "password='x\n", 'token=\\"', "password:{", "--password "),
         *("eyJaaaaaaaaaaa-", "eyJaaaaaaaaaaa.", "AKIAAAAAAAAAAAAAAAAA ", "bearer ", "-----BEGIN PRIVATE KEY-----"),
         *("SG.aaaaaaaaaaaaaaaa", PLAIN_SECRET),
+        *("aghp_aaaaaaaaaa", "ghp_", "\\nghp_aaaaaaaaaa", "%25", "%250A", "\\u001b[0", "&amp;", "&#0", "\\n", "\\x41"),
+        *("QUtJQUFB", "Z2hwX", "eyJ", "basic AAAA", "AKIA", "hooks.slack.com/services/", "0123456789:AA"),
     ],
 )
 def test_a_hostile_line_takes_linear_time(unit, repeat):
