@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
 import json
 import random
 import string
@@ -131,6 +132,62 @@ SURROUNDINGS: dict[str, Callable[[str], str]] = {
     "base64 in JSON": lambda text: json.dumps({"x": f"word\n{base64.b64encode(text.encode()).decode()}\n"}),
     "base64 in a URL": lambda text: f"https://h/?x={quote(base64.b64encode(text.encode()).decode(), safe='')}",
 }
+
+
+#: Of the ways to write a known secret, the surroundings that are like it.
+_LIKE = {
+    "plain": ("alone", "in a sentence"),
+    "url query": ("percent codes",),
+    "base64": ("base64, 0 before", "base64, 1 before", "base64, 2 before"),
+}
+
+
+def _is_key(text: str) -> bool:
+    return text.startswith("-----BEGIN")
+
+
+class TokenPlants(planted.Plants):
+    """Hands out tokens that nobody knows, each in the surrounding whose turn it is."""
+
+    def __init__(self, rng: random.Random, rounds: int) -> None:
+        """*rounds* is how many of each kind there are."""
+        self._secret_of: dict[str, str] = {}
+        self._turns = itertools.cycle(SURROUNDINGS.items())
+        self._variables: dict[str, str] = {}
+        super().__init__(rng, rounds)
+
+    def _draw(self, count: int) -> list[str]:
+        drawn = [sample for _ in range(count) for sample in samples(self._rng).values()]
+        self._secret_of.update((sample.text, sample.secret) for sample in drawn)
+        self._rng.shuffle(drawn)
+        texts = [sample.text for sample in drawn]
+        # Some are wanted for places where nothing else may stand; those are taken from the end.
+        kept = {*[text for text in texts if text.isalnum() and len(text) <= 100][:24], next(filter(_is_key, texts))}
+        return sorted(texts, key=kept.__contains__)
+
+    @property
+    def hidden(self) -> dict[str, str]:
+        """What nobody may see of all that was planted, and where that was."""
+        return {self._secret_of[text]: where for text, where in self.where.items()}
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables that a phase tells: their names say nothing, so that nobody knows that they have tokens."""
+        return self._variables
+
+    def names(self, secrets: list[str]) -> list[str]:
+        """Return the names of the variables that have them."""
+        names = {f"PLANTED_{self.secrets.index(secret):04}": secret for secret in secrets}
+        self._variables.update(names)
+        return list(names)
+
+    def _write(self, secret: str, writings: tuple[str, ...]) -> tuple[str, str]:
+        alike = _LIKE.get(writings[0]) if len(writings) == 1 else None
+        name, surround = (
+            next(self._turns) if alike is None else ((name := self._rng.choice(alike)), SURROUNDINGS[name])
+        )
+
+        return name, surround(secret)
 
 
 def assert_gone(sample: Sample, output: str, what: str) -> None:

@@ -120,11 +120,12 @@ _SAID = re.compile(
     r"([^\s\"'`&:=,;]{8,})"
 )
 #: Names of secrets in the query of a URL that are ordinary words elsewhere.
-_QUERY = re.compile(r"(?i:[?&](?:key|pw|pass|auth|code)=)([^\s&#\"'<>]{6,})")
+_QUERY = re.compile(r"(?i:[?&](?:key|pw|pass|auth|code)=)([^\s&#\"'<>\\]{6,})")
 _BARE = re.compile(r"""[^\s"'`&]++""")
 _WORD_ONLY = re.compile(r"""[^\s"'`&:=,;(){}\[\]<>]++""")
 _REST_OF_LINE = re.compile(r"""[^\r\n"'`]++""")
 _TRAILING = ")]},;.>"
+_QUOTES = ('"', "'", "`")
 #: So many characters of a name are looked at, the last ones.
 _LONGEST_NAME = 256
 
@@ -236,6 +237,8 @@ def _end_of(pattern: re.Pattern[str], text: str, start: int) -> int:
 def _span(text: str, context: int, start: int, end: int) -> Iterator[Match]:
     """Yield the span without its closing punctuation, unless it is empty, means "nothing" or is hidden already."""
     value = text[start:end]
+    if text.startswith(_QUOTES, end):
+        value = value.rstrip("\\")  # what escapes a quote is not part of the value: JSON stays JSON
     if value.startswith(MASK) and not value[len(MASK) :].strip(_TRAILING):
         return
     value = value.rstrip(_TRAILING) or value

@@ -63,7 +63,7 @@ _ANYWHERE: frozenset[str] = frozenset()
 _SAFE = r"[A-Za-z0-9_\-]"
 _SCHEME = r"[ \t+]{1,4}"
 _SCHEME_VALUE = r"([A-Za-z0-9._~+/=\-]{8,})"
-_QUERY_VALUE = r"([^\s&#\"'<>]{6,})"
+_QUERY_VALUE = r"([^\s&#\"'<>\\]{6,})"
 _AWS_SECRET = r"(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
 _AWS_SECRET_ESCAPED = r"(?:\\[a-z]|%[0-9A-F]{2}|\+)([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
 

@@ -50,12 +50,13 @@ def test_a_token_is_hidden_in_every_surrounding_by_every_way_out(kind, rng):
             "stored bytes": redactor.scrub_bytes(text.encode()).decode(),
             "document": redactor.scrub_bytes(payload).decode(),
             "document in ASCII": redactor.scrub_bytes(json.dumps({"note": f"é {text}"}).encode()).decode(),
+            "line of JSON": redactor.redact_text(payload.decode()),
             "stream": in_a_stream(redactor, text, rng.randrange(len(text))),
         }
         for way, output in ways.items():
             assert MASK in output, (kind, name, way, output)
             assert_gone(sample, output, f"{kind}, {name}, {way}")
-        assert json.loads(ways["document"])["n"] == 1
+        assert [json.loads(ways[way])["n"] for way in ("document", "line of JSON", "stored JSON")] == [1, 1, 1], name
 
 
 @pytest.mark.parametrize("kind", KINDS)
