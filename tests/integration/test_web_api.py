@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
+import httpx
 import pytest
 
 from adws.adw_modules.queue.store import RunStore
+from adws.testing import FakeClock
+from tests.integration.page_lab import Browser
 from tests.integration.web_lab import TOKEN, WebLab
 
 ORDERS = ("pause", "resume", "retry", "stop", "abandon", "approve", "reject", "rollback")
@@ -38,6 +42,66 @@ def test_nothing_below_the_api_is_told_without_the_token(lab, path, token):
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     assert said(answer)["code"] == "unauthorized"
+
+
+@pytest.fixture
+def quiet_lab(tmp_path):
+    """The same, where no time passes by itself."""
+    with WebLab(tmp_path / "home", clock=FakeClock()) as made:
+        yield made
+
+
+def guess(lab, token, *, address="10.0.0.7", path="/api/v1/runs"):
+    """Return how a request with *token* from *address* is answered."""
+
+    async def one():
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=lab.door, client=(address, 4711)), base_url="http://adw.invalid"
+        ) as client:
+            return await client.get(path, headers={"Authorization": f"Bearer {token}"} if token else {})
+
+    return asyncio.run(one())
+
+
+@pytest.mark.parametrize("path", ["/api/v1/runs", "/metrics", "/admin/recover-runs", "/api/v1/external/some-task"])
+def test_who_guesses_tokens_of_the_api_waits_and_nobody_else(quiet_lab, path, caplog):
+    lab = quiet_lab
+    with caplog.at_level(logging.WARNING, logger="adw.web"):
+        assert [guess(lab, f"wrong-{number}", path=path).status_code for number in range(5)] == [401] * 5
+        held_off = guess(lab, TOKEN, path=path)
+
+    assert (held_off.status_code, held_off.headers["retry-after"]) == (429, "2")
+    assert said(held_off) == {
+        "code": "too_many_wrong_tokens",
+        "message": "too many wrong tokens came from this address: it has to wait 2 s",
+        "advice": "Wait, then send the header Authorization: Bearer TOKEN, with a token of ADW_WEB_TOKEN.",
+    }
+    assert [record.action for record in caplog.records] == ["token_refused"] * 5
+    assert "wrong-1" not in caplog.text
+    assert guess(lab, TOKEN, address="10.0.0.8").status_code == 200
+    lab.clock.advance(2.0)
+    assert guess(lab, "wrong-again", path=path).status_code == 401
+    assert guess(lab, TOKEN).headers["retry-after"] == "4", "longer each time"
+    lab.clock.advance(4.0)
+    assert guess(lab, TOKEN).status_code == 200
+
+
+def test_who_shows_no_token_or_a_right_one_does_not_wait(quiet_lab):
+    lab = quiet_lab
+    for _ in range(12):
+        assert guess(lab, None).status_code == 401
+    for number in range(12):
+        assert guess(lab, f"wrong-{number}").status_code == 401
+        assert guess(lab, TOKEN).status_code == 200, "a right token forgives"
+    assert lab.ask("GET", "/health", token=None).status_code == 200
+
+
+def test_a_login_is_not_held_off_by_wrong_tokens_of_the_api(quiet_lab):
+    lab = quiet_lab
+    for number in range(8):
+        guess(lab, f"wrong-{number}", address="10.0.0.9")
+
+    Browser(lab, address="10.0.0.9").log_in()
 
 
 @pytest.mark.parametrize("order", ORDERS)
