@@ -8,6 +8,7 @@ it is loaded; what adw itself built is not validated again on save.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -141,6 +142,10 @@ class Cost(_Part):
     warned_at: float | None = None  #: the cap of which four fifths were spent when that was said
 
 
+#: Control characters, NUL first of all, and halves of characters.
+_UNPRINTED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+
 class FrozenIssue(_Part):
     """The issue as it was when the workflow was started."""
 
@@ -149,6 +154,12 @@ class FrozenIssue(_Part):
     author: str | None = None
     url: str | None = None
     labels: list[str] = Field(default_factory=list)
+
+    def cleaned(self) -> FrozenIssue:
+        """Return the same without characters that no command, commit or database takes; the title is one line."""
+        title = " ".join(_UNPRINTED.sub(" ", self.title).split())
+
+        return self.model_copy(update={"title": title, "body": _UNPRINTED.sub("", self.body)})
 
 
 class RollbackRecord(_Part):

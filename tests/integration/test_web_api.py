@@ -118,6 +118,17 @@ def test_without_a_token_in_the_settings_the_api_is_closed_and_says_what_to_do(t
         assert lab.ask("GET", "/health", token=None).status_code == 200
 
 
+def test_a_title_with_characters_that_no_program_can_be_given_is_cleaned(lab):
+    said = {"issue_number": 5, "title": "Add\0a \x1bfine\nthing", "body": "one\0\n\ttwo", "workflow": "short"}
+
+    adw_id = lab.post("/api/v1/workflows", said).json()["adw_id"]
+
+    issue = lab.app.store.load(adw_id).document.issue
+    assert (issue.title, issue.body) == ("Add a fine thing", "one\n\ttwo")
+    assert lab.get(f"/api/v1/workflows/{adw_id}")["title"] == "Add a fine thing"
+    assert [row["title"] for row in lab.get("/api/v1/workflows")["workflows"]] == ["Add a fine thing"]
+
+
 def test_health_is_open_and_says_whether_work_can_be_taken(lab):
     answer = lab.ask("GET", "/health", token=None)
 
