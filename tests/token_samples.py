@@ -36,7 +36,10 @@ def samples(rng: random.Random) -> dict[str, Sample]:
     whole = {
         **{f"gh{kind}_": f"gh{kind}_{draw(36)}" for kind in "pousr"},
         "github_pat_": f"github_pat_{draw(22)}_{draw(59)}",
-        **{f"{kind}-": f"{kind}-{draw(20)}" for kind in "glpat glptt glrt gldt glcbt glft glsoat glimt gloas".split()},
+        **{
+            f"gl{kind}-": f"gl{kind}-{draw(20)}"
+            for kind in ("pat", "ptt", "rt", "dt", "cbt", "ft", "soat", "imt", "oas")
+        },
         "glagent-": f"glagent-{draw(50, _URL_SAFE)}z",
         "sk-ant-": f"sk-ant-api03-{draw(93, _URL_SAFE)}AA",
         **{f"sk-{kind}-": f"sk-{kind}-{draw(60)}" for kind in ("proj", "svcacct", "admin", "or-v1")},
@@ -183,9 +186,7 @@ class TokenPlants(planted.Plants):
 
     def _write(self, secret: str, writings: tuple[str, ...]) -> tuple[str, str]:
         alike = _LIKE.get(writings[0]) if len(writings) == 1 else None
-        name, surround = (
-            next(self._turns) if alike is None else ((name := self._rng.choice(alike)), SURROUNDINGS[name])
-        )
+        name, surround = next(self._turns) if alike is None else ((name := self._rng.choice(alike)), SURROUNDINGS[name])
 
         return name, surround(secret)
 

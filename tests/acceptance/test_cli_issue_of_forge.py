@@ -70,7 +70,11 @@ def test_characters_that_no_program_can_be_given_are_cleaned_out_of_an_issue(lab
     document = lab.document(json.loads(done.stdout)["adw_id"])
     assert (document.issue.title, document.issue.body) == ("Mend the door", "It squeaks.\n\tAlways.")
     subject = subprocess.run(
-        ["git", "log", "-1", "--format=%s", document.branch_name], cwd=lab.home, capture_output=True, text=True, check=True
+        ["git", "log", "-1", "--format=%s", document.branch_name],
+        cwd=lab.home,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert subject.strip().endswith(": Mend the door")
     assert "Mend the door" in adw(lab, "list").stdout

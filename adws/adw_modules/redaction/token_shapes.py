@@ -1,10 +1,10 @@
-"""
+r"""
 The second net: values are hidden because they have the shape of a secret of a known kind.
 
-Pure. `SHAPES` is the one table of tokens: everything that is logged, stored, sent or shown is searched by it. A token is
-found at the edge of a word and after an escape (`\\n`, `\\u000a`, `%0A`, terminal codes), with some of its characters
-escaped, and in base64. Every shape is looked for by one seldom character first, and no pattern tries the same
-characters twice, so clean text costs little and the time is linear whatever the text is.
+Pure. `SHAPES` is the one table of tokens: all that is logged, stored, sent or shown is searched by it. A token is
+found at the edge of a word and after an escape (`\n`, `\u000a`, `%0A`, terminal codes), with some of its characters
+escaped, and in base64. Every shape is looked for by one rare character first, and no pattern tries the same characters
+twice, so clean text costs little and the time is linear whatever the text is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORD = _LETTERS.union(string.digits)
 class _Shape(NamedTuple):
     """A kind of token."""
 
-    gate: str  #: one character that every token of this kind has, seldom in other texts
+    gate: str  #: one character that every token of this kind has and few other texts have
     near: str  #: a pattern for what stands around the gate
     hint: str  #: a pattern for where such a token may be: starts with the gate, group 1 starts with the token
     pattern: str  #: that of the token from its start; group 1 is the secret where there is a group
@@ -64,8 +64,9 @@ _SAFE = r"[A-Za-z0-9_\-]"
 _SCHEME = r"[ \t+]{1,4}"
 _SCHEME_VALUE = r"([A-Za-z0-9._~+/=\-]{8,})"
 _QUERY_VALUE = r"([^\s&#\"'<>\\]{6,})"
-_AWS_SECRET = r"(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
-_AWS_SECRET_ESCAPED = r"(?:\\[a-z]|%[0-9A-F]{2}|\+)([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
+#: The secret that belongs to the id of an AWS key: 40 characters.
+_FORTY = r"(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
+_FORTY_ESCAPED = r"(?:\\[a-z]|%[0-9A-F]{2}|\+)([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])"
 
 #: Every kind of token, ordered by the gate.
 SHAPES: tuple[_Shape, ...] = (
@@ -74,8 +75,8 @@ SHAPES: tuple[_Shape, ...] = (
     _shape("(?i:[?&]x-amz-signature)<=>", _QUERY_VALUE, glue=_ANYWHERE),
     _shape("(?i:[?&]x-amz-credential)<=>", _QUERY_VALUE, glue=_ANYWHERE),
     _shape("<A>(?:KIA|SIA|BIA|CCA)", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    _shape("<A>[KS]IA", rf"[A-Z0-9]{{16}}[^\r\n]{{0,100}}?{_AWS_SECRET}"),
-    _shape("<A>[KS]IA", rf"[A-Z0-9]{{16}}[^\r\n]{{0,100}}?{_AWS_SECRET_ESCAPED}"),
+    _shape("<A>[KS]IA", rf"[A-Z0-9]{{16}}[^\r\n]{{0,100}}?{_FORTY}"),
+    _shape("<A>[KS]IA", rf"[A-Z0-9]{{16}}[^\r\n]{{0,100}}?{_FORTY_ESCAPED}"),
     _shape("<A>Iza", _SAFE + "{30,}"),
     _shape("pypi-<A>gE", _SAFE + "{16,}"),
     _shape("<A>GE-SECRET-KEY-1", "[A-Za-z0-9]{16,}", glue=_ANYWHERE),
@@ -103,9 +104,7 @@ SHAPES: tuple[_Shape, ...] = (
     _shape("[srp]<k>_(?:live|test)_", "[A-Za-z0-9]{10,}"),
     _shape("gs<k>_", "[A-Za-z0-9]{24,}"),
     _shape("dc<k>r_(?:pat|oat)_", _SAFE + "{16,}"),
-    _shape(
-        r"hooks\.slac<k>\.com/(?:services|workflows|triggers)/", r"([A-Za-z0-9_+/\-]{10,})", glue=_ANYWHERE
-    ),
+    _shape(r"hooks\.slac<k>\.com/(?:services|workflows|triggers)/", r"([A-Za-z0-9_+/\-]{10,})", glue=_ANYWHERE),
     _shape("/api/webhoo<k>s/[0-9]{5,24}/", f"({_SAFE}{{16,}})", glue=_ANYWHERE),
     _shape("n<p>m_", "[A-Za-z0-9]{20,}"),
     _shape("lin_a<p>i_", "[A-Za-z0-9]{16,}"),
@@ -155,7 +154,8 @@ _CODES = re.compile(
     (?:(?<=\x1b)(?:\[[0-?]*+[\ -/]*+[@-~]|[@-Z\\-_])
     |(?<=%)(?:25)*+1[bB](?:\[|%(?:25)*+5[bB])[0-?]*+[\ -/]*+[@-~]
     |(?<=%)(?:25)*(?P<percent>[2-7][0-9a-fA-F])
-    |(?<=\\)(?<!\\\\)\\*+(?:(?:x1[bB]|u001[bB]|033|e)\[[0-?]*+[\ -/]*+[@-~]|(?:u00|x)(?P<escape>[2-7][0-9a-fA-F])|(?P<slash>/))
+    |(?<=\\)(?<!\\\\)\\*+
+     (?:(?:x1[bB]|u001[bB]|033|e)\[[0-?]*+[\ -/]*+[@-~]|(?:u00|x)(?P<escape>[2-7][0-9a-fA-F])|(?P<slash>/))
     |(?<=&)(?:(?P<amp>amp)|\#0*+(?P<decimal>[3-9][0-9]|1[01][0-9]|12[0-6])|\#x0*+(?P<entity>[2-7][0-9a-fA-F]));)
     """,
     re.VERBOSE,

@@ -91,7 +91,7 @@ def test_what_stands_around_a_token_stays_as_it_is():
         f"a%0A{token}%0Ab": f"a%0A{MASK}%0Ab",
         f"a\x1b[31m{token}\x1b[0m b": f"a\x1b[31m{MASK}\x1b[0m b",
         f"https%3A%2F%2Fbob%3A{'p' * 12}%40host%2Fa": f"https%3A%2F%2Fbob%3A{MASK}%40host%2Fa",
-        f"https:\\/\\/hooks.slack.com\\/services\\/T0\\/B0\\/{'x' * 20} b": f"https:\\/\\/hooks.slack.com\\/services\\/{MASK} b",
+        f"hooks.slack.com\\/services\\/T0\\/B0\\/{'x' * 20} b": f"hooks.slack.com\\/services\\/{MASK} b",
     }
 
     assert {text: Redactor().redact_text(text) for text in texts} == texts
@@ -110,7 +110,11 @@ def test_every_shape_of_the_table_has_a_sample(rng):
     lonely = [
         shape.pattern
         for shape in token_shapes.SHAPES
-        if not any(re.search(shape.pattern, each) for text in texts for each in (text, text.lower(), f"{text[:20]}\\n{text[21:]}"))
+        if not any(
+            re.search(shape.pattern, each)
+            for text in texts
+            for each in (text, text.lower(), f"{text[:20]}\\n{text[21:]}")
+        )
     ]
 
     assert lonely == []
