@@ -173,7 +173,7 @@ class Plants:
 
     @property
     def hidden(self) -> dict[str, str]:
-        """What nobody may see of all that was planted, and where that was."""
+        """What must not be seen of all that was planted, and where that was."""
         return self.where
 
     @property

@@ -150,7 +150,7 @@ def _is_key(text: str) -> bool:
 
 
 class TokenPlants(planted.Plants):
-    """Hands out tokens that nobody knows, each in the surrounding whose turn it is."""
+    """Hands out tokens that adw does not know, each in the surrounding whose turn it is."""
 
     def __init__(self, rng: random.Random, rounds: int) -> None:
         """*rounds* is how many of each kind there are."""
@@ -170,12 +170,12 @@ class TokenPlants(planted.Plants):
 
     @property
     def hidden(self) -> dict[str, str]:
-        """What nobody may see of all that was planted, and where that was."""
+        """What must not be seen of all that was planted, and where that was."""
         return {self._secret_of[text]: where for text, where in self.where.items()}
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables that a phase tells: their names say nothing, so that nobody knows that they have tokens."""
+        """The variables that a phase tells: by their names adw cannot know that they have tokens."""
         return self._variables
 
     def names(self, secrets: list[str]) -> list[str]:

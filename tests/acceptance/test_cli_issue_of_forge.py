@@ -61,14 +61,14 @@ def test_characters_that_no_program_can_be_given_are_cleaned_out_of_an_issue(lab
     A NUL in a title used to end the workflow at its first commit: git takes none in a message.
     """
     place = lab.home / "state" / "local.forge" / "issues" / "1.json"
-    said = {"title": "Mend\0the\x1b door\x07", "body": "It\0 squeaks.\n\tAlways.\x08"}
+    said = {"title": "Oil\0the\x1b door\x07", "body": "It\0 squeaks.\n\tAlways.\x08"}
     place.write_text(json.dumps({**json.loads(place.read_text()), **said}))
 
     done = adw(lab, "run", "1", "--workflow", "short", "--json")
 
     assert done.returncode == 0, done.stderr
     document = lab.document(json.loads(done.stdout)["adw_id"])
-    assert (document.issue.title, document.issue.body) == ("Mend the door", "It squeaks.\n\tAlways.")
+    assert (document.issue.title, document.issue.body) == ("Oil the door", "It squeaks.\n\tAlways.")
     subject = subprocess.run(
         ["git", "log", "-1", "--format=%s", document.branch_name],
         cwd=lab.home,
@@ -76,8 +76,8 @@ def test_characters_that_no_program_can_be_given_are_cleaned_out_of_an_issue(lab
         text=True,
         check=True,
     ).stdout
-    assert subject.strip().endswith(": Mend the door")
-    assert "Mend the door" in adw(lab, "list").stdout
+    assert subject.strip().endswith(": Oil the door")
+    assert "Oil the door" in adw(lab, "list").stdout
 
 
 def test_the_command_line_wins_over_the_forge(lab):

@@ -64,14 +64,14 @@ def guess(lab, token, *, address="10.0.0.7", path="/api/v1/runs"):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/runs", "/metrics", "/admin/recover-runs", "/api/v1/external/some-task"])
-def test_who_guesses_tokens_of_the_api_waits_and_nobody_else(quiet_lab, path, caplog):
+def test_an_address_that_guesses_tokens_of_the_api_waits_and_no_other(quiet_lab, path, caplog):
     lab = quiet_lab
     with caplog.at_level(logging.WARNING, logger="adw.web"):
         assert [guess(lab, f"wrong-{number}", path=path).status_code for number in range(5)] == [401] * 5
-        held_off = guess(lab, TOKEN, path=path)
+        refused = guess(lab, TOKEN, path=path)
 
-    assert (held_off.status_code, held_off.headers["retry-after"]) == (429, "2")
-    assert said(held_off) == {
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+    assert said(refused) == {
         "code": "too_many_wrong_tokens",
         "message": "too many wrong tokens came from this address: it has to wait 2 s",
         "advice": "Wait, then send the header Authorization: Bearer TOKEN, with a token of ADW_WEB_TOKEN.",
@@ -86,7 +86,7 @@ def test_who_guesses_tokens_of_the_api_waits_and_nobody_else(quiet_lab, path, ca
     assert guess(lab, TOKEN).status_code == 200
 
 
-def test_who_shows_no_token_or_a_right_one_does_not_wait(quiet_lab):
+def test_a_client_without_a_token_or_with_a_right_one_does_not_wait(quiet_lab):
     lab = quiet_lab
     for _ in range(12):
         assert guess(lab, None).status_code == 401
@@ -96,7 +96,7 @@ def test_who_shows_no_token_or_a_right_one_does_not_wait(quiet_lab):
     assert lab.ask("GET", "/health", token=None).status_code == 200
 
 
-def test_a_login_is_not_held_off_by_wrong_tokens_of_the_api(quiet_lab):
+def test_wrong_tokens_of_the_api_do_not_delay_a_login(quiet_lab):
     lab = quiet_lab
     for number in range(8):
         guess(lab, f"wrong-{number}", address="10.0.0.9")

@@ -460,7 +460,7 @@ def address_of_link(server: str, link: str) -> str:
     return f"{server.rstrip('/')}/login?link={link}"
 
 
-# How often somebody may show a wrong token, at the login and to the API: each has a count of its own.
+# How often a wrong token may be shown, at the login and to the API: each has a count of its own.
 #
 # After a few failures an address waits, longer each time. So does everybody together after many, so that a thousand
 # addresses are no way around it. Nothing is counted for tokens that are right.

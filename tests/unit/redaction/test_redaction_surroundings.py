@@ -1,7 +1,7 @@
 """
 Every kind of token that is known by its shape, in every surrounding of a table, through every way out of the redactor.
 
-Nobody knows these tokens: no variable of the environment and no setting has them. The seed is printed with a failure;
+adw does not know these tokens: no variable of the environment and no setting has them. The seed is printed with a failure;
 ADW_TEST_SEED plays it again.
 """
 
