@@ -142,8 +142,9 @@ class Cost(_Part):
     warned_at: float | None = None  #: the cap of which four fifths were spent when that was said
 
 
-#: Control characters, NUL first of all, and halves of characters.
-_UNPRINTED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+#: Control characters, NUL first of all, and halves of characters. Not the escape of terminal codes: without it the rest
+#: of the code would stand in the text, inside a token perhaps, which redaction would not recognise any more.
+_UNPRINTED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\ud800-\udfff]")
 
 
 class FrozenIssue(_Part):

@@ -224,7 +224,7 @@ class RequestMiddleware:
             tokens = (*tokens, *rules.metrics_tokens)
         elif not path.startswith(CLOSED):
             return None
-        is_shown = bool(token_in(head))  # who shows none guesses none
+        is_shown = bool(token_in(head))  # a request without a token guesses none
         seconds = self._limit.seconds_left(address) if is_shown and tokens else 0.0
         if seconds > 0:
             return _too_many(seconds)

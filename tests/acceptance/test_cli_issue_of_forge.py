@@ -61,7 +61,7 @@ def test_characters_that_no_program_can_be_given_are_cleaned_out_of_an_issue(lab
     A NUL in a title used to end the workflow at its first commit: git takes none in a message.
     """
     place = lab.home / "state" / "local.forge" / "issues" / "1.json"
-    said = {"title": "Oil\0the\x1b door\x07", "body": "It\0 squeaks.\n\tAlways.\x08"}
+    said = {"title": "Oil\0the\x1f door\x07", "body": "It\0 squeaks.\n\tAlways.\x08"}
     place.write_text(json.dumps({**json.loads(place.read_text()), **said}))
 
     done = adw(lab, "run", "1", "--workflow", "short", "--json")

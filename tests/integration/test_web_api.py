@@ -119,7 +119,7 @@ def test_without_a_token_in_the_settings_the_api_is_closed_and_says_what_to_do(t
 
 
 def test_a_title_with_characters_that_no_program_can_be_given_is_cleaned(lab):
-    said = {"issue_number": 5, "title": "Add\0a \x1bfine\nthing", "body": "one\0\n\ttwo", "workflow": "short"}
+    said = {"issue_number": 5, "title": "Add\0a \x1ffine\nthing", "body": "one\0\n\ttwo", "workflow": "short"}
 
     adw_id = lab.post("/api/v1/workflows", said).json()["adw_id"]
 

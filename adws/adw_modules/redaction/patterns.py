@@ -193,11 +193,11 @@ class KeyNet:
                 at = item.end()
                 name = item["name"][-_LONGEST_NAME:].strip(".-")
                 # In JSON and in Python the `n` of a line break stands before the name: `\\npassword=`.
-                is_escaped = text.startswith("\\", item.start() - 1) and item.start() > 0
+                is_escaped = item.start() > 0 and text[item.start() - 1] == "\\"
                 if self.is_secret(name) or (is_escaped and self.is_secret(name[1:])):
                     # What is hidden is not searched again: a value of many names stays linear.
                     at = _end_of_value(text, item, name)
-                    yield from _span(text, item.start(), item.end(), at)
+                    yield from _span(text, item.start() - is_escaped, item.end(), at)
         if "=" in text:
             for item in _QUERY.finditer(text):
                 yield Match(item.start(), *item.span(1))

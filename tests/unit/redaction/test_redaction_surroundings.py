@@ -1,8 +1,8 @@
 """
 Every kind of token that is known by its shape, in every surrounding of a table, through every way out of the redactor.
 
-adw does not know these tokens: no variable of the environment and no setting has them. The seed is printed with a failure;
-ADW_TEST_SEED plays it again.
+adw does not know these tokens: no variable of the environment and no setting has them. The seed is printed with a
+failure; ADW_TEST_SEED plays it again.
 """
 
 from __future__ import annotations
