@@ -164,9 +164,17 @@ class Plants:
 
     def __init__(self, rng: random.Random, count: int) -> None:
         self._rng = rng
-        self.secrets = list(dict.fromkeys(make_secret(rng) for _ in range(count)))
-        self.where: dict[str, str] = {}
+        self.secrets = self._draw(count)
+        self.where: dict[str, str] = {}  #: what was planted, and where
         self._left = (secret for secret in self.secrets if secret not in self.where)
+
+    def _draw(self, count: int) -> list[str]:
+        return list(dict.fromkeys(make_secret(self._rng) for _ in range(count)))
+
+    @property
+    def hidden(self) -> dict[str, str]:
+        """What must not be seen of all that was planted, and where that was."""
+        return self.where
 
     @property
     def env(self) -> dict[str, str]:
@@ -186,7 +194,7 @@ class Plants:
 
     def take_plain(self, where: str) -> str:
         """Return one of letters and digits alone, for where nothing else may stand."""
-        return self._pick(where, lambda secret: secret.isascii() and secret.isalnum())
+        return self._pick(where, lambda secret: secret.isascii() and secret.isalnum() and len(secret) <= 100)
 
     def take_escaped(self, where: str) -> str:
         """Return one that JSON writes in another way."""
@@ -206,10 +214,15 @@ class Plants:
         """Return lines of ordinary text with secrets in them, each written in another way."""
         lines = []
         for secret in self.take(where, count):
-            writing = self._rng.choice(writings or tuple(sorted(WRITINGS)))
+            writing, written = self._write(secret, writings)
             self.where[secret] = f"{where}, {writing}"
-            lines.append(f"{filler(self._rng)} {WRITINGS[writing](self._rng, secret)} {filler(self._rng)}")
+            lines.append(f"{filler(self._rng)} {written} {filler(self._rng)}")
         return "\n".join(lines) + "\n"
+
+    def _write(self, secret: str, writings: tuple[str, ...]) -> tuple[str, str]:
+        writing = self._rng.choice(writings or tuple(sorted(WRITINGS)))
+
+        return writing, WRITINGS[writing](self._rng, secret)
 
     def line(self, where: str, writings: tuple[str, ...] = ()) -> str:
         """Return one line with one secret."""
@@ -222,9 +235,9 @@ class Plants:
             shapes = (
                 {"deep": [[{"x": [secret, filler(self._rng)]}]]},
                 {f"key {secret} key": number},
-                {"url": WRITINGS["url query"](self._rng, secret)},
+                {"url": self._write(secret, ("url query",))[1]},
                 {"text": json.dumps({"inner": [secret]})},
-                {"coded": WRITINGS["base64"](self._rng, secret)},
+                {"coded": self._write(secret, ("base64",))[1]},
             )
             value[f"part{number}"] = shapes[number % len(shapes)]
         return value

@@ -8,6 +8,7 @@ it is loaded; what adw itself built is not validated again on save.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -142,6 +143,11 @@ class Cost(_Part):
     warned_at: float | None = None  #: the cap of which four fifths were spent when that was said
 
 
+#: Control characters, NUL first of all, and halves of characters. Not the escape of terminal codes: without it the rest
+#: of the code would stand in the text, inside a token perhaps, which redaction would not recognise any more.
+_UNPRINTED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\ud800-\udfff]")
+
+
 class FrozenIssue(_Part):
     """The issue as it was when the workflow was started."""
 
@@ -150,6 +156,12 @@ class FrozenIssue(_Part):
     author: str | None = None
     url: str | None = None
     labels: list[str] = Field(default_factory=list)
+
+    def cleaned(self) -> FrozenIssue:
+        """Return the same without characters that no command, commit or database takes; the title is one line."""
+        title = " ".join(_UNPRINTED.sub(" ", self.title).split())
+
+        return self.model_copy(update={"title": title, "body": _UNPRINTED.sub("", self.body)})
 
 
 class RollbackRecord(_Part):

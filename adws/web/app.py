@@ -36,7 +36,7 @@ from adws.web.dashboard import (
 from adws.web.dashboard.auth import PageAuth, wants_page
 from adws.web.dashboard.frame import ErrorPages
 from adws.web.dashboard.live import Live
-from adws.web.dashboard.sessions import LoginLimit, Logins, is_from_here
+from adws.web.dashboard.sessions import Logins, TokenLimit, is_from_here
 from adws.web.dependencies import ServerState
 from adws.web.middleware import CLOSED, METRICS, RequestLimits, RequestMiddleware
 
@@ -64,7 +64,7 @@ def open_pages(api: FastAPI, home: Home, *, host: str) -> PageAuth:
     )
     api.state.frame = pages
     api.state.live = Live(home.changes)
-    api.state.login_limit = LoginLimit(clock.monotonic)
+    api.state.login_limit = TokenLimit(clock.monotonic)
     api.state.door = door
 
     return door
@@ -122,7 +122,15 @@ def create_app(
 
     doors = dict.fromkeys(PATHS, webhook)
 
-    return RequestMiddleware(api, rules, doors=doors, pages=pages, drain=api.state.live.drain, close=close)
+    return RequestMiddleware(
+        api,
+        rules,
+        doors=doors,
+        pages=pages,
+        limit=TokenLimit(home.clock.monotonic),
+        drain=api.state.live.drain,
+        close=close,
+    )
 
 
 def create_api(home: Home, server: ServerState) -> FastAPI:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,10 +43,12 @@ from adws.adw_triggers.http import (
 
 if TYPE_CHECKING:
     from adws.web.dashboard.auth import PageAuth
+    from adws.web.dashboard.sessions import TokenLimit
 
 # Who may use the API: clients that show one of the tokens of the settings.
 #
 # Every token is compared in constant time, and all of them each time, so that the time of an answer tells nothing.
+# After a few wrong ones an address waits as at the login; while it waits its tokens are not looked at.
 
 
 _CLOSED = Problem(
@@ -60,6 +63,18 @@ _NO_TOKEN = Problem(
     message="this needs a token that the server knows",
     advice="Send the header Authorization: Bearer TOKEN, with a token of ADW_WEB_TOKEN.",
 )
+
+
+def _too_many(seconds: float) -> Problem:
+    left = math.ceil(seconds)
+
+    return Problem(
+        status=429,
+        code="too_many_wrong_tokens",
+        message=f"too many wrong tokens came from this address: it has to wait {left} s",
+        advice="Wait, then send the header Authorization: Bearer TOKEN, with a token of ADW_WEB_TOKEN.",
+        retry_after=left,
+    )
 
 
 def why_not(head: Mapping[str, str], tokens: Sequence[str]) -> Problem | None:
@@ -127,13 +142,14 @@ class RequestMiddleware:
         *,
         doors: Mapping[str, App],
         pages: PageAuth,
+        limit: TokenLimit,
         drain: Callable[[], None] = lambda: None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
         """
         *doors* are paths whose requests are read elsewhere, from the stream on; *pages* authenticates pages.
 
-        *drain* ends answers that would go on for ever; *close* ends everything.
+        *limit* counts wrong tokens of the API. *drain* ends answers that would go on for ever; *close* ends everything.
         """
         self.drain = drain
         self.close = close
@@ -141,6 +157,7 @@ class RequestMiddleware:
         self._rules = rules
         self._doors = doors
         self._pages = pages
+        self._limit = limit
         self._budget = BodyBudget(_LARGEST_AT_A_TIME * rules.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -199,14 +216,28 @@ class RequestMiddleware:
 
     def _why_not(self, scope: Scope, head: Mapping[str, str]) -> Problem | None:
         """Return why a request is not let in, None when it is, or when what it asks for is open to everybody."""
-        rules = self._rules
-        if scope["path"] == METRICS:
-            client, _port = scope.get("client") or ("", 0)
-            if rules.may_read_metrics(client, head.get("host", "")):
+        rules, tokens, path = self._rules, self._rules.tokens, scope["path"]
+        address, _port = scope.get("client") or ("nowhere", 0)
+        if path == METRICS:
+            if rules.may_read_metrics(address, head.get("host", "")):
                 return None
-            return why_not(head, (*rules.tokens, *rules.metrics_tokens))
+            tokens = (*tokens, *rules.metrics_tokens)
+        elif not path.startswith(CLOSED):
+            return None
+        is_shown = bool(token_in(head))  # a request without a token guesses none
+        seconds = self._limit.seconds_left(address) if is_shown and tokens else 0.0
+        if seconds > 0:
+            return _too_many(seconds)
+        problem = why_not(head, tokens)
+        if problem is None:
+            self._limit.succeeded(address)
+        elif is_shown and tokens:
+            self._limit.failed(address)
+            logger.warning(
+                "A request showed a wrong token", extra={"action": "token_refused", "from": address, "path": path}
+            )
 
-        return why_not(head, rules.tokens) if scope["path"].startswith(CLOSED) else None
+        return problem
 
 
 class _Watched:

@@ -56,6 +56,30 @@ def test_title_text_author_and_labels_come_from_the_forge(lab):
     assert (told["title"], told["number"]) == ("Mend the door", 1)
 
 
+def test_characters_that_no_program_can_be_given_are_cleaned_out_of_an_issue(lab):
+    """
+    A NUL in a title used to end the workflow at its first commit: git takes none in a message.
+    """
+    place = lab.home / "state" / "local.forge" / "issues" / "1.json"
+    said = {"title": "Oil\0the\x1f door\x07", "body": "It\0 squeaks.\n\tAlways.\x08"}
+    place.write_text(json.dumps({**json.loads(place.read_text()), **said}))
+
+    done = adw(lab, "run", "1", "--workflow", "short", "--json")
+
+    assert done.returncode == 0, done.stderr
+    document = lab.document(json.loads(done.stdout)["adw_id"])
+    assert (document.issue.title, document.issue.body) == ("Oil the door", "It squeaks.\n\tAlways.")
+    subject = subprocess.run(
+        ["git", "log", "-1", "--format=%s", document.branch_name],
+        cwd=lab.home,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert subject.strip().endswith(": Oil the door")
+    assert "Oil the door" in adw(lab, "list").stdout
+
+
 def test_the_command_line_wins_over_the_forge(lab):
     done = adw(lab, "run", "1", "--workflow", "short", "--title", "Paint the door", "--json")
 

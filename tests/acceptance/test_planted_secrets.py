@@ -25,6 +25,7 @@ from tests.acceptance.planted_lab import WHOLE, PlantedHome, telling_server
 from tests.acceptance.serve_lab import serving
 from tests.integration.web_lab import REPOSITORY, SECRET, TOKEN, labelled, signed
 from tests.planted import Plants, Search
+from tests.token_samples import TokenPlants
 
 #: Seconds for a workflow; a server that knows a thousand secrets takes some to start.
 PATIENCE = 120.0
@@ -35,7 +36,19 @@ SITES = ("/", "/workflows", "/runs", "/runners", "/locks", "/deliveries")
 
 @pytest.mark.parametrize(("store", "normal"), [("files", 600), ("database", 400)])
 def test_no_planted_secret_is_in_what_adw_writes_shows_or_sends(tmp_path, monkeypatch, repeat, store, normal):
-    plants = Plants(random.Random(store), repeat(normal, 1000))  # the same ones each time; unit tests draw others
+    # The same ones each time; unit tests draw others.
+    plant_and_search(tmp_path, monkeypatch, store, Plants(random.Random(store), repeat(normal, 1000)))
+
+
+@pytest.mark.parametrize("store", ["files", "database"])
+def test_no_token_that_only_its_shape_tells_is_in_what_adw_writes_shows_or_sends(tmp_path, monkeypatch, repeat, store):
+    """
+    Every kind of token, in every surrounding: some in each output, document, event, log, comment, delivery and answer.
+    """
+    plant_and_search(tmp_path, monkeypatch, store, TokenPlants(random.Random(store), repeat(8, 20)))
+
+
+def plant_and_search(tmp_path, monkeypatch, store, plants):
     with telling_server(plants, len(plants.secrets) // 25) as url:
         planted = PlantedHome(tmp_path, plants, url)
         issue, second = put_issue(planted), put_issue(planted)
@@ -56,7 +69,7 @@ def test_no_planted_secret_is_in_what_adw_writes_shows_or_sends(tmp_path, monkey
             answers = ask_badly(client, plants)
     for name in plants.env:
         monkeypatch.delenv(name)
-    search = Search(plants.where)
+    search = Search(plants.hidden)
 
     leaks = [leak for what, text in answers.items() for leak in search.leaks(what, text)]
     leaks += [leak for what in ("stdout", "stderr") for leak in search.leaks(what, getattr(server, what))]

@@ -189,7 +189,7 @@ def test_a_branch_that_is_made_while_an_agent_works_is_no_tampering(world):
 @pytest.mark.parametrize(
     ("groups", "why"),
     [
-        ("read,write_secrets_into_files,harmless", "config.py:1, parts.txt:1"),
+        ("read,write_secrets_into_files,harmless", "config.py:1, data.txt:1, parts.txt:1"),
         ("read,history,harmless", "passing.txt"),
         ("read,message,harmless", "message"),
         ("change_ci_workflows,harmless", "workflow files"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
+import httpx
 import pytest
 
 from adws.adw_modules.queue.store import RunStore
+from adws.testing import FakeClock
+from tests.integration.page_lab import Browser
 from tests.integration.web_lab import TOKEN, WebLab
 
 ORDERS = ("pause", "resume", "retry", "stop", "abandon", "approve", "reject", "rollback")
@@ -40,6 +44,66 @@ def test_nothing_below_the_api_is_told_without_the_token(lab, path, token):
     assert said(answer)["code"] == "unauthorized"
 
 
+@pytest.fixture
+def quiet_lab(tmp_path):
+    """The same, where no time passes by itself."""
+    with WebLab(tmp_path / "home", clock=FakeClock()) as made:
+        yield made
+
+
+def guess(lab, token, *, address="10.0.0.7", path="/api/v1/runs"):
+    """Return how a request with *token* from *address* is answered."""
+
+    async def one():
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=lab.door, client=(address, 4711)), base_url="http://adw.invalid"
+        ) as client:
+            return await client.get(path, headers={"Authorization": f"Bearer {token}"} if token else {})
+
+    return asyncio.run(one())
+
+
+@pytest.mark.parametrize("path", ["/api/v1/runs", "/metrics", "/admin/recover-runs", "/api/v1/external/some-task"])
+def test_an_address_that_guesses_tokens_of_the_api_waits_and_no_other(quiet_lab, path, caplog):
+    lab = quiet_lab
+    with caplog.at_level(logging.WARNING, logger="adw.web"):
+        assert [guess(lab, f"wrong-{number}", path=path).status_code for number in range(5)] == [401] * 5
+        refused = guess(lab, TOKEN, path=path)
+
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+    assert said(refused) == {
+        "code": "too_many_wrong_tokens",
+        "message": "too many wrong tokens came from this address: it has to wait 2 s",
+        "advice": "Wait, then send the header Authorization: Bearer TOKEN, with a token of ADW_WEB_TOKEN.",
+    }
+    assert [record.action for record in caplog.records] == ["token_refused"] * 5
+    assert "wrong-1" not in caplog.text
+    assert guess(lab, TOKEN, address="10.0.0.8").status_code == 200
+    lab.clock.advance(2.0)
+    assert guess(lab, "wrong-again", path=path).status_code == 401
+    assert guess(lab, TOKEN).headers["retry-after"] == "4", "longer each time"
+    lab.clock.advance(4.0)
+    assert guess(lab, TOKEN).status_code == 200
+
+
+def test_a_client_without_a_token_or_with_a_right_one_does_not_wait(quiet_lab):
+    lab = quiet_lab
+    for _ in range(12):
+        assert guess(lab, None).status_code == 401
+    for number in range(12):
+        assert guess(lab, f"wrong-{number}").status_code == 401
+        assert guess(lab, TOKEN).status_code == 200, "a right token forgives"
+    assert lab.ask("GET", "/health", token=None).status_code == 200
+
+
+def test_wrong_tokens_of_the_api_do_not_delay_a_login(quiet_lab):
+    lab = quiet_lab
+    for number in range(8):
+        guess(lab, f"wrong-{number}", address="10.0.0.9")
+
+    Browser(lab, address="10.0.0.9").log_in()
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_nothing_is_done_without_the_token(lab, order):
     adw_id = lab.start()
@@ -52,6 +116,17 @@ def test_without_a_token_in_the_settings_the_api_is_closed_and_says_what_to_do(t
     with WebLab(tmp_path / "home", {"ADW_WEB_TOKEN": ""}) as lab:
         assert said(lab.ask("GET", "/api/v1/runs", token=None))["code"] == "api_closed"
         assert lab.ask("GET", "/health", token=None).status_code == 200
+
+
+def test_a_title_with_characters_that_no_program_can_be_given_is_cleaned(lab):
+    said = {"issue_number": 5, "title": "Add\0a \x1ffine\nthing", "body": "one\0\n\ttwo", "workflow": "short"}
+
+    adw_id = lab.post("/api/v1/workflows", said).json()["adw_id"]
+
+    issue = lab.app.store.load(adw_id).document.issue
+    assert (issue.title, issue.body) == ("Add a fine thing", "one\n\ttwo")
+    assert lab.get(f"/api/v1/workflows/{adw_id}")["title"] == "Add a fine thing"
+    assert [row["title"] for row in lab.get("/api/v1/workflows")["workflows"]] == ["Add a fine thing"]
 
 
 def test_health_is_open_and_says_whether_work_can_be_taken(lab):

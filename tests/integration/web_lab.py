@@ -14,6 +14,7 @@ import httpx
 from adws import app as app_module
 from adws.adw_modules.worker.worker import WorkerOptions
 from adws.config import load as config_load
+from adws.testing import FakeClock
 from adws.web.app import create_app
 
 TOKEN = "token-of-the-tests-0123456789"
@@ -49,6 +50,7 @@ class WebLab:
 
     home: Path
     env: dict[str, str] = field(default_factory=dict)
+    clock: FakeClock | None = None  #: None: that of the machine
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -66,7 +68,9 @@ class WebLab:
             "ADW_WORKTREE_ENABLED": "false",
             **self.env,
         }
-        return app_module.open_home(config_load.load(env={k: v for k, v in env.items() if v}, cwd=self.home), role=role)
+        settings = config_load.load(env={k: v for k, v in env.items() if v}, cwd=self.home)
+
+        return app_module.open_home(settings, role=role, wrap_clock=lambda real: self.clock or real)
 
     def close(self) -> None:
         self.door.close()

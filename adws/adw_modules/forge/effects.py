@@ -35,12 +35,12 @@ def frozen_issue(forge: Forge, number: int) -> FrozenIssue:
 def freeze(issue: Issue | IssueText) -> FrozenIssue:
     """Return of *issue*, as a forge or a delivery has it, only what a person sees."""
     return FrozenIssue(
-        title=" ".join(forge_text.visible(issue.title).split()),
+        title=forge_text.visible(issue.title),
         body=forge_text.visible(issue.body),
         author=issue.author or None,
         url=issue.url or None,
         labels=list(issue.labels),
-    )
+    ).cleaned()
 
 
 class ForgeEffects:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
 from adws.adw_modules.redaction.patterns import MASK, Match, is_secret_name
+from adws.adw_modules.redaction.source_map import SourceMap
 
 #: A run of so many characters of a secret is hidden.
 GRAM = 12
@@ -87,41 +88,6 @@ def _layers(text: str) -> Iterator[tuple[str, ...]]:
             return
         layers = (*layers, plain)
         yield layers
-
-
-class _Map:
-    """Where the characters of a text without noise stand in the text it was made from."""
-
-    __slots__ = ("_above", "_ends", "_starts")
-
-    def __init__(self, text: str) -> None:
-        #: One entry for each run that was kept and each character that was decoded, and one for the end.
-        self._above: list[int] = []
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        at = above = 0
-        for item in _NOISE.finditer(text):
-            above = self._add(above, at, item.start(), width=item.start() - at)
-            above = self._add(above, item.start(), item.end(), width=len(_plain(item)))
-            at = item.end()
-        self._above.append(self._add(above, at, len(text), width=len(text) - at))
-
-    def _add(self, above: int, start: int, end: int, *, width: int) -> int:
-        if width:
-            self._above.append(above)
-            self._starts.append(start)
-            self._ends.append(end)
-
-        return above + width
-
-    def back(self, start: int, end: int) -> tuple[int, int]:
-        """Return where in the text below the characters from *start* to *end* came from."""
-        first = bisect_right(self._above, start) - 1
-        last = bisect_right(self._above, end - 1) - 1
-        is_run = self._above[last + 1] - self._above[last] > 1
-        stop = self._starts[last] + end - self._above[last] if is_run else self._ends[last]
-
-        return self._starts[first] + start - self._above[first], stop
 
 
 def parts_of(value: str) -> tuple[str, ...]:
@@ -236,7 +202,7 @@ class ValueNet:
             return
         for layers in _layers(text):
             spans = list(self._find_in(layers[-1]))
-            maps = [_Map(below) for below in layers[-2::-1]] if spans else []
+            maps = [SourceMap(below, _NOISE, _plain) for below in layers[-2::-1]] if spans else []
             for start, end in spans:
                 for each in maps:
                     start, end = each.back(start, end)  # noqa: PLW2901 - one step down each time

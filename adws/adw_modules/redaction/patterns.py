@@ -13,12 +13,6 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-# The second net: values are hidden because they look like a secret of a known kind.
-#
-# Pure. Every rule starts at a literal and at a word's edge, and no rule can try the same characters twice, so the time
-# is linear in the text whatever the text is.
-
-
 #: What stands where a secret was.
 MASK = "[redacted]"
 
@@ -30,85 +24,6 @@ class Match(NamedTuple):
     start: int
     end: int
 
-
-class _Rule(NamedTuple):
-    """A pattern that is only tried when one of its literals is in the text."""
-
-    literals: tuple[str, ...]
-    pattern: re.Pattern[str]
-
-
-def _rule(literals: str, pattern: str) -> _Rule:
-    return _Rule(tuple(literals.split()), re.compile(pattern, re.ASCII))
-
-
-_EDGE = r"(?<![A-Za-z0-9])"
-
-#: Mistaken for nothing else, so they are taken out of what is stored too. Group 1 is the secret where there is a group.
-TOKENS: tuple[_Rule, ...] = (
-    _rule("ghp_ gho_ ghu_ ghs_ ghr_", _EDGE + r"gh[pousr]_[A-Za-z0-9_]{10,}"),
-    _rule("github_pat_", _EDGE + r"github_pat_[A-Za-z0-9_]{10,}"),
-    _rule("gl", _EDGE + r"gl(?:pat|ptt|rt|dt|cbt|ft|soat|agent|imt|oas)-[A-Za-z0-9_.\-]{16,}"),
-    _rule("sk-ant-", _EDGE + r"sk-ant-[A-Za-z0-9_\-]{8,}"),
-    _rule("sk-", _EDGE + r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_\-]{16,}|[A-Za-z0-9]{20,})"),
-    _rule("xox xapp-", _EDGE + r"(?:xox[abeoprs](?:\.xox[a-z])?|xapp)-[A-Za-z0-9\-]{10,}"),
-    _rule("AKIA ASIA ABIA ACCA", _EDGE + r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    _rule("AIza", _EDGE + r"AIza[A-Za-z0-9_\-]{30,}"),
-    # The edge has every character of the body: else each `-eyJ` of a long line would start a search of its own.
-    _rule("eyJ", r"(?<![A-Za-z0-9_\-])eyJ[A-Za-z0-9_\-]{10,}+(?:\.[A-Za-z0-9_\-]{4,}+){1,4}+"),
-    # The password of a URL. It may hold `@`, but no `/`, so a search ends at the next `://` at the latest.
-    _rule("://", r"://[^\s/?#\"'<>:@]{0,256}:([^\s/\"'<>]{1,1024})@"),
-)
-#: Group 1 is the secret where there is a group, else the whole match.
-RULES: tuple[_Rule, ...] = (
-    *TOKENS,
-    _rule("hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9_+/\-]{10,})"),
-    _rule("/api/webhooks/", r"/api/webhooks/[0-9]{5,24}/([A-Za-z0-9_\-]{16,})"),
-    _rule(
-        "AKIA ASIA",
-        _EDGE + r"A[KS]IA[A-Z0-9]{16}[^\r\n]{0,100}?(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
-    ),
-    _rule("ya29.", _EDGE + r"ya29\.[A-Za-z0-9_.\-]{16,}"),
-    _rule("GOCSPX-", _EDGE + r"GOCSPX-[A-Za-z0-9_\-]{16,}"),
-    _rule("npm_", _EDGE + r"npm_[A-Za-z0-9]{20,}"),
-    _rule("pypi-AgE", _EDGE + r"pypi-AgE[A-Za-z0-9_\-]{16,}"),
-    _rule("_live_ _test_", _EDGE + r"[srp]k_(?:live|test)_[A-Za-z0-9]{10,}"),
-    _rule("whsec_", _EDGE + r"whsec_[A-Za-z0-9+/=_\-]{16,}"),
-    _rule("hf_", _EDGE + r"hf_[A-Za-z0-9]{30,}"),
-    _rule("SG.", _EDGE + r"SG\.[A-Za-z0-9_\-]{16,64}\.[A-Za-z0-9_\-]{16,128}"),
-    _rule("_v1_", _EDGE + r"do[opr]_v1_[a-f0-9]{32,}"),
-    _rule("shp", _EDGE + r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{24,}"),
-    _rule("dckr_", _EDGE + r"dckr_(?:pat|oat)_[A-Za-z0-9_\-]{16,}"),
-    _rule("hvs. hvb.", _EDGE + r"hv[sb]\.[A-Za-z0-9_\-]{20,}"),
-    _rule("AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Za-z0-9]{16,}"),
-    _rule("gsk_ xai- pplx-", _EDGE + r"(?:gsk_|xai-|pplx-)[A-Za-z0-9]{24,}"),
-    _rule("lin_api_", _EDGE + r"lin_api_[A-Za-z0-9]{16,}"),
-    _rule("ATATT3", _EDGE + r"ATATT3[A-Za-z0-9_\-=]{16,}"),
-    # A bot's token: its number, a colon, 35 characters.
-    _rule(":AA", r"(?<![A-Za-z0-9])[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,34}(?![A-Za-z0-9_\-])"),
-    _rule("? &", r"(?i:[?&](?:sig|signature|key|pw|pass|auth|code|x-amz-(?:signature|credential))=)([^\s&#\"'<>]{6,})"),
-)
-
-
-#: How TOKENS and private keys begin in the bytes of JSON, each behind a byte that must be there too and seldom is: one
-#: byte is looked for ten times as fast. Without an edge: in JSON a line break before a token is a letter. Each pattern
-#: starts with a literal, so that a search is one fast pass.
-_HINTS: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
-    (b"g", re.compile(rb"g(?:h[pousr]_[A-Za-z0-9_]{10}|l[a-z]{2,5}-[A-Za-z0-9_.\-]{16}|ithub_pat_[A-Za-z0-9_]{10})")),
-    (b"k", re.compile(rb"sk-(?:[A-Za-z0-9]{20}|(?:ant|proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_\-]{8})")),
-    (b"x", re.compile(rb"x(?:ox[abeoprs](?:\.xox[a-z])?|app)-[A-Za-z0-9\-]{10}")),
-    (b"A", re.compile(rb"A(?:Iza[A-Za-z0-9_\-]{30}|(?:KIA|SIA|BIA|CCA)[A-Z0-9]{16})")),
-    (b"J", re.compile(rb"eyJ[A-Za-z0-9_\-]{10}")),
-    (b"@", re.compile(rb"://[^\s/?#\"'<>:@]*+:[^\s/\"'<>@]*+@")),
-    (b"Y", re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")),
-)
-
-_SCHEME = re.compile(r"(?i:(?<![A-Za-z])(?:bearer|basic)[ \t]{1,4})([A-Za-z0-9._~+/=\-]{8,})", re.ASCII)
-_URL_USER = re.compile(r"://([^\s/?#\"'<>:@]{16,256})@")
-_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20}-----")
-_PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----")
-#: A private key is never longer; an unclosed one hides that much and no more.
-PEM_LONGEST = 32_768
 
 #: Characters of one kind in a row, but for those that stand between the words of paths.
 _RUN = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9/._\-]")
@@ -142,58 +57,6 @@ def _is_mixed(value: str) -> bool:
     changes = sum(a.isdigit() != b.isdigit() for a, b in pairwise(value))
 
     return changes > 1
-
-
-def find(text: str) -> Iterator[Match]:
-    """Yield every secret of a known kind in *text*."""
-    yield from _find_by(RULES, text)
-    if "PRIVATE KEY" in text:
-        yield from _find_private_keys(text)
-    if "://" in text:
-        yield from _find_opaque(_URL_USER, text)
-    lowered = text.lower()
-    if "bearer" in lowered or "basic" in lowered:
-        yield from _find_opaque(_SCHEME, text)
-
-
-def find_tokens(text: str) -> Iterator[Match]:
-    """Yield the secrets in *text* that cannot be anything else."""
-    yield from _find_by(TOKENS, text)
-    if "PRIVATE KEY" in text:
-        yield from _find_private_keys(text)
-
-
-def may_have_tokens(payload: bytes) -> bool:
-    """Say, fast, whether `find_tokens` may find something in *payload*, which may be JSON."""
-    for gate, pattern in _HINTS:  # noqa: SIM110 - on the path of every step, and any() costs half as much again
-        if gate in payload and pattern.search(payload) is not None:
-            return True
-
-    return False
-
-
-def _find_by(rules: tuple[_Rule, ...], text: str) -> Iterator[Match]:
-    for literals, pattern in rules:
-        if any(map(text.__contains__, literals)):  # half the time of a loop: this is on the path of every delivery
-            for item in pattern.finditer(text):
-                yield Match(item.start(), *item.span(pattern.groups))
-
-
-def _find_opaque(pattern: re.Pattern[str], text: str) -> Iterator[Match]:
-    """Yield the matches of *pattern* whose group looks like a secret: `Bearer x`, not `basic understanding`."""
-    for item in pattern.finditer(text):
-        if is_opaque(item[1]):
-            yield Match(item.start(), *item.span(1))
-
-
-def _find_private_keys(text: str) -> Iterator[Match]:
-    """Yield the private keys in *text* with their frame; one that is cut off reaches to the end."""
-    at = 0
-    while (begin := _PEM_BEGIN.search(text, at)) is not None:
-        stop = min(len(text), begin.end() + PEM_LONGEST)
-        end = _PEM_END.search(text, begin.end(), stop)
-        at = stop if end is None else end.end()
-        yield Match(begin.start(), begin.start(), at)
 
 
 def _set_of(words: str) -> frozenset[str]:
@@ -256,10 +119,13 @@ _SAID = re.compile(
     r"(?i:[tspa](?<![a-z0-9].)(?:oken|ecret|ass(?:word|wd|phrase)|pi[ _\-]?key)(?: is| was)?)[ \t]{1,4}"
     r"([^\s\"'`&:=,;]{8,})"
 )
+#: Names of secrets in the query of a URL that are ordinary words elsewhere.
+_QUERY = re.compile(r"(?i:[?&](?:key|pw|pass|auth|code)=)([^\s&#\"'<>\\]{6,})")
 _BARE = re.compile(r"""[^\s"'`&]++""")
 _WORD_ONLY = re.compile(r"""[^\s"'`&:=,;(){}\[\]<>]++""")
 _REST_OF_LINE = re.compile(r"""[^\r\n"'`]++""")
 _TRAILING = ")]},;.>"
+_QUOTES = ('"', "'", "`")
 #: So many characters of a name are looked at, the last ones.
 _LONGEST_NAME = 256
 
@@ -326,10 +192,15 @@ class KeyNet:
             while (item := pattern.search(text, at)) is not None:
                 at = item.end()
                 name = item["name"][-_LONGEST_NAME:].strip(".-")
-                if self.is_secret(name):
+                # In JSON and in Python the `n` of a line break stands before the name: `\\npassword=`.
+                is_escaped = item.start() > 0 and text[item.start() - 1] == "\\"
+                if self.is_secret(name) or (is_escaped and self.is_secret(name[1:])):
                     # What is hidden is not searched again: a value of many names stays linear.
                     at = _end_of_value(text, item, name)
-                    yield from _span(text, item.start(), item.end(), at)
+                    yield from _span(text, item.start() - is_escaped, item.end(), at)
+        if "=" in text:
+            for item in _QUERY.finditer(text):
+                yield Match(item.start(), *item.span(1))
         lowered = text.lower()
         if not any(word in lowered for word in ("token", "secret", "pass", "key")):
             return
@@ -366,6 +237,8 @@ def _end_of(pattern: re.Pattern[str], text: str, start: int) -> int:
 def _span(text: str, context: int, start: int, end: int) -> Iterator[Match]:
     """Yield the span without its closing punctuation, unless it is empty, means "nothing" or is hidden already."""
     value = text[start:end]
+    if text.startswith(_QUOTES, end):
+        value = value.rstrip("\\")  # what escapes a quote is not part of the value: JSON stays JSON
     if value.startswith(MASK) and not value[len(MASK) :].strip(_TRAILING):
         return
     value = value.rstrip(_TRAILING) or value

@@ -1,9 +1,10 @@
 """
 Take secrets out of everything that is stored, logged or shown.
 
-Pure. Three independent nets: by the name a value stands under and by its form (both in `redaction.patterns`), and
-because it is known (`redaction.known_values`). All of them search the original text; what any of them finds becomes
-`[redacted]`. Redacting twice changes nothing. It is a net, not a wall: docs/logging.md says what it cannot catch.
+Pure. Three independent nets: by the name a value stands under (`redaction.patterns`), by its shape
+(`redaction.token_shapes`), and because it is known (`redaction.known_values`). All of them search the original text;
+what any of them finds becomes `[redacted]`. Redacting twice changes nothing. It is a net, not a wall: docs/logging.md
+says what it cannot catch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from adws.adw_modules.identifiers import JsonValue
-from adws.adw_modules.redaction import patterns
+from adws.adw_modules.redaction import token_shapes
 from adws.adw_modules.redaction.known_values import ValueNet, parts_of
 from adws.adw_modules.redaction.patterns import EMPTY_VALUES, MASK, KeyNet, Match, is_drawn
 
@@ -29,8 +30,6 @@ TOO_DEEP, CYCLE = "[too deep]", "[cycle]"
 _ROUNDS = 8
 #: Texts up to this length are remembered, at most so many.
 _SHORT, _MOST_SEEN = 64, 4096
-#: Terminal codes inside a token would hide it from the patterns.
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|[@-Z\\-_])")
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 #: Set for convenience and known to everyone: hiding them would only make logs unreadable.
 _WELL_KNOWN_WORDS = (
@@ -106,7 +105,7 @@ class Redactor:
         Made for the path that writes documents: looks for whole known values and their spellings, and for tokens that
         cannot be anything else. JSON stays JSON: secrets are taken out of its strings, its numbers are left alone.
         """
-        if not self._values.is_in(payload) and not patterns.may_have_tokens(payload):
+        if not self._values.is_in(payload) and not token_shapes.may_have_tokens(payload):
             return payload
 
         text = payload.decode("utf-8", "surrogateescape")
@@ -133,11 +132,7 @@ class Redactor:
 
     def find(self, text: str) -> list[Match]:
         """Return everything in *text* that is a secret to one of the nets, in no order, overlaps included."""
-        result = [*self._keys.find(text), *patterns.find(text), *self._values.find(text)]
-        if "\x1b" in text:
-            result.extend(_find_without_ansi(text))
-
-        return result
+        return [*self._keys.find(text), *token_shapes.find(text), *self._values.find(text)]
 
     def has_secret(self, text: str) -> bool:
         """Say whether anything in *text* is hidden."""
@@ -149,7 +144,7 @@ class Redactor:
 
     def _find_stored(self, text: str) -> list[Match]:
         """Return what must not be stored: a name before it is not enough, that would change what people wrote."""
-        return [*self._values.find(text), *patterns.find_tokens(text)]
+        return [*self._values.find(text), *token_shapes.find(text)]
 
     def _scrub_string(self, found: re.Match[str]) -> str:
         token = found[0]
@@ -379,22 +374,6 @@ def _joined(found: Iterable[Match]) -> Iterator[tuple[int, int]]:
         current = (start, end)
     if current is not None:
         yield current
-
-
-def _find_without_ansi(text: str) -> Iterator[Match]:
-    """Yield what the patterns find when terminal codes are taken out, at its place in *text*."""
-    places = [at for kept in _kept(text) for at in kept]
-    plain = "".join(text[kept.start : kept.stop] for kept in _kept(text))
-    for match in patterns.find(plain):
-        yield Match(places[match.context], places[match.start], places[match.end - 1] + 1)
-
-
-def _kept(text: str) -> Iterator[range]:
-    at = 0
-    for code in _ANSI.finditer(text):
-        yield range(at, code.start())
-        at = code.end()
-    yield range(at, len(text))
 
 
 def _is_json(text: str) -> bool:

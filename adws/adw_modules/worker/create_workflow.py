@@ -80,7 +80,7 @@ class WorkflowCreator:
                 demands=(start.demands or start.spec.demands).to_json(),
                 workload=dict(start.spec.workload),
             ),
-            issue=start.issue,
+            issue=start.issue.cleaned(),
             phases=[
                 PhaseRecord(name=phase.name, state=phase.state, max_attempts=phase.max_attempts)
                 for phase in start.spec.phases

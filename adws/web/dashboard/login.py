@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from adws.web.dashboard import actions, frame
 from adws.web.dashboard import sessions as dashboard_sessions
 from adws.web.dashboard.auth import LOGIN, PageAuth
-from adws.web.dashboard.sessions import LoginLimit
+from adws.web.dashboard.sessions import TokenLimit
 
 logger = logging.getLogger("adw.web")
 
@@ -41,7 +41,7 @@ def show_login(
 def log_in(request: Request) -> Response:
     """Take a token."""
     form = actions.guard(request)
-    door, limit = _door(request), cast("LoginLimit", request.app.state.login_limit)
+    door, limit = _door(request), cast("TokenLimit", request.app.state.login_limit)
     address, after = actions.source(request), form.text("next", most=500) or "/"
     seconds = limit.seconds_left(address)
     if seconds > 0:

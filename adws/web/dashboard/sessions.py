@@ -460,10 +460,10 @@ def address_of_link(server: str, link: str) -> str:
     return f"{server.rstrip('/')}/login?link={link}"
 
 
-# How often somebody may try to log in with a wrong token.
+# How often a wrong token may be shown, at the login and to the API: each has a count of its own.
 #
 # After a few failures an address waits, longer each time. So does everybody together after many, so that a thousand
-# addresses are no way around it. Nothing is counted for logins that went well.
+# addresses are no way around it. Nothing is counted for tokens that are right.
 
 
 #: Failures of one address before it waits, and of all together.
@@ -484,7 +484,7 @@ class _Failures:
     last: float = 0.0  #: by the monotonic clock
 
 
-class LoginLimit:
+class TokenLimit:
     """Counts failures. Threads may share it."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

@@ -91,6 +91,10 @@ def test_a_harmless_name_is_left_alone(name):
         ("https://h/x?access_token=abc&page=2", f"https://h/x?access_token={MASK}&page=2"),
         ("https://h/x?sig=abcdefgh&page=2", f"https://h/x?sig={MASK}&page=2"),
         ("x" * 300 + "_token=abc", "x" * 300 + f"_token={MASK}"),
+        ('{"x": "line\\npassword=hunter2"}', f'{{"x": "line\\npassword={MASK}"}}'),
+        ('{"x": "say \\"password=hunter2\\" twice"}', f'{{"x": "say \\"password={MASK}\\" twice"}}'),
+        ('{"x": "\\"Authorization: token a b\\""}', f'{{"x": "\\"Authorization: {MASK}\\""}}'),
+        ('{"x": "\\"https://h/?key=abcdefgh\\""}', f'{{"x": "\\"https://h/?key={MASK}\\""}}'),
     ],
 )
 def test_a_value_after_a_secrets_name_in_text_is_hidden(text, clean):
@@ -839,6 +843,8 @@ def test_a_key_that_never_ends_is_dropped_line_by_line():
         *("token=", "token:", "token ", 'password="', "password='x\n", 'token=\\"', "password:{", "--password "),
         *("eyJaaaaaaaaaaa-", "eyJaaaaaaaaaaa.", "AKIAAAAAAAAAAAAAAAAA ", "bearer ", "-----BEGIN PRIVATE KEY-----"),
         *("SG.aaaaaaaaaaaaaaaa", PLAIN_SECRET),
+        *("aghp_aaaaaaaaaa", "ghp_", "\\nghp_aaaaaaaaaa", "%25", "%250A", "\\u001b[0", "&amp;", "&#0", "\\n", "\\x41"),
+        *("QUtJQUFB", "Z2hwX", "eyJ", "basic AAAA", "AKIA", "hooks.slack.com/services/", "0123456789:AA"),
     ],
 )
 def test_a_hostile_line_takes_linear_time(unit, repeat):

@@ -14,7 +14,7 @@ from adws.adw_modules.queue.workers import RunnerState
 from adws.testing import FakeClock
 from adws.web.dashboard import frame
 from adws.web.dashboard import sessions as dashboard_sessions
-from adws.web.dashboard.sessions import BadForm, LoginLimit, addresses_of
+from adws.web.dashboard.sessions import BadForm, TokenLimit, addresses_of
 
 LOCAL = addresses_of("127.0.0.1")
 PROXIED = addresses_of("127.0.0.1", "https://adw.example.com")
@@ -167,7 +167,7 @@ def test_no_body_breaks_the_reading_of_forms(body):
 
 def test_after_a_few_wrong_tokens_an_address_waits_longer_each_time():
     clock = FakeClock()
-    limit = LoginLimit(clock.monotonic)
+    limit = TokenLimit(clock.monotonic)
     waits = []
     for _ in range(dashboard_sessions.FREE + 12):
         limit.failed("a")
@@ -182,7 +182,7 @@ def test_after_a_few_wrong_tokens_an_address_waits_longer_each_time():
 
 def test_a_login_that_goes_well_and_an_hour_without_failures_forgive():
     clock = FakeClock()
-    limit = LoginLimit(clock.monotonic)
+    limit = TokenLimit(clock.monotonic)
     for address in ("a", "b"):
         for _ in range(dashboard_sessions.FREE):
             limit.failed(address)
@@ -196,7 +196,7 @@ def test_a_login_that_goes_well_and_an_hour_without_failures_forgive():
 
 def test_many_addresses_together_wait_too_and_are_not_all_remembered():
     clock = FakeClock()
-    limit = LoginLimit(clock.monotonic)
+    limit = TokenLimit(clock.monotonic)
     for number in range(dashboard_sessions.MOST_ADDRESSES + 10):
         limit.failed(str(number))
 
