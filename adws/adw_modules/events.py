@@ -198,6 +198,9 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "effect_settled": "What came of an effect: made, adopted, failed, undone, kept, gone or forgotten.",
         "effect_observed": "Something appeared during a phase that adw did not make itself, such as a ref.",
         "work_committed": "What a phase changed is on the branch; `data` has the head, and the commit adw made.",
+        "work_discarded": "What gates, or a phase whose changes are not committed, left in the worktree was discarded; "
+        "`data` has the phase, the files (at most 50) and how many there are, the ref that keeps commits, and after a "
+        "crash the file with a patch.",
         "work_moved": "The work goes on on another host, from the last commit on the remote; `data` has from and to. "
         "What was not committed there is not gone on with.",
         "work_not_published": "The last commit could not be brought to the remote: only its host can go on with it; "

@@ -38,6 +38,7 @@ from adws.adw_modules.errors import (
     GateFailed,
     LeaseLost,
     Overdue,
+    RepositoryTampered,
     RunLost,
     StateConflict,
     StateUnserialisable,
@@ -130,6 +131,10 @@ class PhaseExecutor:
         return self.guard(
             chosen, ask, lambda exc: GateVerdict(passed=False, reason=f"the gate could not be decided: {exc}")
         )
+
+    def discard(self, chosen: Chosen) -> JsonObject | BaseException | None:
+        """Discard what gates and checks left beside the work; return what that was, or why it could not be done."""
+        return self.guard(chosen, lambda: self._home.workspace.discard(self._session, chosen.index), lambda exc: exc)
 
     def running(self) -> tuple[PhaseSpec, PhaseContext]:
         """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
@@ -511,11 +516,19 @@ class WorkSession:
         verdict = self._runs.verdict(chosen, report)
         if verdict is not None and verdict.is_suspended:
             report = Suspended(reason=verdict.reason)
+        tampered = report.error if isinstance(report, RunReport) else None
+        # With what was planted in the shared git directory no git is run here: a person looks at it first.
+        is_tampered = isinstance(tampered, RepositoryTampered)
+        discarded = tampered if is_tampered else self._runs.discard(chosen)
+        if isinstance(discarded, BaseException) and isinstance(report, RunReport) and is_well(report):
+            # The next phase would commit what is left: the attempt has failed, and the next one discards it.
+            report, verdict = replace(report, ok=False, error=discarded, was_done=True), None
         try:
-            return self._finish(chosen, report, verdict, may_go_on)
+            return self._finish(chosen, report, verdict, may_go_on, discarded)
         except StateUnserialisable as exc:
             # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
-            return self._finish(chosen, RunReport(ok=False, error=exc, was_done=True), None, may_go_on)
+            report = RunReport(ok=False, error=exc, was_done=True)
+            return self._finish(chosen, report, None, may_go_on, discarded)
 
     def _wait(self, chosen: Chosen, report: WaitingForChildren) -> Outcome:
         self._home.service_guard.let_go(self.document)
@@ -532,7 +545,8 @@ class WorkSession:
     def close_stopped(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
         """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
         try:
-            self._finish(chosen, Suspended(reason="interrupted from the keyboard"), None, lambda: False)
+            # What it left in the worktree beside its work is discarded before the next attempt.
+            self._finish(chosen, Suspended(reason="interrupted from the keyboard"), None, lambda: False, stop)
         except AdwError as exc:
             stop.add_note(f"the attempt could not be closed and will count as interrupted: {exc}")
 
@@ -542,13 +556,22 @@ class WorkSession:
         report: RunReport | Suspended,
         verdict: GateVerdict | None,
         may_go_on: Callable[[], bool],
+        discarded: JsonObject | BaseException | None = None,
     ) -> Outcome:
         trouble = None if isinstance(report, Suspended) else self._trouble(chosen, report, verdict)
-        advice = self._consult(chosen, trouble) if trouble is not None else None
+        # A gate that is red speaks against what was built: checking the same work again would not help.
+        is_sent_back = verdict is not None and verdict.is_red and bool(chosen.spec.on_rework)
+        advice = self._consult(chosen, trouble) if trouble is not None and not is_sent_back else None
         news = self._settle_parties(chosen, report, trouble)
         draft = self._draft()
+        if not isinstance(discarded, BaseException) and draft.phase(chosen.index).attempts[-1].leftovers:
+            draft.mark_attempt(chosen.index, leftovers=False)
+        if isinstance(discarded, dict):
+            draft.add_event("work_discarded", chosen.index, data=discarded)
         if isinstance(report, Suspended):
             outcome = self._stopped(draft, chosen, report)
+        elif trouble is not None and is_sent_back:
+            outcome = transitions.rework(draft, self.spec, chosen, report, trouble)
         elif trouble is not None:
             outcome = self._failed(draft, chosen, trouble, advice, report)
         else:

@@ -21,6 +21,8 @@ from adws.adw_modules.workflow.model import Gate, PhaseSpec
 if TYPE_CHECKING:
     from adws.adw_modules.engine.runner_command import CommandRunner
 
+#: Exit codes by which a shell says that a command could not be run: they say nothing about the work.
+NOT_RUN = (126, 127)
 #: Keys of a result that say whether the phase reached what it was for.
 VERDICT_KEYS = ("success", "passed")
 
@@ -33,6 +35,7 @@ class GateVerdict:
     reason: str = ""  #: why not, or what the person is asked
     needs_human: bool = False  #: all else holds: a person decides
     is_suspended: bool = False  #: something was ordered while a gate was tried; it says nothing about the phase
+    is_red: bool = False  #: a gate was decided, and speaks against the work: trying the same work again does not help
 
 
 PASSED = GateVerdict(passed=True)
@@ -87,17 +90,23 @@ class Gates:
         if end.exit_code == 0 and end.timed_out is None and not end.survivors:
             return PASSED
 
-        return _failed(f"the gate `{shown}` {_how(end)}{_last_line(end.tail)}")
+        return _failed(f"the gate `{shown}` {how_ended(end)}{_last_line(end.tail)}", is_red=is_red(end))
 
 
-def _failed(reason: str) -> GateVerdict:
-    return GateVerdict(passed=False, reason=reason)
+def _failed(reason: str, *, is_red: bool = False) -> GateVerdict:
+    return GateVerdict(passed=False, reason=reason, is_red=is_red)
+
+
+def is_red(end: ProcessEnd) -> bool:
+    """Say whether a command that was not stopped on order ran, and speaks against the work."""
+    return end.timed_out is not None or (end.exit_code not in (None, 0, *NOT_RUN) and not end.survivors)
 
 
 # --- kinds -----------------------------------------------------------------------------------------------------
 
 
-def _how(end: ProcessEnd) -> str:
+def how_ended(end: ProcessEnd) -> str:
+    """Return how a command ended that did not pass, as a sentence about it goes on."""
     if end.timed_out:
         return f"took too long ({end.timed_out})"
     if end.signal is not None:
@@ -158,6 +167,7 @@ def _check_result(report: RunReport) -> GateVerdict:
         return _failed("the result does not say `success` or `passed`")
     wrong = [key for key, value in said.items() if value is not True]
     if wrong:
-        return _failed(f"the result says `{wrong[0]}`: {str(said[wrong[0]])[:60]}, not true")
+        reason = f"the result says `{wrong[0]}`: {str(said[wrong[0]])[:60]}, not true"
+        return _failed(reason, is_red=said[wrong[0]] is False)
 
     return PASSED
