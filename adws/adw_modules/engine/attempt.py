@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from adws.adw_modules.document import Draft
 from adws.adw_modules.effects import secured_head
-from adws.adw_modules.engine import advisor, transitions
+from adws.adw_modules.engine import advisor, base_check, transitions
 from adws.adw_modules.engine.advisor import Advice, Case, may_ask, no_answer
 from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.engine.resume import ResumePlan, definition_of, plan_resume
@@ -52,6 +52,7 @@ from adws.adw_modules.phase import (
     Failed,
     Harvest,
     Next,
+    Order,
     Orders,
     Outcome,
     Paused,
@@ -175,8 +176,28 @@ class PhaseExecutor:
             self._context_made = (chosen, context)
             if _needs_cleanup(chosen.record):
                 self._home.commands.clean_up(phase, context)
+            if phase.is_paid:
+                order = self._check_base(context)
+                if order is not None:
+                    return Suspended(reason=order.kind)
 
             return self._runner(phase).run(phase, context)
+
+    def _check_base(self, context: PhaseContext) -> Order | None:
+        """Raise BaseRed when a gate that has to be green is red where the work starts; asked before money is spent."""
+        document = context.document
+        if any(attempt.agent for record in document.phases for attempt in record.attempts):
+            return None
+        checked = self._home.base_check.before_agent(self._session.spec, context)
+        if checked is None or isinstance(checked, Order):
+            return checked
+        commit, results = checked
+        index = next(index for index, record in enumerate(document.phases) if record.name == context.phase)
+        data: JsonObject = {"commit": commit, "gates": [result.to_json() for result in results]}
+        self._session.change(lambda draft: draft.add_event("base_checked", index, data=data))
+        base_check.refuse(results, commit)
+
+        return None
 
     def _conclude(self, chosen: Chosen, report: RunReport) -> RunReport:
         return self.guard(

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.errors import AdwError, OwnershipError, StateError
-from adws.adw_modules.phase import PhaseContext, RunReport
+from adws.adw_modules.phase import Order, PhaseContext, RunReport
 from adws.adw_modules.process.run import ProcessEnd
 from adws.adw_modules.workflow.model import Gate, PhaseSpec
 
 if TYPE_CHECKING:
+    from adws.adw_modules.engine.base_check import BaseCheck
     from adws.adw_modules.engine.runner_command import CommandRunner
 
+#: Most bytes of each output of a gate that are compared or stored.
+MAX_OUTPUT_BYTES = 128 * 1024
+#: New failures that a reason names.
+MAX_NAMED = 5
 #: Exit codes by which a shell says that a command could not be run: they say nothing about the work.
 NOT_RUN = (126, 127)
 #: Keys of a result that say whether the phase reached what it was for.
@@ -44,9 +51,10 @@ PASSED = GateVerdict(passed=True)
 class Gates:
     """Checks the gates of phases."""
 
-    def __init__(self, commands: CommandRunner) -> None:
-        """*commands* runs the commands of gates."""
+    def __init__(self, commands: CommandRunner, base: BaseCheck | None = None) -> None:
+        """*commands* runs the commands of gates; *base* knows what they say of the commit that work started from."""
         self._commands = commands
+        self._base = base
 
     def check(self, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> GateVerdict:
         """Return the verdict of the first gate of *phase* that does not hold."""
@@ -90,11 +98,36 @@ class Gates:
         if end.exit_code == 0 and end.timed_out is None and not end.survivors:
             return PASSED
 
-        return _failed(f"the gate `{shown}` {how_ended(end)}{_last_line(end.tail)}", is_red=is_red(end))
+        why = f"the gate `{shown}` {how_ended(end)}{last_line(end.tail)}"
+        if self._base is None or not is_red(end):
+            return _failed(why, is_red=is_red(end))
+        files = AttemptFiles(context.folder, phase.name, context.attempt_number)
+        new = self._base.new_failures(phase, gate, context, output_of(files, f"gate-{number}"))
+        if isinstance(new, Order):
+            return GateVerdict(passed=False, is_suspended=True, reason=new.kind)
+        if new is None:
+            return _failed(why, is_red=True)
+        if not new:
+            context.say(f"the gate `{shown}` is red as it is on the base commit: nothing failed that did not before")
+            return PASSED
+        more = f" and {len(new) - MAX_NAMED} more" if len(new) > MAX_NAMED else ""
+        named = "; ".join(line[:200] for line in new[:MAX_NAMED])
+
+        return _failed(f"{why}; new since the base commit: {named}{more}", is_red=True)
 
 
 def _failed(reason: str, *, is_red: bool = False) -> GateVerdict:
     return GateVerdict(passed=False, reason=reason, is_red=is_red)
+
+
+def output_of(files: AttemptFiles, name: str) -> str:
+    """Return what a command beside an attempt printed: the ends of both outputs, its errors last."""
+    parts = []
+    for stream in ("stdout", "stderr"):
+        with suppress(OSError):
+            parts.append(files.path(f"{name}.{stream}.log").read_bytes()[-MAX_OUTPUT_BYTES:].decode("utf-8", "replace"))
+
+    return "".join(parts)
 
 
 def is_red(end: ProcessEnd) -> bool:
@@ -117,7 +150,8 @@ def how_ended(end: ProcessEnd) -> str:
     return f"ended with exit code {end.exit_code}"
 
 
-def _last_line(tail: str) -> str:
+def last_line(tail: str) -> str:
+    """Return the last line of an output as a sentence goes on with it, "" when there is none."""
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
 
     return f": {last[:300]}" if last else ""

@@ -202,6 +202,7 @@ class Workspace:
         self._ports.take(session)
         self._stand(git, session)
         self._discard_interrupted(git, session)
+        self._renew_base(git, session)
         self._put_strays_back(session)
         self._secure_before_check(git, session)
         if self._agent_config is not None:
@@ -500,6 +501,24 @@ class Workspace:
                 draft.add_event("work_discarded", data=discarded)
 
         session.change(record)
+
+    def _renew_base(self, git: Repository, session: WorkSession) -> None:
+        """Start from the default branch as it is now, when the commit was refused that the work started from."""
+        phase, context = session.running()
+        document, workplace = session.document, self._workplace
+        attempts = next(one.attempts for one in document.phases if one.name == phase.name)
+        branch, key = effects.branch_of_work(document), f"branch:{document.branch_name}"
+        was_refused = len(attempts) > 1 and (attempts[-2].error or {}).get("klass") == "base"
+        if not was_refused or workplace is None or branch is None or effects.has_commits(branch):
+            return
+        path = Path(document.worktree_path or "")
+        base, start = git.fetch_default()
+        if start == branch.undo.get("start") or branch.outcome != "made" or workplace.status(path):
+            return
+        # A crash between the two leaves a branch that is further than its record: the next attempt starts here again.
+        workplace.discard(path, start)
+        session.change(lambda draft: effects.note(draft, key, {"base": base, "start": start, "sha": start}))
+        context.say(f"the work starts from {base} as it is now: {start[:12]}")
 
     def _secure_before_check(self, git: Repository, session: WorkSession) -> None:
         """Commit what is in the worktree before a phase works there whose own changes are discarded."""
