@@ -198,8 +198,8 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "effect_settled": "What came of an effect: made, adopted, failed, undone, kept, gone or forgotten.",
         "effect_observed": "Something appeared during a phase that adw did not make itself, such as a ref.",
         "work_committed": "What a phase changed is on the branch; `data` has the head, and the commit adw made.",
-        "base_checked": "The gates were run on the commit that the work starts from, before its first agent; `data` has "
-        "the commit, and for each gate whether it passed, why not, and whether an earlier check is used.",
+        "base_checked": "The gates were run on the commit that the work starts from, before its first agent; `data` "
+        "has the commit, and for each gate whether it passed, why not, and whether an earlier check is used.",
         "work_discarded": "What gates, or a phase whose changes are not committed, left in the worktree was discarded; "
         "`data` has the phase, the files (at most 50) and how many there are, the ref that keeps commits, and after a "
         "crash the file with a patch.",

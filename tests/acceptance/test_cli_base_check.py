@@ -203,7 +203,9 @@ def test_the_setting_is_checked(adw, repository):
 
 def test_a_killed_check_leaves_nothing_that_keeps_the_next_one_from_working(adw, repository, agent):
     fix(repository)
-    (repository / "linter").write_text("#!/bin/sh\ntest -e $HOME/killed && exit 0\n> $HOME/killed; kill -9 $(cat $HOME/run)\n")
+    (repository / "linter").write_text(
+        "#!/bin/sh\ntest -e $HOME/killed && exit 0\n> $HOME/killed; kill -9 $(cat $HOME/run)\n"
+    )
     git(repository, "commit", "-q", "-a", "-m", "Kill")
     agent.plays(BUILT, PASSED)
     place = repository.parent

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,7 +50,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 #: What a line has that tells of a failure: a word for it, or a place in a file (numbers are written as # there).
 _FAILURE = re.compile(
-    r"\b(?:errors?|fail(?:s|ed|ures?)?|fatal|exception|panic(?:ked)?|warnings?)\b|[✗✕✘×]|[\w-]\.\w+:#", re.IGNORECASE
+    r"\b(?:errors?|fail(?:s|ed|ures?)?|fatal|exception|panic(?:ked)?|warnings?)\b|[✗✕✘]|[\w-]\.\w+:#", re.IGNORECASE
 )
 
 
@@ -77,6 +77,7 @@ class BaseCheck:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._folder = home.settings.state_dir / FOLDER
+        self._tree = self._folder / "tree"  #: where gates are run; there while one check has the lock
 
     def gates_of(self, spec: WorkflowSpec) -> list[tuple[PhaseSpec, Gate, str]]:
         """Return the gates of *spec* to run on its base, each once, with what it means when one is red."""
@@ -138,14 +139,17 @@ class BaseCheck:
 
         return results if isinstance(results, Order) else (commit, results)
 
-    def new_failures(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, output: str) -> list[str] | Order | None:
+    def new_failures(
+        self, phase: PhaseSpec, gate: Gate, context: PhaseContext, output: str
+    ) -> list[str] | Order | None:
         """
         Return the failures in the *output* of a red gate that the base does not have.
 
         None when the base has nothing to do with it: it is green there, or not to be compared.
         """
-        commit = _base_of(context.document)
-        if not commit or not self._home.has_worktrees or self._mode(gate, context.document.workflow.base) != COMPARE:
+        commit, frozen = _base_of(context.document), context.document.workflow
+        mode = self._mode(gate, frozen.base if frozen is not None else "")
+        if not commit or not self._home.has_worktrees or mode != COMPARE:
             return None
         results = self._check([(phase, gate, COMPARE)], context, commit, again=False)
         if isinstance(results, Order):
@@ -166,41 +170,33 @@ class BaseCheck:
         with self._locked(context) as order:
             if order is not None:
                 return order
-            tree = self._folder / "tree"
             results: list[BaseResult] = []
             try:
-                for number, (phase, gate, mode) in enumerate(gates, 1):
+                for number, one in enumerate(gates, 1):
                     # Another process may have run it while this one waited for the lock.
-                    result = self._stored(commit, (phase, gate, mode), again=again)
-                    if result is None:
-                        found = self._run(phase, gate, mode, context, commit, tree, number)
-                        if isinstance(found, Order):
-                            return found
-                        result = found
-                        if result.passed or result.is_red:
-                            self._store(commit, self._key(phase, gate), result)
+                    result = self._stored(commit, one, again=again) or self._run(one, context, commit, number)
+                    if isinstance(result, Order):
+                        return result
+                    if not result.is_stored and (result.passed or result.is_red):
+                        self._store(commit, self._key(*one[:2]), result)
                     results.append(result)
-                    if mode == REQUIRE and not result.passed:
+                    if result.mode == REQUIRE and not result.passed:
                         break
             finally:
-                self._home.git.remove_checkout(tree)
+                self._home.git.remove_checkout(self._tree)
 
         return results
 
     def _run(
-        self,
-        phase: PhaseSpec,
-        gate: Gate,
-        mode: str,
-        context: PhaseContext,
-        commit: str,
-        tree: Path,
-        number: int,
+        self, one: tuple[PhaseSpec, Gate, str], context: PhaseContext, commit: str, number: int
     ) -> BaseResult | Order:
         """Run one gate in the checkout, which is made and set up for the first."""
+        phase, gate, mode = one
         shown = gate.shell or " ".join(gate.command)
-        home = self._home
-        inside = home.settings.home.relative_to(home.git.root) if home.settings.home.is_relative_to(home.git.root) else ""
+        home, tree = self._home, self._tree
+        inside = (
+            home.settings.home.relative_to(home.git.root) if home.settings.home.is_relative_to(home.git.root) else ""
+        )
         here = replace(context, cwd=tree / inside)
         # Its files stand beside those of the attempt that waits for it.
         beside = replace(phase, name=context.phase)
@@ -226,7 +222,9 @@ class BaseCheck:
             mode=mode,
             passed=False,
             reason=f"{how_ended(end)}{last_line(end.tail)}",
-            output=plain(output_of(AttemptFiles(context.folder, beside.name, context.attempt_number), f"base-{number}"), here.cwd),
+            output=plain(
+                output_of(AttemptFiles(context.folder, beside.name, context.attempt_number), f"base-{number}"), here.cwd
+            ),
             is_red=is_red(end),
         )
 
@@ -234,7 +232,7 @@ class BaseCheck:
         """Give the checkout what every worktree gets; return the order that ended it, raise SetupFailed."""
         ordered: list[Order] = []
 
-        def run(command: list[str] | tuple[str, ...], number: int) -> str:
+        def run(command: Sequence[str], number: int) -> str:
             gate = Gate(kind="command", command=tuple(command))
             end = self._home.commands.run_beside(phase, gate, context, f"base-setup-{number}")
             if end.ordered:
@@ -264,7 +262,7 @@ class BaseCheck:
                     order = context.orders.current()
                     self._home.clock.sleep(LOCK_SECONDS)
             if order is None:
-                self._home.git.remove_checkout(self._folder / "tree")  # of a check that was killed
+                self._home.git.remove_checkout(self._tree)  # of a check that was killed
             yield order
         finally:
             os.close(fd)
@@ -303,7 +301,13 @@ class BaseCheck:
 
     def _store(self, commit: str, key: str, result: BaseResult) -> None:
         at = timestamps.to_text(self._home.clock.now())
-        said = {"gate": result.gate, "passed": result.passed, "reason": result.reason, "output": result.output, "at": at}
+        said = {
+            "gate": result.gate,
+            "passed": result.passed,
+            "reason": result.reason,
+            "output": result.output,
+            "at": at,
+        }
         payload = self._home.redactor.scrub_bytes(json.dumps(said).encode())
         directory = durable_file.open_directory(str(self._folder), follow=False)
         try:

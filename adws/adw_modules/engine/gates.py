@@ -10,7 +10,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -98,22 +98,29 @@ class Gates:
         if end.exit_code == 0 and end.timed_out is None and not end.survivors:
             return PASSED
 
-        why = f"the gate `{shown}` {how_ended(end)}{last_line(end.tail)}"
-        if self._base is None or not is_red(end):
-            return _failed(why, is_red=is_red(end))
+        verdict = _failed(f"the gate `{shown}` {how_ended(end)}{last_line(end.tail)}", is_red=is_red(end))
+        if self._base is None or not verdict.is_red:
+            return verdict
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
-        new = self._base.new_failures(phase, gate, context, output_of(files, f"gate-{number}"))
-        if isinstance(new, Order):
-            return GateVerdict(passed=False, is_suspended=True, reason=new.kind)
-        if new is None:
-            return _failed(why, is_red=True)
-        if not new:
-            context.say(f"the gate `{shown}` is red as it is on the base commit: nothing failed that did not before")
-            return PASSED
-        more = f" and {len(new) - MAX_NAMED} more" if len(new) > MAX_NAMED else ""
-        named = "; ".join(line[:200] for line in new[:MAX_NAMED])
 
-        return _failed(f"{why}; new since the base commit: {named}{more}", is_red=True)
+        return _compared(
+            shown, verdict, self._base.new_failures(phase, gate, context, output_of(files, f"gate-{number}")), context
+        )
+
+
+def _compared(shown: str, verdict: GateVerdict, new: list[str] | Order | None, context: PhaseContext) -> GateVerdict:
+    """Return the verdict of a red gate, given the failures that the base does not have; None: it counts as it is."""
+    if isinstance(new, Order):
+        return GateVerdict(passed=False, is_suspended=True, reason=new.kind)
+    if new is None:
+        return verdict
+    if not new:
+        context.say(f"the gate `{shown}` is red as it is on the base commit: nothing failed that did not before")
+        return PASSED
+    more = f" and {len(new) - MAX_NAMED} more" if len(new) > MAX_NAMED else ""
+    named = "; ".join(line[:200] for line in new[:MAX_NAMED])
+
+    return replace(verdict, reason=f"{verdict.reason}; new since the base commit: {named}{more}")
 
 
 def _failed(reason: str, *, is_red: bool = False) -> GateVerdict:

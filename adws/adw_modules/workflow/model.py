@@ -280,7 +280,7 @@ AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
 RUNNERS = (COMMAND, PYTHON, STEPS, EXTERNAL, SHIP, CLEAN, AGENT, *AGENTS)
 #: What a gate may look at.
 GATE_KINDS = ("command", "artifact", "result", "human")
-#: What a gate that is red on the base commit means: nothing is started, only new failures count, or it is not run there.
+#: What a gate means that is red on the base commit: no agent starts, only new failures count, or it is not run there.
 BASE_MODES = ("require", "compare", "ignore")
 #: The eight phases everybody knows -> the state each runs under.
 STATE_OF_PHASE: Mapping[str, str] = MappingProxyType(
@@ -490,7 +490,17 @@ _PHASE_KEYS = frozenset(PhaseSpec.__slots__)
 def phase_to_json(phase: PhaseSpec) -> JsonObject:
     """Return *phase* as JSON, without what is as usual."""
     result: JsonObject = {"name": phase.name, "state": phase.state, "runner": phase.runner}
-    for name in ("tier", "is_required", "max_attempts", "shell", "call", "prompt", "on_rework", "deadline_seconds", "commits"):
+    for name in (
+        "tier",
+        "is_required",
+        "max_attempts",
+        "shell",
+        "call",
+        "prompt",
+        "on_rework",
+        "deadline_seconds",
+        "commits",
+    ):
         if getattr(phase, name) != getattr(_DEFAULTS, name):
             result[name] = getattr(phase, name)
     for name in ("needs", "allowed_paths", "command", "env"):
