@@ -224,3 +224,18 @@ def test_a_killed_check_leaves_nothing_that_keeps_the_next_one_from_working(adw,
 def environment(place: Path, repository: Path) -> dict[str, str]:
     folder = str(Path(warm.ADW).parent)
     return {**os.environ, "HOME": str(place), "ADW_HOME": str(repository), "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_a_set_up_that_fails_is_named_as_such(adw, repository, agent):
+    (repository / "adw.toml").write_text(FLOW + '\n[worktree]\nsetup = "./no-set-up"\n')
+    (repository / "no-set-up").write_text("#!/bin/sh\nexit 3\n")
+    (repository / "no-set-up").chmod(0o755)
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "Set up")
+
+    done = run(adw)
+
+    assert done.rc == 1
+    assert "the set-up command './no-set-up' of the worktree failed" in done.stderr
+    assert made(repository) == []
+    assert agent.calls == []

@@ -200,12 +200,12 @@ class BaseCheck:
         here = replace(context, cwd=tree / inside)
         # Its files stand beside those of the attempt that waits for it.
         beside = replace(phase, name=context.phase)
+        if not tree.exists():
+            home.git.add_checkout(tree, commit)
+            order = self._set_up(beside, replace(context, cwd=tree))
+            if order is not None:
+                return order
         try:
-            if not tree.exists():
-                home.git.add_checkout(tree, commit)
-                order = self._set_up(beside, replace(context, cwd=tree))
-                if order is not None:
-                    return order
             context.say(f"{shown} on the base commit {commit[:12]}")
             end = home.commands.run_beside(beside, gate, here, f"base-{number}")
         except (OwnershipError, StateError):  # not about the gate: the workflow is not ours any more, or not writable
@@ -253,12 +253,15 @@ class BaseCheck:
         durable_file.make_directory(str(self._folder))
         fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            order = None
+            order, is_told = None, False
             while order is None:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
+                    if not is_told:
+                        context.say("another workflow checks its base: waiting for it")
+                    is_told = True
                     order = context.orders.current()
                     self._home.clock.sleep(LOCK_SECONDS)
             if order is None:
