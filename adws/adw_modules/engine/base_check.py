@@ -2,7 +2,7 @@
 The gates of a workflow on the commit that it starts from, run before an agent is paid.
 
 A gate that is red there is red whatever an agent does: every attempt would be paid for nothing. The gates run in a
-checkout of their own, which is removed afterwards, one check at a time; what came of each gate is stored for its commit
+checkout of their own, which is removed afterwards, one check at a time; the result of each is stored for its commit
 below `state/.base`, so that many workflows on one commit share one check. A red result is stored too, for comparison,
 but a start that somebody asks for runs it again: what was missing may have been installed meanwhile.
 """
@@ -56,7 +56,7 @@ _FAILURE = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseResult:
-    """What came of one gate on a commit."""
+    """The result of one gate on a commit."""
 
     gate: str  #: as a person types it
     mode: str  #: what it means when it is red
@@ -127,7 +127,7 @@ class BaseCheck:
 
     def before_agent(self, spec: WorkflowSpec, context: PhaseContext) -> tuple[str, list[BaseResult]] | Order | None:
         """
-        Return the base commit of a workflow whose first agent is about to start, and what came of its gates there.
+        Return the base commit of a workflow whose first agent is about to start, and the results of its gates there.
 
         None when there is nothing to run, or no commit is known to run it on; the order that ended the check.
         """
@@ -163,7 +163,7 @@ class BaseCheck:
     def _check(
         self, gates: list[tuple[PhaseSpec, Gate, str]], context: PhaseContext, commit: str, *, again: bool
     ) -> list[BaseResult] | Order:
-        """Return what came of *gates* on *commit*, up to the first that is required and did not pass."""
+        """Return the results of *gates* on *commit*, up to the first that is required and did not pass."""
         stored = [self._stored(commit, one, again=again) for one in gates]
         if all(result is not None for result in stored):
             return [result for result in stored if result is not None]
