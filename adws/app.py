@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.deliveries.store import DeliveryStore
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.engine.attempt import Advisor
+    from adws.adw_modules.engine.base_check import BaseCheck
     from adws.adw_modules.engine.gates import Gates
     from adws.adw_modules.engine.git_guard import Guard
     from adws.adw_modules.engine.runner_agent import AgentRunner
@@ -943,7 +944,14 @@ class Home:
         """What checks the gates of phases."""
         from adws.adw_modules.engine.gates import Gates
 
-        return Gates(self.commands, self.git_guard)
+        return Gates(self.commands, self.git_guard, self.base_check)
+
+    @part
+    def base_check(self) -> BaseCheck:
+        """What runs the gates of workflows on the commits that they start from."""
+        from adws.adw_modules.engine.base_check import BaseCheck
+
+        return BaseCheck(self)
 
     @part
     def phase_runners(self) -> Mapping[str, Runner]:

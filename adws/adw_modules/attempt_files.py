@@ -193,7 +193,7 @@ def _directories(place: Path) -> list[Path]:
 
 
 #: When the output of an attempt is written; "" stands for that of the phase itself.
-_TURNS = {"setup": 0, "cleanup": 1, "": 2, "gate": 3}
+_TURNS = {"setup": 0, "cleanup": 1, "base": 2, "": 3, "gate": 4}
 #: Bytes that are read at a time, and of the end of a file that somebody sees first.
 PART_BYTES = 128 * 1024
 FIRST_BYTES = 24 * 1024

@@ -88,6 +88,7 @@ class AttemptRecord(_Part):
     model: str | None = None  #: chosen when it was begun; None: the agent's own choice
     agent: JsonObject | None = None  #: name, provider, session_id, is_resumed, hashes of prompt and rules files
     shared: JsonObject | None = None  #: marks of the shared git directory before it, and of what it changed there
+    leftovers: bool = False  #: all of its work is committed: what else it leaves in the worktree is to be discarded
 
 
 class PhaseRecord(_Part):
@@ -109,6 +110,7 @@ class PhaseRecord(_Part):
     parks: int = 0  #: in a row: waits for a quota that was used up
     model: str | None = None  #: what the advisor chose for the next attempts
     doctor: list[JsonObject] = Field(default_factory=list)  #: what the advisor was asked and decided, oldest first
+    sent_back: JsonObject | None = None  #: what sent the work back to it for this round: phase, attempt, reason
     attempts: list[AttemptRecord] = Field(default_factory=list)
 
 
@@ -130,6 +132,7 @@ class WorkflowRef(_Part):
     phases: list[JsonObject] = Field(default_factory=list)
     demands: JsonObject = Field(default_factory=dict)  #: host and tags of the workers that may go on with it
     workload: JsonObject = Field(default_factory=dict)  #: values that templates of its steps know
+    base: str = ""  #: what a gate that is red on the base commit means; "": as the setting says
 
 
 class Cost(_Part):

@@ -81,6 +81,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.DemandsUnmet,), "config"),
     ((errors.ExpressionError, errors.SinkRefused), "config"),
     ((errors.GateFailed, errors.PathsNotAllowed), "gate"),
+    (errors.BaseRed, "base"),
     ((errors.ShippingRefused, errors.NotOurs, errors.PullRequestMerged, errors.RepositoryTampered), "config"),
     ((errors.RollbackBlocked, errors.WorkElsewhere), "busy"),
     ((errors.RemoteChanged, errors.FilterNotRun), "config"),

@@ -140,6 +140,11 @@ _TABLE = (
     # --- what a person has to change
     _configuration("config", "A setting is wrong. Correct it, then: adw retry ID."),
     _configuration(
+        "base",
+        "A gate is red before any work was done. Fix it on the default branch, or set gates.base to compare or ignore, "
+        "then: adw retry ID.",
+    ),
+    _configuration(
         "auth", "The service does not accept the credentials. Log in or renew the token, then: adw retry ID."
     ),
     _configuration(

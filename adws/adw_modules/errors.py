@@ -321,6 +321,17 @@ class GateFailed(AdwError):
         self.phase, self.why = phase, why
 
 
+class BaseRed(AdwError):
+    """A gate is red on the commit that work would start from."""
+
+    def __init__(self, gate: str, commit: str, why: str, *, output: str = "") -> None:
+        super().__init__(
+            f"the gate `{gate}` is red on the base commit {commit[:12]} ({why}), so no agent is started: fix it there, "
+            "or set gates.base to compare (only new failures count) or ignore"
+        )
+        self.gate, self.commit, self.why, self.output = gate, commit, why, output
+
+
 class ExpressionError(AdwError, ValueError):
     """A template or a condition cannot be read, or has no value."""
 

@@ -202,6 +202,11 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "its branch; `data` has the path, what was wrong, the commit, and the ref that keeps its files.",
         "stale_locks_removed": "Locks of the workflow's own branch and worktree that a dead git left are removed; "
         "`data` has their names.",
+        "base_checked": "The gates were run on the commit that the work starts from, before its first agent; `data` "
+        "has the commit, and for each gate whether it passed, why not, and whether an earlier check is used.",
+        "work_discarded": "What gates, or a phase whose changes are not committed, left in the worktree was discarded; "
+        "`data` has the phase, the files (at most 50) and how many there are, the ref that keeps commits, and after a "
+        "crash the file with a patch.",
         "work_moved": "The work goes on on another host, from the last commit on the remote; `data` has from and to. "
         "What was not committed there is not gone on with.",
         "work_not_published": "The last commit could not be brought to the remote: only its host can go on with it; "

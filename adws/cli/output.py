@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
     from adws.adw_modules.events import Event
+    from adws.adw_modules.identifiers import JsonObject
     from adws.adw_modules.interfaces import Clock
 
 
@@ -203,9 +204,13 @@ _SENTENCES = {
     "phase_skipped": "{phase}: left out: {message}",
     "retry_scheduled": "{phase}: tried again {wait}",
     "rework_asked": "{phase}: sends the work back to {back_to}",
+    "base_checked": "{phase}: gates on the base commit: {base}",
+    "work_discarded": "{phase}: discarded what is left beside the work: {files}",
     "approval_asked": "{phase}: waits for approval",
     "hint_given": "hint noted: {text}",
 }
+#: Discarded files that are named.
+_FILES = 5
 _STDERR = 2
 
 
@@ -337,7 +342,9 @@ def _sentence(event: Event, phases: dict[str, PhaseRecord], stored_at: str) -> s
     record = phases.get(event.node_name or "")
     error = event.data.get("error")
     facts = {
-        "phase": event.node_name or "",
+        "phase": event.node_name or event.data.get("phase", ""),
+        "base": _base(event.data.get("gates")),
+        "files": _files(event.data),
         "used": event.data.get("attempts_used", record.attempts_used if record else 0),
         "limit": event.data.get("limit", limit(record) if record else 0),
         "message": error.get("message", "") if isinstance(error, dict) else event.data.get("message", ""),
@@ -352,6 +359,23 @@ def _sentence(event: Event, phases: dict[str, PhaseRecord], stored_at: str) -> s
     }
 
     return clean(_SENTENCES[event.event_type].format(**facts))
+
+
+def _base(gates: object) -> str:
+    """Return which gates are red on the base commit."""
+    results = [one for one in gates if isinstance(one, dict)] if isinstance(gates, list) else []
+    red = [f"`{one.get('gate')}` {one.get('reason')}" for one in results if not one.get("passed")]
+
+    return "; ".join(red) or "ok"
+
+
+def _files(data: JsonObject) -> str:
+    """Return the first of the files that were discarded, and how many more there are."""
+    files, count = data.get("files"), data.get("count")
+    names = [str(name) for name in files[:_FILES]] if isinstance(files, list) else []
+    more = count - len(names) if isinstance(count, int) else 0
+
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "") if names else "commits"
 
 
 def _took(record: PhaseRecord | None) -> str:

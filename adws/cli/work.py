@@ -15,7 +15,7 @@ import click
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.document import FrozenIssue
-from adws.adw_modules.errors import AdwError, ForgeNotFound, UsageError, WorkflowBusy
+from adws.adw_modules.errors import AdwError, BaseRed, ForgeNotFound, UsageError, WorkflowBusy
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 #
 # Pure. Reads the plain JSON of a document, so that the output is the same for work done here or by a worker.
 
+
+#: Lines of the output of a gate that are shown when it is red before any work was done.
+_OUTPUT_LINES = 100
 
 EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
 
@@ -489,8 +492,16 @@ def _leave_to_worker(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
 
 
 def _start_here(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
+    document = app.workflow_creator.document(start)
+    try:
+        offer = app.claim_policy.offer
+        if offer is None or start.demands is None or meets(offer, start.demands):
+            app.base_check.before_creation(document, start.spec)
+    except BaseRed as exc:
+        for line in exc.output.splitlines()[-_OUTPUT_LINES:]:
+            output.say(line)
+        raise
     with Foreground(app) as here:
-        document = app.workflow_creator.document(start)
         with app.workflow_creator.create(document, start):
             pass  # stored: the work is taken up like any other run, so that a worker may be first
         output.say(f"workflow {document.adw_id}: {start.spec.name} for issue {document.issue_number}")

@@ -330,6 +330,7 @@ class Settings:
     max_attempts: int
     max_retries: int
     max_reworks: int
+    gates_base: str
     default_workflow: str
     max_total_attempts: int
     max_minutes: float

@@ -1049,6 +1049,16 @@ SETTINGS: tuple[Setting, ...] = (
         values="0 or more",
     ),
     Setting(
+        "gates_base",
+        "require",
+        config_values.choice("require", "compare", "ignore"),
+        "The command gates of a workflow are run on the commit it starts from before an agent is paid. When one is red "
+        "there: require starts no agent, compare counts only failures that the base does not have, ignore does not "
+        "run them there.",
+        "gates.base",
+        values="require, compare, ignore",
+    ),
+    Setting(
         "default_workflow",
         "sdlc",
         config_values.name,

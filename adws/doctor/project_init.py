@@ -621,6 +621,7 @@ def _setup(found: Findings) -> Iterator[str]:
 
 
 def _gates(found: Findings) -> Iterator[str]:
+    yield _BASE
     yield _gate("lint", found.project.lint, 'command = ["make", "lint"]')
     yield _gate("test", found.project.test, 'command = ["make", "test"]')
 
@@ -628,14 +629,25 @@ def _gates(found: Findings) -> Iterator[str]:
 def _gate(phase: str, command: ProjectCommand | None, example: str) -> str:
     if command is None:
         return (
-            f"# No command for {phase} was found. Without one the word of the agent counts. To let a command decide:\n"
+            f"# No command for {phase} was found: the agent alone decides. To let a command decide, too:\n"
             f"# [phases.{phase}]\n# gates = [{{ {example} }}]\n"
         )
 
     return (
-        f"# The agent mends what {phase} finds; then this command decides. Found in: {command.source}.\n"
-        f"[phases.{phase}]\ngates = [{{ {_written(command)} }}]\n"
+        f"{_WHAT_GATES_DO[phase]}# Found in: {command.source}.\n[phases.{phase}]\ngates = [{{ {_written(command)} }}]\n"
     )
+
+
+_WHAT_GATES_DO = {
+    "lint": (
+        "# The agent fixes what the checks of this repository find; then this command decides. While it is red, the\n"
+        "# agent is asked again, with the output of the command.\n"
+    ),
+    "test": (
+        "# The agent tests and reports, then this command runs: the phase passes only if both say so. If one does\n"
+        "# not, the work goes back to build, with the findings of the agent or the output of the command.\n"
+    ),
+}
 
 
 def _written(command: ProjectCommand) -> str:
@@ -644,6 +656,13 @@ def _written(command: ProjectCommand) -> str:
 
     return f"command = {config_load.listed(command.argv)}"
 
+
+_BASE = """\
+# Before an agent is paid, the commands of gates are run on the commit that work starts from. What is red there is
+# reported, and no agent is started (require). compare: only new failures count; ignore: they are not run there.
+# [gates]
+# base = "require"
+"""
 
 _LIMITS = """\
 # Limits, with their defaults. `adw quota` shows how much of each is used.

@@ -40,6 +40,13 @@ Small, tested, as planned.
 {"success": true, "summary": "small, tested, as planned", "findings": []}
 ```
 """
+_TESTED = """\
+Every case of the issue has a test.
+
+```json
+{"success": true, "summary": "every case of the issue has a test", "findings": []}
+```
+"""
 
 
 def main(arguments: list[str]) -> int:
@@ -112,16 +119,22 @@ def document(prompt: str, folder: Path) -> str:
     return "README.md says what greet() does."
 
 
-def mend(prompt: str, folder: Path) -> str:
-    """Fix what a test has complained about."""
-    return build(prompt, folder) if "AssertionError" in prompt else "There is nothing to mend."
+def lint(prompt: str, folder: Path) -> str:
+    """Fix what a check has complained about."""
+    return build(prompt, folder) if "AssertionError" in prompt else "There is nothing to fix."
+
+
+def test(prompt: str, folder: Path) -> str:
+    """Leave the tests to the command that runs after it."""
+    del prompt, folder
+    return _TESTED
 
 
 PHASES: dict[str, Callable[[str, Path], str]] = {
     "plan": plan,
     "build": build,
-    "lint": mend,
-    "test": mend,
+    "lint": lint,
+    "test": test,
     "review": review,
     "document": document,
 }

@@ -182,7 +182,9 @@ def tutorial(tmp_path: Path) -> Stage:
     (stage.home / "adw.toml").unlink()
     clone, remote = stage.home / "greet", tmp_path / "remote.git"
     clone.mkdir()
-    for name, text in (("greet.py", texts.GREET), ("test_greet.py", texts.TEST_GREET), (".gitignore", texts.IGNORED)):
+    # Its test holds before the work and after it, as a repository is that somebody starts with.
+    test = 'from greet import greet\n\nassert greet("Ada").startswith("Hello, Ada")\n'
+    for name, text in (("greet.py", texts.GREET), ("test_greet.py", test), (".gitignore", texts.IGNORED)):
         (clone / name).write_text(text)
     (clone / "Makefile").write_text(f"test:\n\t{sys.executable} -m unittest --quiet\n")
     for command in (

@@ -92,18 +92,25 @@ def test_what_is_written_can_be_read_by_every_command(adw, repository, path):
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 def test_a_repository_can_be_worked_on_with_what_was_written(adw, repository, path):
     """
-    An agent in PATH needs nothing but what init wrote; the tests that were found send it back to work.
+    An agent in PATH needs nothing but what init wrote; the tests that were found send its work back to build.
+
+    They are red before that, because they ask for what the issue asks for: a person says that this is meant.
     """
     adw("init", "--yes")
     git(repository, "add", ".")
     git(repository, "commit", "-q", "-m", "Begin with adw")
+    started = ("run", "7", "--title", texts.ISSUE_TITLE, "--body", texts.ISSUE_BODY, "--json")
+    refused = adw(*started, timeout=120)
 
-    done = adw("run", "7", "--title", texts.ISSUE_TITLE, "--body", texts.ISSUE_BODY, "--json", timeout=120)
+    done = adw(*started, timeout=120, env={"ADW_GATES_BASE": "ignore"})
 
+    assert refused.rc == 1
+    assert "the gate `make test` is red on the base commit" in refused.stderr
     assert done.rc == 0, done.stdout + done.stderr
     told = document(repository, done.json()["adw_id"])
     assert told["current_state"] == "completed"
-    assert {phase["name"]: phase["attempts_used"] for phase in told["phases"]}["test"] == 2
+    assert {phase["name"]: len(phase["attempts"]) for phase in told["phases"]}["test"] == 2
+    assert {phase["name"]: len(phase["attempts"]) for phase in told["phases"]}["build"] == 2
     assert "(name or" in git(repository, "show", f"{told['branch_name']}:greet.py")
 
 

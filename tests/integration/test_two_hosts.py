@@ -36,7 +36,8 @@ def hanging(two: TwoHosts) -> PhaseSpec:
 
 def failing(two: TwoHosts, name: str, state: str) -> PhaseSpec:
     """A phase that fails for good until somebody mends it."""
-    return step(name, f"test -e {two.place}/{name}-mended && echo {name} >> app.py", state, max_attempts=1)
+    line = f"test -e {two.place}/{name}-mended && echo {name} >> app.py"
+    return step(name, line, state, max_attempts=1, commits=True)
 
 
 def moved_to_beta(two: TwoHosts, *more: PhaseSpec) -> str:

@@ -152,7 +152,8 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "result": "How to give back a result, when the phase wants one. Comes at the end when it is not placed.",
         "result_file": "The file for the result.",
         "results": "What earlier phases gave back, fenced. Comes at the end when it is not placed.",
-        "situation": "What went before: an interruption, a failed attempt, what its gate said. First if not placed.",
+        "situation": "What went before: an interruption, a failed attempt, a phase that sent the work back, the output "
+        "of the gate. First if not placed.",
     }
 )
 #: Those that come into every prompt, whether the template names them or not; all but the first come at its end.
@@ -160,7 +161,7 @@ ALWAYS = ("situation", "goal", "results", "hints", "result")
 
 #: How much of each thing is told, in characters.
 MAX_TROUBLE = 4_000
-MAX_OUTPUT = 6_000
+MAX_OUTPUT = 24_000
 MAX_RESULT = 8_000
 
 _VARIABLE = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
@@ -177,7 +178,10 @@ class PromptSituation:
     attempt: int = 1
     ended: str = ""  #: how the attempt before ended: interrupted | suspended | failed | ...
     trouble: str = ""  #: what was wrong with it
-    gate_output: str = ""  #: the end of what the gate said that did not let it pass
+    gate_output: str = ""  #: the output of the gate that did not let it pass
+    sent_back_by: str = ""  #: the phase that sent the work back for this round
+    sent_back_why: str = ""
+    sent_back_output: str = ""  #: the output of the gate that it was sent back for
     last_words: str = ""  #: what the agent said last
 
 
@@ -287,7 +291,8 @@ def _result(facts: PromptFacts) -> str:
 
 def _situation(facts: PromptFacts) -> str:
     now = facts.situation
-    said = [sentence for sentence in (_how_it_goes_on(now), _what_was_wrong(now, facts.mark)) if sentence]
+    parts = (_how_it_goes_on(now), _why_sent_back(now, facts.mark), _what_was_wrong(now, facts.mark))
+    said = [sentence for sentence in parts if sentence]
     if now.is_handed_over and now.last_words:
         words = _fenced("LAST WORDS", clean(now.last_words, limit=MAX_TROUBLE), facts.mark)
         said.append(f"The last that was said in it:\n\n{words}")
@@ -317,12 +322,34 @@ def _what_was_wrong(now: PromptSituation, mark: str) -> str:
         return ""
     told = _fenced("TROUBLE", clean(now.trouble, limit=MAX_TROUBLE), mark)
     said = f"The attempt before this one ended so ({now.ended or 'failed'}); do not run into the same again:\n\n{told}"
-    if not now.gate_output.strip():
-        return said
-    # What is wrong stands at the end of what tests and checks say.
-    output = _fenced("OUTPUT", clean(now.gate_output[-MAX_OUTPUT:].strip("\n"), limit=MAX_OUTPUT), mark)
+    output = _output(now.gate_output, mark)
 
-    return f"{said}\n\nThe end of what the gate said:\n\n{output}"
+    return f"{said}\n\nThe output of the gate:\n\n{output}" if output else said
+
+
+def _why_sent_back(now: PromptSituation, mark: str) -> str:
+    """Return why a later phase sent the work back, as the first thing to fix."""
+    if not now.sent_back_by:
+        return ""
+    said = f"The work was built before, and the phase `{now.sent_back_by}` sent it back. Fix what it found first."
+    why = clean(now.sent_back_why, limit=MAX_TROUBLE)
+    if why.strip():
+        said += f" It says:\n\n{_fenced('REASON', why, mark)}"
+    output = _output(now.sent_back_output, mark)
+
+    return f"{said}\n\nThe output of its gate:\n\n{output}" if output else said
+
+
+def _output(text: str, mark: str) -> str:
+    """Return the output of a gate, fenced; of a long one the beginning and, as most is said there, more of the end."""
+    whole = text.strip("\n")
+    if not whole.strip():
+        return ""
+    if len(whole) > MAX_OUTPUT:
+        first, last = whole[: MAX_OUTPUT // 4], whole[-MAX_OUTPUT * 3 // 4 :]
+        whole = f"{first}\n[adw: {len(whole) - MAX_OUTPUT} characters are left out here]\n{last}"
+
+    return _fenced("OUTPUT", clean(whole, limit=MAX_OUTPUT + 100), mark)
 
 
 _PARTS: Mapping[str, Callable[[PromptFacts], str]] = MappingProxyType(

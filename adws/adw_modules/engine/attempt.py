@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from adws.adw_modules.document import Draft
 from adws.adw_modules.effects import secured_head
-from adws.adw_modules.engine import advisor, transitions
+from adws.adw_modules.engine import advisor, base_check, transitions
 from adws.adw_modules.engine.advisor import Advice, Case, may_ask, no_answer
 from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.engine.git_guard import GuardedRunner
@@ -39,6 +39,7 @@ from adws.adw_modules.errors import (
     GateFailed,
     LeaseLost,
     Overdue,
+    RepositoryTampered,
     RunLost,
     StateConflict,
     StateUnserialisable,
@@ -53,6 +54,7 @@ from adws.adw_modules.phase import (
     Failed,
     Harvest,
     Next,
+    Order,
     Orders,
     Outcome,
     Paused,
@@ -133,6 +135,10 @@ class PhaseExecutor:
             chosen, ask, lambda exc: GateVerdict(passed=False, reason=f"the gate could not be decided: {exc}")
         )
 
+    def discard(self, chosen: Chosen) -> JsonObject | BaseException | None:
+        """Discard what gates and checks left beside the work; return what that was, or why it could not be done."""
+        return self.guard(chosen, lambda: self._home.workspace.discard(self._session, chosen.index), lambda exc: exc)
+
     def running(self) -> tuple[PhaseSpec, PhaseContext]:
         """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
         if self._chosen is None:
@@ -172,8 +178,28 @@ class PhaseExecutor:
             self._context_made = (chosen, context)
             if _needs_cleanup(chosen.record):
                 self._home.commands.clean_up(phase, context)
+            if phase.is_paid:
+                order = self._check_base(context)
+                if order is not None:
+                    return Suspended(reason=order.kind)
 
             return self._runner(phase).run(phase, context)
+
+    def _check_base(self, context: PhaseContext) -> Order | None:
+        """Raise BaseRed when a gate that has to be green is red where the work starts; asked before money is spent."""
+        document = context.document
+        if any(attempt.agent for record in document.phases for attempt in record.attempts):
+            return None
+        checked = self._home.base_check.before_agent(self._session.spec, context)
+        if checked is None or isinstance(checked, Order):
+            return checked
+        commit, results = checked
+        index = next(index for index, record in enumerate(document.phases) if record.name == context.phase)
+        data: JsonObject = {"commit": commit, "gates": [result.to_json() for result in results]}
+        self._session.change(lambda draft: draft.add_event("base_checked", index, data=data))
+        base_check.refuse(results, commit)
+
+        return None
 
     def _conclude(self, chosen: Chosen, report: RunReport) -> RunReport:
         return self.guard(
@@ -526,11 +552,19 @@ class WorkSession:
         verdict = self._runs.verdict(chosen, report)
         if verdict is not None and verdict.is_suspended:
             report = Suspended(reason=verdict.reason)
+        tampered = report.error if isinstance(report, RunReport) else None
+        # With what was planted in the shared git directory no git is run here: a person looks at it first.
+        is_tampered = isinstance(tampered, RepositoryTampered)
+        discarded = tampered if is_tampered else self._runs.discard(chosen)
+        if isinstance(discarded, BaseException) and isinstance(report, RunReport) and is_well(report):
+            # The next phase would commit what is left: the attempt has failed, and the next one discards it.
+            report, verdict = replace(report, ok=False, error=discarded, was_done=True), None
         try:
-            return self._finish(chosen, report, verdict, may_go_on)
+            return self._finish(chosen, report, verdict, may_go_on, discarded)
         except StateUnserialisable as exc:
             # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
-            return self._finish(chosen, RunReport(ok=False, error=exc, was_done=True), None, may_go_on)
+            report = RunReport(ok=False, error=exc, was_done=True)
+            return self._finish(chosen, report, None, may_go_on, discarded)
 
     def _wait(self, chosen: Chosen, report: WaitingForChildren) -> Outcome:
         self._home.service_guard.let_go(self.document)
@@ -547,7 +581,8 @@ class WorkSession:
     def close_stopped(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
         """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
         try:
-            self._finish(chosen, Suspended(reason="interrupted from the keyboard"), None, lambda: False)
+            # What it left in the worktree beside its work is discarded before the next attempt.
+            self._finish(chosen, Suspended(reason="interrupted from the keyboard"), None, lambda: False, stop)
         except AdwError as exc:
             stop.add_note(f"the attempt could not be closed and will count as interrupted: {exc}")
 
@@ -557,13 +592,22 @@ class WorkSession:
         report: RunReport | Suspended,
         verdict: GateVerdict | None,
         may_go_on: Callable[[], bool],
+        discarded: JsonObject | BaseException | None = None,
     ) -> Outcome:
         trouble = None if isinstance(report, Suspended) else self._trouble(chosen, report, verdict)
-        advice = self._consult(chosen, trouble) if trouble is not None else None
+        # A gate that is red speaks against what was built: checking the same work again would not help.
+        is_sent_back = verdict is not None and verdict.is_red and bool(chosen.spec.on_rework)
+        advice = self._consult(chosen, trouble) if trouble is not None and not is_sent_back else None
         news = self._settle_parties(chosen, report, trouble)
         draft = self._draft()
+        if not isinstance(discarded, BaseException) and draft.phase(chosen.index).attempts[-1].leftovers:
+            draft.mark_attempt(chosen.index, leftovers=False)
+        if isinstance(discarded, dict):
+            draft.add_event("work_discarded", chosen.index, data=discarded)
         if isinstance(report, Suspended):
             outcome = self._stopped(draft, chosen, report)
+        elif trouble is not None and is_sent_back:
+            outcome = transitions.rework(draft, self.spec, chosen, report, trouble)
         elif trouble is not None:
             outcome = self._failed(draft, chosen, trouble, advice, report)
         else:

@@ -9,19 +9,28 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from adws.adw_modules.attempt_files import AttemptFiles
 from adws.adw_modules.errors import AdwError, OwnershipError, StateError
-from adws.adw_modules.phase import PhaseContext, RunReport
+from adws.adw_modules.phase import Order, PhaseContext, RunReport
 from adws.adw_modules.process.run import ProcessEnd
 from adws.adw_modules.workflow.model import Gate, PhaseSpec
 
 if TYPE_CHECKING:
+    from adws.adw_modules.engine.base_check import BaseCheck
     from adws.adw_modules.engine.git_guard import Guard
     from adws.adw_modules.engine.runner_command import CommandRunner
 
+#: Most bytes of each output of a gate that are compared or stored.
+MAX_OUTPUT_BYTES = 128 * 1024
+#: New failures that a reason names.
+MAX_NAMED = 5
+#: Exit codes by which a shell says that a command could not be run: they say nothing about the work.
+NOT_RUN = (126, 127)
 #: Keys of a result that say whether the phase reached what it was for.
 VERDICT_KEYS = ("success", "passed")
 
@@ -35,6 +44,7 @@ class GateVerdict:
     needs_human: bool = False  #: all else holds: a person decides
     is_suspended: bool = False  #: something was ordered while a gate was tried; it says nothing about the phase
     error: Exception | None = None  #: what is wrong beyond the gate itself
+    is_red: bool = False  #: a gate was decided, and speaks against the work: trying the same work again does not help
 
 
 PASSED = GateVerdict(passed=True)
@@ -43,10 +53,15 @@ PASSED = GateVerdict(passed=True)
 class Gates:
     """Checks the gates of phases."""
 
-    def __init__(self, commands: CommandRunner, guard: Guard) -> None:
-        """*commands* runs the commands of gates, under the eyes of *guard*."""
+    def __init__(self, commands: CommandRunner, guard: Guard, base: BaseCheck | None = None) -> None:
+        """
+        *commands* runs the commands of gates, watched by *guard*.
+
+        *base* knows what the gates say of the commit that work started from.
+        """
         self._commands = commands
         self._guard = guard
+        self._base = base
 
     def check(self, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> GateVerdict:
         """Return the verdict of the first gate of *phase* that does not hold."""
@@ -110,17 +125,55 @@ class Gates:
         if end.exit_code == 0 and end.timed_out is None and not end.survivors:
             return PASSED
 
-        return _failed(f"the gate `{shown}` {_how(end)}{_last_line(end.tail)}")
+        verdict = _failed(f"the gate `{shown}` {how_ended(end)}{last_line(end.tail)}", is_red=is_red(end))
+        if self._base is None or not verdict.is_red:
+            return verdict
+        files = AttemptFiles(context.folder, phase.name, context.attempt_number)
+
+        return _compared(
+            shown, verdict, self._base.new_failures(phase, gate, context, output_of(files, f"gate-{number}")), context
+        )
 
 
-def _failed(reason: str) -> GateVerdict:
-    return GateVerdict(passed=False, reason=reason)
+def _compared(shown: str, verdict: GateVerdict, new: list[str] | Order | None, context: PhaseContext) -> GateVerdict:
+    """Return the verdict of a red gate, given the failures that the base does not have; None: it counts as it is."""
+    if isinstance(new, Order):
+        return GateVerdict(passed=False, is_suspended=True, reason=new.kind)
+    if new is None:
+        return verdict
+    if not new:
+        context.say(f"the gate `{shown}` is red as it is on the base commit: nothing failed that did not before")
+        return PASSED
+    more = f" and {len(new) - MAX_NAMED} more" if len(new) > MAX_NAMED else ""
+    named = "; ".join(line[:200] for line in new[:MAX_NAMED])
+
+    return replace(verdict, reason=f"{verdict.reason}; new since the base commit: {named}{more}")
+
+
+def _failed(reason: str, *, is_red: bool = False) -> GateVerdict:
+    return GateVerdict(passed=False, reason=reason, is_red=is_red)
+
+
+def output_of(files: AttemptFiles, name: str) -> str:
+    """Return what a command beside an attempt printed: the ends of both outputs, its errors last."""
+    parts = []
+    for stream in ("stdout", "stderr"):
+        with suppress(OSError):
+            parts.append(files.path(f"{name}.{stream}.log").read_bytes()[-MAX_OUTPUT_BYTES:].decode("utf-8", "replace"))
+
+    return "".join(parts)
+
+
+def is_red(end: ProcessEnd) -> bool:
+    """Say whether a command that was not stopped on order ran, and speaks against the work."""
+    return end.timed_out is not None or (end.exit_code not in (None, 0, *NOT_RUN) and not end.survivors)
 
 
 # --- kinds -----------------------------------------------------------------------------------------------------
 
 
-def _how(end: ProcessEnd) -> str:
+def how_ended(end: ProcessEnd) -> str:
+    """Return how a command ended that did not pass, as a sentence about it goes on."""
     if end.timed_out:
         return f"took too long ({end.timed_out})"
     if end.signal is not None:
@@ -131,7 +184,8 @@ def _how(end: ProcessEnd) -> str:
     return f"ended with exit code {end.exit_code}"
 
 
-def _last_line(tail: str) -> str:
+def last_line(tail: str) -> str:
+    """Return the last line of an output as a sentence goes on with it, "" when there is none."""
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
 
     return f": {last[:300]}" if last else ""
@@ -181,6 +235,7 @@ def _check_result(report: RunReport) -> GateVerdict:
         return _failed("the result does not say `success` or `passed`")
     wrong = [key for key, value in said.items() if value is not True]
     if wrong:
-        return _failed(f"the result says `{wrong[0]}`: {str(said[wrong[0]])[:60]}, not true")
+        reason = f"the result says `{wrong[0]}`: {str(said[wrong[0]])[:60]}, not true"
+        return _failed(reason, is_red=said[wrong[0]] is False)
 
     return PASSED

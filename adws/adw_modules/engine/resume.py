@@ -74,6 +74,7 @@ def adopt(draft: Draft, spec: WorkflowSpec) -> None:
         phases=[phase_to_json(phase) for phase in spec.phases],
         demands=spec.demands.to_json(),
         workload=dict(spec.workload),
+        base=spec.base,
     )
     document.phases = [
         PhaseRecord(

@@ -150,6 +150,9 @@ def first_line(text: str) -> str:
 
 #: Most bytes of a rules file that are read for its hash.
 MAX_RULES_BYTES = 1 << 20
+#: Most bytes of each output of a gate that are read for a prompt.
+MAX_GATE_BYTES = 256 * 1024
+_GATE_FILE = re.compile(r"gate-([0-9]+)\.")
 #: How attempts end that had no end of their own.
 _CUT_OFF = frozenset({"interrupted", "suspended", "parked"})
 
@@ -261,6 +264,10 @@ def situation_of(job: Job, known: Conversation | None, folder: Path) -> PromptSi
     """Return what the agent is told about what went before; *folder* is the directory of the workflow."""
     before = agents_sessions.newest_before(job.record)
     error, report = (before.error or {}, before.report or {}) if before else ({}, {})
+    if before is not None and before.round != job.record.round and job.phase.on_rework:
+        error = {}  # the work was sent back for it, and is other work now
+    sent_back = job.record.sent_back or {}
+    by, number = str(sent_back.get("phase") or ""), sent_back.get("attempt")
 
     return PromptSituation(
         is_resumed=known is not None,
@@ -269,15 +276,26 @@ def situation_of(job: Job, known: Conversation | None, folder: Path) -> PromptSi
         ended=before.status if before else "",
         trouble=str(error.get("message") or "") if before is not None and _is_about_work(before) else "",
         last_words=str(report.get("summary") or ""),
-        gate_output=_gate_output(job.phase.name, before, folder) if error.get("klass") == "gate" and before else "",
+        gate_output=_gate_output(job.phase.name, before.number, folder)
+        if error.get("klass") == "gate" and before
+        else "",
+        sent_back_by=by,
+        sent_back_why=str(sent_back.get("reason") or ""),
+        sent_back_output=_gate_output(by, number, folder) if by and isinstance(number, int) else "",
     )
 
 
-def _gate_output(phase: str, before: AttemptRecord, folder: Path) -> str:
-    """Return the ends of what the gates of an attempt said."""
-    files = [file for file in list_files(folder) if (file.phase, file.attempt) == (phase, before.number)]
+def _gate_output(phase: str, attempt: int, folder: Path) -> str:
+    """Return the output of the last gate that was run in an attempt: the one that did not pass."""
+    files = [
+        (int(match[1]), file)
+        for file in list_files(folder)
+        if (file.phase, file.attempt) == (phase, attempt) and (match := _GATE_FILE.match(file.kind))
+    ]
+    last = max((number for number, _ in files), default=0)
+    shown = sorted((file.kind, file.name) for number, file in files if number == last)
 
-    return "".join(read_tail(folder, file.name) for file in files if file.kind.startswith("gate-"))
+    return "".join(read_tail(folder, name, max_bytes=MAX_GATE_BYTES) for _, name in reversed(shown))
 
 
 def _is_about_work(before: AttemptRecord) -> bool:
@@ -633,7 +651,8 @@ class AgentRunner:
 
     def _look_for_evidence(self, job: Job, spoken: Spoken, result: JsonObject) -> None:
         """Raise RunFailed when what the phase is for cannot be seen."""
-        wrong = verdict_problem(result) if job.evidence == "result" else None
+        is_asked = job.evidence == "result" or any(result.get(key) is False for key in VERDICT_KEYS)
+        wrong = verdict_problem(result) if is_asked else None
         if wrong is not None:
             raise RunFailed(refusal_of(spoken) or wrong)
         if job.evidence != "change":

@@ -71,7 +71,18 @@ FINDINGS: Mapping[str, ServiceVerdict] = MappingProxyType(
         **dict.fromkeys(("quota_window", *PERSON_CLASSES), ServiceVerdict.SHUT),
         # What goes wrong on this side says nothing about the other one.
         **dict.fromkeys(
-            ("killed", "crashed", "interrupted", "missing", "permission", "dependency", "config", "version", "tls"),
+            (
+                "killed",
+                "crashed",
+                "interrupted",
+                "missing",
+                "permission",
+                "dependency",
+                "config",
+                "base",
+                "version",
+                "tls",
+            ),
             ServiceVerdict.NOTHING,
         ),
         **dict.fromkeys(

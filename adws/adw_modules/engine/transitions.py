@@ -8,7 +8,7 @@ begins. A phase whose last attempt fails and the workflow that fails with it are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 from operator import attrgetter
@@ -486,19 +486,35 @@ def _close_well(draft: Draft, chosen: Chosen, report: RunReport) -> None:
     )
 
 
-def rework(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport) -> Outcome:
-    """Send the work back to an earlier phase: it and all after it start a new round."""
-    target = chosen.spec.on_rework
-    _close_well(draft, chosen, report)
+def rework(
+    draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport, trouble: Failure | None = None
+) -> Outcome:
+    """
+    Send the work back to an earlier phase: it and all after it start a new round.
+
+    *trouble* is the gate that was red; None when the phase itself asks for it.
+    """
+    target, number = chosen.spec.on_rework, draft.phase(chosen.index).attempts[-1].number
+    if trouble is None:
+        _close_well(draft, chosen, report)
+    else:
+        close_badly(draft, chosen, trouble, replace(report, was_done=True))
+        # Not as it was before either: the phase that builds is told what earlier phases gave back.
+        draft.change_phase(chosen.index, result=None)
+    asks = trouble.message if trouble is not None else "it asks for rework"
     goal = next(phase for phase in spec.phases if phase.name == target)
     try:
         draft.move(WorkflowState(goal.state), {"reason": "rework", "phase": chosen.spec.name})
     except IllegalTransition as exc:
-        loss = TerminalFailure(reason=REWORKS_EXHAUSTED, message=f"it asks for rework, but {exc.why or exc}")
+        loss = TerminalFailure(reason=REWORKS_EXHAUSTED, message=f"{asks}, but {exc.why or exc}")
         draft.change_phase(chosen.index, last_failure_reason=loss.message)
         return _fail_phase(draft, spec, chosen.spec, chosen.index, loss)
-    draft.add_event("rework_asked", chosen.index, data={"back_to": target, **summary_of(report)})
+    why = trouble.message if trouble is not None else report.summary
+    said: JsonObject = {"gate": trouble.message} if trouble is not None else summary_of(report)
+    draft.add_event("rework_asked", chosen.index, data={"back_to": target, **said})
     new_round(draft, target)
+    index = next(index for index, record in enumerate(draft.document.phases) if record.name == target)
+    draft.change_phase(index, sent_back={"phase": chosen.spec.name, "attempt": number, "reason": why})
 
     return Next(phase=target)
 
@@ -521,6 +537,7 @@ def new_round(draft: Draft, first: str) -> None:
                 terminal_reason=None,
                 parks=0,
                 model=None,
+                sent_back=None,
             )
 
 

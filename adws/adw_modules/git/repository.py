@@ -366,6 +366,28 @@ class Repository:
     def _common(self) -> Path:
         return self.common_dir.resolve()
 
+    def add_checkout(self, path: Path, commit: str) -> None:
+        """Check *commit* out at *path*, on no branch, for something to be tried there; `remove_checkout` removes it."""
+        known = self._commit(commit, f"{commit} names no commit")
+        with self._locked() as lock:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            options = ("--quiet", "--no-checkout", "--detach", "--force", "--end-of-options")
+            self._plain("worktree", "add", *options, str(path), known, keep=(lock,))
+            self._check_out(path, lock)
+
+    def remove_checkout(self, path: Path) -> None:
+        """Remove what `add_checkout` made, or what is left of it; nothing happens when there is none."""
+        if path.is_symlink():
+            raise NotOurs(f"{path} is a symbolic link: it is left alone, adw does not follow links")
+        with self._locked():
+            known = self._at(path.resolve())
+            if known is None and not path.exists():
+                return
+            if known is not None and (known.branch or known.lock_reason):
+                raise NotOurs(f"the worktree {path} is left alone{_whose(known)}")
+            _remove_tree(path)
+            self._forget(path.resolve())
+
     def lock_worktree(self, path: Path, *, reason: str) -> None:
         """Lock a worktree that nobody has locked; raise NotOurs for one that somebody else has."""
         path = self._checked_place(path)

@@ -185,6 +185,16 @@ class GitWorkplace:
 
         return left
 
+    def discard(self, path: Path, commit: str) -> None:
+        """Make branch and files what they were at *commit*; what git ignores stays."""
+        git_dir = self.git_dir(path)
+        git.clear(git_dir, path)
+        self._stop_rebase(path, git_dir)
+        self._ask(path, {}, "reset", "--quiet", "--hard", self._known(path, commit))
+        kept = (f"--exclude=/{PORTS_FILE}", f"--exclude=/{_AIDER_CACHE}*")
+        # Twice forced: a repository that a gate made here is no work either.
+        self._ask(path, {}, "clean", "--quiet", "-d", "--force", "--force", *kept)
+
     def show_as(self, path: Path, commit: str, names: Sequence[str]) -> None:
         """Have the files *names* as *commit* has them, in the worktree alone: index and commits stay."""
         git_dir = self.git_dir(path)

@@ -79,6 +79,7 @@ class WorkflowCreator:
                 phases=_frozen(start.spec),
                 demands=(start.demands or start.spec.demands).to_json(),
                 workload=dict(start.spec.workload),
+                base=start.spec.base,
             ),
             issue=start.issue.cleaned(),
             phases=[

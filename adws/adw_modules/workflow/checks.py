@@ -26,6 +26,7 @@ from adws.adw_modules.workflow import model as workflow_model
 from adws.adw_modules.workflow.model import (
     AGENT,
     AGENTS,
+    BASE_MODES,
     COLLECT_STRATEGIES,
     COMMAND,
     CONNECTION_TYPES,
@@ -161,6 +162,7 @@ _TYPES: Mapping[str, tuple[tuple[str, ...], Callable[[object], bool]]] = Mapping
         "a tuple of texts": (("needs", "allowed_paths", "command", "env"), _is_texts),
         "a whole number": (("tier", "max_attempts"), _is_whole),
         "True or False": (("is_required",), lambda value: isinstance(value, bool)),
+        "True, False or None": (("commits",), lambda value: value is None or isinstance(value, bool)),
         "Timeouts": (("timeouts",), lambda value: isinstance(value, Timeouts)),
         "a RetrySpec": (("retry",), lambda value: isinstance(value, RetrySpec)),
         "a tuple of Gates": (
@@ -342,6 +344,10 @@ def _problems_of_gate(gate: Gate) -> Iterator[DefinitionProblem]:
     for key, kind in _GATE_KEYS.items():
         if kind != gate.kind and getattr(gate, key):
             yield _problem((key,), f"a gate is one thing: this one is of the kind {gate.kind}, and has {key} too")
+    if gate.base and gate.base not in BASE_MODES:
+        yield _unknown(("base",), "way to treat a red base", gate.base, BASE_MODES)
+    elif gate.base and gate.kind != "command":
+        yield _problem(("base",), f"base is for gates that run a command, and this one is of the kind {gate.kind}")
     if gate.kind == "command":
         yield from _command_problems(gate.command, gate.shell, "a gate of the kind command needs")
     if gate.kind == "artifact" and (why := why_outside(gate.artifact)):
@@ -1208,6 +1214,8 @@ def _own_problems_workflow_checks(spec: WorkflowSpec) -> Iterator[DefinitionProb
         )
     if not is_json(spec.workload, MAX_DEPTH):
         yield DefinitionProblem(path=("workload",), message="workload cannot be kept as JSON: write texts and numbers")
+    if spec.base and spec.base not in BASE_MODES:
+        yield _unknown(("base",), "way to treat a red base", spec.base, BASE_MODES)
     if not spec.phases:
         yield DefinitionProblem(path=("phases",), message=_graph_problem([]))
 

@@ -19,6 +19,7 @@ from adws.adw_modules.identifiers import JsonValue, hint
 from adws.adw_modules.workflow.model import (
     AGENT,
     ASYNC,
+    BASE_MODES,
     COMMAND,
     DEFAULT_CONCURRENCY,
     DEFAULT_MAX_ATTEMPTS,
@@ -650,6 +651,7 @@ def read_workflow(
         source=source,
         workload=values.get("workload", {}),  # type: ignore[arg-type]  # its reader saw to the type
         demands=values.get("demands", NO_DEMANDS),  # type: ignore[arg-type]  # its reader saw to the type
+        base=str(values.get("base", "")),
     )
 
     return Definition(spec=spec, is_replacement=bool(values.get("replace")), problems=tuple(problems))
@@ -803,12 +805,20 @@ def _demands(value: object) -> Requirements:
         raise BadValue(f'must be such as {{host = "alpha", tags = ["gpu"]}}: {exc}') from exc
 
 
+def _base(value: object) -> str:
+    if value not in BASE_MODES:
+        raise BadValue(f"must be one of {', '.join(BASE_MODES)}")
+
+    return str(value)
+
+
 WORKFLOW_KEYS = keys_of(
     description=text,
     version=text,
     replace=flag,
     demands=_demands,
     workload=json_table,
+    base=_base,
     phases=tables,
 )
 TIMEOUT_KEYS = keys_of(wall=clock, idle=clock, after_result=clock)
@@ -825,6 +835,7 @@ GATE_KEYS = keys_of(
     result=yes,
     human=yes,
     timeout_seconds=seconds,
+    base=_base,
 )
 PHASE_KEYS = keys_of(
     {"required": "is_required", "gate": "gates"},
@@ -849,6 +860,7 @@ PHASE_KEYS = keys_of(
     on_rework=text,
     steps=read_steps,
     deadline_seconds=seconds,
+    commits=flag,
 )
 #: Keys that say how a phase stands among others; a built-in workflow has decided that.
 PLACING_KEYS = ("name", "state", "tier", "needs", "on_rework")

@@ -280,6 +280,8 @@ AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
 RUNNERS = (COMMAND, PYTHON, STEPS, EXTERNAL, SHIP, CLEAN, AGENT, *AGENTS)
 #: What a gate may look at.
 GATE_KINDS = ("command", "artifact", "result", "human")
+#: What a gate means that is red on the base commit: no agent starts, only new failures count, or it is not run there.
+BASE_MODES = ("require", "compare", "ignore")
 #: The eight phases everybody knows -> the state each runs under.
 STATE_OF_PHASE: Mapping[str, str] = MappingProxyType(
     {
@@ -293,6 +295,9 @@ STATE_OF_PHASE: Mapping[str, str] = MappingProxyType(
         "clean": "cleaning",
     }
 )
+#: States whose phases report and change nothing, and those where only an agent changes something.
+_READING_STATES = frozenset({"reviewing", "cleaning"})
+_CHECKING_STATES = frozenset({"linting", "testing"})
 #: The way to a value in a definition: names of keys, and places in a list.
 KeyPath: TypeAlias = tuple[str | int, ...]
 
@@ -325,6 +330,7 @@ class Gate:
     shell: str = ""  #: command, as one line for the shell
     artifact: str = ""  #: artifact: a path or pattern below the working directory that exists and is not empty
     timeout_seconds: float = 600.0
+    base: str = ""  #: command: one of BASE_MODES; "": as the workflow or the setting gates.base says
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -351,6 +357,22 @@ class PhaseSpec:
     options: Mapping[str, object] = field(default_factory=dict)  #: what its runner understands beyond this
     steps: tuple[StepSpec, ...] = ()  #: runner steps
     deadline_seconds: float | None = None  #: runner external: when nobody has reported by then, it has failed
+    commits: bool | None = None  #: whether what it leaves is committed, or discarded; None: by its runner and its state
+
+    @property
+    def commits_work(self) -> bool:
+        """Whether what it leaves in the worktree is committed; what other phases leave there is discarded."""
+        if self.commits is not None:
+            return self.commits
+        if self.runner in (AGENT, *AGENTS):
+            return self.state not in _READING_STATES
+
+        return self.runner not in (COMMAND, PYTHON) or self.state not in {*_READING_STATES, *_CHECKING_STATES}
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether an agent works on it, as its runner or in one of its steps."""
+        return self.runner in (AGENT, *AGENTS) or any(step.tool == AGENT for step in self.steps)
 
     @property
     def has_model(self) -> bool:
@@ -369,6 +391,7 @@ class WorkflowSpec:
     source: str = "built in"  #: where the definition stands, for messages
     demands: Requirements = NO_DEMANDS  #: of the workers that may run it
     workload: Mapping[str, JsonValue] = field(default_factory=dict)  #: values that templates of all its steps know
+    base: str = ""  #: one of BASE_MODES, for gates that do not say their own; "": as the setting gates.base says
 
     def phase(self, name: str) -> PhaseSpec | None:
         """Return the phase called *name*."""
@@ -418,10 +441,14 @@ class FrozenWorkflow(Protocol):
     def workload(self) -> Mapping[str, JsonValue]:
         """The values that templates of its steps know."""
 
+    @property
+    def base(self) -> str:
+        """What a gate that is red on the base commit means."""
+
 
 def freeze(spec: WorkflowSpec) -> JsonObject:
     """Return *spec* as a document keeps it, without what is as usual."""
-    rest: JsonObject = {"demands": spec.demands.to_json(), "workload": dict(spec.workload)}
+    rest: JsonObject = {"demands": spec.demands.to_json(), "workload": dict(spec.workload), "base": spec.base}
 
     return {
         "name": spec.name,
@@ -450,6 +477,7 @@ def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
         source="the document",
         demands=demands,
         workload=dict(frozen.workload),
+        base=frozen.base,
     )
 
 
@@ -462,7 +490,17 @@ _PHASE_KEYS = frozenset(PhaseSpec.__slots__)
 def phase_to_json(phase: PhaseSpec) -> JsonObject:
     """Return *phase* as JSON, without what is as usual."""
     result: JsonObject = {"name": phase.name, "state": phase.state, "runner": phase.runner}
-    for name in ("tier", "is_required", "max_attempts", "shell", "call", "prompt", "on_rework", "deadline_seconds"):
+    for name in (
+        "tier",
+        "is_required",
+        "max_attempts",
+        "shell",
+        "call",
+        "prompt",
+        "on_rework",
+        "deadline_seconds",
+        "commits",
+    ):
         if getattr(phase, name) != getattr(_DEFAULTS, name):
             result[name] = getattr(phase, name)
     for name in ("needs", "allowed_paths", "command", "env"):
@@ -596,8 +634,8 @@ def evidence_of(phase: PhaseSpec) -> str:
     kinds = {gate.kind for gate in phase.gates} - {"human"}
     if "result" in kinds:
         return "result"
-    # What is built is a change, whatever gates say; elsewhere a gate is what shows that the work is done.
-    if kinds and phase.state != "building":
+    # A plan may be a file that git ignores: there a gate is what shows that the work is done.
+    if kinds and phase.state == "planning":
         return "none"
 
     return _EVIDENCE_OF_STATE.get(phase.state, "none")

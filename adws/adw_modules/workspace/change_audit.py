@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 PATCH = "put-back.patch"
 
 
-def keep_patch(context: PhaseContext, patch: bytes) -> str:
+def keep_patch(context: PhaseContext, patch: bytes, *, name: str = PATCH) -> str:
     """Write *patch* beside the other files of the attempt; return its name in the workflow's directory."""
     files = AttemptFiles(context.folder, context.phase, context.attempt_number)
     files.make_folder()
-    path = files.path(PATCH)
+    path = files.path(name)
     repository.write_patch(path.parent, path.name, patch)
 
     return files.relative(path)

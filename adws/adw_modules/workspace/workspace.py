@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import effects, timestamps
 from adws.adw_modules.effects import OPEN_OUTCOMES, WORKTREE, Effect, Ledger
 from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.engine.transitions import WAITING
 from adws.adw_modules.errors import GitError, NotOurs, PortsExhausted, WorkElsewhere
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import repository
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
 # Which ports they are is known only after they are reserved: what is meant first is "ports of this workflow", which is
 # enough to find and free them.
 
+
+#: Names of discarded files that an event has.
+MAX_NAMES = 50
+#: The attempt's file that has what an interrupted one left in the worktree beside its work.
+DISCARDED = "discarded.patch"
 
 #: The ledger's key until the numbers are known.
 PORTS = "ports"
@@ -196,7 +202,10 @@ class Workspace:
         self._ports.take(session)
         self._remove_stale_locks(git, session)
         self._stand(git, session)
+        self._discard_interrupted(git, session)
+        self._renew_base(git, session)
         self._put_strays_back(session)
+        self._secure_before_check(git, session)
         if self._agent_config is not None:
             self._agent_config.put_in_place(session)
         watch.begin(session, session.running()[0].name)
@@ -423,7 +432,11 @@ class Workspace:
     # --- after -------------------------------------------------------------------------------------------------
 
     def conclude(self, session: WorkSession, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> RunReport:
-        """Commit what a phase did, and record the refs that appeared; raise PathsNotAllowed for what it may not do."""
+        """
+        Commit what a phase did, and record the refs that appeared; raise PathsNotAllowed for what it may not do.
+
+        From here on everything that gates leave in the worktree is to be discarded: that is recorded before they run.
+        """
         git, workplace, document, watch = self._git, self._workplace, session.document, self._watch
         if git is None or workplace is None or watch is None or self.ledger(session).facts(WORKTREE) is None:
             return report
@@ -434,13 +447,23 @@ class Workspace:
         if self._agent_config is not None:
             self._agent_config.put_back(document, phase)
         DisallowedChanges(workplace).refuse(path, head, phase, context)
-        commit = workplace.commit_all(path, git_module.commit_message(document, phase.name))
-        now = git.commit_of(f"refs/heads/{document.branch_name}") or head
+        commit, now = None, head
+        if phase.commits_work:
+            commit = workplace.commit_all(path, git_module.commit_message(document, phase.name))
+            now = git.commit_of(f"refs/heads/{document.branch_name}") or head
         # Before it is written down: what the document has is on the remote, or said to be here only.
         self._publish(session, path, now, context)
         appeared = watch.appeared(document)
-        if now != head or appeared:
-            session.change(lambda draft: _secured(draft, key, now, commit, appeared))
+        has_gates = phase.commits_work and any(gate.kind == "command" for gate in phase.gates)
+
+        def record(draft: Draft) -> None:
+            if now != head or appeared:
+                _secured(draft, key, now, commit, appeared)
+            if has_gates:
+                _mark_leftovers(draft, context.phase, is_left=True)
+
+        if now != head or appeared or has_gates:
+            session.change(record)
         watch.forget(document.adw_id)
 
         return report
@@ -471,6 +494,115 @@ class Workspace:
         if names:
             done = disallowed_changes.put_back(path, head, names, context)
             context.say(f"an earlier attempt changed files outside allowed_paths: {', '.join(names)}; {done}")
+
+    # --- what gates and checks leave ---------------------------------------------------------------------------
+
+    def discard(self, session: WorkSession, index: int) -> JsonObject | None:
+        """
+        Discard what the newest attempt of the phase *index* left in the worktree beside its work.
+
+        Returns what that was, for the event; None when there was nothing.
+        """
+        record = session.document.phases[index]
+        git = self._git
+        if git is None or not record.attempts or not record.attempts[-1].leftovers:
+            return None
+        if self.ledger(session).facts(WORKTREE) is None or not self._is_there(git, session.document):
+            return None
+
+        return self._discard(git, session, {"phase": record.name, "attempt": record.attempts[-1].number})
+
+    def _discard(
+        self, git: Repository, session: WorkSession, data: JsonObject, *, keep_in: PhaseContext | None = None
+    ) -> JsonObject | None:
+        """Put branch and files back to the last recorded commit; commits that are taken back are kept under a ref."""
+        workplace, document = self._workplace, session.document
+        if workplace is None:
+            return None
+        path, head = Path(document.worktree_path or ""), self._head(session)
+        tip = git.commit_of(f"refs/heads/{document.branch_name}")
+        names, has_commits = workplace.status(path), head not in {tip, "HEAD"}
+        if not names and not has_commits:
+            return None
+        data |= {"files": list(names[:MAX_NAMES]), "count": len(names)}
+        if has_commits and tip is not None:
+            data["commits"] = repository.keep_commits(git, document.adw_id, tip)
+        if keep_in is not None:
+            data["patch"] = change_audit.keep_patch(keep_in, workplace.patch_of_changes(path), name=DISCARDED)
+        workplace.discard(path, head)
+
+        return data
+
+    def _discard_interrupted(self, git: Repository, session: WorkSession) -> None:
+        """
+        Discard what gates and checks left whose attempt a crash cut off before that could be done.
+
+        Somebody may have changed files since: what is discarded is kept as a patch with the attempt that begins.
+        """
+        _, context = session.running()
+        left = [
+            (index, attempt)
+            for index, record in enumerate(session.document.phases)
+            for attempt in record.attempts
+            if attempt.leftovers and attempt.status not in {"running", WAITING}
+        ]
+        if not left:
+            return
+        index, attempt = left[-1]
+        data: JsonObject = {"phase": session.document.phases[index].name, "attempt": attempt.number}
+        discarded = self._discard(git, session, data, keep_in=context)
+
+        def record(draft: Draft) -> None:
+            for place, one in left:
+                attempts = [
+                    other.changed(leftovers=False) if other.number == one.number else other
+                    for other in draft.phase(place).attempts
+                ]
+                draft.change_phase(place, attempts=attempts)
+            if discarded is not None:
+                draft.add_event("work_discarded", data=discarded)
+
+        session.change(record)
+
+    def _renew_base(self, git: Repository, session: WorkSession) -> None:
+        """Start from the default branch as it is now, when the commit was refused that the work started from."""
+        phase, context = session.running()
+        document, workplace = session.document, self._workplace
+        attempts = next(one.attempts for one in document.phases if one.name == phase.name)
+        branch, key = effects.branch_of_work(document), f"branch:{document.branch_name}"
+        was_refused = len(attempts) > 1 and (attempts[-2].error or {}).get("klass") == "base"
+        if not was_refused or workplace is None or branch is None or effects.has_commits(branch):
+            return
+        path = Path(document.worktree_path or "")
+        base, start = git.fetch_default()
+        if start == branch.undo.get("start") or branch.outcome != "made" or workplace.status(path):
+            return
+        # A crash between the two leaves a branch that is further than its record: the next attempt starts here again.
+        workplace.discard(path, start)
+        session.change(lambda draft: effects.note(draft, key, {"base": base, "start": start, "sha": start}))
+        context.say(f"the work starts from {base} as it is now: {start[:12]}")
+
+    def _secure_before_check(self, git: Repository, session: WorkSession) -> None:
+        """Commit what is in the worktree before a phase works there whose own changes are discarded."""
+        phase, context = session.running()
+        document, workplace = session.document, self._workplace
+        record = next(one for one in document.phases if one.name == phase.name)
+        if phase.commits_work or workplace is None or record.attempts[-1].leftovers:
+            return
+        path, head = Path(document.worktree_path or ""), self._head(session)
+        if self._agent_config is not None:
+            self._agent_config.put_back(document, phase)
+        commit = workplace.commit_all(path, git_module.commit_message(document, phase.name))
+        now = git.commit_of(f"refs/heads/{document.branch_name}") or head
+        if commit is not None:
+            context.say(f"changes that were in the worktree before {phase.name} are committed: {now[:12]}")
+
+        def store(draft: Draft) -> None:
+            if now != head:
+                _secured(draft, f"branch:{document.branch_name}", now, commit, ())
+            _mark_leftovers(draft, phase.name, is_left=True)
+
+        session.change(store)
 
     def observe(self, session: WorkSession) -> None:
         """Record the refs that an attempt made which failed or was cut off."""
@@ -506,6 +638,11 @@ def _entry(git: Repository, path: Path) -> Worktree | None:
 
 def _is_whole(found: Worktree, branch: str, reason: str) -> bool:
     return (found.branch, found.lock_reason) == (branch, reason) and not found.is_prunable
+
+
+def _mark_leftovers(draft: Draft, phase: str, *, is_left: bool) -> None:
+    index = next(index for index, record in enumerate(draft.document.phases) if record.name == phase)
+    draft.mark_attempt(index, leftovers=is_left)
 
 
 def _secured(draft: Draft, key: str, head: str, commit: str | None, appeared: tuple[Effect, ...]) -> None:

@@ -153,17 +153,19 @@ def test_what_went_before_comes_first(situation, words):
     assert 0 <= text.index(words) < text.index("Do it.")
 
 
-def test_the_end_of_what_a_gate_said_is_told_between_marks():
+def test_the_output_of_a_gate_is_told_between_marks_with_its_beginning_and_its_end():
     """
-    What is wrong stands at the end of what tests say; a summary alone does not help.
+    What is wrong stands anywhere in what tests say, mostly at the end; a summary alone does not help.
     """
-    output = "collected 2 items\n" * 1000 + "E  assert 1 == 2\n1 failed\n"
+    output = "first of all\n" + "collected 2 items\n" * 10_000 + "E  assert 1 == 2\n1 failed\n"
     situation = PromptSituation(attempt=2, trouble="the gate ended with exit code 1: 1 failed", gate_output=output)
 
     text = build("Do it.", replace(FACTS, situation=situation))
 
     assert f"E  assert 1 == 2\n1 failed\n{MARK} OUTPUT>>>" in text
-    assert len(text) < 8000
+    assert "first of all" in text
+    assert "characters are left out here" in text
+    assert len(text) < 26_000
     assert "OUTPUT" not in build("Do it.", replace(FACTS, situation=replace(situation, gate_output="\n")))
 
 

@@ -57,6 +57,22 @@ def told(kind, **data):
         ("retry_scheduled", {"at": "2026-01-31T08:00:00Z"}, "build: tried again at once"),
         ("retry_scheduled", {"at": "soon"}, "build: tried again at soon"),
         ("rework_asked", {"back_to": "plan"}, "build: sends the work back to plan"),
+        ("base_checked", {"gates": [{"gate": "make", "passed": True}]}, "build: gates on the base commit: ok"),
+        (
+            "base_checked",
+            {"gates": [{"gate": "make", "passed": False, "reason": "ended with exit code 2"}]},
+            "build: gates on the base commit: `make` ended with exit code 2",
+        ),
+        (
+            "work_discarded",
+            {"files": ["a.pyc", "b.pyc"], "count": 2},
+            "build: discarded what is left beside the work: a.pyc, b.pyc",
+        ),
+        (
+            "work_discarded",
+            {"files": list("abcdefg"), "count": 70},
+            "build: discarded what is left beside the work: a, b, c, d, e and 65 more",
+        ),
         ("approval_asked", {}, "build: waits for approval"),
         ("hint_given", {"text": "hurry"}, "hint noted: hurry"),
     ],

@@ -172,6 +172,7 @@ OWN = [
     (errors.ForgeRefused(422, "rate limit"), "invalid"),
     (errors.ForgeRefused(401, "x"), "auth"),
     (errors.PathsNotAllowed("test", ["rate limit"]), "gate"),
+    (errors.BaseRed("make test", "1a2b3c4d", "rate limit, disk full"), "base"),
     (errors.ShippingRefused("disk full"), "config"),
     (errors.NotOurs("disk full"), "config"),
     (errors.RepositoryTampered("build", "disk full"), "config"),

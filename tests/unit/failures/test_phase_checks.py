@@ -128,6 +128,13 @@ def test_a_sound_phase_has_no_problem(changes):
         ({"allowed_paths": ("~/x",)}, ("allowed_paths", 0), "is absolute: give one below the working directory"),
         ({"allowed_paths": ("a/../../b",)}, ("allowed_paths", 0), "leaves the working directory: take the '..' out"),
         ({"allowed_paths": (" ",)}, ("allowed_paths", 0), "' ' is no path"),
+        ({"commits": "yes"}, ("commits",), "commits must be True, False or None, not 'yes'"),
+        (
+            {"gates": (Gate(kind="command", shell="x", base="maybe"),)},
+            ("gates", 0, "base"),
+            "'maybe' is no way to treat a red base; there are: require, compare, ignore",
+        ),
+        ({"gates": (Gate(kind="human", base="ignore"),)}, ("gates", 0, "base"), "base is for gates that run a command"),
         ({"env": ("A=B",)}, ("env", 0), "'A=B' cannot be the name of an environment variable"),
         ({"options": {"at": date(2026, 1, 1)}}, ("options", "at"), "the option at cannot be kept as JSON"),
         ({"options": {"x": float("nan")}}, ("options", "x"), "cannot be kept as JSON"),

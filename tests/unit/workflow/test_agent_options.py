@@ -85,6 +85,8 @@ def test_an_option_that_cannot_be_is_told(options, words):
         ({"state": "planning", "gates": (Gate(kind="human"),)}, "change"),
         ({"state": "building", "gates": (Gate(kind="command", shell="x"),)}, "change"),
         ({"state": "documenting", "gates": (Gate(kind="result"),)}, "result"),
+        ({"state": "testing", "gates": (Gate(kind="command", shell="x"),)}, "result"),
+        ({"state": "reviewing", "gates": (Gate(kind="artifact", artifact="x"),)}, "result"),
     ],
 )
 def test_what_has_to_be_seen_depends_on_what_the_phase_is_for(changes, evidence):

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from adws.adw_modules import document
 from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.workflow.model import (
+    BASE_MODES,
+    STATE_OF_PHASE,
     DefinitionProblem,
     Gate,
     LoopSpec,
@@ -45,6 +47,7 @@ gates = st.builds(
     shell=texts,
     artifact=texts,
     timeout_seconds=st.floats(min_value=0.1, max_value=1e6),
+    base=st.sampled_from(("", *BASE_MODES)),
 )
 phases = st.builds(
     PhaseSpec,
@@ -72,6 +75,7 @@ phases = st.builds(
     env=many,
     on_rework=texts,
     options=st.dictionaries(texts, json_values, max_size=2),
+    commits=st.none() | st.booleans(),
 )
 
 
@@ -83,7 +87,12 @@ def test_a_phase_comes_back_from_json_as_it_was(phase):
 @given(st.lists(phases, min_size=1, max_size=3))
 def test_a_definition_comes_back_from_a_document_as_it_was(found):
     spec = WorkflowSpec(
-        name="mine", version="7", phases=tuple(found), source="the document", workload={"users": [{"a": 1}]}
+        name="mine",
+        version="7",
+        phases=tuple(found),
+        source="the document",
+        workload={"users": [{"a": 1}]},
+        base="compare",
     )
     kept = document.WorkflowRef.model_validate(json.loads(json.dumps(freeze(spec))))
 
@@ -116,11 +125,30 @@ def test_every_field_of_a_phase_is_kept():
         options={"a": 1},
         steps=(StepSpec(name="s", tool="http", inputs={"url": "x"}, retry=(RetryRule(kind="on_error"),)),),
         deadline_seconds=5.0,
+        commits=True,
     )
     for name in PhaseSpec.__slots__:
         assert getattr(changed, name) != getattr(plain, name), f"the test lacks a value of its own for {name}"
 
     assert phase_from_json(phase_to_json(changed)) == changed
+
+
+@pytest.mark.parametrize(
+    ("runner", "states"),
+    [
+        ("agent", "planning building linting testing documenting shipping"),
+        ("claude", "planning building linting testing documenting shipping"),
+        ("command", "planning building documenting shipping"),
+        ("python", "planning building documenting shipping"),
+        ("steps", "planning building linting testing reviewing documenting shipping cleaning"),
+    ],
+)
+def test_what_a_phase_leaves_is_committed_by_its_runner_and_its_state_or_as_it_says(runner, states):
+    made = [PhaseSpec(name="a", state=state, runner=runner) for state in STATE_OF_PHASE.values()]
+
+    assert [phase.state for phase in made if phase.commits_work] == states.split()
+    assert all(replace(phase, commits=True).commits_work for phase in made)
+    assert not any(replace(phase, commits=False).commits_work for phase in made)
 
 
 def test_steps_that_are_no_list_are_none():
