@@ -96,6 +96,7 @@ _FOREIGN = (
 )
 _PERSON = r"^(user\.(name|email)|safe\.directory)$"
 _TIMED_OUT = "Timeout: the command"
+_TRUST = re.compile(r"^\s*git config --global --add safe\.directory .+$", re.MULTILINE)
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
 
 
@@ -119,11 +120,19 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """The line that says why it failed, without credentials."""
+        """The line that says why it failed, without credentials; with what git advises about a directory of others."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
+        told = shown_url(said.removeprefix("fatal: ").removeprefix("error: ")) or f"exit {self.status}"
 
-        return _PASSWORD.sub("***@", said.removeprefix("fatal: ").removeprefix("error: ")) or f"exit {self.status}"
+        return f"{told}; allow it with: {advice}" if (advice := self.trust_advice) else told
+
+    @property
+    def trust_advice(self) -> str:
+        """The command by which git says a directory of another user is to be trusted, "" when that is not the cause."""
+        match = _TRUST.search(self.err)
+
+        return match[0].strip() if match else ""
 
 
 class GitCommands:
@@ -176,7 +185,7 @@ class GitCommands:
         """
         answer = self._execute([*self._options, *args], self.home, self._credentials(url), seconds)
         if answer.status == 128 or answer.err.startswith(_TIMED_OUT):
-            raise GitUnreachable(f"the remote {_PASSWORD.sub('***@', url)} cannot be reached: {_why(answer, seconds)}")
+            raise GitUnreachable(f"the remote {shown_url(url)} cannot be reached: {_why(answer, seconds)}")
 
         return self._checked(args, answer, ok, seconds)
 
@@ -285,6 +294,11 @@ class GitCommands:
             "GIT_CONFIG_KEY_1": "http.sslVerify",
             "GIT_CONFIG_VALUE_1": "true",
         }
+
+
+def shown_url(text: str) -> str:
+    """Return *text* without the user names and passwords of the addresses in it."""
+    return _PASSWORD.sub("***@", text)
 
 
 def numbers_of(version: str) -> tuple[int, int]:

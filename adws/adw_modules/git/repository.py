@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from adws.adw_modules import durable_file
-from adws.adw_modules.errors import GitError, GitUnreachable, LockUnavailable, NotOurs, RollbackBlocked
+from adws.adw_modules.errors import (
+    GitError,
+    GitUnreachable,
+    LockUnavailable,
+    NotOurs,
+    RepositoryNotTrusted,
+    RollbackBlocked,
+)
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands, check_branch
 from adws.adw_modules.interfaces import Clock
@@ -83,6 +90,8 @@ def _wait(fd: int, path: Path, clock: Clock, patience_seconds: float) -> None:
 
 #: Where refs of ours live that are no branches.
 OUR_REFS = "refs/adw/"
+#: The branch of a push that is only tried.
+_NEVER_PUSHED = "adw-preflight"
 _NO_COMMIT = re.compile("0+")
 _Seen = TypeVar("_Seen")
 
@@ -103,6 +112,8 @@ class Repository:
     def common_dir(self) -> Path:
         """The git directory that all worktrees share; raises GitError when there is no repository."""
         result = self._commands.ask("rev-parse", "--path-format=absolute", "--git-common-dir")
+        if result.trust_advice:
+            raise RepositoryNotTrusted(f"git does not trust the repository of {self._commands.home}: {result.reason}")
         if result.status != 0:
             raise GitError(
                 f"{self._commands.home} is in no git repository ({result.reason}): run adw inside one, or set ADW_HOME"
@@ -149,6 +160,25 @@ class Repository:
             return str(exc)
 
         return ""
+
+    def push_problem(self, *, seconds: float) -> str:
+        """Return why the remote would not take a push of ours within *seconds*, "" when it would; pushes nothing."""
+        try:
+            self._commands.ask_remote(
+                *(f"--git-dir={self.common_dir}", "push", "--dry-run", "--porcelain", "--no-verify"),
+                *("--no-follow-tags", "--recurse-submodules=no", "--end-of-options", self._remote),
+                f"{self._commit('HEAD', 'the repository has no commit')}:refs/heads/{_NEVER_PUSHED}",
+                url=self._url() or "",
+                seconds=seconds,
+            )
+        except GitError as exc:
+            return str(exc)
+
+        return ""
+
+    def remote_address(self) -> str | None:
+        """Return where pushes go, as it is configured; None without a remote."""
+        return self._url()
 
     def dead_locks(self) -> tuple[Path, ...]:
         """Return the locks in the main checkout that no process uses."""
