@@ -20,7 +20,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.errors import AdwError, ConfigError, DatabaseUnavailable, GitError, WorkflowBusy
+from adws.adw_modules.errors import (
+    AdwError,
+    ConfigError,
+    DatabaseUnavailable,
+    GitError,
+    RepositoryNotTrusted,
+    WorkflowBusy,
+)
 from adws.config.load import Settings, from_environment, is_in_repository, process_environment
 
 if TYPE_CHECKING:
@@ -48,7 +55,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.events import Event
     from adws.adw_modules.external_tasks import ExternalTasks, ExternalTaskService
     from adws.adw_modules.forge.effects import Answers, ForgeEffects
-    from adws.adw_modules.forge.model import Forge
+    from adws.adw_modules.forge.model import Forge, ForgeAccess
     from adws.adw_modules.git.git import GitCommands, SharedGit
     from adws.adw_modules.git.repository import RemoteRefs, Repository
     from adws.adw_modules.git.worktree import DiffStats, GitWorkplace, Worktrees
@@ -90,6 +97,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.store.projection import Projection
     from adws.adw_modules.worker.control import Control, PendingRetries
     from adws.adw_modules.worker.create_workflow import WorkflowCreator
+    from adws.adw_modules.worker.preflight import Preflight
     from adws.adw_modules.worker.run_executor import JobHandler, RunExecutor
     from adws.adw_modules.worker.worker import Worker, WorkerOptions
     from adws.adw_modules.workflow.library import Workflows
@@ -607,6 +615,19 @@ class Home:
         except ConfigError:
             return None
 
+    def forge_access(self) -> ForgeAccess:
+        """Ask the forge who we are and what it lets us do; a forge that cannot tell says only who we are."""
+        from adws.adw_modules.forge.model import ForgeAccess
+
+        forge = self.forge
+        if self.settings.forge_kind != "local":
+            from adws.adw_modules.forge.github import GitHubForge
+
+            if isinstance(forge, GitHubForge):
+                return forge.access()
+
+        return ForgeAccess(login=forge.login())
+
     @part
     def forge_key(self) -> bytes:
         """The key that markers on the forge are signed with."""
@@ -639,7 +660,11 @@ class Home:
         if settings.github_token and settings.github_app_id:
             raise ConfigError("github_token and github_app_id are both set: unset one of them")
         if not settings.github_token and not settings.github_app_id:
-            raise ConfigError("GitHub needs a token (ADW_GITHUB_TOKEN), or github.app_id and github.app_key_file")
+            raise ConfigError(
+                f"there is no token for {settings.repository} on GitHub: export ADW_GITHUB_TOKEN=..., or set "
+                "github.app_id and github.app_key_file; without a forge, "
+                'write kind = "none" under [forge] in adw.toml'
+            )
         access = GitHubAccess(
             token=settings.github_token or "",
             app_id=settings.github_app_id or "",
@@ -717,6 +742,8 @@ class Home:
         """The repository of the home, None when the home is in none."""
         try:
             _ = self.git.root
+        except RepositoryNotTrusted:
+            raise  # it is there, and what is in it must not be taken for gone
         except GitError:
             return None
 
@@ -782,6 +809,14 @@ class Home:
         """The limits of this machine and of everybody who shares its database."""
         return open_quotas(self.settings, self.database, clock=self.clock, host=self.host)
 
+    @property
+    def known_quotas(self) -> Quotas:
+        """The limits, for those who only look: a home without a database does not get one by that."""
+        if self.has_database():
+            return self.quotas
+
+        return open_quotas(self.settings, None, clock=self.clock, host=self.host)
+
     @part
     def breakers(self) -> CircuitBreakerRegistry:
         """The circuit breakers of external services, which everybody who uses the database shares."""
@@ -822,15 +857,21 @@ class Home:
     def look_at_agent(self, name: str) -> tuple[AgentProfile, AgentState]:
         """Return an agent and what is known about it here; asks the agent itself."""
         from adws.adw_modules.agents.base import profile as agent_profile
+
+        profile = agent_profile(name)
+
+        return profile, self.agent_preflight.look(profile, self.agent_variables(profile))
+
+    def agent_variables(self, profile: AgentProfile) -> dict[str, str]:
+        """Return the environment that an agent is asked in about itself: as in its work, without our own secrets."""
         from adws.adw_modules.agents.preflight import variables_of
         from adws.adw_modules.engine.runner_command import ALLOWED_VARIABLES
         from adws.adw_modules.identifiers import OWN_SECRETS
 
-        profile = agent_profile(name)
         wanted = {*ALLOWED_VARIABLES, *variables_of(profile, self.env), *(self.settings.agent_env or ())}
         env = {key: value for key, value in self.env.items() if key in wanted - OWN_SECRETS or key.startswith("LC_")}
 
-        return profile, self.agent_preflight.look(profile, {**env, **profile.settings})
+        return {**env, **profile.settings}
 
     @part
     def agent_runner(self) -> AgentRunner:
@@ -1169,6 +1210,13 @@ class Home:
         return WorkflowCreator(
             ownership=self.ownership, clock=self.clock, workflows=self.workflows, runs=self.run_factory
         )
+
+    @part
+    def preflight(self) -> Preflight:
+        """What checks whether a workflow can be started."""
+        from adws.adw_modules.worker.preflight import Preflight
+
+        return Preflight(self)
 
     @part
     def control(self) -> Control:

@@ -78,7 +78,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.ConfigError, errors.UsageError, errors.InvalidAdwId, errors.BadWorkflowGraph), "config"),
     (errors.DatabaseMoved, "config"),
     ((errors.PlatformUnsupported, errors.UnknownWorkflow, errors.RunNotFound, errors.DeliveryNotFound), "config"),
-    ((errors.DemandsUnmet,), "config"),
+    ((errors.DemandsUnmet, errors.StartRefused, errors.RepositoryNotTrusted), "config"),
     ((errors.ExpressionError, errors.SinkRefused), "config"),
     ((errors.GateFailed, errors.PathsNotAllowed), "gate"),
     (errors.BaseRed, "base"),

@@ -250,6 +250,21 @@ class RunLost(OwnershipError):
         self.run_id = run_id
 
 
+class StartRefused(AdwError):
+    """A workflow cannot be started as things stand; nothing was created."""
+
+
+class PullRequestOpen(StartRefused):
+    """An issue has an open pull request of an earlier workflow."""
+
+    def __init__(self, issue_number: int, *, pr_number: int, adw_id: str) -> None:
+        super().__init__(
+            f"issue {issue_number} has the open pull request #{pr_number} of workflow {adw_id}: merge or close it, "
+            "say in a review of it what to change, or start once more with --again"
+        )
+        self.issue_number, self.pr_number, self.adw_id = issue_number, pr_number, adw_id
+
+
 class DemandsUnmet(AdwError):
     """A run demands what no worker has."""
 
@@ -354,6 +369,10 @@ class NotOurs(AdwError):
 
 class GitError(AdwError):
     """git could not do what was asked."""
+
+
+class RepositoryNotTrusted(GitError):
+    """git does not use a repository that belongs to another user until it is told to trust it."""
 
 
 class GitUnreachable(GitError):

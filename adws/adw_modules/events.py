@@ -190,6 +190,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "approval_given": "A person approved; `data` has who and what they said.",
         "approval_refused": "A person rejected; `data` has who and what they said.",
         "hint_given": "A person said what to do differently in the next attempt.",
+        "issue_read": "The issue had no text when the workflow started, and was read again; `data` has its title.",
         "budget_set": "A person set what the workflow may cost; `data` has the amount and the one before.",
         "budget_warning": "Four fifths of what the workflow may cost are spent; `data` has the cap. Told once per cap.",
         "grant_given": "A person allowed more attempts or retries; `data` has how many.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from adws.adw_modules import identifiers
@@ -35,6 +35,7 @@ _MODEL_SET = re.compile(rf"\bmodel[_ ]set\s*[:=]?\s*({'|'.join(MODEL_SETS)})\b",
 _ADW_ID = re.compile(
     r"(?<![\w-])(?:adw[_ ]id\s*[:=]?\s*|adw-(?=[A-Za-z0-9]{8}(?![\w-])))([A-Za-z0-9][\w-]{0,63})", re.ASCII
 )
+_AGAIN = re.compile(r"(?<!\S)--again(?!\S)", re.IGNORECASE)
 _OWN_MARKS = ("[adw-agents]", "[adw-bot]", "<!-- adw:")
 _OWN_BEGINNING = re.compile(r"[a-f0-9]{8}_\w{1,100}[_:]")
 
@@ -47,6 +48,7 @@ class CommentCommand:
     workflow: str = ""  #: as it is named, "": the default one
     adw_id: str = ""
     model_set: str = ""
+    is_again: bool = False  #: although there is an open pull request
     text: str = ""  #: what is said besides
 
 
@@ -72,7 +74,7 @@ def read_comment(text: str, *, workflows: Collection[str] = ()) -> CommentComman
     if words and words[0].lower() == "/adw":
         return _read_slash(lines, first, frozenset(workflows))
     if words and words[0].lower() == "adw" and not _without_options("\n".join(lines).strip()[3:]).strip():
-        return CommentCommand(**_options(lines))
+        return _options(lines)
 
     return _read_forms(lines, frozenset(workflows))
 
@@ -92,7 +94,7 @@ def read_options(text: str) -> CommentCommand:
     if "model" not in shown.lower():
         return CommentCommand()
 
-    return CommentCommand(model_set=_options(list(_spoken_lines(shown)))["model_set"])
+    return CommentCommand(model_set=_options(list(_spoken_lines(shown))).model_set)
 
 
 # --- lines -----------------------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ def _visible(text: str) -> str:
 def _read_slash(lines: list[str], first: str, workflows: Collection[str]) -> CommentCommand | Ambiguous:
     said = first.split()
     if len(said) == 1:
-        return CommentCommand(**_options(lines))
+        return _options(lines)
     word, rest = said[1].lower().rstrip(_SENTENCE_END), said[2:]
     if word in SAID_COMMANDS:
         return _command(word, lines, first)
@@ -193,12 +195,11 @@ def _read_forms(lines: list[str], workflows: Collection[str]) -> CommentCommand 
 
 
 def _start(workflow: str, lines: list[str], *, after: str, skip: int) -> CommentCommand:
-    options = _options(lines)
     chosen = {after, *(line for line in lines if _is_option(line.strip()))}
     plain = [_without_options(line) if line in chosen else line for line in lines]
     rest = _rest_of(plain, _without_options(after), skip=skip)
 
-    return CommentCommand(workflow=workflow, text=rest, **options)
+    return replace(_options(lines), workflow=workflow, text=rest)
 
 
 def _rest_of(lines: list[str], first: str, *, skip: int) -> str:
@@ -242,16 +243,20 @@ def _known_names() -> Mapping[str, str]:
 
 
 def _is_option(text: str) -> bool:
-    return _MODEL_SET.match(text) is not None or _ADW_ID.match(text) is not None
+    return any(option.match(text) is not None for option in (_MODEL_SET, _ADW_ID, _AGAIN))
 
 
-def _options(lines: list[str]) -> dict[str, str]:
+def _options(lines: list[str]) -> CommentCommand:
     """Return the options that a request names: on its own line or on a line that begins with one."""
     chosen = [line for line in lines if _is_option(line.strip()) or _begins_request(line)]
     said = "\n".join(chosen)
     model, adw_id = _MODEL_SET.search(said), _ADW_ID.search(said)
 
-    return {"model_set": model[1].lower() if model else "", "adw_id": adw_id[1] if adw_id else ""}
+    return CommentCommand(
+        model_set=model[1].lower() if model else "",
+        adw_id=adw_id[1] if adw_id else "",
+        is_again=_AGAIN.search(said) is not None,
+    )
 
 
 def _begins_request(line: str) -> bool:
@@ -261,4 +266,4 @@ def _begins_request(line: str) -> bool:
 
 
 def _without_options(text: str) -> str:
-    return _ADW_ID.sub("", _MODEL_SET.sub("", text))
+    return _AGAIN.sub("", _ADW_ID.sub("", _MODEL_SET.sub("", text)))

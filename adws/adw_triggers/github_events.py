@@ -329,6 +329,7 @@ def _begun(told: _EventContext, issue: IssueText, asked: CommentCommand, intent:
         adw_id=asked.adw_id,
         model_set=asked.model_set,
         hint=asked.text,
+        is_again=asked.is_again,
         cause="comment",
         intent=intent,
     )

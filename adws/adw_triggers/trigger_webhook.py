@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.deliveries import commands
 from adws.adw_modules.deliveries.commands import Accepted, AskedBefore, DeliveryRow, NewDelivery, PendingDelivery
-from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import (
     AdwError,
     IssueLocked,
     NotTheLockOwner,
     OwnershipError,
+    PullRequestOpen,
     StateError,
     StateNotFound,
     UsageError,
 )
-from adws.adw_modules.forge.effects import frozen_issue
 from adws.adw_modules.identifiers import JsonObject, check_adw_id
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_triggers import delivery
 from adws.adw_triggers.delivery import RefusedDelivery
 from adws.adw_triggers.github_events import rules_of
@@ -358,13 +358,14 @@ def handle_webhook_trigger(issue_number: int | str, provided_adw_id: str | None 
     """
     Start a workflow for an issue, or make the given one go on, and return its id.
 
-    None when the issue's lock does not allow it: then a comment on the issue says so. Raises UsageError for what makes
-    no sense, and for a workflow that cannot go on.
+    None when the issue's lock does not allow it, or the issue has an open pull request of ours: then a comment on the
+    issue says so. Raises UsageError for what makes no sense, and for a workflow that cannot go on; and what
+    `Preflight.check` raises for one that could not be carried to its end.
     """
     number, home = check_issue_number(issue_number), _home()
     try:
         return _go_on(home, number, check_adw_id(provided_adw_id)) if provided_adw_id else _start(home, number)
-    except (IssueLocked, NotTheLockOwner) as exc:
+    except (IssueLocked, NotTheLockOwner, PullRequestOpen) as exc:
         _say_no(home, number, exc)
     except StateNotFound as exc:
         _say_no(home, number, NotTheLockOwner(provided_adw_id or "", number, str(exc)))
@@ -384,12 +385,12 @@ def _home() -> Home:
 
 def _start(home: Home, number: int) -> str:
     settings = home.settings
-    has_forge = settings.forge_kind != "none"
+    spec = home.workflows.get(settings.default_workflow)
     start = NewWorkflow(
         issue_number=number,
-        spec=home.workflows.get(settings.default_workflow),
+        spec=spec,
         repository=settings.repository or "",
-        issue=frozen_issue(home.forge, number) if has_forge else FrozenIssue(),
+        issue=home.preflight.check(StartRequest(spec=spec, issue_number=number)),
         asked_by=ASKED_BY,
         max_retries=settings.max_retries,
         max_reworks=settings.max_reworks,
@@ -407,14 +408,14 @@ def _go_on(home: Home, number: int, adw_id: str) -> str:
     return adw_id
 
 
-def _say_no(home: Home, number: int, why: OwnershipError) -> None:
+def _say_no(home: Home, number: int, why: OwnershipError | PullRequestOpen) -> None:
     logger.warning("A trigger was refused", extra={"action": "trigger_refused", "issue": number, "why": str(why)})
     if home.settings.forge_kind == "none":
         return
     home.answers().say(number, _sentence(home, why), delivery=f"trigger {number} {_holder(why)}")
 
 
-def _sentence(home: Home, why: OwnershipError) -> str:
+def _sentence(home: Home, why: OwnershipError | PullRequestOpen) -> str:
     if not isinstance(why, IssueLocked):
         return f"Nothing was done: {why}."
     try:
@@ -425,5 +426,5 @@ def _sentence(home: Home, why: OwnershipError) -> str:
     return f"{commands.why_no_second(why.holder, holder)}."
 
 
-def _holder(why: OwnershipError) -> str:
+def _holder(why: OwnershipError | PullRequestOpen) -> str:
     return why.holder if isinstance(why, IssueLocked) else str(getattr(why, "adw_id", ""))

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.document import FrozenIssue
-from adws.adw_modules.errors import AdwError, BaseRed, ForgeNotFound, UsageError, WorkflowBusy
+from adws.adw_modules.errors import AdwError, BaseRed, UsageError, WorkflowBusy
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
@@ -393,6 +392,8 @@ def run_of(app: Home, adw_id: str) -> Run:
 @click.option(
     "--tag", "tags", metavar="TAG", multiple=True, help="What a worker must offer; may be given several times."
 )
+@click.option("--again", is_flag=True, help="Start although the issue has an open pull request of an earlier workflow.")
+@click.option("--in-place", is_flag=True, help="Work in the home itself, where that is in no git repository.")
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and start nothing.")
 @click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
 @output.json_option
@@ -406,24 +407,44 @@ def run(
     priority: int,
     host: str,
     tags: tuple[str, ...],
+    again: bool,
+    in_place: bool,
     dry_run: bool,
     detach: bool,
     as_json: bool,
 ) -> int:
-    """Start a workflow for an issue, and work on it until it is over or waits for a person."""
+    """
+    Start a workflow for an issue, and work on it until it is over or waits for a person.
+
+    Where the work could not be carried to its end this is refused, and nothing is created.
+    """
     from adws.adw_modules.worker.create_workflow import NewWorkflow
+    from adws.adw_modules.worker.preflight import StartRequest
 
     number = check_issue_number(issue)
     with main.open_home() as app:
         settings = app.settings
         spec = app.workflows.get(workflow or settings.default_workflow)
+        demands = spec.demands.also(host=host, tags=tags)
+        read = app.preflight.check(
+            StartRequest(
+                spec=spec,
+                issue_number=number,
+                repository=repository,
+                title=title,
+                body=body,
+                demands=demands,
+                is_in_place=in_place,
+                is_again=again,
+            )
+        )
         start = NewWorkflow(
             issue_number=number,
             spec=spec,
             repository=repository or settings.repository or "",
-            issue=_issue(app, number, repository=repository, title=title, body=body),
+            issue=read,
             priority=priority,
-            demands=spec.demands.also(host=host, tags=tags),
+            demands=demands,
             asked_by=cli_common.who(),
             max_retries=settings.max_retries,
             max_reworks=settings.max_reworks,
@@ -431,32 +452,15 @@ def run(
             max_minutes=settings.max_minutes,
         )
         if dry_run:
-            return _show_plan(app, start, as_json=as_json)
+            return _show_plan(start, as_json=as_json)
         if detach:
             return _leave_to_worker(app, start, as_json=as_json)
 
         return _start_here(app, start, as_json=as_json)
 
 
-def _issue(app: Home, number: int, *, repository: str, title: str, body: str) -> FrozenIssue:
-    """Return the issue as the forge has it now, where there is one; what the command line says wins."""
-    is_asked = app.settings.forge_kind != "none" and repository in {"", app.settings.repository or ""}
-    if not is_asked:
-        return FrozenIssue(title=title, body=body)
-    from adws.adw_modules.forge.effects import frozen_issue
-
-    try:
-        result = frozen_issue(app.forge, number)
-    except ForgeNotFound as exc:
-        where = app.forge.repository or "the local forge"
-        raise UsageError(f"there is no issue {number} in {where}: adw run takes the number of an issue") from exc
-
-    return result.model_copy(update={"title": title or result.title, "body": body or result.body})
-
-
-def _show_plan(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
+def _show_plan(start: NewWorkflow, *, as_json: bool) -> int:
     spec, number = start.spec, start.issue_number
-    app.workflows.check_ready(spec)
     phases = [_phase_data(phase) for phase in spec.phases]
     lines = [f"issue {number} would go through {spec.name} ({spec.source}):"]
     lines += output.table(

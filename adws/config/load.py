@@ -526,13 +526,16 @@ class Settings:
 
     @property
     def forge_kind(self) -> str:
-        """Where issues and pull requests are: github, local or none."""
+        """Where issues and pull requests are: github, local, none, or the name of a plugin."""
         if self.forge != "auto":
             return self.forge
         if self.repository and (self.github_token or self.github_app_id):
             return "github"
+        if self.local_forge_dir.is_dir():
+            return "local"
 
-        return "local" if self.local_forge_dir.is_dir() else "none"
+        # A repository without a token is a set-up that is not finished: GitHub refuses it with what is missing.
+        return "github" if self.repository else "none"
 
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values themselves, for code that has to keep them out of what it writes."""

@@ -662,8 +662,8 @@ WORKSPACE_SETTINGS: tuple[Setting, ...] = (
         "worktree_enabled",
         "true",
         config_values.switch,
-        "Work in a git worktree and on a branch of its own for each workflow; without it, or where the home is in no "
-        "git repository, work is done in place.",
+        "Work in a git worktree and on a branch of its own for each workflow; without it work is done in place. In a "
+        "home that is in no git repository a start is refused unless this is false, or adw run is given --in-place.",
         "worktree.enabled",
         values="true, false",
     ),
@@ -1156,7 +1156,8 @@ SETTINGS: tuple[Setting, ...] = (
         "auto",
         config_values.choice_or_plugin("adw.forges", "auto", "github", "local", "none"),
         "Where issues and pull requests are. auto: github when a repository and a token or an App are set, else local "
-        "when its directory is there, else none. Other names are those of plugins.",
+        "when its directory is there, else github when a repository is set (what needs the token then says so), else "
+        "none. Other names are those of plugins.",
         "forge.kind",
         values="auto, github, local, none, or the name of a plugin",
     ),

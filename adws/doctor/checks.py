@@ -24,7 +24,7 @@ from adws import app as app_module
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.db import connection, opening, sqlite
 from adws.adw_modules.db.sqlite import file_system_of
-from adws.adw_modules.errors import AdwError, DatabaseUnavailable, ForgeNotFound, ForgeRefused, GitError, RunFailed
+from adws.adw_modules.errors import AdwError, ConfigError, DatabaseUnavailable, GitError, RunFailed, StartRefused
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.maintenance import check
@@ -34,11 +34,11 @@ from adws.adw_modules.resources import quotas
 from adws.adw_modules.resources.ports import PortStore
 from adws.adw_modules.resources.quotas import nearest
 from adws.adw_modules.steps.http_client import HttpAnswer, HttpClient, HttpRequest
+from adws.adw_modules.worker.preflight import StartRequest
 from adws.config import load as config_load
 
 if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Database
-    from adws.adw_modules.forge.model import ForgeAccess
     from adws.adw_modules.interfaces import PeekedState
     from adws.adw_modules.maintenance.check import Inconsistency
     from adws.adw_modules.workflow.model import WorkflowSpec
@@ -815,6 +815,7 @@ class Checkup:
         self._skews: list[tuple[str, float]] = []  #: of whom, and seconds that our clock is ahead of theirs
         self._http = HttpClient(app.clock)
         self._search_path = config_load.process_environment().get("PATH", "")
+        self._is_current = True  #: the database can be used as it is, or there is none yet
         self._reserved: frozenset[int] = frozenset()  #: ports that workflows have, as far as the database told
 
     def findings(self) -> Iterator[Finding]:
@@ -834,6 +835,7 @@ class Checkup:
         yield "forge", lambda: forge(self._forge())
         yield "webhook", lambda: webhook(self._webhook())
         yield "database", lambda: database(self._database())
+        yield "start", self._start
         yield "files", lambda: storage(self._storage())
         yield "disk", self._disks
         yield "ports", lambda: ports(self._ports())
@@ -952,15 +954,14 @@ class Checkup:
         if kind in {"none", "local"}:
             return ForgeFacts(kind=kind, repository=repository)
         try:
-            access = self._access()
-        except ForgeNotFound:
-            what = f"GitHub shows us no repository {repository}"
-            return ForgeFacts(kind=kind, problem=what, mend="correct github.repository, or use a token that may see it")
-        except ForgeRefused as exc:
-            mend = "make a new token, and export ADW_GITHUB_TOKEN=..."
-            return ForgeFacts(kind=kind, problem=f"GitHub does not accept our token: {exc}", mend=mend)
+            access = self._app.preflight.access()
+        except (ConfigError, StartRefused) as exc:
+            what, mend = _split(str(exc))
+            return ForgeFacts(kind=kind, problem=what, mend=mend)
         except AdwError as exc:
             return ForgeFacts(kind=kind, problem=str(exc), mend="see whether github.api_url can be reached from here")
+        if access.server_time:
+            self._compare("GitHub", parsedate_to_datetime(access.server_time).timestamp())
 
         return ForgeFacts(
             kind=kind,
@@ -974,18 +975,21 @@ class Checkup:
             requests_left=access.requests_left,
         )
 
-    def _access(self) -> ForgeAccess:
-        from adws.adw_modules.forge.github import GitHubForge  # noqa: PLC0415 - PyGithub takes its time to import
-        from adws.adw_modules.forge.model import ForgeAccess  # noqa: PLC0415 - the same
-
-        forge = self._app.forge
-        if not isinstance(forge, GitHubForge):
-            return ForgeAccess(login=forge.login())
-        access = forge.access()
-        if access.server_time:
-            self._compare("GitHub", parsedate_to_datetime(access.server_time).timestamp())
-
-        return access
+    def _start(self) -> Iterator[Finding]:
+        """Ask what every start asks, for the default workflow and no issue in particular."""
+        settings = self._app.settings
+        spec = self._app.workflows.get(settings.default_workflow)
+        if not self._is_current or (settings.forge_kind == "local" and not settings.local_forge_dir.is_dir()):
+            return  # to ask would make or upgrade them
+        try:
+            self._app.preflight.check(StartRequest(spec=spec))
+        except AdwError as exc:
+            what, mend = _split(str(exc))
+            yield _problem(
+                "start", f"adw run would refuse {spec.name}: {what}", mend or "do that, then adw doctor again"
+            )
+        else:
+            yield _ok("start", f"adw run can start {spec.name}")
 
     def _webhook(self) -> WebhookFacts:
         settings = self._app.settings
@@ -1023,7 +1027,9 @@ class Checkup:
             result = database_problems(app) if is_made else ()
             schema = self._look_into_database() if is_made else None
         except AdwError as exc:
+            self._is_current = False
             return DatabaseFacts(name=name, problem=str(exc))
+        self._is_current = not is_made or schema == connection.HEAD
         troubles = (DatabaseProblem(kind=one.kind, text=one.text, hint=one.hint, adw_id=one.adw_id) for one in result)
 
         return DatabaseFacts(name=name, is_made=is_made, schema=schema, troubles=tuple(troubles))

@@ -12,14 +12,13 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from adws.adw_modules import identifiers
-from adws.adw_modules.document import FrozenIssue
-from adws.adw_modules.errors import ForgeNotFound, UsageError
-from adws.adw_modules.forge.effects import frozen_issue
+from adws.adw_modules.errors import UsageError
 from adws.adw_modules.interfaces import PageQuery
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.worker.control import Applied, Asked, Control
 from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.preflight import StartRequest
 from adws.app import Home
 from adws.web import models
 from adws.web.dependencies import ERRORS, AdwId, HomeOf, PageOf, asker, catch_up
@@ -70,14 +69,31 @@ def get_workflow(home: HomeOf, adw_id: AdwId) -> models.Workflow:
 
 @router.post("", operation_id="start_workflow", status_code=201)
 def start_workflow(home: HomeOf, new: models.NewWorkflow) -> models.Started:
-    """Start a workflow for an issue; a worker takes it up. 409 when another workflow has the issue."""
+    """
+    Start a workflow for an issue; a worker takes it up.
+
+    409 when another workflow has the issue, an open pull request of ours is there for it, or the work could not be
+    carried to its end: then nothing is created.
+    """
     settings = home.settings
     repository = identifiers.normalise(new.repository)
+    spec = home.workflows.get(new.workflow or settings.default_workflow)
+    issue = home.preflight.check(
+        StartRequest(
+            spec=spec,
+            issue_number=new.issue_number,
+            repository=repository,
+            title=new.title,
+            body=new.body,
+            is_in_place=new.in_place,
+            is_again=new.again,
+        )
+    )
     start = NewWorkflow(
         issue_number=new.issue_number,
-        spec=home.workflows.get(new.workflow or settings.default_workflow),
+        spec=spec,
         repository=repository or settings.repository or "",
-        issue=_issue(home, new, repository),
+        issue=issue,
         priority=new.priority,
         asked_by=asker(new.by),
         max_retries=settings.max_retries,
@@ -90,19 +106,6 @@ def start_workflow(home: HomeOf, new: models.NewWorkflow) -> models.Started:
     runs = home.runs.of_workflow(document.adw_id, limit=1)
 
     return models.Started(adw_id=document.adw_id, state=document.current_state, run_id=runs[0].run_id if runs else None)
-
-
-def _issue(home: Home, new: models.NewWorkflow, repository: str) -> FrozenIssue:
-    """Return the issue as the forge has it now, where there is one; what the request says wins."""
-    ours = identifiers.comparable(home.settings.repository or "")
-    if home.settings.forge_kind == "none" or repository not in {"", ours}:
-        return FrozenIssue(title=new.title, body=new.body)
-    try:
-        result = frozen_issue(home.forge, new.issue_number)
-    except ForgeNotFound as exc:
-        raise UsageError(f"there is no issue {new.issue_number} in {ours or 'the local forge'}") from exc
-
-    return result.model_copy(update={"title": new.title or result.title, "body": new.body or result.body})
 
 
 # Orders about a workflow over HTTP: the API and the dashboard do the same, and say the same about it.

@@ -148,6 +148,8 @@ class NewWorkflow(_Asked):
     title: Note = Field(default="", description="wins over the forge's")
     body: Annotated[str, Field(max_length=200_000)] = Field(default="", description="wins over the forge's")
     priority: Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
+    again: bool = Field(default=False, description="start although the issue has an open pull request of ours")
+    in_place: bool = Field(default=False, description="work in the home itself, where that is in no git repository")
     by: Annotated[str, Field(max_length=100)] = Field(default="", description="who asks, for the history")
 
 

@@ -25,6 +25,9 @@ ADW = warm.ADW
 PATIENCE = 30.0
 
 WORKFLOWS = """
+[worktree]
+enabled = false
+
 [workflows.short]
 [[workflows.short.phases]]
 name = "plan"

@@ -21,6 +21,7 @@ from adws.sample import agent, texts
 from adws.testing import FakeClock, MemoryForge
 from tests.acceptance import cli_lab
 from tests.fault_forge import FaultForge
+from tests.git_http import serving_git
 
 #: The id that pages show.
 SHOWN_ID = "1a2b3c4d"
@@ -30,6 +31,9 @@ ASK_FOR_ID = '"$(adw list --json | grep -om1 \'"adw_id": "[0-9a-f]*\' | cut -d \
 
 #: The workflow of docs/running.md, and one that failed: its command is mended by the file `mended`.
 SHOP = """
+[worktree]
+enabled = false
+
 [workflows.release]
 [[workflows.release.phases]]
 name = "build"
@@ -182,6 +186,9 @@ def tutorial(tmp_path: Path) -> Stage:
     (stage.home / "adw.toml").unlink()
     clone, remote = stage.home / "greet", tmp_path / "remote.git"
     clone.mkdir()
+    git_server = serving_git(remote, "acme/greet")
+    origin = git_server.__enter__()
+    stage.close.append(lambda: git_server.__exit__(None, None, None))
     # Its test holds before the work and after it, as a repository is that somebody starts with.
     test = 'from greet import greet\n\nassert greet("Ada").startswith("Hello, Ada")\n'
     for name, text in (("greet.py", texts.GREET), ("test_greet.py", test), (".gitignore", texts.IGNORED)):
@@ -191,7 +198,7 @@ def tutorial(tmp_path: Path) -> Stage:
         ["init", "--quiet", "--initial-branch", "main"],
         ["add", "."],
         ["commit", "--quiet", "--message", "Begin"],
-        ["remote", "add", "origin", str(remote)],
+        ["remote", "add", "origin", origin],
         ["init", "--quiet", "--bare", "--initial-branch", "main", str(remote)],
         ["push", "--quiet", "origin", "main"],
     ):

@@ -69,6 +69,8 @@ pathlib.Path(os.environ["ADW_RESULT_FILE"]).write_text(json.dumps({"finished": f
 #: Waits in the first attempt: all of the work is done then, and the end of the phase not stored.
 GATE = json.dumps('test "$ADW_ATTEMPT" != 1 || { echo up > up; cat go; }')
 WORKFLOWS = f"""
+[worktree]
+enabled = false
 [[workflows.executor.phases]]
 name = "build"
 runner = "python"

@@ -18,6 +18,7 @@ import pytest
 from adws.adw_modules.clock import SystemClock
 from tests import templates
 from tests.acceptance.cli_lab import Beside
+from tests.git_http import serving_git
 from tests.integration.agent_lab import FakeAgent
 
 ROOT = Path(__file__).parents[2]
@@ -124,10 +125,14 @@ def everything(home: Path) -> dict[str, tuple]:
 # --- a machine that is well --------------------------------------------------------------------------------------
 
 
-def test_a_machine_that_is_well_has_no_problem(doctor, github, claude, home):
+def test_a_machine_that_is_well_has_no_problem(doctor, github, claude, home, tmp_path):
     (home / ".gitignore").write_text("/state/\n/trees/\n")
+    remote = tmp_path.resolve() / "remote.git"
+    git(home, "init", "-q", "--bare", str(remote))
 
-    findings = doctor()
+    with serving_git(remote, "acme/shop") as origin:
+        git(home, "remote", "add", "origin", origin)
+        findings = doctor()
 
     assert [one for one in findings if one["level"] == "problem"] == []
     told = [one["what"] for one in findings if one["level"] == "ok"]
@@ -140,10 +145,12 @@ def test_a_machine_that_is_well_has_no_problem(doctor, github, claude, home):
         "commits are made by adw tests <tests@adw.invalid>",
         "the workflow sdlc can be run",
         "worktrees can be made",
+        "adw run can start sdlc",
     ):
         assert words in told
     assert {one["area"] for one in findings} == {
-        *("python", "git", "settings", "agents", "forge", "webhook", "database", "files", "disk", "ports", "clock")
+        *("python", "git", "settings", "agents", "forge", "webhook", "database", "files", "disk", "ports", "clock"),
+        "start",
     }
 
 

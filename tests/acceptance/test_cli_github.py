@@ -1,8 +1,8 @@
 """
 The commands against the third-party GitHub emulator: run, pull request, comment, rollback, and all of it twice.
 
-The emulator has no git transport, so the remote is a bare repository on disk, and a server in front of the emulator
-tells what is there.
+The emulator has no git transport: git itself serves the remote beside it, a bare repository on disk, and a server in
+front of the emulator tells what is there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pytest
 from tests import templates
 from tests.emulator import Emulator
 from tests.emulator_git import knowing_git
+from tests.git_http import serving_git
 from tests.integration.tidy_lab import git
 
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
@@ -53,12 +54,10 @@ read -r old new ref
 case "$ref" in refs/heads/main) exit 0 ;; esac
 test -e killed && exit 0
 : >killed
-pid=$$
-while [ "$pid" -gt 1 ]; do
-    pid=$(cut -d ' ' -f 4 "/proc/$pid/stat")
-    if tr '\\0' ' ' <"/proc/$pid/cmdline" | grep -q 'bin/adw run'; then
-        kill -9 "$pid"
-        exit 0
+for each in /proc/[0-9]*; do
+    if tr '\\0' ' ' 2>/dev/null <"$each/cmdline" | grep -q 'bin/adw run' &&
+        tr '\\0' '\\n' 2>/dev/null <"$each/environ" | grep -qx "ADW_HOME=$(pwd | sed 's,/remote.git$,/home,')"; then
+        kill -9 "${each#/proc/}"
     fi
 done
 """
@@ -73,9 +72,9 @@ def emulator(tmp_path_factory):
 class GitHubHome:
     """A home whose forge is a repository of the emulator."""
 
-    def __init__(self, place: Path, emulator: Emulator, url: str) -> None:
+    def __init__(self, place: Path, emulator: Emulator, url: str, *, repository: str, origin: str) -> None:
         self.path, self.remote = place / "home", place / "remote.git"
-        self.repository = emulator.new_repository()
+        self.repository = repository
         self._emulator = emulator
         self.path.mkdir()
         templates.prepare_home(self.path)
@@ -85,7 +84,7 @@ class GitHubHome:
         git(self.path, "add", ".")
         git(self.path, "commit", "-q", "-m", "Begin")
         git(place, "init", "-q", "--bare", "-b", "main", str(self.remote))
-        git(self.path, "remote", "add", "origin", str(self.remote))
+        git(self.path, "remote", "add", "origin", origin)
         git(self.path, "push", "-q", "origin", "main")
         hook = self.remote / "hooks" / "post-receive"
         hook.parent.mkdir(exist_ok=True)
@@ -128,9 +127,13 @@ class GitHubHome:
 
 @pytest.fixture
 def home(tmp_path, emulator):
-    place = tmp_path.resolve()
-    with knowing_git(emulator.url, place / "remote.git") as url:
-        yield GitHubHome(place, emulator, url)
+    place, repository = tmp_path.resolve(), emulator.new_repository()
+    remote = place / "remote.git"
+    with (
+        knowing_git(emulator.url, remote) as url,
+        serving_git(remote, repository, host="localhost") as origin,
+    ):
+        yield GitHubHome(place, emulator, url, repository=repository, origin=origin)
 
 
 def test_run_and_rollback_twice_leave_one_of_each_and_no_orphans(home, emulator):

@@ -92,7 +92,7 @@ def test_an_issue_that_is_not_there_is_one_clear_sentence(lab):
 
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "adw: there is no issue 99 in the local forge: adw run takes the number of an issue"
+        "adw: there is no issue 99 in the local forge: give the number of an open issue"
     ]
 
 
@@ -105,12 +105,12 @@ def test_without_a_forge_the_issue_is_what_the_command_line_says(lab):
     assert lab.document(json.loads(done.stdout)["adw_id"]).issue.title == "Anything"
 
 
-def test_a_run_without_room_says_which_quota_and_waits(lab):
-    done = adw(lab, "run", "1", "--workflow", "short", ADW_QUOTA_MIN_FREE_DISK="1000000 GiB")
+def test_a_run_without_memory_says_which_quota_and_waits(lab):
+    done = adw(lab, "run", "1", "--workflow", "short", ADW_QUOTA_MIN_FREE_MEMORY="1000000 GiB")
     [adw_id] = [path.name for path in (lab.home / "state").iterdir() if (path / "adw_state.json").exists()]
 
     explained = adw(lab, "explain", adw_id)
 
-    assert "quota.min_free_disk" in done.stdout + done.stderr
-    assert "quota.min_free_disk" in explained.stdout
+    assert "quota.min_free_memory" in done.stdout + done.stderr
+    assert "quota.min_free_memory" in explained.stdout
     assert lab.document(adw_id).phases[0].attempts == []

@@ -9,6 +9,9 @@ import pytest
 from tests.acceptance import cli_lab
 
 WORKFLOWS = """
+[worktree]
+enabled = false
+
 [workflows.looping]
 [[workflows.looping.phases]]
 name = "build"

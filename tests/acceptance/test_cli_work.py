@@ -44,27 +44,27 @@ def test_a_git_repository_is_a_home_too(adw, home):
     for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "Begin"]):
         subprocess.run(["git", *command], cwd=home, check=True, capture_output=True)
 
-    done = adw("run", "7", "--workflow", "short", "--json")
+    done = adw("run", "7", "--workflow", "short", "--json", env={"ADW_WORKTREE_ENABLED": "true"})
 
     assert (done.rc, done.json()["state"]) == (0, "completed")
 
 
-def test_without_room_a_run_ends_with_1_and_says_that_the_workflow_waits_and_why(adw, home):
-    full = {"ADW_QUOTA_MIN_FREE_DISK": "1000000 GiB"}
+def test_without_memory_a_run_ends_with_1_and_says_that_the_workflow_waits_and_why(adw, home):
+    full = {"ADW_QUOTA_MIN_FREE_MEMORY": "1000000 GiB"}
 
     done = adw("run", "7", "--workflow", "short", env=full)
 
     adw_id = cli_lab.newest(home)
     first, second = done.stdout.splitlines()
     assert done.rc == 1
-    assert first.startswith(f"workflow {adw_id} is pending and waits for a worker (the quota disk is used up: ")
-    assert "make room, or lower quota.min_free_disk" in first
+    assert first.startswith(f"workflow {adw_id} is pending and waits for a worker (the quota memory is used up: ")
+    assert "wait for other work to end, or lower quota.min_free_memory" in first
     assert second == f"next: adw resume {adw_id}, or adw worker"
     again = adw("resume", adw_id, "--json", env=full)
     assert (again.rc, again.json()["state"]) == (1, "pending")
-    assert "the quota disk is used up" in again.json()["message"]
+    assert "the quota memory is used up" in again.json()["message"]
 
-    assert adw("resume", adw_id).rc == 0, "there is room again"
+    assert adw("resume", adw_id).rc == 0, "there is memory again"
 
 
 def test_json_is_one_document_for_every_end_and_has_always_the_same_keys(adw):

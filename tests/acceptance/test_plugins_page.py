@@ -89,7 +89,7 @@ def test_the_runner_waits_until_the_service_answers(ask, home):
     with _Service(refusals=1) as url:
         (home / "adw.toml").write_text(TOML[1].replace("http://127.0.0.1:8080/health", url))
 
-        done = ask("run", "7", "--workflow", "deploy", "--json")
+        done = ask("run", "7", "--in-place", "--workflow", "deploy", "--json")
 
     document = cli_lab.document(home, done["adw_id"])
     assert document["current_state"] == "completed"
@@ -99,13 +99,13 @@ def test_the_runner_waits_until_the_service_answers(ask, home):
 def test_a_phase_that_lacks_an_option_of_its_runner_is_refused_before_anything_starts(ask, home):
     (home / "adw.toml").write_text(TOML[1].replace('url = "http://127.0.0.1:8080/health"', ""))
 
-    assert "the runner probe needs options.url" in ask("run", "7", "--workflow", "deploy", rc=2)
+    assert "the runner probe needs options.url" in ask("run", "7", "--in-place", "--workflow", "deploy", rc=2)
 
 
 def test_the_sink_saves_each_part_once(ask, home):
     (home / "adw.toml").write_text(TOML[2])
 
-    ask("run", "7", "--workflow", "notes", "--json")
+    ask("run", "7", "--in-place", "--workflow", "notes", "--json")
 
     lines = (home / "notes" / "sizes.md").read_text().splitlines()
     assert sorted(line for line in lines if line.startswith("- ")) == ["- size: 3", "- size: 5"]
@@ -119,10 +119,10 @@ def test_the_forge_reads_issues_from_files(ask, home):
     (home / "requests").mkdir()
     (home / "requests" / "42.md").write_text("# Shout louder\n\nNobody hears it.\n")
 
-    done = ask("run", "42", "--workflow", "look", "--json")
+    done = ask("run", "42", "--in-place", "--workflow", "look", "--json")
 
     assert cli_lab.document(home, done["adw_id"])["issue"]["title"] == "Shout louder"
-    assert "there is no issue 43" in ask("run", "43", "--workflow", "look", rc=2)
+    assert "there is no issue 43" in ask("run", "43", "--in-place", "--workflow", "look", rc=2)
 
 
 class _Service:

@@ -126,7 +126,9 @@ def test_environment_directory_and_umask_reach_what_a_command_starts(home, way):
     try:
         env = {name: value for name, value in os.environ.items() if name != "HOME"}
         env |= {"ADW_HOME": str(home), "USER": "a value\udcff"}
-        done = warm.run([warm.ADW, "run", "7", "--workflow", "tell"], cwd=home, env=env, capture_output=True)
+        done = warm.run(
+            [warm.ADW, "run", "7", "--in-place", "--workflow", "tell"], cwd=home, env=env, capture_output=True
+        )
     finally:
         os.umask(before)
 

@@ -30,7 +30,7 @@ def open_home(home):
     ("env", "kind"),
     [
         ({}, "none"),
-        ({"ADW_REPOSITORY": "acme/widget"}, "none"),
+        ({"ADW_REPOSITORY": "acme/widget"}, "github"),
         ({"ADW_GITHUB_TOKEN": "x"}, "none"),
         (GITHUB, "github"),
         ({"ADW_REPOSITORY": "acme/widget", "ADW_GITHUB_APP_ID": "7"}, "github"),
@@ -81,7 +81,8 @@ def test_an_app_brings_its_key_from_a_file(open_home, tmp_path):
     [
         ({}, "no forge is configured"),
         ({"ADW_FORGE": "github", "ADW_GITHUB_TOKEN": "x"}, r"needs github\.repository"),
-        ({"ADW_FORGE": "github", "ADW_REPOSITORY": "a/b"}, "needs a token"),
+        ({"ADW_FORGE": "github", "ADW_REPOSITORY": "a/b"}, "there is no token for a/b"),
+        ({"ADW_REPOSITORY": "a/b"}, "there is no token for a/b"),
         ({**GITHUB, "ADW_GITHUB_APP_ID": "7"}, "both set"),
         ({"ADW_REPOSITORY": "a/b", "ADW_GITHUB_APP_ID": "7"}, r"needs github\.app_key_file"),
         (

@@ -172,6 +172,19 @@ def test_a_machine_that_is_short_of_something_starts_nothing(make, meters, name)
     assert status(make(meters), "runs").used == 0
 
 
+def test_a_start_is_refused_by_what_somebody_has_to_free_and_not_by_what_passes(make, database, trees):
+    assert refusal(make(FixedMeters(disk=9 * GB)).check_start, "sdlc").name == "disk"
+    make(FixedMeters(memory=GB // 2)).check_start("sdlc")
+    put_document(database, "00000001", state="completed", spent=[("2026-01-31T09:00:00.000000Z", 11.0)])
+    assert refusal(make().check_start, "sdlc").name == "cost"
+    make().check_start("another")
+    for number in range(15):
+        (trees / f"0000000{number:x}").mkdir(parents=True)
+        (trees / f"0000000{number:x}" / ".git").write_text("gitdir: somewhere\n")
+    assert refusal(make().check_start, "another").name == "worktrees"
+    assert status(make(), "runs").used == 0, "nothing is reserved"
+
+
 def test_exactly_enough_is_enough(make):
     make(FixedMeters(disk=10 * GB, memory=1 * GB)).admit(FIRST)
 

@@ -75,7 +75,7 @@ class Lab:
         """Carry the workflow *name* of the definitions *text* through, with so many workers one after the other."""
         (self.home / "adw.toml").write_text(text)
         started = warm.run(
-            [warm.ADW, "--home", str(self.home), "run", "7", "--workflow", name, "--detach", "--json"],
+            [warm.ADW, "--home", str(self.home), "run", "7", "--in-place", "--workflow", name, "--detach", "--json"],
             cwd=self.home,
             capture_output=True,
             text=True,

@@ -85,7 +85,7 @@ class Home:
 
     def __getattr__(self, name: str) -> object:
         """Return a part of the real home, or of the engine that plays its script."""
-        if name in {"ownership", "catalogue", "locks", "leases", "processes", "local_lock", "workers"}:
+        if name in {"ownership", "catalogue", "locks", "leases", "processes", "local_lock", "workers", "preflight"}:
             return getattr(self.parts, name)
         if name in {"status_comment", "service_guard", "agent_runner", "log_of"}:
             return getattr(self.engine, name)

@@ -11,10 +11,11 @@ from adws.adw_modules.document import Resource
 from adws.adw_modules.errors import UnknownWorkflow
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.effects import Answers
-from adws.adw_modules.forge.model import Comment, IssueText, NewPullRequest
+from adws.adw_modules.forge.model import Comment, ForgeAccess, IssueText, NewPullRequest
 from adws.adw_modules.queue.model import DELIVERY, Run, RunResult
 from adws.adw_modules.rollback.run import RollbackRuns
 from adws.adw_modules.state_machine import WorkflowState
+from adws.adw_modules.worker.preflight import Preflight
 from adws.adw_modules.worker.run_executor import RunExecutor
 from adws.testing import FakeClock
 from tests.unit.conduct_cases import SPEC, Home, launcher_of
@@ -39,7 +40,9 @@ class DeliveryLab:
         self.issue = self.forge.create_issue("Add a button", "Blue.", author="mona").number
         self.deliveries = self.home.parts.deliveries
         self.workflow_creator = launcher_of(self.home)
-        self.settings = settings_with(**{"webhook_followups": "true", **options})
+        self.settings = settings_with(
+            **{"webhook_followups": "true", "forge": "github", "worktree_enabled": "false", **options}
+        )
         self._count = 0
 
     @property
@@ -62,12 +65,18 @@ class DeliveryLab:
             host="testhost",
             has_worktrees=False,
             rollback_runs=RollbackRuns(None, runs=home.runs, requests=home.requests, clock=home.clock),
-            workflows=SimpleNamespace(get=self.workflow),
+            workflows=SimpleNamespace(get=self.workflow, check_ready=lambda _spec: None),
+            has_forge=True,
             forge=self.forge,
+            forge_access=lambda: ForgeAccess(login=self.forge.login()),
+            has_database=lambda: True,
+            known_quotas=home.parts.known_quotas,
+            claim_policy=home.parts.claim_policy,
             forge_key=KEY,
             answers=lambda: Answers(self.forge, key=KEY),
         )
         place.post_merge_cleanup = PostMergeCleanup(place)
+        place.preflight = Preflight(place)
         return place
 
     def workflow(self, name: str):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds an agent has to say its version, or whether it is logged in.
 ASK_SECONDS = 20.0
+#: Seconds it has for the second question before a start: a person waits for the answer.
+LOGIN_SECONDS = 5.0
 #: Variables that every agent gets when they are set, besides those of all processes: where the user's settings are.
 AGENT_VARIABLES = (
     "NODE_EXTRA_CA_CERTS",
@@ -101,6 +103,15 @@ class AgentPreflight:
 
         return self._known[profile.name]
 
+    def why_logged_out(self, profile: AgentProfile, env: Mapping[str, str]) -> str:
+        """Return what to do when the agent says that it is not logged in, "" when it does not; asked each time."""
+        path, problem = self._find(profile)
+        if problem or not profile.login_argv:
+            return problem
+        end = self._run((path, *profile.login_argv), env, seconds=LOGIN_SECONDS)
+        # One that gives no answer in time may still work.
+        return "" if end.timed_out or end.exit_code == 0 else _log_in(profile, path)
+
     def _find(self, profile: AgentProfile) -> tuple[str, str]:
         program = self.program(profile)
         try:
@@ -128,7 +139,7 @@ class AgentPreflight:
             )
         said = next((line.strip() for line in version.tail.splitlines() if line.strip()), "")
         is_logged_in = self._run((path, *profile.login_argv), env).exit_code == 0 if profile.login_argv else None
-        problem = "" if is_logged_in is not False else f"{profile.name} is not logged in: start {path} once, and log in"
+        problem = "" if is_logged_in is not False else _log_in(profile, path)
 
         return AgentState(
             name=state.name,
@@ -139,7 +150,7 @@ class AgentPreflight:
             problem=problem,
         )
 
-    def _run(self, argv: tuple[str, ...], env: Mapping[str, str]) -> ProcessEnd:
+    def _run(self, argv: tuple[str, ...], env: Mapping[str, str], *, seconds: float = ASK_SECONDS) -> ProcessEnd:
         # Not where we are: an agent may take the files of its directory for its settings.
         with tempfile.TemporaryDirectory(prefix="adw-agent-") as place:
             return run_process(
@@ -147,7 +158,7 @@ class AgentPreflight:
                     argv=argv,
                     cwd=Path(place),
                     env=env,
-                    timeouts=Timeouts(wall=ASK_SECONDS, idle=None, after_result=None),
+                    timeouts=Timeouts(wall=seconds, idle=None, after_result=None),
                     grace_seconds=1.0,
                 ),
                 clock=self._clock,
@@ -163,6 +174,10 @@ def variables_of(profile: AgentProfile, env: Mapping[str, str]) -> tuple[str, ..
     open_proxies = (name for name in PROXY_VARIABLES if "@" not in env.get(name, ""))
 
     return (*AGENT_VARIABLES, *open_proxies, *profile.variables)
+
+
+def _log_in(profile: AgentProfile, path: str) -> str:
+    return f"{profile.name} is not logged in: start {path} once, and log in"
 
 
 def _how(end: ProcessEnd) -> str:

@@ -287,6 +287,7 @@ class RunRequest:
     adw_id: str = ""  #: of the workflow to continue, "": a new one
     model_set: str = ""
     hint: str = ""  #: the requested change, as text
+    is_again: bool = False  #: although the issue has an open pull request
     cause: str = ""  #: label | comment | opened | assigned | poll
     intent: str = ""  #: the same for two deliveries that ask for the same: (repository, issue, comment or label event)
 
@@ -423,7 +424,8 @@ def from_json(data: JsonObject) -> Request:
     """Return what `to_json` made plain; raise DatabaseError when *data* is something else."""
     wanted = data.get("type")
     if wanted == "run":
-        return RunRequest(issue=_issue(data), actor=_actor(data), **_texts(data, _RUN_TEXTS))
+        is_again = data.get("is_again") is True
+        return RunRequest(issue=_issue(data), actor=_actor(data), is_again=is_again, **_texts(data, _RUN_TEXTS))
     if wanted != "command":
         raise DatabaseError(f"what a delivery asks for is neither a run nor a command, but {wanted!r}")
     texts = _texts(data, _COMMAND_TEXTS)

@@ -42,13 +42,18 @@ from adws.adw_modules.errors import (
     ForgeError,
     ForgeNotFound,
     ForgeUnavailable,
+    GitError,
+    GitUnreachable,
     IllegalTransition,
     InvalidAdwId,
     IssueLocked,
     LeaseLost,
     NotTheLockOwner,
     PullRequestMerged,
+    PullRequestOpen,
+    QuotaExceeded,
     RetriesExhausted,
+    StartRefused,
     StateConflict,
     StateError,
     StateExists,
@@ -69,6 +74,7 @@ from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import PARKED_STATES, WorkflowState
 from adws.adw_modules.worker.control import Applied, Asked
 from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
 
 if TYPE_CHECKING:
@@ -102,6 +108,10 @@ class DeliveryResult:
 # already made. A new workflow takes the issue's lock with its first write, or says which workflow has it.
 
 
+#: What says that nothing can be started until a person changes something.
+_NO_START = (StartRefused, UsageError, ConfigError, UnknownWorkflow, QuotaExceeded, GitError)
+
+
 class StartHandler:
     """Starts workflows for deliveries."""
 
@@ -109,16 +119,30 @@ class StartHandler:
         self._home = home
 
     def start(self, request: RunRequest, row: DeliveryRow) -> DeliveryResult:
-        """Start what *request* asks for under the id that *row* has, unless that was done."""
+        """
+        Start what *request* asks for under the id that *row* has, unless that was done.
+
+        Raises PullRequestOpen when the work on the issue is to be continued instead.
+        """
         known = self._known(row.adw_id)
         if known is not None:
             return self._came(known, request.issue.number)
-        closed = self._why_not_open(request.issue.number)
-        if closed:
-            return DeliveryResult(status=REFUSED, text=closed)
         try:
             spec = self._home.workflows.get(request.workflow or self._home.settings.default_workflow)
-        except UnknownWorkflow as exc:
+            issue = forge_effects.freeze(request.issue)
+            self._home.preflight.check(
+                StartRequest(
+                    spec=spec,
+                    issue_number=request.issue.number,
+                    title=issue.title,
+                    body=issue.body,
+                    hint=request.hint,
+                    is_again=request.is_again,
+                )
+            )
+        except (PullRequestOpen, GitUnreachable):
+            raise
+        except _NO_START as exc:
             return DeliveryResult(status=REFUSED, text=str(exc))
 
         return self._launch(
@@ -126,7 +150,7 @@ class StartHandler:
                 row,
                 spec,
                 issue_number=request.issue.number,
-                issue=forge_effects.freeze(request.issue),
+                issue=issue,
                 model_set=request.model_set or None,
                 asked_by=request.actor.login,
                 hint=request.hint,
@@ -221,15 +245,6 @@ class StartHandler:
             return DeliveryResult(status=FAILED, text=text)
 
         return _started(known)
-
-    def _why_not_open(self, number: int) -> str:
-        """Return why nothing is started for an issue, as the forge has it now; "" when it is open."""
-        try:
-            state = self._home.forge.issue(number).state
-        except ForgeNotFound:
-            return f"there is no issue {number} any more"
-
-        return "" if state == "open" else f"issue {number} is {state}: open it again first"
 
 
 def followup_spec(document: WorkflowDocument) -> WorkflowSpec:
@@ -549,7 +564,7 @@ FIRST_SECONDS = 5.0
 MAX_SECONDS = 600.0
 
 #: Errors after which a retry may succeed: the forge gave no answer, or somebody is at the workflow right now.
-_LATER = (ForgeUnavailable, ForgeBusy, WorkflowBusy, LeaseLost, Fenced, StateConflict)
+_LATER = (ForgeUnavailable, ForgeBusy, GitUnreachable, WorkflowBusy, LeaseLost, Fenced, StateConflict)
 
 
 class DeliveryHandler:
@@ -638,8 +653,6 @@ class DeliveryHandler:
         made = Mark(delivery=f"{row.guid}#{run.run_id}", kind=_kind(request), by=request.actor.login)
         if isinstance(request, Command):
             return self._commands.obey(request, row, made)
-        if not request.adw_id:
-            return self._starts.start(request, row)
         going_on = Command(
             kind="resume",
             repository=request.repository,
@@ -649,8 +662,18 @@ class DeliveryHandler:
             text=request.hint,
             cause=request.cause,
         )
-
-        return self._commands.obey(going_on, row, made)
+        if request.adw_id:
+            return self._commands.obey(going_on, row, made)
+        try:
+            return self._starts.start(request, row)
+        except PullRequestOpen as exc:
+            if not request.hint:
+                topic = f"open pull request {exc.pr_number}"
+                return DeliveryResult(status=REFUSED, text=str(exc), adw_id=exc.adw_id, topic=topic)
+            # What is to be changed goes to the branch that is there.
+            rework = replace(going_on, kind="rework", number=exc.pr_number, adw_id=exc.adw_id)
+            came = self._commands.obey(rework, row, made)
+            return came if came.status == DONE else replace(came, text=f"{exc}; it is not continued, as {came.text}")
 
     def _answer(self, request: RunRequest | Command, row: DeliveryRow, came: DeliveryResult) -> DeliveryResult:
         """Post the result where it was asked for; a forge that refuses the comment changes nothing."""

@@ -366,8 +366,8 @@ GIT_VARIABLES: Mapping[str, str] = {
 }
 
 _NO_GOAL = (
-    "nobody said what the goal is: the issue has no text here. Set up a forge to read it from, or say what to do with"
-    " adw resume"
+    "nobody said what the goal is: the issue had no text when the workflow started. Write it in the issue, which adw"
+    " retry reads again, or say what to do with adw resume"
 )
 
 

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped]  # it has no types of its own
 
-from adws.adw_modules.errors import GitError, GitUnreachable, RemoteChanged
+from adws.adw_modules.errors import GitError, GitUnreachable, RemoteChanged, RepositoryNotTrusted
 from adws.adw_modules.git import change_policy, private_dir
 from adws.adw_modules.git.change_policy import HEADS, TAGS, Marks
 from adws.adw_modules.git.private_dir import PrivateDir, without_password
@@ -98,6 +98,7 @@ _NOT_USED = (
 _TIMED_OUT = "Timeout: the command"
 #: Objects named to one git at a time: a command line has an end.
 _AT_ONCE = 500
+_TRUST = re.compile(r"^\s*git config --global --add safe\.directory .+$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,11 +121,19 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """The line that says why it failed, without credentials."""
+        """The line that says why it failed, without credentials; with what git advises about a directory of others."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
+        told = without_password(said.removeprefix("fatal: ").removeprefix("error: ")) or f"exit {self.status}"
 
-        return without_password(said.removeprefix("fatal: ").removeprefix("error: ")) or f"exit {self.status}"
+        return f"{told}; allow it with: {advice}" if (advice := self.trust_advice) else told
+
+    @property
+    def trust_advice(self) -> str:
+        """The command by which git says a directory of another user is to be trusted, "" when that is not the cause."""
+        match = _TRUST.search(self.err)
+
+        return match[0].strip() if match else ""
 
 
 class GitCommands:
@@ -228,6 +237,8 @@ class GitCommands:
     def common_dir(self) -> Path:
         """The git directory that all worktrees share; raises GitError when there is no repository."""
         result = self.plain("rev-parse", "--path-format=absolute", "--git-common-dir", ok=range(256))
+        if result.trust_advice:
+            raise RepositoryNotTrusted(f"git does not trust the repository of {self.home}: {result.reason}")
         if result.status != 0:
             raise GitError(
                 f"{self.home} is in no git repository ({result.reason}): run adw inside one, or set ADW_HOME"

@@ -21,7 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from adws.adw_modules import durable_file
-from adws.adw_modules.errors import GitError, GitUnreachable, LockUnavailable, NotOurs, RollbackBlocked
+from adws.adw_modules.errors import (
+    GitError,
+    GitUnreachable,
+    LockUnavailable,
+    NotOurs,
+    RollbackBlocked,
+)
 from adws.adw_modules.git import damage
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git.git import CHECKOUT_SECONDS, Answer, GitCommands, check_branch
@@ -103,6 +109,8 @@ _LOCKS = (
 _PACKED_LOCKS = ("packed-refs.lock", "packed-refs.new")
 #: Where refs of ours live that are no branches.
 OUR_REFS = "refs/adw/"
+#: The branch of a push that is only tried.
+_NEVER_PUSHED = "adw-preflight"
 _NO_COMMIT = re.compile("0+")
 _Seen = TypeVar("_Seen")
 
@@ -165,6 +173,27 @@ class Repository:
             return str(exc)
 
         return ""
+
+    def push_problem(self, *, seconds: float) -> str:
+        """Return why the remote would not take a push of ours within *seconds*, "" when it would; pushes nothing."""
+        try:
+            url = (self._commands.remote_urls() or ("", ""))[1]
+            self._commands.ask_remote(
+                *("push", "--dry-run", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"),
+                *("--end-of-options", url),
+                f"{self._commit('HEAD', 'the repository has no commit')}:refs/heads/{_NEVER_PUSHED}",
+                url=url,
+                seconds=seconds,
+                records=False,
+            )
+        except GitError as exc:
+            return str(exc)
+
+        return ""
+
+    def remote_address(self) -> str | None:
+        """Return where pushes go, as it is configured; None without a remote."""
+        return (self._commands.remote_urls() or (None, None))[1]
 
     def dead_locks(self) -> tuple[Path, ...]:
         """Return the locks in the git directory, whoever's they are, that no process uses."""

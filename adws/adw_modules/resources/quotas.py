@@ -231,6 +231,8 @@ def nearest(path: Path) -> Path:
 
 #: Bytes in what people call a GB of disk or memory here.
 GB = 2**30
+#: Stands for a workflow that has no id yet.
+_NEW = "new"
 #: Past workflows an estimate is taken from.
 PAST_WORKFLOWS = 50
 
@@ -374,6 +376,21 @@ class Quotas:
             self._decide(wanted, known)
 
         self._book.reserve(wanted, decide)
+
+    def check_start(self, workflow: str) -> None:
+        """
+        Raise QuotaExceeded when a new workflow of this name could not begin until somebody frees a limit.
+
+        Nothing is reserved. Memory and the number of runs become free by themselves: then a start waits in the queue.
+        """
+        spending, estimated = self._book.spending(), self.estimate(workflow)
+        for status in (
+            self._disk(),
+            self._worktrees(spending, asking=_NEW),
+            self._cost(estimated, 0.0),
+            self._cost_per_day(spending, asking=_NEW, more=estimated or 0.0),
+        ):
+            _refuse(status)
 
     def release(self, adw_id: str) -> None:
         """Give the place back."""

@@ -20,7 +20,7 @@ from adws.adw_modules.engine import resume, transitions
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.resume import ResumePlan
 from adws.adw_modules.engine.transitions import WAITING, TerminalFailure, waiting_attempt
-from adws.adw_modules.errors import AdwError, StateInvalid, UsageError, WorkflowBusy
+from adws.adw_modules.errors import AdwError, ConfigError, ForgeError, StateInvalid, UsageError, WorkflowBusy
 from adws.adw_modules.interfaces import Request
 from adws.adw_modules.phase import NoOrders, Outcome
 from adws.adw_modules.plain_document import last_attempt, objects
@@ -45,7 +45,7 @@ from adws.adw_modules.worker.run_executor import NOTED, note_hint
 from adws.adw_modules.workflow.model import WorkflowSpec
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.document import FrozenIssue, WorkflowDocument
     from adws.adw_modules.identifiers import JsonObject, JsonValue
     from adws.adw_modules.steps.model import ScheduledRetry
     from adws.app import Home
@@ -329,8 +329,10 @@ class Control:
         Make a stopped workflow go on, and queue it; raise UsageError, saying why, when it cannot.
 
         *budget* is what it may cost in all from now on, in US dollars. *spec* is for a document of an older version,
-        which has no definition of its own.
+        which has no definition of its own. An issue that had no text when the workflow started is read again; raises
+        what the forge raises, unless *hint* says what to do.
         """
+        issue = self._issue_read_again(adw_id, hint)
         with self._session(adw_id) as session:
             self._refuse_while_rolled_back(adw_id)
             if spec is not None:
@@ -339,6 +341,8 @@ class Control:
                 session.forget_table()
             session.settle()
             plan = session.plan_resume(from_phase=from_phase, grant=grant, budget=budget)
+            if issue is not None:
+                session.change(lambda draft: _take_issue(draft, issue))
             self._change(session, lambda draft: resume.apply_resume(draft, plan, hint=hint, by=by))
             self._overtake(session)
             for phase in session.spec.phases:
@@ -347,6 +351,14 @@ class Control:
             run = self._queue(self._home.run_factory.of(session.document, "retry" if grant else "resume", asked_by=by))
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
+
+    def _issue_read_again(self, adw_id: str, hint: str) -> FrozenIssue | None:
+        try:
+            return self._home.preflight.read_again(self._home.load(adw_id))
+        except (ForgeError, ConfigError):
+            if not hint:
+                raise
+            return None
 
     def _refuse_while_rolled_back(self, adw_id: str) -> None:
         for run in self._home.runs.of_workflow(adw_id, limit=1):
@@ -439,6 +451,11 @@ class Control:
             run = None if is_over else self._queue(self._home.run_factory.of(session.document, "resume", asked_by=by))
 
             return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
+
+
+def _take_issue(draft: Draft, issue: FrozenIssue) -> None:
+    draft.document.issue = issue
+    draft.add_event("issue_read", data={"title": issue.title, "url": issue.url})
 
 
 def _applied(session: WorkSession, what: str, doubt: str) -> Applied:

@@ -98,7 +98,10 @@ def test_nothing_is_started_for_an_issue_that_is_gone(lab):
 
     row = lab.carry_out(lab.request())
 
-    assert (row.status, row.outcome) == ("refused", f"there is no issue {lab.issue} any more")
+    assert (row.status, row.outcome) == (
+        "refused",
+        f"there is no issue {lab.issue} in acme/widget: give the number of an open issue",
+    )
 
 
 def test_nothing_is_done_for_another_repository():
@@ -815,6 +818,55 @@ def test_a_completed_workflow_is_gone_on_with_by_a_new_one_on_its_branch(lab):
     assert {entry.undo["made_by"] for entry in document.resources} == {ADW_ID}
     assert lab.home.parts.locks.verify(lab.issue, CHOSEN)
     assert lab.home.state() == "completed"
+
+
+def test_an_issue_with_an_open_pull_request_gets_no_second_one_from_a_label(lab):
+    lab.stand("COMPLETED")
+    number = lab.put_up()
+
+    rows = [lab.carry_out(lab.request()) for _ in range(3)]
+
+    assert {(row.status, row.adw_id) for row in rows} == {("refused", ADW_ID)}
+    assert f"issue {lab.issue} has the open pull request #{number} of workflow {ADW_ID}" in rows[0].outcome
+    assert len(lab.comments()) == 1, "it is said once"
+    assert lab.workflows() == [ADW_ID]
+
+
+def test_what_a_comment_wants_changed_goes_to_the_branch_of_the_open_pull_request(lab):
+    lab.stand("COMPLETED")
+    number = lab.put_up()
+
+    row = lab.carry_out(lab.request(hint="paint it red", cause="comment"))
+
+    document = lab.home.document(CHOSEN)
+    assert (row.status, row.adw_id) == ("done", CHOSEN), row.outcome
+    assert (document.continues, document.pr_number) == (ADW_ID, number)
+    assert [hint["text"] for hint in document.hints] == ["paint it red"]
+
+
+def test_a_pull_request_of_an_abandoned_workflow_is_named_and_not_continued(lab):
+    lab.stand("ABANDONED")
+    number = lab.put_up()
+
+    row = lab.carry_out(lab.request(hint="paint it red", cause="comment"))
+
+    assert row.status == "refused"
+    assert f"has the open pull request #{number}" in row.outcome
+    assert f"it is not continued, as workflow {ADW_ID} is abandoned" in row.outcome
+    assert lab.workflows() == [ADW_ID]
+
+
+@pytest.mark.parametrize("how", ["again", "closed", "merged"])
+def test_a_second_workflow_is_started_when_that_is_said_or_the_pull_request_is_over(lab, how):
+    lab.stand("COMPLETED")
+    number = lab.put_up()
+    site = lab.forge._site
+    if how != "again":
+        site.pulls[number] = replace(site.pulls[number], state="closed", is_merged=how == "merged")
+
+    row = lab.carry_out(lab.request(is_again=how == "again"))
+
+    assert (row.status, row.adw_id, lab.home.document(CHOSEN).continues) == ("done", CHOSEN, None), row.outcome
 
 
 def test_a_follow_up_of_a_follow_up_is_counted_and_bounded(lab):

@@ -33,6 +33,11 @@ from adws.adw_triggers.comment_commands import (
         ("/adw adw_plan_build_iso", CommentCommand(workflow="adw_plan_build_iso")),
         ("/adw run my-own use v2", CommentCommand(workflow="my-own", text="use v2")),
         ("/adw run model_set base", CommentCommand(model_set="base")),
+        ("/adw run --again", CommentCommand(is_again=True)),
+        ("/adw --again", CommentCommand(is_again=True)),
+        ("adw --again", CommentCommand(is_again=True)),
+        ("/adw run sdlc --again\nUse v2.", CommentCommand(workflow="sdlc", is_again=True, text="Use v2.")),
+        ("/adw run sdlc\nDo not say --again.", CommentCommand(workflow="sdlc", text="Do not say --again.")),
         ("/adw deploy now", CommentCommand(workflow="deploy", text="now")),
         (
             "/adw run plan_build model_set heavy\nUse v2.",
