@@ -86,6 +86,7 @@ class AttemptRecord(_Part):
     process: JsonObject | None = None  #: recorded before it executes anything
     model: str | None = None  #: chosen when it was begun; None: the agent's own choice
     agent: JsonObject | None = None  #: name, provider, session_id, is_resumed, hashes of prompt and rules files
+    commit: str | None = None  #: the head of the branch when its work was recorded; None: it changed nothing
 
 
 class PhaseRecord(_Part):

@@ -198,6 +198,9 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "effect_settled": "What came of an effect: made, adopted, failed, undone, kept, gone or forgotten.",
         "effect_observed": "Something appeared during a phase that adw did not make itself, such as a ref.",
         "work_committed": "What a phase changed is on the branch; `data` has the head, and the commit adw made.",
+        "work_salvaged": "The worktree may have been cut off by a restart and was not what the last recorded commit "
+        "has; `data` has the `ref` that keeps what was there, the `commit` that files and branch are restored to, why, "
+        "and which files differ.",
         "work_moved": "The work goes on on another host, from the last commit on the remote; `data` has from and to. "
         "What was not committed there is not gone on with.",
         "work_not_published": "The last commit could not be brought to the remote: only its host can go on with it; "

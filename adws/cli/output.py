@@ -205,6 +205,7 @@ _SENTENCES = {
     "rework_asked": "{phase}: sends the work back to {back_to}",
     "approval_asked": "{phase}: waits for approval",
     "hint_given": "hint noted: {text}",
+    "work_salvaged": "{why}: the worktree is restored to {commit}, and {ref} keeps what was there",
 }
 _STDERR = 2
 
@@ -343,6 +344,8 @@ def _sentence(event: Event, phases: dict[str, PhaseRecord], stored_at: str) -> s
         "message": error.get("message", "") if isinstance(error, dict) else event.data.get("message", ""),
         "terminal_reason": event.data.get("terminal_reason", ""),
         "back_to": event.data.get("back_to", ""),
+        "commit": str(event.data.get("commit", ""))[:12],
+        "ref": event.data.get("ref", ""),
         "text": event.data.get("text", ""),
         "why": event.data.get("why") or event.data.get("reason", ""),
         "decision": event.data.get("decision", ""),

@@ -136,6 +136,7 @@ def engine_home(
             prepare=nothing,
             around=lambda _document: nullcontext({}),
             conclude=lambda _session, _phase, _context, report: report,
+            sync=nothing,
             ledger=nothing,
             release=nothing,
             workplace_of=lambda _document: Path(),

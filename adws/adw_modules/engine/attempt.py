@@ -131,6 +131,17 @@ class PhaseExecutor:
             chosen, ask, lambda exc: GateVerdict(passed=False, reason=f"the gate could not be decided: {exc}")
         )
 
+    def synced(self, chosen: Chosen, report: RunReport | Suspended) -> RunReport | Suspended:
+        """Return *report* when what the phase wrote survives a power cut: a sync that fails is a failed attempt."""
+        if isinstance(report, Suspended) or not is_well(report):
+            return report
+
+        def sync() -> RunReport:
+            self._home.workspace.sync(self._session.document)
+            return report
+
+        return self.guard(chosen, sync, lambda exc: replace(report, ok=False, error=exc, was_done=True))
+
     def running(self) -> tuple[PhaseSpec, PhaseContext]:
         """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
         if self._chosen is None:
@@ -511,6 +522,7 @@ class WorkSession:
         verdict = self._runs.verdict(chosen, report)
         if verdict is not None and verdict.is_suspended:
             report = Suspended(reason=verdict.reason)
+        report = self._runs.synced(chosen, report)
         try:
             return self._finish(chosen, report, verdict, may_go_on)
         except StateUnserialisable as exc:
