@@ -167,7 +167,8 @@ class Lab:
             self.work(lambda name: os.write(write_end, f"{name}\n".encode()))
             os._exit(0)
         except BaseException as exc:  # noqa: BLE001 - a child must not go on as its parent
-            os.write(2, f"the worker broke: {type(exc).__name__}: {exc}\n".encode())
+            # Also after a cut, before it is killed: the file system fails under it.
+            os.write(2, f"worker {os.getpid()} broke: {type(exc).__name__}: {exc}\n".encode())
             os._exit(UNEXPECTED)
 
     def cut(self, pid: int) -> None:
@@ -271,8 +272,8 @@ def one_cut(lab: Lab, number: int, seconds: float) -> tuple[str, list[str], bool
         acknowledged = _read_lines(fd)
         if was_cut:
             lab.cut(pid)
-        else:
-            os.waitpid(pid, 0)
+        elif code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+            raise RuntimeError(f"a worker ended with {code} before it was cut")
     finally:
         os.close(fd)
     with lab.open() as app:
