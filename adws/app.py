@@ -163,7 +163,8 @@ class part(cached_property[_Value]):  # noqa: N801 - a decorator, named as prope
 class Home:
     """Everything there is in a home, built when it is first asked for."""
 
-    is_synced = True  #: whether a SQLite database survives a power cut; the homes of `adws.testing` turn it off
+    #: Whether SQLite databases and worktrees survive a power cut; the homes of `adws.testing` turn it off.
+    is_synced = True
 
     def __init__(self, settings: Settings, *, clock: Clock, role: str, env: Mapping[str, str] | None = None) -> None:
         """*env* is where the variables of processes come from; the environment of this one unless it is given."""

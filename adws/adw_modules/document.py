@@ -89,6 +89,7 @@ class AttemptRecord(_Part):
     agent: JsonObject | None = None  #: name, provider, session_id, is_resumed, hashes of prompt and rules files
     shared: JsonObject | None = None  #: marks of the shared git directory before it, and of what it changed there
     leftovers: bool = False  #: all of its work is committed: what else it leaves in the worktree is to be discarded
+    commit: str | None = None  #: the head of the branch when its work was recorded; None: it changed nothing
 
 
 class PhaseRecord(_Part):

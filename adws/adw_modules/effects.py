@@ -119,6 +119,29 @@ def secured_head(document: WorkflowDocument) -> str:
     return str(branch.undo.get("sha") or "") if branch is not None else ""
 
 
+def phase_commits(document: WorkflowDocument) -> tuple[tuple[str, int, str], ...]:
+    """Return phase, attempt and commit of everything recorded that must be on the branch: what no rebase replaced."""
+    branch = effect(document, f"branch:{document.branch_name}")
+    replaced = branch.undo.get(REPLACED) if branch is not None else None
+    gone = set(replaced) if isinstance(replaced, list) else set()
+
+    return tuple(
+        (phase.name, attempt.number, attempt.commit)
+        for phase in document.phases
+        for attempt in phase.attempts
+        if attempt.commit and attempt.commit not in gone
+    )
+
+
+def replaced_commits(document: WorkflowDocument) -> JsonObject:
+    """Return the fact about the branch that its history was rewritten: no commit recorded so far is on it any more."""
+    branch = effect(document, f"branch:{document.branch_name}")
+    before = branch.undo.get(REPLACED) if branch is not None else None
+    known = [str(sha) for sha in before] if isinstance(before, list) else []
+
+    return {REPLACED: [*known, *(commit for _, _, commit in phase_commits(document))]}
+
+
 def intend(draft: Draft, *meant: Effect) -> None:
     """Write down that effects are about to be made; one of that key that is over is begun again, as the newest."""
     document = draft.document
@@ -181,6 +204,8 @@ def _resource(meant: Effect) -> Resource:
 WORKTREE = "worktree"
 #: The ledger's key and kind of the ref of the remote that has work which is not shipped yet.
 WIP, WIP_KIND = "wip", "wip_ref"
+#: Fact of a branch: recorded commits that a rebase, or a phase that rewrote the history, put others in the place of.
+REPLACED = "replaced"
 #: Kinds of effects that are on one machine, and can only be looked at and undone there.
 LOCAL_KINDS = frozenset({"worktree", "branch", "ref", "directory"})
 #: What became of effects on a host that was given up for good.

@@ -208,6 +208,9 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "work_discarded": "What gates, or a phase whose changes are not committed, left in the worktree was discarded; "
         "`data` has the phase, the files (at most 50) and how many there are, the ref that keeps commits, and after a "
         "crash the file with a patch.",
+        "work_salvaged": "The worktree may have been cut off by a restart and was not what the last recorded commit "
+        "has; `data` has the `ref` that keeps what was there, the `commit` that files and branch are restored to, why, "
+        "and which files differ.",
         "work_moved": "The work goes on on another host, from the last commit on the remote; `data` has from and to. "
         "What was not committed there is not gone on with.",
         "work_not_published": "The last commit could not be brought to the remote: only its host can go on with it; "

@@ -208,6 +208,7 @@ _SENTENCES = {
     "work_discarded": "{phase}: discarded what is left beside the work: {files}",
     "approval_asked": "{phase}: waits for approval",
     "hint_given": "hint noted: {text}",
+    "work_salvaged": "{why}: the worktree is restored to {commit}, and {ref} keeps what was there",
 }
 #: Discarded files that are named.
 _FILES = 5
@@ -350,6 +351,8 @@ def _sentence(event: Event, phases: dict[str, PhaseRecord], stored_at: str) -> s
         "message": error.get("message", "") if isinstance(error, dict) else event.data.get("message", ""),
         "terminal_reason": event.data.get("terminal_reason", ""),
         "back_to": event.data.get("back_to", ""),
+        "commit": str(event.data.get("commit", ""))[:12],
+        "ref": event.data.get("ref", ""),
         "text": event.data.get("text", ""),
         "why": event.data.get("why") or event.data.get("reason", ""),
         "decision": event.data.get("decision", ""),

@@ -187,7 +187,7 @@ def _removed(removals: tuple[Removal, ...]) -> list[str]:
     return output.table(("", "kind", "what", "why"), rows)
 
 
-# `adw verify`: the ten things that must always hold, checked against what is there.
+# `adw verify`: the eleven things that must always hold, checked against what is there.
 
 
 EXIT_BROKEN = 1

@@ -178,7 +178,7 @@ def check_turn(home: GitHubHome, issue: int, turn: int) -> None:
     assert [f"turn {turn}" in body for body in home.comments(pull["number"])] == [True]
     assert home.heads(home.remote) == home.heads(home.path) == {"main"}
     assert home.workflow_of(issue)["current_state"] == "rolled_back"
-    assert home.done("verify") == "all 10 invariants hold\n"
+    assert home.done("verify") == "all 11 invariants hold\n"
     assert home.done("gc") == "there is nothing left over\n"
 
 

@@ -46,7 +46,7 @@ def test_a_plan_first_then_nothing_is_left(lab):
     for command in ("verify", "gc"):
         assert adw(lab, command).returncode == 0
     assert "there is nothing left over" in adw(lab, "gc").stdout
-    assert adw(lab, "verify").stdout == "all 10 invariants hold\n"
+    assert adw(lab, "verify").stdout == "all 11 invariants hold\n"
     again = adw(lab, "rollback", ADW_ID, "--json")
     assert (again.returncode, json.loads(again.stdout)["complete"]) == (0, True)
 
@@ -138,7 +138,7 @@ def test_a_worktree_is_adopted(lab):
 
 def test_a_home_where_nobody_worked_has_nothing_to_tidy(home, tmp_path):
     env = {**os.environ, "ADW_HOME": str(home)}
-    for command, said in (("gc", "there is nothing left over"), ("verify", "all 10 invariants hold")):
+    for command, said in (("gc", "there is nothing left over"), ("verify", "all 11 invariants hold")):
         done = warm.run([ADW, command], env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, said in done.stdout) == (0, True)
     assert not (home / "state").exists()

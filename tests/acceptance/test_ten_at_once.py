@@ -137,7 +137,7 @@ def test_ten_workflows_at_once_keep_apart_and_leave_nothing(place):
             assert {Path(tree.split()[1]).name for tree in trees[1:]} == set(ports)
             assert len(heads(home)) == TEN + 1
             assert len(our_processes(home)) == TEN
-            assert adw(home, "verify").stdout == "all 10 invariants hold\n"
+            assert adw(home, "verify").stdout == "all 11 invariants hold\n"
 
             by_issue = {document(home, adw_id)["issue_number"]: adw_id for adw_id in ports}
             at_work = [by_issue[number] for number in range(1, TEN // 2 + 1)]
@@ -171,7 +171,7 @@ def assert_no_attempt_failed(home: Path, adw_ids: list[str]) -> None:
 
 
 def assert_nothing_is_left(home: Path) -> None:
-    assert adw(home, "verify").stdout == "all 10 invariants hold\n"
+    assert adw(home, "verify").stdout == "all 11 invariants hold\n"
     assert adw(home, "gc").stdout == "there is nothing left over\n"
     assert git(home, "worktree", "list").count("\n") == 0
     assert heads(home) == heads(home / "forge" / "remote.git") == {"main"}

@@ -138,6 +138,7 @@ def engine_home(
             around=lambda _document: nullcontext({}),
             conclude=lambda _session, _phase, _context, report: report,
             discard=nothing,
+            sync=nothing,
             ledger=nothing,
             release=nothing,
             workplace_of=lambda _document: Path(),

@@ -62,6 +62,9 @@ class MemoryGit:
         name = self.heads.get(ref.removeprefix("refs/heads/"), ref)
         return name if name in self.commits else None
 
+    def missing_from(self, branch: str, commits):
+        return ()
+
     def refs(self):
         local = {f"refs/heads/{name}": sha for name, sha in self.heads.items()}
         there = {f"refs/remotes/origin/{name}": sha for name, sha in (self.remote or {}).items()}
@@ -204,6 +207,8 @@ class SpaceWorld(World):
                 "folder_of": lambda adw_id: self._state / adw_id,
                 "host": "testhost",
                 "has_worktrees": True,
+                "is_synced": False,  # there are no files to sync
+                "processes": SimpleNamespace(boot_id="boot-1"),
                 "git": self.git,
                 "workplace": self.git,
                 "ports": self.ports,

@@ -139,6 +139,17 @@ class PhaseExecutor:
         """Discard what gates and checks left beside the work; return what that was, or why it could not be done."""
         return self.guard(chosen, lambda: self._home.workspace.discard(self._session, chosen.index), lambda exc: exc)
 
+    def synced(self, chosen: Chosen, report: RunReport | Suspended) -> RunReport | Suspended:
+        """Return *report* when what the phase wrote survives a power cut: a sync that fails is a failed attempt."""
+        if isinstance(report, Suspended) or not is_well(report):
+            return report
+
+        def sync() -> RunReport:
+            self._home.workspace.sync(self._session.document)
+            return report
+
+        return self.guard(chosen, sync, lambda exc: replace(report, ok=False, error=exc, was_done=True))
+
     def running(self) -> tuple[PhaseSpec, PhaseContext]:
         """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
         if self._chosen is None:
@@ -559,6 +570,7 @@ class WorkSession:
         if isinstance(discarded, BaseException) and isinstance(report, RunReport) and is_well(report):
             # The next phase would commit what is left: the attempt has failed, and the next one discards it.
             report, verdict = replace(report, ok=False, error=discarded, was_done=True), None
+        report = self._runs.synced(chosen, report)
         try:
             return self._finish(chosen, report, verdict, may_go_on, discarded)
         except StateUnserialisable as exc:

@@ -124,7 +124,10 @@ class ShipRunner:
         if head is None:
             raise ShippingRefused(f"branch {branch} is gone: there is nothing to ship")
         if (facts.get("start"), facts.get("sha")) != (tip, head):
-            effects.note(key, {"start": tip, "sha": head})
+            moved: JsonObject = {"start": tip, "sha": head}
+            if facts.get("sha") and git.missing_from(branch, (str(facts["sha"]),)):  # it was rebased
+                moved |= effects_module.replaced_commits(document)
+            effects.note(key, moved)
         if head == tip:
             return _warned(effects, f"nothing was shipped: {branch} has no change over {base}")
 

@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -112,6 +112,15 @@ OUR_REFS = "refs/adw/"
 #: The branch of a push that is only tried.
 _NEVER_PUSHED = "adw-preflight"
 _NO_COMMIT = re.compile("0+")
+#: An empty file, as repositories with SHA-1 and with SHA-256 name it.
+_EMPTY_FILES = frozenset(
+    {
+        "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+        "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
+    }
+)
+#: Where `git ls-tree` names the content of a file: after its mode and type.
+_BLOB = 2
 _Seen = TypeVar("_Seen")
 
 
@@ -251,6 +260,54 @@ class Repository:
         result = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", ok=(0, 1, 128))
 
         return result.text.strip() or None
+
+    def missing_from(self, branch: str, commits: Sequence[str]) -> tuple[str, ...]:
+        """Return those of *commits* that are no part of the history of *branch*, which is there."""
+        if not commits:
+            return ()
+        said = self._git("rev-list", *commits, "--not", f"refs/heads/{check_branch(branch)}", "--", ok=(0, 128))
+        if said.status == 0:
+            outside = set(said.text.split())
+            return tuple(sha for sha in commits if sha in outside)
+        if len(commits) == 1:  # git no longer has it
+            return tuple(commits)
+
+        return tuple(sha for one in commits for sha in self.missing_from(branch, (one,)))
+
+    def has_all(self, old: str, new: str) -> bool:
+        """Say whether *new* has *old* in its history, and git everything that came in between."""
+        if self._git("merge-base", "--is-ancestor", old, new, ok=(0, 1, 128)).status != 0:
+            return False
+
+        return self._git("rev-list", "--objects", "--quiet", new, f"^{old}", "--", ok=(0, 1, 128)).status == 0
+
+    def emptied_by(self, branch: str, *, start: str, mark: str) -> Mapping[str, Sequence[str]]:
+        """
+        Return by commit the files that are empty on *branch* and whose content that commit took away.
+
+        Only commits since *start* count ("": all) whose message has the line *mark*.
+        """
+        tip = f"refs/heads/{check_branch(branch)}"
+        since = self.commit_of(start)
+        form = ("--format=%x00%H", "--raw", "-z", "--no-abbrev", "--no-renames", "--diff-filter=M", "--fixed-strings")
+        said = self._git("log", *form, f"--grep={mark}", tip, *([f"^{since}"] if since else []), "--")
+        result: dict[str, list[str]] = {}
+        commit = ""
+        parts = iter(os.fsdecode(said.out).split("\0"))
+        for part in parts:
+            if part.lstrip("\n").startswith(":"):
+                (old, new), name = part.split(" ")[2:4], next(parts)
+                if new in _EMPTY_FILES and old not in _EMPTY_FILES and self._is_empty(tip, name):
+                    result.setdefault(commit, []).append(name)
+            elif part:
+                commit = part
+
+        return result
+
+    def _is_empty(self, tip: str, name: str) -> bool:
+        said = self._git("ls-tree", "-z", tip, "--", f":(top,literal){name}").text.split()
+
+        return len(said) > _BLOB and said[_BLOB] in _EMPTY_FILES
 
     def refs(self) -> Mapping[str, str]:
         """Return every ref and its commit: before and after a phase they show what appeared."""

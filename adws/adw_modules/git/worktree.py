@@ -45,6 +45,8 @@ _GITLINK = "160000 "
 _MARKS = 3
 #: Files named to one git at a time: a command line has an end.
 _AT_ONCE = 500
+#: An index beside the worktree's own, into which all files are read after a restart.
+_FRESH_INDEX = "adw-fresh-index"
 
 
 class GitWorkplace:
@@ -100,6 +102,47 @@ class GitWorkplace:
     def patch_of_paths(self, path: Path, base: str, names: Sequence[str]) -> bytes:
         """Return what was done to the files *names* since *base*, committed or not, as a patch."""
         return self._patch(path, self._known(path, base), names) if names else b""
+
+    def read_again(self, path: Path, commit: str) -> tuple[str, ...]:
+        """
+        Read every file of the worktree into an index of its own, and return the paths that differ from *commit*.
+
+        The worktree's index is not asked: it believes a file of the same size and time to be unchanged, and a power
+        cut may have damaged it too.
+        """
+        git_dir = self.git_dir(path)
+        git.clear(git_dir, path)
+        fresh = git_dir / _FRESH_INDEX
+        for left in (fresh, fresh.with_name(f"{fresh.name}.lock")):
+            left.unlink(missing_ok=True)
+        env, known = {"GIT_INDEX_FILE": str(fresh)}, self._known(path, commit)
+        self._ask(path, env, "read-tree", known)
+        self._add_all(path, env)
+        options = ("--cached", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
+
+        return self._ask(path, env, "diff", *options, known, "--").parts
+
+    def commit_of_files(self, path: Path, commit: str, message: str) -> str:
+        """
+        Return a commit of what `read_again` read, on top of the head, or of *commit* when that cannot be read.
+
+        It is on no branch, and the same one when the same files are read again.
+        """
+        env = {"GIT_INDEX_FILE": str(self.git_dir(path) / _FRESH_INDEX)}
+        asked = self._git(path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", ok=(0, 1, 128))
+        parent = asked.text.strip() or self._known(path, commit)
+        tree = self._ask(path, env, "write-tree").text.strip()
+        date = self._git(path, "show", "--no-patch", "--format=%ct +0000", parent).text.strip()
+        dated = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+
+        return self._ask(path, dated, "commit-tree", tree, "-p", parent, "-m", message).text.strip()
+
+    def restore(self, path: Path, commit: str) -> None:
+        """Make branch, index and files those of *commit*, after `read_again`: only what differs is written."""
+        git_dir = self.git_dir(path)
+        fresh = git_dir / _FRESH_INDEX
+        self._ask(path, {"GIT_INDEX_FILE": str(fresh)}, "reset", "--quiet", "--hard", self._known(path, commit))
+        fresh.replace(git_dir / "index")
 
     def _add_all(self, path: Path, env: Mapping[str, str]) -> None:
         """Take everything into the index; of a repository inside, its commit alone, for which git is not run in it."""

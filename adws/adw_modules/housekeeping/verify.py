@@ -1,5 +1,5 @@
 """
-Checking the ten things that must always hold against what is really there; nothing is changed.
+Checking the eleven things that must always hold against what is really there; nothing is changed.
 
 Documents are held against their own rules, against the database, against git, ports and processes, and all that adw
 wrote is searched for secrets. A violation names the place and never the secret.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What must hold of a workflow's document, whatever was killed or cut off; and the ten things that must always hold.
+# What must hold of a workflow's document, whatever was killed or cut off; and the eleven things that must always hold.
 #
 # Pure. Each check returns what breaks its rule, in one sentence that names the place; nothing is repaired here.
 
@@ -49,6 +49,7 @@ INVARIANTS: Mapping[int, str] = {
     8: "Only processes that adw started, and recorded, are its own.",
     9: "Nothing is completed without the success of every required phase.",
     10: "No secret is in what adw writes.",
+    11: "What a phase committed stays on its branch, and no commit of adw empties a file.",
 }
 _ENDED = frozenset({"complete", "skipped", "failed"})
 
@@ -189,6 +190,8 @@ _WRITTEN = ("adw_state.json*", "*.log", "*.log.*", "**/*.log", "**/*.out", "**/*
 #: Bytes of a file that are searched at a time, and how many are looked at again with the next.
 _CHUNK, _OVERLAP = 1 << 20, 1 << 12
 _EVENTS = 1000
+#: Files of a commit that are named.
+_TOLD = 10
 
 
 class Verifier:
@@ -199,7 +202,7 @@ class Verifier:
 
     def check(self) -> tuple[Violation, ...]:
         """
-        Return everything that breaks one of the ten, in their order.
+        Return everything that breaks one of the eleven, in their order.
 
         Violations are checked twice: others go on working, and what they change between two checks breaks nothing.
         """
@@ -222,6 +225,7 @@ class Verifier:
             self._rolled_back(seen),
             self._processes(seen, documents),
             self._secrets(documents),
+            self._commits(documents),
         ):
             result += checks
 
@@ -361,6 +365,40 @@ class Verifier:
                     yield Violation(
                         invariant=10, where=f"event {event.event_id}", what="it holds what looks like a secret"
                     )
+
+    # --- 11: commits -------------------------------------------------------------------------------------------
+
+    def _commits(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
+        git, host = self._home.git_if_any, self._home.inventory.host
+        followed = {document.continues for document in documents.values()}  # another one has their branch now
+        if git is None:
+            return
+        for adw_id, document in documents.items():
+            branch = effects.effect(document, f"branch:{document.branch_name}")
+            if branch is None or branch.outcome not in effects.MADE or (host and branch.host not in {"", host}):
+                continue
+            if adw_id in followed or document.pr_merged or document.current_state == WorkflowState.ABANDONED.value:
+                continue
+            name, recorded = document.branch_name or "", effects.phase_commits(document)
+            if git.commit_of(f"refs/heads/{name}") is None:
+                if recorded and not is_terminal(document.current_state):
+                    last = recorded[-1][2]
+                    what = f"its branch {name} is gone: git branch {name} {last[:12]} brings it back"
+                    yield Violation(invariant=11, where=adw_id, what=what)
+                continue
+            missing = git.missing_from(name, [sha for _, _, sha in recorded])
+            for phase, attempt, sha in recorded:
+                if sha in missing:
+                    what = f"commit {sha[:12]} of attempt {attempt} of {phase} is not on its branch {name} any more"
+                    yield Violation(
+                        invariant=11, where=adw_id, what=f"{what}: git log {sha[:12]} shows what is missing"
+                    )
+            start = str(branch.undo.get("start") or branch.undo.get("base") or "")
+            for sha, files in git.emptied_by(name, start=start, mark=f"ADW-ID: {adw_id}").items():
+                more = f" and {len(files) - _TOLD} more files" if len(files) > _TOLD else ""
+                what = f"commit {sha[:12]} on its branch {name} reduces {', '.join(files[:_TOLD])}{more} to 0 bytes"
+                bring = f"unless that is meant, git restore --source={sha[:12]}^ -- FILE brings a file back"
+                yield Violation(invariant=11, where=adw_id, what=f"{what}: {bring}")
 
 
 def _names_in(document: WorkflowDocument, host: str) -> set[str]:

@@ -145,7 +145,7 @@ class RefWatch:
                 yield _effect(ref, sha, before.phase, self._host)
 
     def _of_crash(self, document: WorkflowDocument, refs: Mapping[str, str]) -> Iterator[Effect]:
-        phase = _cut_off(document)
+        phase = cut_off_phase(document)
         if not phase:  # nothing of ours can have made them: a branch of our name is somebody else's then
             return
         for ref, sha in refs.items():
@@ -170,7 +170,7 @@ def _is_observed(ref: str) -> bool:
     return not ref.startswith(_NOT_OBSERVED)
 
 
-def _cut_off(document: WorkflowDocument) -> str:
+def cut_off_phase(document: WorkflowDocument) -> str:
     """Return the phase of the attempt that was the last to end, if it was cut off; "" when it was not."""
     ends = [
         (attempt.started_at, attempt.number, attempt.status, phase.name)

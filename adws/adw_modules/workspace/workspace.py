@@ -26,7 +26,7 @@ from adws.adw_modules.phase import PhaseContext, RunReport
 from adws.adw_modules.resources.model import PortPair, Worktree
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 from adws.adw_modules.workflow.model import Gate, PhaseSpec
-from adws.adw_modules.workspace import change_audit
+from adws.adw_modules.workspace import change_audit, power_loss
 from adws.adw_modules.workspace.change_audit import AgentConfig, DisallowedChanges, RefWatch
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ DISCARDED = "discarded.patch"
 
 #: The ledger's key until the numbers are known.
 PORTS = "ports"
+#: Files that the event of a restored worktree names; the ref has all of them.
+MAX_NAMED = 100
 
 
 class HeldPorts:
@@ -226,8 +228,10 @@ class Workspace:
             if not self._is_there(git, session.document):
                 ledger.undone(WORKTREE, "gone")
         facts = ledger.facts(WORKTREE) or self._make(git, session, ledger)
+        self._restore_after_restart(git, session)
         if not facts.get("is_filled"):
             self._fill(session, Path(str(facts["path"])))
+            self._sync(git, Path(str(facts["path"])))
             ledger.note(WORKTREE, {"is_filled": True})
         pair = held_by(session.document, host=self._host)
         if pair is not None:
@@ -333,7 +337,8 @@ class Workspace:
         def act() -> JsonObject:
             start = self._start(git, document, meant, branch)
             made = git.add_worktree(path, branch=branch, start=start, reason=reason)
-            return {"sha": made.head}
+            self._sync(git, path)
+            return {"sha": made.head, **self._whole(path)}
 
         return ledger.make(
             WORKTREE,
@@ -389,7 +394,8 @@ class Workspace:
         """Return the worktree that a crash kept from being written down; one that is only half there is removed."""
         result = _entry(git, path)
         if result is not None and _is_whole(result, branch, reason) and self._is_clean(path):
-            return {"sha": result.head}
+            self._sync(git, path)
+            return {"sha": result.head, **self._whole(path)}
         # Nothing ran in what is half there: no work is lost. What is somebody else's raises.
         git.remove_worktree(path, reason=reason)
 
@@ -429,6 +435,50 @@ class Workspace:
                 f"commit {head[:12]} of branch {document.branch_name} is gone: bring it back, or start again"
             )
 
+    # --- power cuts --------------------------------------------------------------------------------------------
+
+    def sync(self, document: WorkflowDocument) -> None:
+        """Make what a phase wrote durable before its result is recorded; raise OSError when that failed."""
+        worktree = effects.effect(document, WORKTREE)
+        if self._git is not None and worktree is not None and worktree.outcome in effects.MADE:
+            self._sync(self._git, Path(document.worktree_path or ""))
+
+    def _sync(self, git: Repository, path: Path) -> None:
+        if self._home.is_synced:
+            power_loss.sync_file_systems((path, git.common_dir))
+
+    def _whole(self, path: Path) -> JsonObject:
+        """Return by what a later attempt sees whether the machine, or the file system, went down in between."""
+        return {power_loss.BOOT: self._home.processes.boot_id, power_loss.MOUNT: power_loss.mount_of(path)}
+
+    def _restore_after_restart(self, git: Repository, session: WorkSession) -> None:
+        """
+        Compare the worktree with the last recorded commit when it may have been cut off, and make it that again.
+
+        What differs is kept first, under a ref that an event names. Commits beyond the recorded one stay only when no
+        attempt was cut off: those of one that was may be half of its work.
+        """
+        document, workplace, ledger = session.document, self._workplace, self.ledger(session)
+        path, facts = Path(document.worktree_path or ""), ledger.facts(WORKTREE) or {}
+        now, commit = self._whole(path), effects.secured_head(document)
+        why = power_loss.why_unclean(document, facts, now)
+        if why and commit and workplace is not None:
+            head = git.commit_of(f"refs/heads/{document.branch_name}")
+            if head is not None and not change_audit.cut_off_phase(document) and git.has_all(commit, head):
+                commit = head
+            names = workplace.read_again(path, commit)
+            if names or head != commit:
+                message = f"Files of {document.adw_id} before they were restored to {commit[:12]}: {why}"
+                kept = workplace.commit_of_files(path, commit, message)
+                ref = repository.keep_commits(git, document.adw_id, kept)
+                data: JsonObject = {"ref": ref, "commit": commit, "why": why, "count": len(names)}
+                data["files"] = [*names[:MAX_NAMED]]
+                session.change(partial(_salvaged, data, session.running()[1]))
+            workplace.restore(path, commit)
+            self._sync(git, path)
+        if any(facts.get(name) != fact for name, fact in now.items()):
+            ledger.note(WORKTREE, now)
+
     # --- after -------------------------------------------------------------------------------------------------
 
     def conclude(self, session: WorkSession, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> RunReport:
@@ -442,7 +492,7 @@ class Workspace:
             return report
         if not self._is_there(git, document):
             raise GitError(f"the worktree of {document.adw_id} was removed while {phase.name} worked in it")
-        path, key = Path(document.worktree_path or ""), f"branch:{document.branch_name}"
+        path = Path(document.worktree_path or "")
         head = self._head(session)
         if self._agent_config is not None:
             self._agent_config.put_back(document, phase)
@@ -455,10 +505,14 @@ class Workspace:
         self._publish(session, path, now, context)
         appeared = watch.appeared(document)
         has_gates = phase.commits_work and any(gate.kind == "command" for gate in phase.gates)
+        facts: JsonObject = {"sha": now}
+        known = effects.secured_head(document)
+        if now != head and known and git.missing_from(document.branch_name or "", (known,)):
+            facts |= effects.replaced_commits(document)  # the phase rewrote the history
 
         def record(draft: Draft) -> None:
             if now != head or appeared:
-                _secured(draft, key, now, commit, appeared)
+                _secured(draft, phase.name, facts, commit, appeared)
             if has_gates:
                 _mark_leftovers(draft, context.phase, is_left=True)
 
@@ -599,7 +653,7 @@ class Workspace:
 
         def store(draft: Draft) -> None:
             if now != head:
-                _secured(draft, f"branch:{document.branch_name}", now, commit, ())
+                _secured(draft, phase.name, {"sha": now}, commit, ())
             _mark_leftovers(draft, phase.name, is_left=True)
 
         session.change(store)
@@ -645,7 +699,20 @@ def _mark_leftovers(draft: Draft, phase: str, *, is_left: bool) -> None:
     draft.mark_attempt(index, leftovers=is_left)
 
 
-def _secured(draft: Draft, key: str, head: str, commit: str | None, appeared: tuple[Effect, ...]) -> None:
-    effects.note(draft, key, {"sha": head})
-    draft.add_event("work_committed", data={"head": head, "commit": commit})
+def _secured(draft: Draft, phase: str, facts: JsonObject, commit: str | None, appeared: tuple[Effect, ...]) -> None:
+    if facts["sha"] != effects.secured_head(draft.document):
+        index = next(number for number, record in enumerate(draft.document.phases) if record.name == phase)
+        draft.mark_attempt(index, commit=facts["sha"])
+    effects.note(draft, f"branch:{draft.document.branch_name}", facts)
+    draft.add_event("work_committed", data={"head": facts["sha"], "commit": commit})
     change_audit.observe(draft, appeared)
+
+
+def _salvaged(data: JsonObject, context: PhaseContext, draft: Draft) -> None:
+    draft.add_event("work_salvaged", data=data)
+    if context.attempt_number == 1:
+        return
+    # An agent that goes on with its conversation believes that its files are there.
+    text = f"{data['why']}: files that were not recorded are gone from here, and {data['ref']} has them; do it again"
+    hint: JsonObject = {"text": text, "by": "adw", "at": draft.text, "phase": context.phase}
+    draft.document.hints = [*draft.document.hints, hint]

@@ -46,6 +46,8 @@ def test_a_phase_works_in_a_worktree_on_a_branch_of_its_own():
         "branch": BRANCH,
         "reason": f"adw {ADW_ID}",
         "sha": "c0",
+        "boot_id": "boot-1",
+        "mount": "",
         "is_filled": True,
     }
     assert world.effect(f"branch:{BRANCH}").undo == {"branch": BRANCH, "base": "main", "start": "c0", "sha": "c0"}

@@ -1,0 +1,96 @@
+"""
+What a power cut must not do to a worktree: syncing it, and restoring it when the machine went down without a word.
+
+git syncs its objects and refs, but not the files it checks out, and nobody syncs what a phase writes: after a power cut
+such files can be empty although their names are there. So the file system is synced before a result is recorded, and a
+worktree that may have been cut off is compared with the last recorded commit before anything runs in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adws.adw_modules.workspace.change_audit import cut_off_phase
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.identifiers import JsonObject
+
+#: Facts of a worktree in the ledger: boot of the kernel and mount when it was last known to be whole.
+BOOT, MOUNT = "boot_id", "mount"
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+#: statx(2) of Linux 6.8 and later: an id of a mount that is never used again while the machine is up.
+_AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MNT_ID_AT = -100, 0x4000, 256, 144
+
+
+def sync_file_systems(paths: Iterable[Path]) -> None:
+    """
+    Make everything durable on the file systems that *paths* are on, whoever wrote it; raise OSError when that failed.
+
+    Where there is no syncfs(2), which is Linux's own, sync(2) is used: it has no errors to report.
+    """
+    done: set[int] = set()
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            device = os.fstat(fd).st_dev
+            if device not in done:
+                _sync(fd, path)
+                done.add(device)
+        finally:
+            os.close(fd)
+
+
+def _sync(fd: int, path: Path) -> None:
+    syncfs = getattr(_LIBC, "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
+    if syncfs(fd) == 0:
+        return
+    code = ctypes.get_errno()
+    if code == errno.ENOSYS:
+        os.sync()
+        return
+    why = f"its file system could not be synced ({os.strerror(code)}) and nothing is recorded as done: check the disk"
+    raise OSError(code, why, str(path))
+
+
+def mount_of(path: Path) -> str:
+    """Return an id of the mount that *path* is on, another one after it was mounted again; "" when there is none."""
+    statx = getattr(_LIBC, "statx", None)
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_MNT_ID_UNIQUE, buffer) != 0:
+        return ""
+    (filled,) = struct.unpack_from("I", buffer)
+    (mount,) = struct.unpack_from("Q", buffer, _MNT_ID_AT)
+
+    return str(mount) if filled & _STATX_MNT_ID_UNIQUE else ""
+
+
+def why_unclean(document: WorkflowDocument, known: JsonObject, now: JsonObject) -> str:
+    """
+    Return why the worktree may not be what the last phase left, "" when nothing speaks for that.
+
+    *known* is what the ledger has about the worktree, *now* the boot and mount of this moment. A killed process alone
+    loses nothing that it wrote, so an attempt that was cut off counts only with a file system that was mounted again,
+    or where nobody can tell whether the machine restarted.
+    """
+    if known.get(BOOT) and now[BOOT]:
+        if known[BOOT] != now[BOOT]:
+            return "the machine restarted since it was last worked on"
+        if not known.get(MOUNT) or not now[MOUNT] or known[MOUNT] == now[MOUNT]:
+            return ""
+        what = "its file system was mounted again"
+    else:
+        what = "nobody can tell whether the machine restarted"
+    phase = cut_off_phase(document)
+
+    return f"{phase} was cut off, and {what}" if phase else ""
