@@ -401,6 +401,10 @@ class PortsExhausted(AdwError):
     """No port is free in the range: free some with adw gc, or widen the range."""
 
 
+#: How the message of a quota that is used up begins; runs keep it as the reason why they wait.
+QUOTA_REFUSAL = "the quota "
+
+
 class QuotaExceeded(AdwError):
     """A quota is used up."""
 

@@ -22,11 +22,11 @@ from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.phase import Order, RetryAt, Stopped
 from adws.adw_modules.queue.model import FINAL_RUNS, LIVE_RUNS, ROLLBACK, Run, RunState
 from adws.adw_modules.queue.workers import RunnerState
-from adws.adw_modules.recovery.explain import advice_of
+from adws.adw_modules.recovery.explain import advice_of, why_held, worker_state
 from adws.adw_modules.worker.run_executor import BUSY_SECONDS, describe
 from adws.adw_modules.workflow.requirements import meets
 from adws.cli import common as cli_common
-from adws.cli import main, output, runs
+from adws.cli import main, output
 from adws.cli.common import waiting_phase
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Foreground:
         if (due - self._app.clock.now()).total_seconds() <= BUSY_SECONDS:
             return False  # somebody had the workflow for a moment
         # Trouble with disk, database or quotas is not sat out in a terminal, unless a worker may take the run.
-        if not any(runs.state(self._app, worker) is RunnerState.ONLINE for worker in self._app.workers.all()):
+        if not any(worker_state(self._app, worker) is RunnerState.ONLINE for worker in self._app.workers.all()):
             return True
         self._progress.interject(f"adw: waiting: {end.message}")
 
@@ -313,7 +313,7 @@ class Foreground:
         if offer is not None and not meets(offer, run.demands):
             why = f"it demands {run.demands.describe()}, so it is left to a worker that has that"
         else:
-            why = runs.why_waiting(self._app, [run]).get(run.run_id, "")
+            why = why_held(self._app, [run]).get(run.run_id, "")
         if why and why != self._held_by:
             self._progress.interject(f"adw: waiting: {why}")
         self._held_by = why

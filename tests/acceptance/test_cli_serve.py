@@ -146,7 +146,7 @@ def test_with_a_token_no_link_is_left_in_the_logs_and_one_is_printed_when_asked(
 
 
 def test_a_link_is_for_the_server_that_runs_wherever_it_listens(home, adw):
-    with serving(home, "--workers", "0") as (beside, client):
+    with serving(home, "--workers", "0") as (_beside, client):
         asked = adw("--home", str(home), "dashboard")
         told = adw("--home", str(home), "dashboard", "--json").json()
         public = adw("--home", str(home), "dashboard", env={"ADW_WEB_PUBLIC_URL": "https://adw.example.com"})
