@@ -635,7 +635,7 @@ class Home:
         if not settings.repository:
             raise ConfigError("GitHub needs github.repository: set it to owner/name in adw.toml")
         if settings.github_token and settings.github_app_id:
-            raise ConfigError("github_token and github_app_id are both set: unset one of them")
+            raise ConfigError("ADW_GITHUB_TOKEN and github.app_id are both set: unset one of them")
         if not settings.github_token and not settings.github_app_id:
             raise ConfigError("GitHub needs a token (ADW_GITHUB_TOKEN), or github.app_id and github.app_key_file")
         access = GitHubAccess(

@@ -325,6 +325,10 @@ class Foreground:
         """Show what somebody else does with the run; return it when it is over, free again, or we are to end."""
         while True:
             result = self._app.runs.get(run.run_id)
+            if result is not None and result.state in FINAL_RUNS:
+                # The copy of its last events in the database may be behind the document.
+                self._app.catch_up(run.adw_id)
+                self._app.flush_projection()
             self._show_events(run.adw_id)
             if result is None or result.state in FINAL_RUNS or self._interrupts:
                 return result
@@ -612,7 +616,14 @@ def retry(*, adw_id: str, grant: int | None, budget: float | None, hint: str, de
     with main.open_home() as app:
         state = cli_common.peek(app, adw_id).data.get("current_state")
         if state != "failed":
-            raise UsageError(f"workflow {adw_id} is {state}, not failed: adw resume {adw_id} makes it go on")
+            app.control.plan(adw_id)  # what resume would refuse, too, is refused with what to do instead
+            resume_it, explain_it = (
+                f"adw resume {adw_id} makes it go on",
+                f"adw explain {adw_id} says what it waits for",
+            )
+            raise UsageError(
+                f"workflow {adw_id} is {state}, not failed: {resume_it if state == 'paused' else explain_it}"
+            )
 
         return _go_on(
             app,
