@@ -200,13 +200,13 @@ def test_a_run_that_a_quota_refuses_is_followed_while_there_is_a_worker(adw, hom
         adw_id = leave(adw, "short", issue="8")
         with Beside(home, "resume", adw_id, env=full) as waiting:
             said = waiting.line("waiting: ", of="stderr")
-            assert adw("resume", adw_id).rc == 0
-            assert waiting.end() == 0
+            assert adw("abandon", adw_id).rc == 0
+            assert waiting.end() == 1
         cli_lab.let_go(home)
         assert worker.end() == 0
 
     assert said.startswith("adw: waiting: the quota disk is used up: ")
-    assert waiting.stdout == f"workflow {adw_id} is completed\n"
+    assert waiting.stdout == f"workflow {adw_id} is abandoned\n"
 
 
 def test_recover_shows_its_plan_makes_it_true_and_finds_nothing_more(adw, home):
