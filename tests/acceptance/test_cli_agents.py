@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.integration.agent_lab import FakeAgent
+
+ONE_ATTEMPT = """
+[workflows.once]
+[[workflows.once.phases]]
+name = "build"
+runner = "claude"
+prompt = "build"
+max_attempts = 1
+"""
 
 
 @pytest.fixture
@@ -55,3 +66,34 @@ def test_with_an_agent_every_built_in_workflow_is_ready(adw, claude):
 
     assert "No runner yet: plan, build; there is no command" in shown
     assert "agent.claude_path. A command in adw.toml under [phases.NAME] does, too." in shown
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"interrupted": True, "no_result": True},
+        {
+            "interrupted": True,
+            "result": {
+                "subtype": "error_during_execution",
+                "is_error": True,
+                "result": None,
+                "terminal_reason": "aborted_tools",
+                "errors": ["[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=tool_use"],
+            },
+        },
+        {"signal": signal.SIGINT.value},
+    ],
+    ids=["while the model is waited for", "while a tool runs", "killed by it"],
+)
+def test_a_run_whose_agent_was_interrupted_from_outside_says_so(adw, home, claude, turn):
+    home.mkdir(exist_ok=True)
+    (home / "adw.toml").write_text(ONE_ATTEMPT)
+    claude.plays(turn)
+
+    done = adw("run", "7", "--workflow", "once", "--title", "t", "--body", "b")
+
+    assert done.rc == 1
+    assert "it was interrupted from outside (SIGINT)" in done.stdout
+    assert "ede_diagnostic" not in done.stdout + done.stderr
+    assert "it did not say that it was done" not in done.stdout
