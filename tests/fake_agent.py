@@ -50,8 +50,6 @@ def perform(play: Claude | Codex, turn: dict, folder: Path) -> None:
         emit_text("x" * turn["line"])
     if turn.get("signal"):
         os.kill(os.getpid(), turn["signal"])
-    if turn.get("interrupted"):
-        emit({"type": "user", "message": {"content": [{"type": "text", "text": "[Request interrupted by user]"}]}})
     if not turn.get("no_result"):
         play.result(turn)
     hang_at("after", turn, folder)

@@ -112,7 +112,7 @@ def _tell(app: Home, address: str, workers: int, *, as_json: bool) -> None:
         )
         if not is_open
     ]
-    beside = "1 worker" if workers == 1 else f"{workers or 'no'} workers"
+    beside = identifiers.counted(workers, "worker") if workers else "no workers"
     text = f"adw serves {address} (dashboard at /, webhooks at /webhooks/github, API at /api/v1) with {beside}"
     link = "" if app.settings.web_token else _link(app, address)
     said: JsonObject = {"address": address, "workers": workers, "closed": list(closed), "login": link or None}
@@ -342,7 +342,7 @@ def _tell_cron(ran: Ran) -> None:
 
 
 def _lines(ran: Ran) -> list[str]:
-    missed = f", {ran.missed} ticks missed before" if ran.missed else ""
+    missed = f", {identifiers.counted(ran.missed, 'tick')} missed before" if ran.missed else ""
 
     return [f"{ran.name} {ran.status}: {ran.outcome}{missed}", *(f"  {line}" for line in ran.details)]
 

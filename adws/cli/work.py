@@ -28,6 +28,7 @@ from adws.adw_modules.workflow.requirements import meets
 from adws.cli import common as cli_common
 from adws.cli import main, output
 from adws.cli.common import waiting_phase
+from adws.cli.config import what_runs
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -495,30 +496,26 @@ def _issue(app: Home, number: int, *, repository: str, title: str, body: str) ->
 def _show_plan(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
     spec, number = start.spec, start.issue_number
     app.workflows.check_ready(spec)
-    phases = [_phase_data(phase) for phase in spec.phases]
+    agent = app.settings.agent_name
+    phases = [_phase_data(phase, agent=agent) for phase in spec.phases]
     lines = [f"issue {number} would go through {spec.name} ({spec.source}):"]
     lines += output.table(
         ("PHASE", "STATE", "RUNNER", "ATTEMPTS", "RUNS"),
-        [(p.name, p.state, p.runner, str(p.max_attempts), what(p)) for p in spec.phases],
+        [(p.name, p.state, p.runner, str(p.max_attempts), what_runs(p, agent=agent)) for p in spec.phases],
     )
     output.emit({"workflow": spec.name, "issue_number": number, "phases": phases}, lines, as_json=as_json)
 
     return 0
 
 
-def _phase_data(phase: PhaseSpec) -> dict[str, output.Printable]:
+def _phase_data(phase: PhaseSpec, *, agent: str) -> dict[str, output.Printable]:
     return {
         "name": phase.name,
         "state": phase.state,
         "runner": phase.runner,
         "max_attempts": phase.max_attempts,
-        "what": what(phase),
+        "what": what_runs(phase, agent=agent),
     }
-
-
-def what(phase: PhaseSpec) -> str:
-    """Return what a phase runs, in one line."""
-    return " ".join(phase.command) or phase.shell or phase.call or phase.prompt
 
 
 def _leave_to_worker(app: Home, start: NewWorkflow, *, as_json: bool) -> int:

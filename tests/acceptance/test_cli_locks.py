@@ -228,8 +228,10 @@ def test_a_lock_that_a_full_disk_refuses_says_that_the_disk_is_full(home, make, 
     path = home / "state" / lock
 
     done = subprocess.run(
-        ["strace", "-f", "-qq", "-o", os.devnull, "-P", str(path), "-e", "trace=openat"]
-        + ["-e", f"inject=openat:error={error}", warm.ADW, "--home", str(home), "abandon", ID],
+        [
+            *("strace", "-f", "-qq", "-o", os.devnull, "-P", str(path), "-e", "trace=openat"),
+            *("-e", f"inject=openat:error={error}", warm.ADW, "--home", str(home), "abandon", ID),
+        ],
         capture_output=True,
         text=True,
         check=False,

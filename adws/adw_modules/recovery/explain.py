@@ -255,7 +255,9 @@ def _behind_breaker(found: Diagnosis, adw_id: str, phase: JsonObject, breaker: B
     if breaker.state == "closed":
         return Explanation(
             why=f"Workflow {adw_id} waited with {name} for {breaker.name}, whose breaker is closed again.",
-            then=f"It goes on by itself at {_moment(found.not_before or text_in(phase, 'retry_at'))} at the latest.",
+            then="A worker takes it up."
+            if found.is_due
+            else f"It goes on by itself at {_moment(found.not_before)} at the latest.",
             commands=(f"adw resume {adw_id}", "adw worker"),
         )
     until, reason = _moment(text_in(phase, "retry_at")), text_in(phase, "wait_reason")
