@@ -659,7 +659,7 @@ class Home:
         if not settings.repository:
             raise ConfigError("GitHub needs github.repository: set it to owner/name in adw.toml")
         if settings.github_token and settings.github_app_id:
-            raise ConfigError("github_token and github_app_id are both set: unset one of them")
+            raise ConfigError("ADW_GITHUB_TOKEN and github.app_id are both set: unset one of them")
         if not settings.github_token and not settings.github_app_id:
             raise ConfigError(
                 f"there is no token for {settings.repository} on GitHub: export ADW_GITHUB_TOKEN=..., or set "

@@ -61,6 +61,13 @@ def adw_commands(page: Path) -> list[list[str]]:
     return [words[1:] for line in shown if (words := _words(line)) and words[0] == "adw"]
 
 
+def texts(page: Path) -> list[str]:
+    """Return what *page* says: each line of its blocks that is typed, and its text without them, joined to one line."""
+    prose = _BLOCK.sub("", page.read_text())
+    typed = [line for block in shell_blocks(page) for line in _lines(block.typed)]
+    return [*typed, *(" ".join(part.split()) for part in re.split(r"\n(?=\n|[|#-])", prose))]
+
+
 def _lines(text: str) -> list[str]:
     return [line for line in text.replace("\\\n", " ").splitlines() if line.startswith("adw ")]
 

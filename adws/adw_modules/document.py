@@ -379,7 +379,7 @@ class Draft:
     def end_attempt(self, index: int, status: str, **changes: object) -> AttemptRecord:
         """Close the newest attempt of a phase."""
         record = self.document.phases[index]
-        ended = record.attempts[-1].changed(status=status, ended_at=self.text, **changes)
+        ended = record.attempts[-1].changed(status=status, ended_at=self.text, deadline_at=None, **changes)
         self.change_phase(index, attempts=[*record.attempts[:-1], ended])
 
         return ended

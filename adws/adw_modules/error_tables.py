@@ -175,9 +175,7 @@ _TABLE = (
         "The model declined the task by its policy. Reword the issue or do this part by hand.",
         needs_person=True,
     ),
-    _fatal(
-        "state", "The workflow's document needs attention first: adw verify ID says what is wrong.", needs_person=True
-    ),
+    _fatal("state", "The workflow's document needs attention first: adw verify says what is wrong.", needs_person=True),
     _fatal("storage", "The disk reports errors. Check it before anything is written again.", needs_person=True),
     _fatal(
         "commit_unknown",

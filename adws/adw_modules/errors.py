@@ -7,6 +7,7 @@ of the plain library would expect, so `except ValueError` and `except FileNotFou
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -305,9 +306,11 @@ class LockUnavailable(OwnershipError, OSError):
     """A file lock cannot be used here."""
 
     def __init__(self, path: str, cause: OSError) -> None:
-        super().__init__(
-            f"cannot lock {path}: {cause.strerror or cause}; adw needs a writable local disk with working flock"
-        )
+        why, advice = cause.strerror or str(cause), "adw needs a writable local disk with working flock"
+        if cause.errno in {errno.ENOSPC, errno.EDQUOT}:
+            why = f"the disk is full ({why})"
+            advice = "make room, adw gc --execute removes what finished workflows left"
+        super().__init__(f"cannot lock {path}: {why}; {advice}")
         self.path, self.errno = path, cause.errno
 
 
@@ -458,6 +461,10 @@ class ShippingRefused(AdwError):
 
 class PortsExhausted(AdwError):
     """No port is free in the range: free some with adw gc, or widen the range."""
+
+
+#: How the message of a quota that is used up begins; runs keep it as the reason why they wait.
+QUOTA_REFUSAL = "the quota "
 
 
 class QuotaExceeded(AdwError):

@@ -155,6 +155,11 @@ def span(seconds: float) -> str:
 # Suggestions for mistyped names.
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return *number* with its noun, such as `1 attempt` or `1,200 attempts`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def nearest(name: str, known: Collection[str]) -> str:
     """Return the known name that looks most like *name*, "" when none does."""
     import difflib  # noqa: PLC0415 - only needed when something is wrong already

@@ -19,7 +19,7 @@ from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.error_handler import ErrorClassifier, ErrorFacts, WorkflowError, facts_of
 from adws.adw_modules.error_tables import RETRYABLE, ErrorCategory
 from adws.adw_modules.errors import ConfigError, RetriesExhausted, UsageError
-from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.identifiers import JsonObject, counted
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.workflow.model import MAX_SECONDS, BackoffStrategy, RetrySpec
 
@@ -420,7 +420,8 @@ def _refusal(
     failures = attempts_used if class_failures is None else class_failures
     if isinstance(limit, int) and failures > limit:
         return GiveUp(
-            reason=f"{failures} attempts ended with {facts.klass}, another does not help: {first_line(facts.message)}",
+            reason=f"{counted(failures, 'attempt')} ended with {facts.klass}, another does not help: "
+            f"{first_line(facts.message)}",
             terminal_reason="RETRIES_DO_NOT_HELP",
         )
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adws.adw_modules import identifiers
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.workflow.model import Gate, PhaseSpec, WorkflowSpec, phase_to_json
+from adws.adw_modules.workflow.model import AGENT, CLEAN, EXTERNAL, SHIP, Gate, PhaseSpec, WorkflowSpec, phase_to_json
 from adws.cli import common as cli_common
 from adws.cli import main, output
 from adws.config.settings import SETTINGS
@@ -41,14 +42,15 @@ def workflows(*, name: str | None, as_json: bool) -> None:
     with main.open_home() as app:
         known = app.workflows
         if name is None:
-            output.emit({"workflows": [_data(known, spec) for spec in known.all()]}, _list(known), as_json=as_json)
+            data = [_data(known, spec, agent=app.settings.agent_name) for spec in known.all()]
+            output.emit({"workflows": data}, _list(known), as_json=as_json)
             return
-        spec = known.get(name)
+        spec, agent = known.get(name), app.settings.agent_name
 
-        output.emit(_data(known, spec), _shown(known, spec), as_json=as_json)
+        output.emit(_data(known, spec, agent=agent), _shown(known, spec, agent=agent), as_json=as_json)
 
 
-def _data(known: Workflows, spec: WorkflowSpec) -> output.Printable:
+def _data(known: Workflows, spec: WorkflowSpec, *, agent: str) -> output.Printable:
     idle = known.without_runner(spec)
 
     return {
@@ -57,13 +59,12 @@ def _data(known: Workflows, spec: WorkflowSpec) -> output.Printable:
         "description": spec.description,
         "source": spec.source,
         "aliases": _aliases(known, spec),
-        "phases": [_phase_data(phase, is_ready=phase.name not in idle) for phase in spec.phases],
+        "phases": [
+            {**phase_to_json(phase), "ready": phase.name not in idle, "runs": what_runs(phase, agent=agent)}
+            for phase in spec.phases
+        ],
         "ready": not idle,
     }
-
-
-def _phase_data(phase: PhaseSpec, *, is_ready: bool) -> JsonObject:
-    return {**phase_to_json(phase), "ready": is_ready}
 
 
 def _aliases(known: Workflows, spec: WorkflowSpec) -> list[str]:
@@ -85,7 +86,7 @@ def _readiness(known: Workflows, spec: WorkflowSpec) -> str:
     return f"no, {idle} of {len(spec.phases)} without a runner" if idle else "yes"
 
 
-def _shown(known: Workflows, spec: WorkflowSpec) -> list[str]:
+def _shown(known: Workflows, spec: WorkflowSpec, *, agent: str) -> list[str]:
     idle = known.without_runner(spec)
     facts = output.facts(
         [
@@ -100,7 +101,7 @@ def _shown(known: Workflows, spec: WorkflowSpec) -> list[str]:
             phase.name,
             phase.state,
             "none" if phase.name in idle else phase.runner,
-            _what(phase),
+            output.shorten(what_runs(phase, agent=agent), 60),
             str(phase.max_attempts),
             "yes" if phase.is_required else "no",
             ", ".join(_gate(gate) for gate in phase.gates) or "-",
@@ -126,10 +127,24 @@ def _by_reason(idle: Mapping[str, str]) -> dict[str, list[str]]:
     return result
 
 
-def _what(phase: PhaseSpec) -> str:
-    said = phase.shell or phase.call or " ".join(phase.command) or f"prompt {phase.prompt}"
+#: What runners of adw itself do.
+_OWN_RUNNERS = {
+    SHIP: "adw: push the branch, open the pull request",
+    CLEAN: "adw: remove the worktree",
+    EXTERNAL: "a program outside of adw, which reports over HTTP",
+}
 
-    return output.shorten(said, 40)
+
+def what_runs(phase: PhaseSpec, *, agent: str) -> str:
+    """Return what runs a phase, in one line; *agent* is that of the settings, for phases that name none."""
+    typed = phase.shell or phase.call or " ".join(phase.command)
+    if typed or phase.runner in _OWN_RUNNERS:
+        return typed or _OWN_RUNNERS[phase.runner]
+    if phase.steps:
+        return f"{identifiers.counted(len(phase.steps), 'step')}: {', '.join(step.name for step in phase.steps)}"
+    runner = agent if phase.runner == AGENT else phase.runner
+
+    return f"{runner}, prompt {phase.prompt}" if phase.prompt else runner
 
 
 def _gate(gate: Gate) -> str:

@@ -17,7 +17,7 @@ import click
 import adws
 from adws.adw_modules.db import opening, schema
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.identifiers import JsonObject, counted
 from adws.adw_modules.maintenance import backup as maintenance_backup
 from adws.adw_modules.maintenance import move as maintenance_move
 from adws.adw_modules.maintenance.move import MoveReport, PostgresMove
@@ -42,8 +42,9 @@ def problem_lines(problems: Iterable[Inconsistency]) -> list[str]:
 
 def rebuild_lines(report: RebuildReport) -> list[str]:
     """Return what was made again, what was kept, and what is lost."""
-    counts = f"{report.workflows} workflows, {report.locks} issue locks, {report.requests} requests"
-    lines = [f"{counts}; {report.events_kept} events kept, {report.events_made} made again from documents"]
+    counts = f"{counted(report.workflows, 'workflow')}, {counted(report.locks, 'issue lock')}"
+    counts += f", {counted(report.requests, 'request')}"
+    lines = [f"{counts}; {counted(report.events_kept, 'event')} kept, {report.events_made} made again from documents"]
     lines += [f"the old database had a problem: {text}" for text in report.problems]
     kept = "the log that the lost database left" if report.was_missing else "the old database"
     lines += [f"{kept} is kept as {report.set_aside}"] if report.set_aside else []
@@ -63,7 +64,7 @@ def backup_lines(report: BackupReport) -> list[str]:
     what = "and the database" if report.has_database else "without a database"
     # Whatever it is called: somebody who opens a .zip with a program for those should know why that fails.
     form = "" if report.path.name.endswith((".tar.gz", ".tgz")) else "a .tar.gz archive, "
-    counts = f"{report.workflows} workflows, {report.events} events, {what}"
+    counts = f"{counted(report.workflows, 'workflow')}, {counted(report.events, 'event')}, {what}"
     lines = [f"wrote {report.path} ({form}{report.bytes} bytes): {counts}"]
     lines += [f"left out: {name}" for name in report.left_out]
 
@@ -74,7 +75,9 @@ def restore_lines(report: RestoreReport) -> list[str]:
     """Return what came back, and what a person has to know about it."""
     count, replaced = len(report.workflows), len(report.replaced)
     database = ", and the database" if report.has_database else ""
-    lines = [f"restored {count} workflows ({replaced} replaced), {report.events} events{database}"]
+    lines = [
+        f"restored {counted(count, 'workflow')} ({replaced} replaced), {counted(report.events, 'event')}{database}"
+    ]
     lines += [f"notice: {_conflict(conflict)}" for conflict in report.conflicts]
     lines += [f"notice: {adw_id} was not restored: {why}" for adw_id, why in report.unreadable.items()]
 
@@ -88,7 +91,8 @@ def move_lines(report: MoveReport) -> list[str]:
     if report.is_dry_run:
         return [f"{done.target} is free; there is to be moved: {listed}"]
     if done.gone_on:
-        result = f"{done.target} has all of {done.source}; {done.gone_on} workflows have gone on there since"
+        since = counted(done.gone_on, "workflow has", "workflows have")
+        result = f"{done.target} has all of {done.source}; {since} gone on there since"
     else:
         result = f"{done.target} has all of {done.source}, read back and compared: {listed}"
     lines = ["it had moved already; it was looked at again", result] if done.was_done else [f"moved: {result}"]

@@ -17,7 +17,7 @@ import click
 from adws.adw_modules import costs, timestamps
 from adws.adw_modules.costs import CostEntry, CostLine
 from adws.adw_modules.errors import AdwError, UsageError
-from adws.adw_modules.identifiers import JsonObject, JsonValue, span
+from adws.adw_modules.identifiers import JsonObject, JsonValue, counted, span
 from adws.adw_modules.plain_document import number_in, objects, text_in
 from adws.adw_modules.recovery.explain import Diagnosis, diagnosis_of
 from adws.adw_modules.recovery.explain import explain as explained
@@ -77,7 +77,7 @@ def _spent(total: CostSum) -> str:
     ]
     said = ", ".join(note for note in notes if note)
 
-    return f"{total.cost_usd:.2f} USD in {total.attempts:,} attempts{f' ({said})' if said else ''}"
+    return f"{total.cost_usd:.2f} USD in {counted(total.attempts, 'attempt')}{f' ({said})' if said else ''}"
 
 
 def _outcome_lines(days: Sequence[DayOutcomes]) -> list[str]:
@@ -91,7 +91,11 @@ def _outcome_lines(days: Sequence[DayOutcomes]) -> list[str]:
         )
         for one in (*days[-_MOST_DAYS:], reports_module.together(days))
     ]
-    more = [f"{len(days) - _MOST_DAYS} earlier days are in the total only"] if len(days) > _MOST_DAYS else []
+    more = (
+        [f"{counted(len(days) - _MOST_DAYS, 'earlier day is', 'earlier days are')} in the total only"]
+        if len(days) > _MOST_DAYS
+        else []
+    )
 
     return [*output.table(("DAY", "COMPLETED", "FAILED", "ABANDONED", "ROLLED BACK", "SUCCESS"), rows), *more]
 

@@ -131,7 +131,9 @@ def _lines_quota(found: Sequence[QuotaStatus], workflow: str) -> list[str]:
     cells = [
         (
             status.name,
-            f"{status.used:g}" if status.is_known else "unknown",
+            f"{status.used - status.reserved - status.expected:g}" if status.is_known else "unknown",
+            f"{status.reserved:g}" if status.reserved else "-",
+            f"{status.expected:g}" if status.expected else "-",
             f"{status.limit:g}",
             status.unit,
             _word(status),
@@ -139,9 +141,12 @@ def _lines_quota(found: Sequence[QuotaStatus], workflow: str) -> list[str]:
         for status in found
     ]
     notes = [f"{status.name}: {status.detail}" for status in found if status.is_exceeded or not status.is_known]
-    estimate = f"cost is that of a workflow {workflow}, from those that came to their end"
+    meaning = [
+        "RESERVED is what workflows under way are expected to need besides, NEXT what one more would.",
+        f"cost is that of a workflow {workflow}, from those that came to their end",
+    ]
 
-    return [*output.table(("QUOTA", "NOW", "LIMIT", "UNIT", ""), cells), "", estimate, *notes]
+    return [*output.table(("QUOTA", "NOW", "RESERVED", "NEXT", "LIMIT", "UNIT", ""), cells), "", *meaning, *notes]
 
 
 def _word(status: QuotaStatus) -> str:

@@ -16,8 +16,9 @@ from adws.adw_modules import identifiers, timestamps
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import OwnerRecord, RegisteredWorker, Verdict
-from adws.adw_modules.queue.model import Run, RunState, full_labels
-from adws.adw_modules.queue.workers import RunnerState, offer_of, state_of, why_held
+from adws.adw_modules.queue.model import Run, RunState
+from adws.adw_modules.queue.workers import RunnerState
+from adws.adw_modules.recovery.explain import why_held, worker_state
 from adws.adw_modules.workflow.requirements import Requirements
 from adws.cli import main, output
 
@@ -150,27 +151,6 @@ def _seconds(value: object) -> float:
 ID_WIDTH = 8
 
 
-def why_waiting(app: Home, runs: Sequence[Run]) -> dict[int, str]:
-    """Return for each run that is due and may not be claimed now why that is; asks nothing when nothing can be held."""
-    now, limits = timestamps.to_text(app.clock.now()), app.settings.run_limits
-    due = [run for run in runs if run.state is RunState.PENDING and run.not_before <= now]
-    if not any(run.demands.to_text() or (limits and run.labels) for run in due):
-        return {}
-    online = [runner for runner in app.workers.all() if state(app, runner) is RunnerState.ONLINE]
-    full = full_labels((run.labels for run in app.runs.live()), limits) if limits else ()
-    offers = [offer_of(runner) for runner in online]
-    result = {run.run_id: why_held(run, offers=offers, full=full, limits=limits) for run in due}
-
-    return {run_id: why for run_id, why in result.items() if why}
-
-
-def state(app: Home, runner: RegisteredWorker) -> RunnerState:
-    """Return how a runner stands, seen from here."""
-    verdict = app.processes.verdict(runner.owner)
-
-    return state_of(runner, verdict=verdict, lease_seconds=app.settings.lease_ttl_seconds)
-
-
 def runner_data(runner: RegisteredWorker, *, state: RunnerState, now: datetime) -> JsonObject:
     """Return one runner, with what it offers and how long ago it was heard of."""
     return {
@@ -231,7 +211,7 @@ def runs(*, states: tuple[RunState, ...], limit: int, before: int | None, as_jso
     with main.open_home() as app:
         page = app.runs.page(states=states, limit=limit + 1, before=before) if app.has_database() else ()
         now = app.clock.now()
-        held = why_waiting(app, page[:limit]) if page else {}
+        held = why_held(app, page[:limit]) if page else {}
         rows = [
             run_data(run, verdict=_verdict(app, run), now=now, held=held.get(run.run_id, "")) for run in page[:limit]
         ]
@@ -266,6 +246,6 @@ def runners(*, as_json: bool) -> None:
     with main.open_home() as app:
         result = app.workers.all() if app.has_database() else ()
         now = app.clock.now()
-        rows = [runner_data(runner, state=state(app, runner), now=now) for runner in result]
+        rows = [runner_data(runner, state=worker_state(app, runner), now=now) for runner in result]
 
         output.emit({"runners": list(rows)}, runner_lines(rows), as_json=as_json)

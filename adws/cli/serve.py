@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
 from adws import app
-from adws.adw_modules import identifiers, timestamps
+from adws.adw_modules import durable_file, identifiers, timestamps
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.process.run import ChildProcess
 from adws.adw_modules.schedule.jobs import CRON_ENTRIES, Ran
 from adws.adw_triggers import trigger_cron
@@ -64,16 +68,17 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
         door = create_app(app, workers=supervisor.counts, host=host or settings.web_host)
         try:
             listening = server.bind(host or settings.web_host, settings.web_port if port is None else port)
-            _tell(app, server.address_of(listening), count, as_json=as_json)
-            serving = Serving(
-                server.make_server(door, settings),
-                supervisor,
-                clock=app.clock,
-                shutdown_seconds=settings.web_shutdown_seconds,
-                say=output.say,
-                drain=door.drain,
-            )
-            serving.run(listening)
+            with _announced(app, server.address_of(listening)):
+                _tell(app, server.address_of(listening), count, as_json=as_json)
+                serving = Serving(
+                    server.make_server(door, settings),
+                    supervisor,
+                    clock=app.clock,
+                    shutdown_seconds=settings.web_shutdown_seconds,
+                    say=output.say,
+                    drain=door.drain,
+                )
+                serving.run(listening)
             if serving.is_urgent:
                 os._exit(main.EXIT_INTERRUPTED)  # threads that wait for the database are not waited for
         finally:
@@ -107,7 +112,7 @@ def _tell(app: Home, address: str, workers: int, *, as_json: bool) -> None:
         )
         if not is_open
     ]
-    beside = "1 worker" if workers == 1 else f"{workers or 'no'} workers"
+    beside = identifiers.counted(workers, "worker") if workers else "no workers"
     text = f"adw serves {address} (dashboard at /, webhooks at /webhooks/github, API at /api/v1) with {beside}"
     link = "" if app.settings.web_token else _link(app, address)
     said: JsonObject = {"address": address, "workers": workers, "closed": list(closed), "login": link or None}
@@ -127,30 +132,82 @@ def _link(app: Home, address: str) -> str:
     return dashboard_sessions.address_of_link(where, token)
 
 
+# Where the servers of this home on this machine listen: a file for each, which says its process and its address.
+
+_SERVERS = ".servers"
+_MAX_BYTES = 4096
+
+
+@contextmanager
+def _announced(app: Home, address: str) -> Iterator[None]:
+    """Let `adw dashboard` find the server inside the block; files that killed servers left are removed."""
+    me, folder = app.processes.me("web"), app.settings.state_dir / _SERVERS
+    for path, owner, _address in _announcements(folder):
+        if app.processes.verdict(owner) is Verdict.DEAD:
+            path.unlink(missing_ok=True)
+    durable_file.make_directory(str(folder))
+    path = folder / f"{me.token}.json"
+    directory = durable_file.open_directory(str(folder))
+    try:
+        payload = json.dumps({"owner": me.to_text(), "address": address}).encode()
+        durable_file.replace_file(directory, path.name, payload, path=str(path))
+    finally:
+        os.close(directory)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _running_address(app: Home) -> str:
+    """Return where the server of this home on this machine listens, of several the last one; "" when none runs."""
+    found = _announcements(app.settings.state_dir / _SERVERS)
+    running = [address for _path, owner, address in found if app.processes.verdict(owner) is Verdict.ALIVE]
+
+    return running[-1] if running else ""
+
+
+def _announcements(folder: Path) -> list[tuple[Path, OwnerRecord, str]]:
+    """Return file, process and address of every server that announced itself, in the order of their start."""
+    result: list[tuple[float, Path, OwnerRecord, str]] = []
+    for path in folder.glob("*.json"):
+        try:
+            data, status = durable_file.read_file(str(path), max_bytes=_MAX_BYTES)
+            said = json.loads(data)
+        except (OSError, ValueError, durable_file.TooLarge):
+            continue  # it ended meanwhile, or the file is none of ours
+        owner = OwnerRecord.from_text(str(said.get("owner"))) if isinstance(said, dict) else None
+        if owner is not None:
+            result.append((status.st_mtime, path, owner, str(said.get("address"))))
+
+    return [(path, owner, address) for _, path, owner, address in sorted(result, key=lambda one: one[0])]
+
+
 # `adw dashboard`: a link that logs a browser in to the dashboard of the server that runs.
 
 
 @click.command()
-@click.option("--address", metavar="URL", help="Where the server is, instead of what the settings say.")
+@click.option("--address", metavar="URL", help="Where the server is, as the browser reaches it.")
 @output.json_option
 def dashboard(*, address: str | None, as_json: bool) -> int:
     """
     Print a link that logs a browser in to the dashboard, once, within 15 minutes.
 
-    Needs no token: whoever may read the state directory of the home may make one. The server is not asked.
+    It leads to the server of this home that runs on this machine, or to web.public_url. Needs no token: anyone who may
+    read the state directory of the home may make one.
     """
     with main.open_home() as app:
         settings = app.settings
         if address is not None and not address.startswith(("http://", "https://")):
             raise UsageError(f"{address!r} is no address: use one such as http://127.0.0.1:8001")
-        where = (
-            address
-            or settings.web_public_url
-            or server.url_for_people(server.url_of(settings.web_host, settings.web_port))
-        )
+        running = _running_address(app)
+        by_settings = server.url_of(settings.web_host, settings.web_port)
+        where = address or settings.web_public_url or server.url_for_people(running or by_settings)
         token = dashboard_sessions.new_link(key_of(settings, clock=app.clock), clock=app.clock, name=cli_common.who())
         link = dashboard_sessions.address_of_link(where, token)
-        output.emit_line({"link": link}, link, as_json=as_json)
+        output.emit_line({"link": link, "address": where, "is_running": bool(running)}, link, as_json=as_json)
+        if not running and not address and not settings.web_public_url:
+            output.say("no server of this home runs on this machine: start one with adw serve, then open the link")
 
     return main.EXIT_OK
 
@@ -285,7 +342,7 @@ def _tell_cron(ran: Ran) -> None:
 
 
 def _lines(ran: Ran) -> list[str]:
-    missed = f", {ran.missed} ticks missed before" if ran.missed else ""
+    missed = f", {identifiers.counted(ran.missed, 'tick')} missed before" if ran.missed else ""
 
     return [f"{ran.name} {ran.status}: {ran.outcome}{missed}", *(f"  {line}" for line in ran.details)]
 

@@ -64,6 +64,7 @@ def phase_data(phase: JsonObject) -> JsonObject:
     data["total_seconds"] = round(sum(times), 3)
     data["average_seconds"] = round(sum(times) / len(times), 3) if times else None
     data["attempts"] = [_attempt(attempt) for attempt in attempts]
+    data["agent"] = next((name for one in reversed(attempts) if (name := _agent_name(one))), None)
     data["doctor"] = [
         {name: call.get(name) for name in _OF_THE_DOCTOR if name in call} for call in _objects(phase.get("doctor"))
     ]
@@ -79,10 +80,17 @@ def _attempt(attempt: JsonObject) -> JsonObject:
     error = attempt.get("error")
     known = error if isinstance(error, dict) else {}
     data: JsonObject = {name: attempt.get(name) for name in _OF_AN_ATTEMPT}
+    data["agent"] = _agent_name(attempt) or None
     data["error"] = known.get("message")
     data["category"] = known.get("category")
 
     return data
+
+
+def _agent_name(attempt: JsonObject) -> str:
+    agent = attempt.get("agent")
+
+    return _said(agent.get("name")) if isinstance(agent, dict) else ""
 
 
 def hint_data(hint: JsonObject) -> JsonObject:
@@ -113,9 +121,13 @@ def phase_lines(phases: list[JsonObject], now: datetime) -> list[str]:
     """Return the phases as a table, [] when there are none."""
     if not phases:
         return []
-    headers = ("PHASE", "STATUS", "ATTEMPTS", "IN ALL", "TIME", "AVERAGE", "NEXT TRY", "LAST FAILURE")
+    headers = ["PHASE", "STATUS", "ATTEMPTS", "IN ALL", "TIME", "AVERAGE", "NEXT TRY", "LAST FAILURE"]
+    rows = [[*_row(phase, now)] for phase in phases]
+    if any(phase["agent"] for phase in phases):
+        for row, agent in zip([headers, *rows], ["AGENT", *(phase["agent"] for phase in phases)], strict=True):
+            row.insert(2, _said(agent) or "-")
 
-    return ["", *output.table(headers, [_row(phase, now) for phase in phases])]
+    return ["", *output.table(headers, rows)]
 
 
 def _row(phase: JsonObject, now: datetime) -> tuple[str, ...]:

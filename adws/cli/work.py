@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,15 +19,19 @@ from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.phase import Order, RetryAt, Stopped
-from adws.adw_modules.queue.model import FINAL_RUNS, LIVE_RUNS, Run, RunState
-from adws.adw_modules.recovery.explain import advice_of
+from adws.adw_modules.queue.model import FINAL_RUNS, LIVE_RUNS, ROLLBACK, Run, RunState
+from adws.adw_modules.queue.workers import RunnerState
+from adws.adw_modules.recovery.explain import advice_of, why_held, worker_state
 from adws.adw_modules.worker.run_executor import BUSY_SECONDS, describe
 from adws.adw_modules.workflow.requirements import meets
 from adws.cli import common as cli_common
-from adws.cli import main, output, runs
+from adws.cli import main, output
 from adws.cli.common import waiting_phase
+from adws.cli.config import what_runs
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.events import Event
     from adws.adw_modules.queue.model import RunResult
     from adws.adw_modules.worker.control import Applied
     from adws.adw_modules.worker.create_workflow import NewWorkflow
@@ -191,11 +195,12 @@ class Foreground:
         self._app = app
         cli_common.install_for_people(app.settings)
         self._progress = output.make(app.clock, app.redactor.redact_text)
-        app.say, app.tell = self._progress.say, self._progress.tell
+        app.say, app.tell = self._progress.say, self._tell
         self._signal: int | None = None  #: the last one that came
         self._interrupts = 0
         self._held_by = ""  #: why the run waits, as it was said last
         self._seen: str | None = None  #: the last event of somebody else's work that was shown
+        self._told_revision = 0  #: of the document whose events were shown last, by our own work
 
     def __enter__(self) -> Self:
         return self
@@ -226,30 +231,44 @@ class Foreground:
             claimed = self._app.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=self._app.claim_policy)
             if claimed is None:
                 result = self._follow(run)
+                if result is not None and result.state in FINAL_RUNS and (newer := self._newer_run(run)) is not None:
+                    run = newer
+                    continue
                 if result is None or result.state in FINAL_RUNS or self._interrupts:
                     return self._left(result, run)
                 self._wait_for_place(result)
                 continue
             end = self._app.run_executor.work(claimed)
-            due = self._is_tried_again_at(end)
-            if due is None:
+            if self._is_over(end):
                 return end.run, _said(end, self._signal)
-            if self._wait(run, due):
+            if isinstance(end.outcome, RetryAt):
+                self._wait(run, end.outcome.at)
+            elif end.run is not None and end.run.not_before:
+                self._wait(run, timestamps.parse(end.run.not_before))
+            if self._interrupts:
                 return self._left(self._app.runs.get(run.run_id), run)
 
-    def _is_tried_again_at(self, end: RunResult) -> datetime | None:
-        """Return when to go on with work that only waits, None when there is nothing for us to wait for."""
+    def _is_over(self, end: RunResult) -> bool:
+        """Say whether nothing more happens to a run that we worked on, or nothing that is worth waiting for here."""
         if isinstance(end.outcome, RetryAt):
-            return end.outcome.at
-        if end.outcome is not None or end.run is None or end.run.state is not RunState.PENDING:
-            return None
+            return False
+        if end.run is None or end.outcome == Stopped(reason="lost_lease"):
+            return False  # somebody else has it now
+        if self._interrupts or end.outcome is not None or end.run.state is not RunState.PENDING:
+            return True
         due = timestamps.parse(end.run.not_before) if end.run.not_before else self._app.clock.now()
-        # Somebody had the workflow for a moment; trouble with disk or database is not sat out in a terminal.
-        return due if (due - self._app.clock.now()).total_seconds() <= BUSY_SECONDS else None
+        if (due - self._app.clock.now()).total_seconds() <= BUSY_SECONDS:
+            return False  # somebody had the workflow for a moment
+        # Trouble with disk, database or quotas is not sat out in a terminal, unless a worker may take the run.
+        if not any(worker_state(self._app, worker) is RunnerState.ONLINE for worker in self._app.workers.all()):
+            return True
+        self._progress.interject(f"adw: waiting: {end.message}")
+
+        return False
 
     def _wait(self, run: Run, due: datetime) -> bool:
         """
-        Wait until *due*; say whether that was cut short, by a signal or because another process handled the run.
+        Wait until *due*; say whether that was cut short, by a signal or because another process has the run.
 
         Calls of its steps that are due are made meanwhile: there need not be a worker.
         """
@@ -297,7 +316,7 @@ class Foreground:
         if offer is not None and not meets(offer, run.demands):
             why = f"it demands {run.demands.describe()}, so it is left to a worker that has that"
         else:
-            why = runs.why_waiting(self._app, [run]).get(run.run_id, "")
+            why = why_held(self._app, [run]).get(run.run_id, "")
         if why and why != self._held_by:
             self._progress.interject(f"adw: waiting: {why}")
         self._held_by = why
@@ -309,6 +328,10 @@ class Foreground:
         """Show what somebody else does with the run; return it when it is over, free again, or we are to end."""
         while True:
             result = self._app.runs.get(run.run_id)
+            if result is not None and result.state in FINAL_RUNS:
+                # The copy of its last events in the database may be behind the document.
+                self._app.catch_up(run.adw_id)
+                self._app.flush_projection()
             self._show_events(run.adw_id)
             if result is None or result.state in FINAL_RUNS or self._interrupts:
                 return result
@@ -321,11 +344,30 @@ class Foreground:
                 self._app.recovery.recover()
             self._app.clock.sleep(_LOOK_SECONDS)
 
+    def _newer_run(self, run: Run) -> Run | None:
+        """Return the run that took the place of one that is over, None when the workflow does not go on."""
+        while not self._interrupts:
+            newest = run_of(self._app, run.adw_id)
+            if newest.run_id != run.run_id:
+                return newest if newest.kind != ROLLBACK else None
+            lease = self._app.leases.read(run.adw_id)
+            if lease is None or lease.owner is None or cli_common.has_stopped(self._app, run.adw_id):
+                return None
+            self._app.clock.sleep(_LOOK_SECONDS)  # its owner is about to queue it
+
+        return None
+
     def _show_events(self, adw_id: str) -> None:
         result = self._app.events.of_workflow(adw_id, after=self._seen)
         if result:
             self._seen = result[-1].event_id
-            self._progress.tell(self._app.store.load(adw_id).document, result)
+            others = [event for event in result if event.revision > self._told_revision]
+            self._progress.tell(self._app.store.load(adw_id).document, others)
+
+    def _tell(self, document: WorkflowDocument, events: Sequence[Event]) -> None:
+        """Show what our own work stored."""
+        self._told_revision = document.revision
+        self._progress.tell(document, events)
 
     def _is_left_behind(self, run: Run) -> bool:
         owner = OwnerRecord.from_text(run.owner)
@@ -452,39 +494,35 @@ def run(
             max_minutes=settings.max_minutes,
         )
         if dry_run:
-            return _show_plan(start, as_json=as_json)
+            return _show_plan(app, start, as_json=as_json)
         if detach:
             return _leave_to_worker(app, start, as_json=as_json)
 
         return _start_here(app, start, as_json=as_json)
 
 
-def _show_plan(start: NewWorkflow, *, as_json: bool) -> int:
+def _show_plan(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
     spec, number = start.spec, start.issue_number
-    phases = [_phase_data(phase) for phase in spec.phases]
+    agent = app.settings.agent_name
+    phases = [_phase_data(phase, agent=agent) for phase in spec.phases]
     lines = [f"issue {number} would go through {spec.name} ({spec.source}):"]
     lines += output.table(
         ("PHASE", "STATE", "RUNNER", "ATTEMPTS", "RUNS"),
-        [(p.name, p.state, p.runner, str(p.max_attempts), what(p)) for p in spec.phases],
+        [(p.name, p.state, p.runner, str(p.max_attempts), what_runs(p, agent=agent)) for p in spec.phases],
     )
     output.emit({"workflow": spec.name, "issue_number": number, "phases": phases}, lines, as_json=as_json)
 
     return 0
 
 
-def _phase_data(phase: PhaseSpec) -> dict[str, output.Printable]:
+def _phase_data(phase: PhaseSpec, *, agent: str) -> dict[str, output.Printable]:
     return {
         "name": phase.name,
         "state": phase.state,
         "runner": phase.runner,
         "max_attempts": phase.max_attempts,
-        "what": what(phase),
+        "what": what_runs(phase, agent=agent),
     }
-
-
-def what(phase: PhaseSpec) -> str:
-    """Return what a phase runs, in one line."""
-    return " ".join(phase.command) or phase.shell or phase.call or phase.prompt
 
 
 def _leave_to_worker(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
@@ -590,7 +628,14 @@ def retry(*, adw_id: str, grant: int | None, budget: float | None, hint: str, de
     with main.open_home() as app:
         state = cli_common.peek(app, adw_id).data.get("current_state")
         if state != "failed":
-            raise UsageError(f"workflow {adw_id} is {state}, not failed: adw resume {adw_id} makes it go on")
+            app.control.plan(adw_id)  # what resume would refuse, too, is refused with what to do instead
+            resume_it, explain_it = (
+                f"adw resume {adw_id} makes it go on",
+                f"adw explain {adw_id} says what it waits for",
+            )
+            raise UsageError(
+                f"workflow {adw_id} is {state}, not failed: {resume_it if state == 'paused' else explain_it}"
+            )
 
         return _go_on(
             app,

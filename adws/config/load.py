@@ -730,10 +730,10 @@ def _wrong_ports(settings: Settings) -> Iterator[str]:
     """Yield a sentence for ports that do not exist, or that would be in two ranges."""
     count, starts = settings.ports_count, (settings.ports_backend_start, settings.ports_frontend_start)
     if max(starts) + count - 1 > 65535:
-        yield f"ports_count is {count} ({settings.origin('ports_count')}): the last port would be above 65535"
+        yield f"ports.count is {count} ({settings.origin('ports_count')}): the last port would be above 65535"
     if abs(starts[0] - starts[1]) < count:
         yield (
-            f"ports_backend_start {starts[0]} and ports_frontend_start {starts[1]} are less than ports_count {count} "
+            f"ports.backend_start {starts[0]} and ports.frontend_start {starts[1]} are less than ports.count {count} "
             "apart: their ranges would overlap"
         )
 

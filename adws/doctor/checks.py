@@ -24,8 +24,15 @@ from adws import app as app_module
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.db import connection, opening, sqlite
 from adws.adw_modules.db.sqlite import file_system_of
-from adws.adw_modules.errors import AdwError, ConfigError, DatabaseUnavailable, GitError, RunFailed, StartRefused
-from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.errors import (
+    AdwError,
+    ConfigError,
+    DatabaseUnavailable,
+    GitError,
+    RunFailed,
+    StartRefused,
+)
+from adws.adw_modules.identifiers import JsonObject, counted
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.maintenance import check
 from adws.adw_modules.phase import NoOrders
@@ -321,7 +328,7 @@ def forge(facts: ForgeFacts) -> Iterator[Finding]:
     yield from _rights(facts)
     yield from _scopes(facts)
     if facts.requests_left is not None and facts.requests_left < FEW_REQUESTS:
-        what = f"GitHub answers {facts.requests_left} more requests this hour"
+        what = f"GitHub answers {counted(facts.requests_left, 'more request')} this hour"
         yield Finding(area="forge", level=WARNING, what=what, mend="wait, or use a token that others do not use")
 
 

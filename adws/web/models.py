@@ -303,7 +303,9 @@ class QuotaLine(BaseModel):
     """One limit and how much of it is used."""
 
     name: str
-    used: float | None = Field(description="null: it cannot be told here")
+    used: float | None = Field(description="with what is reserved and expected; null: it cannot be told here")
+    reserved: float = Field(description="of that, what workflows under way are expected to need besides")
+    expected: float = Field(description="of that, what one more workflow is expected to need")
     limit: float
     unit: str
     is_exceeded: bool
@@ -598,6 +600,8 @@ def quota_of(status: QuotaStatus) -> QuotaLine:
     return QuotaLine(
         name=status.name,
         used=status.used if status.is_known else None,
+        reserved=status.reserved,
+        expected=status.expected,
         limit=status.limit,
         unit=status.unit,
         is_exceeded=status.is_exceeded,

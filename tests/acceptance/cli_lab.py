@@ -16,6 +16,7 @@ import select
 import subprocess
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests import templates, warm
@@ -117,11 +118,14 @@ def document(home: Path, adw_id: str) -> dict:
 class Beside:
     """An `adw` command that runs beside the test, its output in pipes."""
 
-    def __init__(self, home: Path, *args: str, program: tuple[str, ...] = ()) -> None:
-        """*program* runs instead of `adw --home HOME`."""
+    def __init__(
+        self, home: Path, *args: str, program: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+    ) -> None:
+        """*program* runs instead of `adw --home HOME`; *env* is added to the environment."""
         self.process = warm.Popen(
             [*(program or (ADW, "--home", str(home))), *args],
             cwd=home,
+            env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

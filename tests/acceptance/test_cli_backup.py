@@ -53,11 +53,11 @@ def test_a_home_comes_back_from_its_backup(adw, home, made, tmp_path):
     done = adw("backup", str(tmp_path / "b.tar.gz"))
     assert done.rc == 0
     assert f"wrote {tmp_path}/b.tar.gz" in done.stdout
-    assert "1 workflows, 1 events, and the database" in done.stdout
+    assert "1 workflow, 1 event, and the database" in done.stdout
     (home / "state").rename(home / "lost")
 
     back = adw("restore", str(tmp_path / "b.tar.gz"))
-    assert (back.rc, back.stdout) == (0, "restored 1 workflows (0 replaced), 1 events, and the database\n")
+    assert (back.rc, back.stdout) == (0, "restored 1 workflow (0 replaced), 1 event, and the database\n")
     assert adw("status", ID, "--json").json()["state"] == "pending"
     kinds = [event["event_type"] for event in adw("events", ID, "--json").json()["events"]]
     assert kinds == ["workflow_created", "backup_restored"]

@@ -6,14 +6,28 @@ import json
 import re
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 
+from adws.app import open_home
+from adws.config.load import load
 from tests.acceptance import cli_lab
 from tests.acceptance.cli_lab import Beside
+from tests.integration.agent_lab import FakeAgent
 
 #: What a view must not load: each takes longer than the view itself.
 HEAVY = ("pydantic", "sqlalchemy", "alembic", "filelock", "rich", "psutil", "pythonjsonlogger", "psycopg")
+
+
+#: A phase that needs the provider of its agent.
+ASKING = """
+[workflows.asking]
+[[workflows.asking.phases]]
+name = "build"
+runner = "claude"
+prompt = "build"
+"""
 
 
 @pytest.fixture
@@ -117,6 +131,73 @@ def test_the_status_shows_attempts_totals_times_failure_and_hints(adw, home):
     assert (phase["total_attempts"], phase["attempts_used"], phase["max_attempts"]) == (2, 2, 3)
     assert phase["average_seconds"] == pytest.approx(phase["total_seconds"] / 2, abs=0.002)
     assert [attempt["category"] for attempt in phase["attempts"]] == ["transient", "transient"]
+
+
+def test_a_run_that_demands_a_tag_is_explained_with_the_worker_that_takes_it(adw):
+    adw_id = start(adw, "short", "--detach", "--tag", "gpu", "--tag", "big")
+
+    said = explained(adw, adw_id)
+
+    assert said == (
+        f"Workflow {adw_id} is pending and waits for a worker: no worker that is there has tag big and tag gpu."
+        " A worker that has that takes it up; without one for 300 s (runs.no_match_seconds) the workflow is paused."
+        " Type: adw worker --tag big --tag gpu.\n"
+    )
+    (typed,) = adw("explain", adw_id, "--json").json()["commands"]
+    assert adw(*typed.split()[1:], "--once", "--json").json()["completed"] == 1
+
+
+def test_a_run_that_demands_another_machine_is_explained_with_its_name(adw):
+    adw_id = start(adw, "short", "--detach", "--host", "elsewhere")
+
+    said = explained(adw, adw_id)
+
+    assert ": no worker that is there has host elsewhere. A worker on elsewhere that has that takes it up;" in said
+    assert said.endswith(" Type: adw runners.\n")
+
+
+def test_a_run_that_a_limit_holds_back_is_explained_with_the_limit(adw, home):
+    with (home / "adw.toml").open("a") as file:
+        file.write("\n[limits.workflow]\nshort = 0\n")
+    adw_id = start(adw, "short", "--detach")
+
+    assert explained(adw, adw_id) == (
+        f"Workflow {adw_id} is pending and waits for a worker: the limit of 0 for workflow short is reached."
+        " It goes on when a run that counts there ends, or when the limit is raised in adw.toml."
+        " Type: adw runs, or adw config.\n"
+    )
+
+
+def test_a_run_that_a_quota_refused_is_explained_with_the_quota(adw):
+    adw_id = start(adw, "short", "--detach")
+    adw("worker", "--once", env={"ADW_QUOTA_MIN_FREE_DISK": "1000000 GiB"})
+
+    said = explained(adw, adw_id)
+
+    assert " (the quota disk is used up: " in said
+    assert said.endswith(f" Type: adw quota, or adw resume {adw_id}.\n")
+
+
+def test_a_phase_that_waits_for_a_breaker_is_explained_with_its_reset(adw, home, tmp_path, monkeypatch):
+    monkeypatch.setenv("ADW_CLAUDE_PATH", str(FakeAgent(tmp_path / "agent").program))
+    with (home / "adw.toml").open("a") as file:
+        file.write(ASKING)
+    with open_home(load(env={"ADW_HOME": str(home)}, cwd=home)) as app:
+        app.breakers.get("anthropic").open_until(app.clock.now() + timedelta(hours=2), "overloaded: 529")
+    adw_id = start(adw, "asking", "--detach")
+    adw("worker", "--once")
+
+    held = explained(adw, adw_id)
+    commands = adw("explain", adw_id, "--json").json()["commands"]
+    adw("breakers", "reset", "anthropic")
+    closed = explained(adw, adw_id)
+
+    assert f"Workflow {adw_id} waits with build until 20" in held
+    assert ": anthropic is held off after it failed (overloaded: 529)" in held
+    assert " Its breaker lets a trial through at 20" in held
+    assert commands[0] == "adw breakers reset anthropic"
+    assert closed.startswith(f"Workflow {adw_id} waited with build for anthropic, whose breaker is closed again. ")
+    assert closed.endswith(f" Type: adw resume {adw_id}, or adw worker.\n")
 
 
 def test_every_view_starts_without_the_slow_libraries(adw, home):

@@ -218,3 +218,26 @@ def test_listing_starts_without_the_slow_libraries(home, make):
     )
 
     assert json.loads(done.stdout.splitlines()[-1]) == [0, []]
+
+
+@pytest.mark.strace
+@pytest.mark.parametrize("lock", ["adw.db.write-lock", f"{ID}/.lock"])
+@pytest.mark.parametrize("error", ["ENOSPC", "EDQUOT"])
+def test_a_lock_that_a_full_disk_refuses_says_that_the_disk_is_full(home, make, lock, error):
+    make().wait()
+    path = home / "state" / lock
+
+    done = subprocess.run(
+        [
+            *("strace", "-f", "-qq", "-o", os.devnull, "-P", str(path), "-e", "trace=openat"),
+            *("-e", f"inject=openat:error={error}", warm.ADW, "--home", str(home), "abandon", ID),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=home,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"adw: cannot lock {path}: the disk is full (")
+    assert done.stderr.endswith("; make room, adw gc --execute removes what finished workflows left\n")

@@ -138,11 +138,39 @@ def test_without_a_token_it_prints_a_link_that_opens_the_dashboard(home, monkeyp
 
 def test_with_a_token_no_link_is_left_in_the_logs_and_one_is_printed_when_asked(home, adw):
     with serving(home, "--workers", "0") as (beside, client):
-        asked = adw("--home", str(home), "dashboard", "--address", str(client.base_url), "--json")
+        asked = adw("--home", str(home), "dashboard", "--json")
         page = client.get(json.loads(asked.stdout)["link"], follow_redirects=True, headers={"Accept": "text/html"})
 
     assert (asked.rc, page.status_code) == (0, 200)
     assert "link=" not in beside.stderr
+
+
+def test_a_link_is_for_the_server_that_runs_wherever_it_listens(home, adw):
+    with serving(home, "--workers", "0") as (_beside, client):
+        asked = adw("--home", str(home), "dashboard")
+        told = adw("--home", str(home), "dashboard", "--json").json()
+        public = adw("--home", str(home), "dashboard", env={"ADW_WEB_PUBLIC_URL": "https://adw.example.com"})
+        page = client.get(asked.stdout.strip(), follow_redirects=True, headers={"Accept": "text/html"})
+        address = str(client.base_url).rstrip("/")
+
+    assert (asked.rc, asked.stderr) == (0, "")
+    assert asked.stdout.startswith(f"{address}/login?link=")
+    assert page.status_code == 200
+    assert (told["address"], told["is_running"]) == (address, True)
+    assert public.stdout.startswith("https://adw.example.com/login?link=")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_without_a_server_a_link_says_that_none_runs_and_is_for_the_address_of_the_settings(home, adw, number):
+    with serving(home, "--workers", "0") as (beside, _client):
+        beside.process.send_signal(number)
+        beside.end()
+
+    asked = adw("--home", str(home), "dashboard", env={"ADW_WEB_PORT": "8123"})
+
+    assert asked.rc == 0
+    assert asked.stdout.startswith("http://127.0.0.1:8123/login?link=")
+    assert asked.stderr == "no server of this home runs on this machine: start one with adw serve, then open the link\n"
 
 
 @pytest.mark.parametrize("address", ["ftp://x", "127.0.0.1:8001", ""])

@@ -321,13 +321,31 @@ def test_resume_from_a_phase_starts_it_afresh(adw, home):
     assert "build: attempt 1/2" in done.stderr
 
 
-def test_retry_is_for_failed_workflows_only(adw):
-    adw_id = start(adw, "short")
+@pytest.mark.parametrize(
+    ("situation", "words", "typed"),
+    [
+        (("short", ""), "is completed and cannot go on: adw run 7 starts anew", "run 7 --detach"),
+        (("short", "abandon"), "is abandoned and cannot go on: adw run 7 starts anew", "run 7 --detach"),
+        (("gated", ""), "waits for approval of plan: adw approve ID, or adw reject ID -m TEXT", "reject ID -m TEXT"),
+        (("patient", "pause"), "is paused, not failed: adw resume ID makes it go on", "resume ID --detach"),
+        (("patient", ""), "is building, not failed: adw explain ID says what it waits for", "explain ID"),
+    ],
+    ids=["completed", "abandoned", "gate", "paused", "waiting"],
+)
+def test_retry_of_what_has_not_failed_is_refused_with_a_command_that_works(adw, home, situation, words, typed):
+    workflow, order = situation
+    with (home / "adw.toml").open("a") as file:
+        file.write('\n[workflow]\ndefault = "short"\n')
+    adw_id = adw("run", "7", "--workflow", workflow, "--detach", "--json").json()["adw_id"]
+    if order != "abandon":
+        adw("worker", "--once")
+    if order:
+        adw(order, adw_id)
 
     done = adw("retry", adw_id)
 
-    assert done.rc == 2
-    assert done.stderr == f"adw: workflow {adw_id} is completed, not failed: adw resume {adw_id} makes it go on\n"
+    assert (done.rc, done.stderr) == (2, f"adw: workflow {adw_id} {words.replace('ID', adw_id)}\n")
+    assert adw(*typed.replace("ID", adw_id).split()).rc == 0
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,17 @@ sys.exit(ending_text.exit_code(end))
 """
 
 
+#: Fails once, waits five minutes, and then says that it has begun.
+HANDED_OVER = """
+[workflows.handed_over]
+[[workflows.handed_over.phases]]
+name = "build"
+shell = "test -e mended || exit 1; echo up > up; cat go"
+max_attempts = 3
+retry = { base_seconds = 300, max_seconds = 300, strategy = "fixed" }
+"""
+
+
 def leave(adw, workflow, issue="7"):
     """Leave a workflow to a worker and return its id."""
     return adw("run", issue, "--workflow", workflow, "--detach", "--json").json()["adw_id"]
@@ -156,6 +167,46 @@ def test_who_wants_to_work_on_what_a_worker_has_sees_what_it_does_and_ctrl_c_lea
     assert "build: complete in " in other.stderr
     statuses = [attempt["status"] for attempt in cli_lab.document(home, adw_id)["phases"][0]["attempts"]]
     assert statuses == ["succeeded"]
+
+
+def test_a_run_beside_a_worker_follows_the_workflow_to_its_end_whichever_of_them_makes_the_retry(adw, home):
+    with (home / "adw.toml").open("a") as file:
+        file.write(HANDED_OVER)
+    with Beside(home, "run", "7", "--workflow", "handed_over") as run:
+        run.line("build: tried again in ", of="stderr")
+        (home / "mended").touch()
+        adw_id = cli_lab.newest(home)
+        with Beside(home, "worker") as worker:
+            while adw("resume", adw_id, "--detach").rc != 0:
+                pass  # the command still has the workflow; it lets go before it waits
+            cli_lab.has_begun(home)
+            shown = run.line("build: attempt 2/3", of="stderr")
+            cli_lab.let_go(home)
+            code = run.end()
+            worker.process.send_signal(signal.SIGTERM)
+            worker.end()
+
+    assert (code, run.stdout) == (0, f"workflow {adw_id} is completed\n")
+    assert shown == "build: attempt 2/3\n"
+    assert "attempt 1/3" not in run.stderr, "what was shown is not shown again"
+    assert "build: complete in " in run.stderr
+
+
+def test_a_run_that_a_quota_refuses_is_followed_while_there_is_a_worker(adw, home):
+    full = {"ADW_QUOTA_MIN_FREE_DISK": "1000000 GiB"}
+    leave(adw, "long")
+    with Beside(home, "worker", "--once") as worker:
+        cli_lab.has_begun(home)  # so the worker has no place for another one
+        adw_id = leave(adw, "short", issue="8")
+        with Beside(home, "resume", adw_id, env=full) as waiting:
+            said = waiting.line("waiting: ", of="stderr")
+            assert adw("abandon", adw_id).rc == 0
+            assert waiting.end() == 1
+        cli_lab.let_go(home)
+        assert worker.end() == 0
+
+    assert said.startswith("adw: waiting: the quota disk is used up: ")
+    assert waiting.stdout == f"workflow {adw_id} is abandoned\n"
 
 
 def test_recover_shows_its_plan_makes_it_true_and_finds_nothing_more(adw, home):

@@ -77,6 +77,7 @@ def test_programs_get_everything(adw, defined):
         "is_required": False,
         "max_attempts": 4,
         "ready": True,
+        "runs": "checks.run:all",
     }
     [sdlc] = [one for one in listed if one["name"] == "sdlc"]
     assert sdlc["ready"] is False

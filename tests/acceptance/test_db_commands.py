@@ -135,7 +135,7 @@ def test_what_is_left_of_a_home_can_be_backed_up_and_no_database_is_made_for_tha
 
     done = adw("backup")
 
-    assert (done.rc, "1 workflows, 0 events, without a database" in done.stdout) == (0, True), done
+    assert (done.rc, "1 workflow, 0 events, without a database" in done.stdout) == (0, True), done
     assert adw("list").rc == 1, "it is still lost"
 
 
@@ -215,7 +215,7 @@ def test_a_document_that_the_database_lost_comes_back_with_a_rebuild(adw, home):
 
     rebuilt = adw("db", "rebuild")
     assert rebuilt.rc == 0, rebuilt.stderr
-    assert rebuilt.stdout.startswith("1 workflows, 1 issue locks")
+    assert rebuilt.stdout.startswith("1 workflow, 1 issue lock")
     assert adw("db", "check").rc == 0
 
 

@@ -6,6 +6,8 @@ import re
 
 from playwright.sync_api import expect
 
+from tests.integration.web_lab import labelled
+
 LOGIN = re.compile("^Log in")
 
 
@@ -79,3 +81,18 @@ def test_the_boxes_of_the_queue_choose_without_the_script(still):
     expect(page.get_by_text("No run is in these states.")).to_be_visible()
     page.get_by_role("link", name="Show all").click()
     expect(page.get_by_role("link", name=adw_id)).to_be_visible()
+
+
+def test_the_name_of_a_sender_stays_on_one_line_beside_a_long_result(still):
+    body, headers = labelled(
+        4003, guid="long-names", sender="octo-organization-release-manager", label={"name": "another-label " * 12}
+    )
+    assert still.client.post("/webhooks/github", content=body, headers=headers).status_code in {200, 202}
+    page = still.person("/deliveries")
+
+    name = page.get_by_text("octo-organization-release-manager").first
+
+    # A text that is broken has one box for each of its lines.
+    for width in (1280, 900, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert name.evaluate("node => node.getClientRects().length") == 1, width

@@ -141,7 +141,7 @@ def test_the_plan_changes_nothing_and_is_in_that_of_gc(home):
         ("logs_old", ""),
     ]
     assert orphans[0].why == "older than 30 days (retention.workflows_days)"
-    assert orphans[1].name.endswith("events of 1 finished workflows")
+    assert orphans[1].name.endswith("events of 1 finished workflow")
     assert app.store.exists(adw_id)
     assert home.folder(adw_id).exists()
 
@@ -159,7 +159,7 @@ def test_old_events_of_finished_workflows_go_and_those_of_others_stay(home, monk
 
     said = app.retention.forget(old)
 
-    assert old.name == f"{before[done]} events of 1 finished workflows"
+    assert old.name == f"{before[done]} events of 1 finished workflow"
     assert said == f"{before[done]} forgotten"
     assert {adw_id: len(app.events.of_workflow(adw_id)) for adw_id in before} == {**before, done: 0}
     assert app.store.exists(done)
@@ -485,7 +485,7 @@ def test_old_deliveries_go_with_the_runs_that_did_them_and_those_that_wait_stay(
     app = home.open(ADW_RETENTION_DELIVERIES_DAYS="30")
 
     assert kinds(app) == ["deliveries_old"]
-    assert app.retention.forget_all() == (0, ("1 deliveries: 1 forgotten",))
+    assert app.retention.forget_all() == (0, ("1 delivery: 1 forgotten",))
 
     with app.database.read() as session:
         assert session.all("SELECT guid FROM deliveries") == [("waits",)]
@@ -508,5 +508,5 @@ def test_gc_forgets_and_cron_forgets(home):
 
     end = app.cron_jobs["retention"](None)
 
-    assert end.outcome == "1 workflows and 0 notifications forgotten"
+    assert end.outcome == "1 workflow and 0 notifications forgotten"
     assert list(app.store.ids()) == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 
+from adws.adw_modules import timestamps
 from adws.adw_modules.attempt_files import AttemptFiles
 from tests.integration import git_lab, workflow_lab
 from tests.integration.page_lab import Browser
@@ -231,6 +233,30 @@ def test_an_attempt_is_shown_with_its_error_its_cost_and_its_output(lab, browser
     running = browser.see(f"/workflows/{adw_id}/attempts/test/3")
     assert running.all("pre", id="tail")[0]["data-tail"].startswith(f"/workflows/{adw_id}/log/tail?after=test~3~")
     assert browser.ask("GET", f"/workflows/{adw_id}/attempts/build/9").status_code == 404
+
+
+def test_attempts_are_shown_with_the_name_of_their_agent(lab, browser):
+    adw_id = workflow_lab.put(lab.app, workflow_lab.reworked(now_of(lab)))
+
+    listed = browser.see(f"/workflows/{adw_id}").text
+    attempt = browser.see(f"/workflows/{adw_id}/attempts/build/1").text
+
+    assert "claude claude-sonnet-4-5" in listed
+    assert "Agent claude Model claude-sonnet-4-5" in attempt
+
+
+def test_an_attempt_has_a_deadline_until_it_ends(lab, browser):
+    document = workflow_lab.reworked(now_of(lab))
+    deadline = timestamps.to_text(now_of(lab) + timedelta(hours=1))
+    for phase in document.phases:
+        phase.attempts = [one.model_copy(update={"deadline_at": deadline}) for one in phase.attempts]
+    adw_id = workflow_lab.put(lab.app, document)
+
+    ended = browser.see(f"/workflows/{adw_id}/attempts/build/1").text
+    running = browser.see(f"/workflows/{adw_id}/attempts/test/3").text
+
+    assert "Has to end" not in ended
+    assert "Has to end" in running
 
 
 def test_a_tail_gives_what_came_since_and_ends_when_nothing_more_can_come(lab, browser):

@@ -223,6 +223,10 @@ _BAD_CALL = re.compile(
     r"|not inside a trusted directory)\b",
     re.IGNORECASE,
 )
+#: What is said of an agent that a person or a program interrupted: orders of adw never come as SIGINT.
+INTERRUPTED = "it was interrupted from outside (SIGINT)"
+_SIGINT = 2
+
 #: Characters kept of an agent's own name for its failure.
 MAX_SUBTYPE = 100
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -298,12 +302,14 @@ def _refusal(text: str) -> str:
 def _failed(reading: AgentReading, end: AgentEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:
     # An answer of the agent is no text of a failure: it may speak of rate limits because it works on some.
     said = "it did not say that it was done" if not reading.has_result else "it did not end well after it was done"
+    # What a program prints last when it is interrupted, such as a traceback, says nothing about a failure.
+    is_interrupted = end.signal == _SIGINT or end.exit_code == 128 + _SIGINT
 
     return FailedRun(
         exit_code=end.exit_code,
         signal=end.signal,
         timed_out=end.timed_out,
-        text=text or said_last(end) or said,
+        text=text or (INTERRUPTED if is_interrupted else said_last(end) or said),
         subtype=subtype[:MAX_SUBTYPE],
         http_status=reading.http_status,
         retry_after_seconds=reading.retry_after_seconds,

@@ -62,6 +62,11 @@ _TELLING_REASONS = frozenset(
         "structured_output_retry_exhausted",
     }
 )
+_INTERRUPTED_REASONS = frozenset({"aborted_streaming", "aborted_tools"})
+#: How the message begins that stands for an interruption in the conversation.
+_INTERRUPTION = "[Request interrupted by user"
+#: How notes begin that Claude Code writes for its own makers among the errors of a result.
+_DIAGNOSTIC = "[ede_diagnostic]"
 #: Names of API errors that say more than the HTTP status beside them.
 _TELLING_ERRORS = frozenset({"usage_limit_reached", "connection_failed", "credits_required", "billing_error"})
 
@@ -90,6 +95,7 @@ class Parser(JsonLines):
             {
                 "system": self._system,
                 "assistant": self._assistant,
+                "user": self._user,
                 "rate_limit_event": self._rate_limit,
                 "result": self._result,
             }
@@ -147,6 +153,17 @@ class Parser(JsonLines):
 
         return added([self.reading.tokens.minus(before), usage])
 
+    def _user(self, event: Event) -> str:
+        """Note that the turn was interrupted: after SIGINT it ends with exit code 0, and often without a result."""
+        blocks = list_at(object_at(event, "message"), "content")
+        if not any(text_at(block, "text").startswith(_INTERRUPTION) for block in blocks):
+            return ""  # results of tools
+        if text_at(event, "parent_tool_use_id"):
+            return ""  # of a subagent
+        self.note(is_error=True, subtype="aborted_streaming", text=agents_base.INTERRUPTED)
+
+        return agents_base.INTERRUPTED
+
     def _rate_limit(self, event: Event) -> str:
         info = object_at(event, "rate_limit_info")
         if text_at(info, "rateLimitType"):
@@ -174,7 +191,7 @@ class Parser(JsonLines):
             subtype=self._name_of_failure(event, kind) if has_failed else "",
             http_status=status_at(event, "api_error_status"),
             session_id=session_at(event, "session_id") or self.reading.session_id,
-            text=_words(event) or before,
+            text=_words(event) or (agents_base.INTERRUPTED if reason in _INTERRUPTED_REASONS else before),
             cost_usd=money_at(event, "total_cost_usd"),
             tokens=_totals(event) or self.reading.tokens,
             turns=count_at(event, "num_turns") or self.reading.turns,
@@ -247,7 +264,7 @@ def _totals(result: Event) -> TokenUsage | None:
 def _words(result: Event) -> str:
     errors = [text for error in list_at(result, "errors") if (text := text_at({"error": error}, "error"))]
 
-    return text_at(result, "result") or "\n".join(errors)
+    return text_at(result, "result") or "\n".join(text for text in errors if not text.startswith(_DIAGNOSTIC))
 
 
 def _plain_object(value: JsonValue) -> JsonObject | None:

@@ -139,8 +139,10 @@ class AgentSessionRecorder:
         self._home = home
 
     def begin(self, document: WorkflowDocument, phase: str, attempt: AttemptRecord) -> None:
-        """Open the session of an attempt, or write down what the agent calls it by now."""
+        """Open the session of an attempt, or write down what the agent calls it by now; none before it is named."""
         facts = attempt.agent or {}
+        if not facts.get("name"):
+            return  # what was recorded is about the repository, before the agent starts
         session = AgentSession(
             session_id=session_id(document.adw_id, phase, attempt.number),
             adw_id=document.adw_id,

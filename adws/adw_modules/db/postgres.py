@@ -258,7 +258,7 @@ class PostgresDatabase(Database):
     def _unreachable(self, error: psycopg.Error) -> DatabaseUnavailable:
         return DatabaseUnavailable(
             f"cannot reach the database {self.name}: {_first_line(error)}; "
-            "look whether the server runs and whether the setting database_url is right"
+            "look whether the server runs and whether the setting database.url is right"
         )
 
 

@@ -72,7 +72,7 @@ def timeout_for(*, ttl_seconds: float, stop_seconds: float) -> float:
     room = ttl_seconds - stop_seconds - SECONDS_BETWEEN_WRITES
     if room < 3.0:
         raise ConfigError(
-            f"lease_ttl_seconds is {ttl_seconds:g} and lease_stop_seconds is {stop_seconds:g}: "
+            f"lease.ttl_seconds is {ttl_seconds:g} and lease.stop_seconds is {stop_seconds:g}: "
             "for GitHub there must be 4 seconds or more between them"
         )
 

@@ -21,7 +21,7 @@ from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.effects import OPEN_OUTCOMES
 from adws.adw_modules.errors import AdwError, DatabaseError, OwnershipError, StateNotFound
 from adws.adw_modules.housekeeping import inventory
-from adws.adw_modules.identifiers import FOREIGN, JsonObject, JsonValue, check_adw_id
+from adws.adw_modules.identifiers import FOREIGN, JsonObject, JsonValue, check_adw_id, counted
 from adws.adw_modules.reports.store import ReportSums
 from adws.adw_modules.state_machine import TERMINAL_STATES
 
@@ -127,21 +127,22 @@ class Retention:
         before = self._before("events")
         result = self._rows.old_events(before) if before else None
         if result is not None and result.events:
-            name = f"{result.events} events of {result.workflows} finished workflows"
+            name = f"{counted(result.events, 'event')} of {counted(result.workflows, 'finished workflow')}"
             yield Old(kind="events_old", name=name, before=before, why=self._why("events"))
 
     def _old_logs(self) -> Iterator[Old]:
         before = self._before("logs")
         counts = [len(self._files.output_of(adw_id)) for adw_id in self._finished(before)]
         if any(counts):
-            name = f"{sum(counts)} files of {sum(map(bool, counts))} finished workflows"
+            name = f"{counted(sum(counts), 'file')} of {counted(sum(map(bool, counts)), 'finished workflow')}"
             yield Old(kind="logs_old", name=name, before=before, why=self._why("logs"))
 
     def _old_deliveries(self) -> Iterator[Old]:
         before = self._before("deliveries")
         result = self._rows.old_deliveries(before) if before else 0
         if result:
-            yield Old(kind="deliveries_old", name=f"{result} deliveries", before=before, why=self._why("deliveries"))
+            name = counted(result, "delivery", "deliveries")
+            yield Old(kind="deliveries_old", name=name, before=before, why=self._why("deliveries"))
 
     # --- forgetting --------------------------------------------------------------------------------------------
 
@@ -246,7 +247,7 @@ class Retention:
         return days
 
     def _why(self, name: str) -> str:
-        return f"older than {self._days(name)} days (retention.{name}_days)"
+        return f"older than {counted(self._days(name), 'day')} (retention.{name}_days)"
 
 
 # Files of workflows that are over: logs and output of attempts, and whole directories.

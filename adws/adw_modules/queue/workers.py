@@ -328,10 +328,14 @@ def _nobody(run: Run, patience: Patience) -> str:
 # --- what is said about a run that waits -----------------------------------------------------------------------
 
 
+#: How it is said that no worker meets the demands of a run.
+NO_WORKER = "no worker that is there has "
+
+
 def why_held(run: Run, *, offers: Iterable[Capabilities], full: Collection[str], limits: RunLimits) -> str:
     """Return why a run that is due may not be claimed now, "" when any worker with a place may."""
     if run.demands.to_text() and not any(meets(offer, run.demands) for offer in offers):
-        return f"no worker that is there has {run.demands.describe()}"
+        return f"{NO_WORKER}{run.demands.describe()}"
     held = sorted(run.labels & set(full))
     if held:
         return "; ".join(_is_full(label, limits) for label in held)

@@ -7,20 +7,28 @@ Pure: reads the plain JSON of a document, its lease and its run, so that it star
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.circuit_breaker import seen
+from adws.adw_modules.errors import QUOTA_REFUSAL
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.plain_document import error_of, last_attempt, number_in, phase_in, text_in
-from adws.adw_modules.queue.model import FINAL_RUNS, RunState
+from adws.adw_modules.queue import workers
+from adws.adw_modules.queue.model import FINAL_RUNS, NO_DEMANDS, RunState, full_labels
+from adws.adw_modules.queue.workers import NO_WORKER, RunnerState, offer_of, state_of
 from adws.adw_modules.recovery.plan import Claim
 from adws.adw_modules.timestamps import to_text
 
 if TYPE_CHECKING:
-    from adws.adw_modules.interfaces import LeaseRow
+    from adws.adw_modules.checkpoint import BreakerRow
+    from adws.adw_modules.interfaces import LeaseRow, RegisteredWorker
     from adws.adw_modules.process.identity import SystemProcesses
+    from adws.adw_modules.queue.model import Run
+    from adws.adw_modules.workflow.requirements import Requirements
     from adws.app import Home
 
 
@@ -35,6 +43,10 @@ class Diagnosis:
     not_before: str = ""  #: when that run is due
     is_due: bool = True
     asked: tuple[str, ...] = ()  #: kinds of requests that its owner has not answered
+    held: str = ""  #: why its run may not be claimed though it is due
+    demands: Requirements = NO_DEMANDS  #: of its run
+    no_match_seconds: float = 0.0  #: after which a run is given up that no worker can take
+    breaker: BreakerRow | None = None  #: that its phase waits for, as it stands now
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +189,11 @@ def _waiting(found: Diagnosis, adw_id: str, state: str) -> Explanation:
 
 
 def _queued(found: Diagnosis, adw_id: str, state: str) -> Explanation:
+    if found.held:
+        return _held(found, adw_id, state)
     phase = phase_in(found.data, "retry_wait")
+    if phase is not None and found.breaker is not None:
+        return _behind_breaker(found, adw_id, phase, found.breaker)
     if phase is not None and (reason := text_in(phase, "wait_reason")):
         at = text_in(phase, "retry_at")
         if not at:
@@ -205,11 +221,52 @@ def _queued(found: Diagnosis, adw_id: str, state: str) -> Explanation:
         )
     due = "" if found.is_due else f", not before {_moment(found.not_before)}"
     reason = f" ({found.run_reason})" if found.run_reason else ""
+    is_refused = found.run_reason.startswith(QUOTA_REFUSAL)
 
     return Explanation(
         why=f"Workflow {adw_id} is {state} and waits for a worker{due}{reason}.",
         then="A worker takes it up.",
-        commands=("adw worker", f"adw resume {adw_id}"),
+        commands=("adw quota" if is_refused else "adw worker", f"adw resume {adw_id}"),
+    )
+
+
+def _held(found: Diagnosis, adw_id: str, state: str) -> Explanation:
+    """Explain a run that is due and may not be claimed: no worker meets its demands, or a limit is reached."""
+    why = f"Workflow {adw_id} is {state} and waits for a worker: {found.held}."
+    if not found.held.startswith(NO_WORKER):
+        return Explanation(
+            why=why,
+            then="It goes on when a run that counts there ends, or when the limit is raised in adw.toml.",
+            commands=("adw runs", "adw config"),
+        )
+    tags = "".join(f" --tag {tag}" for tag in sorted(found.demands.tags))
+    host = found.demands.host
+
+    return Explanation(
+        why=why,
+        then=f"A worker{f' on {host}' if host else ''} that has that takes it up; without one for "
+        f"{found.no_match_seconds:g} s (runs.no_match_seconds) the workflow is paused.",
+        commands=("adw runners",) if host else (f"adw worker{tags}",),
+    )
+
+
+def _behind_breaker(found: Diagnosis, adw_id: str, phase: JsonObject, breaker: BreakerRow) -> Explanation:
+    name = text_in(phase, "name")
+    if breaker.state == "closed":
+        return Explanation(
+            why=f"Workflow {adw_id} waited with {name} for {breaker.name}, whose breaker is closed again.",
+            then="A worker takes it up."
+            if found.is_due
+            else f"It goes on by itself at {_moment(found.not_before)} at the latest.",
+            commands=(f"adw resume {adw_id}", "adw worker"),
+        )
+    until, reason = _moment(text_in(phase, "retry_at")), text_in(phase, "wait_reason")
+    trial = f"at {_moment(breaker.reopens_at)}" if breaker.state == "open" and breaker.reopens_at else "now"
+
+    return Explanation(
+        why=_sentence(f"Workflow {adw_id} waits with {name} until {until}: {reason}"),
+        then=f"Its breaker lets a trial through {trial}. No attempt is used by that.",
+        commands=(f"adw breakers reset {breaker.name}", "adw breakers", "adw worker"),
     )
 
 
@@ -251,6 +308,7 @@ def _sentence(text: str) -> str:
 def diagnosis_of(home: Home, adw_id: str, data: JsonObject, *, now: datetime) -> Diagnosis:
     """Return what is known about the workflow whose plain document is *data*."""
     run = next(iter(home.runs.of_workflow(adw_id, limit=1)), None)
+    held = why_held(home, [run]).get(run.run_id, "") if run else ""
 
     return Diagnosis(
         data=data,
@@ -260,7 +318,41 @@ def diagnosis_of(home: Home, adw_id: str, data: JsonObject, *, now: datetime) ->
         not_before=run.not_before if run else "",
         is_due=run is None or run.not_before <= to_text(now),
         asked=tuple(request.kind for request in home.requests.open_for(adw_id)),
+        held=held,
+        demands=run.demands if run else NO_DEMANDS,
+        no_match_seconds=home.settings.runs_no_match_seconds,
+        breaker=_breaker_of(home, data, now),
     )
+
+
+def _breaker_of(home: Home, data: JsonObject, now: datetime) -> BreakerRow | None:
+    """Return the breaker that a phase waits for; the reason of the wait begins with its name."""
+    reason = text_in(phase_in(data, "retry_wait") or {}, "wait_reason")
+    if not reason:
+        return None
+
+    return next((seen(row, now) for row in home.breakers.stored() if reason.startswith(f"{row.name} ")), None)
+
+
+def why_held(home: Home, runs: Sequence[Run]) -> dict[int, str]:
+    """Return for each run that is due and may not be claimed now why that is; asks nothing when nothing can be held."""
+    now, limits = to_text(home.clock.now()), home.settings.run_limits
+    due = [run for run in runs if run.state is RunState.PENDING and run.not_before <= now]
+    if not any(run.demands.to_text() or (limits and run.labels) for run in due):
+        return {}
+    online = [worker for worker in home.workers.all() if worker_state(home, worker) is RunnerState.ONLINE]
+    full = full_labels((run.labels for run in home.runs.live()), limits) if limits else ()
+    offers = [offer_of(worker) for worker in online]
+    result = {run.run_id: workers.why_held(run, offers=offers, full=full, limits=limits) for run in due}
+
+    return {run_id: why for run_id, why in result.items() if why}
+
+
+def worker_state(home: Home, worker: RegisteredWorker) -> RunnerState:
+    """Return how a worker stands, seen from here."""
+    verdict = home.processes.verdict(worker.owner)
+
+    return state_of(worker, verdict=verdict, lease_seconds=home.settings.lease_ttl_seconds)
 
 
 def claim_of(row: LeaseRow | None, processes: SystemProcesses) -> Claim:

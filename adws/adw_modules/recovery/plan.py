@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.identifiers import JsonObject, counted
 from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.queue.model import LIVE_RUNS, UNCONFIRMED, RunState
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, is_terminal
@@ -470,9 +470,8 @@ class _Planner:
         return row.losses + 1 >= self._policy.max_losses
 
     def _buried(self, row: Evidence, after: RunState) -> RecoveryStep:
-        why = (
-            f"{row.losses + 1} workers vanished with run {row.run_id}, the last time because {row.run_claim.why_over()}"
-        )
+        lost = counted(row.losses + 1, "worker")
+        why = f"{lost} vanished with run {row.run_id}, the last time because {row.run_claim.why_over()}"
 
         return self._step(row, RecoveryAction.BURY, why, after=after)
 

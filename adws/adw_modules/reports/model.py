@@ -24,7 +24,7 @@ from adws.adw_modules.costs import NO_PROVIDER
 from adws.adw_modules.engine import advisor
 from adws.adw_modules.engine.transitions import QUOTA_WAIT
 from adws.adw_modules.error_tables import ErrorCategory
-from adws.adw_modules.errors import UsageError
+from adws.adw_modules.errors import QUOTA_REFUSAL, UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.plain_document import definition_in, error_of, last_attempt, number_in, objects, phase_in, text_in
 from adws.adw_modules.workflow.model import EXTERNAL
@@ -663,8 +663,6 @@ def _bucket_at(buckets: Mapping[int, int], count: int, share: float) -> int:
 
 #: So long after the end of a run its workflow is not looked for: the copy of its document may still follow.
 JUST_ENDED = timedelta(minutes=1)
-#: How the message of a run begins that a quota refused, see `errors.QuotaExceeded`.
-_NO_ROOM = "the quota "
 
 
 class AtWork(NamedTuple):
@@ -700,7 +698,7 @@ def waiting(subject: Subject, data: JsonObject, run: RunFacts, *, now: str) -> W
         return WaitingNow(subject=subject, kind=WaitKind.WORKER, since=max(run.since, run.not_before), why=run.reason)
     if phase is not None:
         return _phase_waits(subject, data, phase, run)
-    kind = WaitKind.QUOTA if run.reason.startswith(_NO_ROOM) else WaitKind.LATER
+    kind = WaitKind.QUOTA if run.reason.startswith(QUOTA_REFUSAL) else WaitKind.LATER
 
     return WaitingNow(subject=subject, kind=kind, since=run.since, until=run.not_before, why=run.reason)
 

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.identifiers import JsonObject, JsonValue, span
+from adws.adw_modules.identifiers import JsonObject, JsonValue, counted, span
 from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState, state_of
 from adws.adw_modules.reports import charts
 from adws.adw_modules.reports.charts import Bar, Column, ColumnPart, Plot, Point
@@ -183,7 +183,9 @@ def headline(counts: DayCounts) -> str:
     total = sum(counts.by_state.values())
     stuck = f", {len(counts.stuck)} stuck" if counts.stuck else ""
 
-    return f"{total} workflows, {counts.waiting} runs waiting{stuck}, {counts.cost_usd:.2f} USD in a day"
+    waiting = f"{counted(counts.waiting, 'run')} waiting{stuck}"
+
+    return f"{counted(total, 'workflow')}, {waiting}, {counts.cost_usd:.2f} USD in a day"
 
 
 def report(counts: DayCounts) -> str:
@@ -200,7 +202,7 @@ def report(counts: DayCounts) -> str:
             *(states or ["  none"]),
             f"Ended since {counts.since[:10]}: {rate_text(together(counts.outcomes))}",
             f"Runs that wait for a worker: {counts.waiting}",
-            f"Spent since {counts.since}: {counts.cost_usd:.2f} USD in {counts.attempts} attempts",
+            f"Spent since {counts.since}: {counts.cost_usd:.2f} USD in {counted(counts.attempts, 'attempt')}",
             *_frequent(counts.failures),
             *(["Not moving:", *stuck, *more] if stuck else []),
         ]
@@ -540,7 +542,11 @@ def phase_costs_plot(costs: Sequence[CostSum], *, key: str = "phase-costs", say:
     """Return what was spent on each phase, what cost most first."""
     most = sorted(costs, key=lambda one: (-one.cost_usd, one.key))
     bars = [
-        Bar(label=one.key, value=one.cost_usd, words=f"{one.key}: ${one.cost_usd:,.2f} in {one.attempts:,} attempts")
+        Bar(
+            label=one.key,
+            value=one.cost_usd,
+            words=f"{one.key}: ${one.cost_usd:,.2f} in {counted(one.attempts, 'attempt')}",
+        )
         for one in most
     ]
     said = ", ".join(f"{one.key} ${one.cost_usd:,.2f}" for one in most)
@@ -562,12 +568,16 @@ def attempts_plot(phase: PhaseAttempts, *, key: str, say: Say = str) -> str:
     columns = [
         Column(
             label=str(number),
-            parts=(ColumnPart(value=times, kind="needed", words=f"{times:,} times {_tries(number)}"),) if times else (),
+            parts=(
+                ColumnPart(value=times, kind="needed", words=f"{counted(times, 'time')} {counted(number, 'attempt')}"),
+            )
+            if times
+            else (),
         )
         for number in range(1, max(phase.needed, default=0) + 1)
         for times in (phase.needed.get(number, 0),)
     ]
-    said = ", ".join(f"{times:,} times {_tries(number)}" for number, times in phase.needed.items())
+    said = ", ".join(f"{counted(times, 'time')} {counted(number, 'attempt')}" for number, times in phase.needed.items())
 
     return charts.columns_svg(
         Plot(
@@ -600,10 +610,6 @@ def failures_plot(failures: Sequence[FailureGroup], *, key: str = "failures", sa
 
 def _kind(spent: float, budget: float | None) -> str:
     return "over" if budget and spent > budget else "cost"
-
-
-def _tries(number: int) -> str:
-    return "1 attempt" if number == 1 else f"{number:,} attempts"
 
 
 def _label(day: str) -> str:

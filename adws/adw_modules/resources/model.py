@@ -108,6 +108,8 @@ class QuotaStatus:
     is_exceeded: bool
     detail: str = ""  #: in a sentence, with what to do
     is_known: bool = True  #: False: it cannot be told here, and says why
+    reserved: float = 0.0  #: the part of *used* that workflows with a place are expected to need, and do not use yet
+    expected: float = 0.0  #: the part of *used* that one more workflow is expected to need
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

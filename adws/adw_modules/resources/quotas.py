@@ -483,8 +483,8 @@ class Quotas:
         )
 
     def _worktrees(self, spending: Spending, *, asking: str) -> QuotaStatus:
-        reserved = {place.adw_id for place in spending.places if place.host == self._host}
-        others = (reserved | set(self.worktrees())) - {asking}
+        places, there = {place.adw_id for place in spending.places if place.host == self._host}, set(self.worktrees())
+        others = (places | there) - {asking}
         limit = self.limits.max_worktrees
 
         return QuotaStatus(
@@ -495,6 +495,7 @@ class Quotas:
             is_exceeded=_is_full(len(others), limit, asking),
             detail=f"{len(others)} of {limit} worktrees are in use: finish or roll back a workflow (adw list), remove "
             "left-overs with adw gc, or raise quota.max_worktrees",
+            reserved=len(others - there),
         )
 
     def _runs(self, spending: Spending, *, asking: str) -> QuotaStatus:
@@ -567,6 +568,8 @@ class Quotas:
             detail=f"{spending.spent_today:.2f} USD were spent today{_shares(spending)} and "
             f"{to_come + more:.2f} USD are to come, "
             f"of {limit:.2f} USD: wait until midnight UTC, or raise quota.max_cost_per_day",
+            reserved=round(to_come, 4),
+            expected=round(more, 4),
         )
 
 

@@ -31,7 +31,7 @@ from adws.adw_modules.errors import (
     UsageError,
 )
 from adws.adw_modules.forge.model import Forge, HookDelivery, Issue, IssueText, KnowsLabellers, Labelled, Redelivers
-from adws.adw_modules.identifiers import JsonObject, comparable
+from adws.adw_modules.identifiers import JsonObject, comparable, counted
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.queue.model import CRON, NewRun, Run, RunResult, RunState
 from adws.adw_modules.recovery.plan import RecoveryAction
@@ -230,7 +230,12 @@ class CronJobs:
         now = self._home.clock.now()
         workflows, details = self._home.retention.forget_all()
         notices = self._home.notifications.forget_before(timestamps.to_text(now - KEEP_NOTIFICATIONS))
-        told = "; ".join((f"{workflows} workflows and {notices} notifications forgotten", *details[:MOST_NAMED]))
+        told = "; ".join(
+            (
+                f"{counted(workflows, 'workflow')} and {counted(notices, 'notification')} forgotten",
+                *details[:MOST_NAMED],
+            )
+        )
 
         return JobEnd(outcome=told, details=details)
 
@@ -641,7 +646,7 @@ class PollJobs:
             )
         asked = list(self._ask_again(forge, tries))
 
-        return JobEnd(outcome=f"{len(asked)} deliveries asked for again", details=tuple(asked))
+        return JobEnd(outcome=f"{counted(len(asked), 'delivery', 'deliveries')} asked for again", details=tuple(asked))
 
     def _ask_again(self, forge: Redelivers, tries: tuple[HookDelivery, ...]) -> Iterator[str]:
         for one in failed_deliveries(tries):

@@ -201,6 +201,6 @@ class ResultRows(Rows):
             return [self[place] for place in range(*index.indices(self._total))]
         place = index + self._total if index < 0 else index
         if not 0 <= place < self._total:
-            raise IndexError(f"there are {self._total} results, and no number {index}")
+            raise IndexError(f"there is no result number {index}: there are {self._total}")
 
         return next(result for _index, _state, result in self._executions.results(self._id, first=place))

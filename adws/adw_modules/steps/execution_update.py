@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from adws.adw_modules import timestamps
 from adws.adw_modules.events import Event
 from adws.adw_modules.expressions.values import Value
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue, counted
 from adws.adw_modules.steps import call_policy
 from adws.adw_modules.steps.call_policy import INTERRUPTION, REPLACE, CallFacts, Judgement, collected
 from adws.adw_modules.steps.model import (
@@ -924,7 +924,11 @@ def _all_over(execution: Execution, *, cancelled: str = "") -> list[Command]:
         reason = f"{execution.failed} of {execution.total} iterations failed"
         return [EndExecution(state=ExecutionState.FAILED, reason=reason)]
     if execution.cancelled or cancelled:
-        reason = execution.reason or cancelled or f"{execution.cancelled} iterations were cancelled"
+        reason = (
+            execution.reason
+            or cancelled
+            or f"{counted(execution.cancelled, 'iteration was', 'iterations were')} cancelled"
+        )
         return [EndExecution(state=ExecutionState.CANCELLED, reason=reason)]
 
     return [EndExecution(state=ExecutionState.COMPLETED)]

@@ -22,7 +22,7 @@ from adws.adw_modules.errors import ExpressionError, Fenced, LeaseLost, RunLost
 from adws.adw_modules.events import new_event
 from adws.adw_modules.expressions import expressions
 from adws.adw_modules.expressions.values import Rows, Value
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue, counted
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended, WaitingForChildren
 from adws.adw_modules.steps.context import (
     known_of,
@@ -555,7 +555,7 @@ class _PhaseSteps:
         if progress.vars:
             result["vars"] = progress.vars
 
-        return RunReport(ok=True, summary=f"{len(done)} steps done", result=result, usage=self._usage())
+        return RunReport(ok=True, summary=f"{counted(len(done), 'step')} done", result=result, usage=self._usage())
 
     def _short(self, value: JsonValue) -> JsonValue:
         """Return what the document has of a result: itself, or where it is; later phases read it there."""

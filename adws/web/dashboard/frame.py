@@ -452,6 +452,7 @@ def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
     environment.filters.update(
         {
             "clip": clip,
+            "counted": identifiers.counted,
             "moment": moment,
             "money": money,
             "number": number,

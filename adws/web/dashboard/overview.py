@@ -71,7 +71,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         "memory": "Free memory",
         "worktrees": "Worktrees",
         "worktree_size": "Largest worktree",
-        "cost_per_day": "Cost of the day, expected",
+        "cost_per_day": "Cost of the day",
         "runs": "Workflows at work",
     }
 )
@@ -311,11 +311,14 @@ def _share(part: float, whole: float) -> float:
 def _amounts(status: QuotaStatus) -> str:
     if status.unit.endswith("free"):
         return f"{frame.number(status.used)} GB, at least {frame.number(status.limit)}"
-    if status.unit == "USD":
-        return f"{frame.money(status.used)} of {frame.money(status.limit)}"
+    shown = frame.money if status.unit == "USD" else frame.number
     sized = " GB" if status.unit == "GB" else ""
+    if not status.reserved:
+        return f"{shown(status.used)} of {shown(status.limit)}{sized}"
 
-    return f"{frame.number(status.used)} of {frame.number(status.limit)}{sized}"
+    return (
+        f"{shown(status.used - status.reserved)} and {shown(status.reserved)} reserved of {shown(status.limit)}{sized}"
+    )
 
 
 # `/`: what runs now, what is waiting and why, how it went, what it cost, what is held by whom.

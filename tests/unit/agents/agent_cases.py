@@ -22,6 +22,8 @@ RECORDED: dict[str, tuple[int, str | None]] = {
     "claude_401.jsonl": (1, "auth"),
     "claude_429.jsonl": (1, "rate_limited"),
     "claude_500.jsonl": (1, "server"),
+    "claude_SIGINT.jsonl": (0, "killed"),
+    "claude_SIGINT_tool.jsonl": (0, "killed"),
     "claude_SIGTERM.jsonl": (143, "killed"),
     "claude_connrefused.jsonl": (1, "network"),
     "claude_max_turns.jsonl": (1, "turns"),

@@ -42,6 +42,7 @@ EVIDENCE = {
 #: Those in which the model never got to say anything.
 UNANSWERED = {
     *("claude_400", "claude_401", "claude_429", "claude_500", "claude_connrefused", "claude_SIGTERM"),
+    "claude_SIGINT",
     *("claude_usage_limit", "codex_429", "codex_503"),
 }
 
@@ -81,6 +82,25 @@ def test_a_recorded_failure_is_one_whatever_the_exit_code_says(stream):
 
     assert code != 0
     assert klass(agent_of(stream), recorded(stream)) == expected
+
+
+@pytest.mark.parametrize("stream", ["claude_SIGINT.jsonl", "claude_SIGINT_tool.jsonl"])
+def test_an_agent_that_was_interrupted_from_outside_says_so(stream):
+    result = facts("claude", recorded(stream))
+
+    assert result is not None
+    assert "it was interrupted from outside (SIGINT)" in result.message
+    assert "ede_diagnostic" not in result.message
+
+
+@pytest.mark.parametrize("agent", agents_base.names())
+@pytest.mark.parametrize("end", [AgentEnd(exit_code=None, signal=2), AgentEnd(exit_code=130)])
+def test_the_end_of_any_agent_by_sigint_is_told_as_such(agent, end):
+    result = facts(agent, [], end)
+
+    assert result is not None
+    assert result.klass == "interrupted"
+    assert "it was interrupted from outside (SIGINT)" in result.message
 
 
 @pytest.mark.parametrize("stream", SUCCESSES)

@@ -22,7 +22,7 @@ def test_every_word_of_a_comment_is_on_the_page():
 
 def test_every_setting_is_on_the_page():
     for setting in WEBHOOK_SETTINGS:
-        assert setting.name in PAGE or setting.env in PAGE, setting.name
+        assert f"`{setting.key}`" in PAGE or setting.env in PAGE, setting.name
 
 
 def test_every_example_of_the_page_is_read_as_the_page_says():

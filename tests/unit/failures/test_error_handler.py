@@ -144,6 +144,7 @@ OWN = [
     (errors.RunLost(7), "ownership"),
     (errors.NotTheLockOwner("x", 1, "y"), "ownership"),
     (errors.LockUnavailable("x", OSError(errno.ENOLCK, "none")), "config"),
+    (errors.LockUnavailable("x", OSError(errno.ENOSPC, "full")), "disk"),
     (errors.DatabaseUnavailable("x"), "database"),
     (errors.TransactionAborted("x"), "database"),
     (errors.DatabaseCorrupt("x", "y"), "state"),

@@ -61,7 +61,7 @@ def test_a_rebuild_tells_what_was_kept_and_what_is_lost(was_missing, problems, k
 
     lines = maintenance.rebuild_lines(report)
 
-    assert lines[0] == "3 workflows, 2 issue locks, 1 requests; 5 events kept, 4 made again from documents"
+    assert lines[0] == "3 workflows, 2 issue locks, 1 request; 5 events kept, 4 made again from documents"
     for line in (
         kept,
         f"cannot be read, left out: {C}: torn",
@@ -87,7 +87,7 @@ def test_a_backup_is_named_as_it_is_written(name, form):
     )
 
     assert maintenance.backup_lines(report) == [
-        f"wrote /x/{name} ({form}99 bytes): 1 workflows, 2 events, and the database",
+        f"wrote /x/{name} ({form}99 bytes): 1 workflow, 2 events, and the database",
         "left out: odd",
         "note: n",
     ]

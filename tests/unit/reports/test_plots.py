@@ -262,7 +262,7 @@ def test_attempts_that_were_needed_are_drawn_with_those_between():
     root = parsed(reports_module.attempts_plot(PhaseAttempts(phase="build", needed={1: 5, 3: 1}), key="x"))
 
     assert root[0].text == "Attempts until build succeeded"
-    assert words(root, "needed") == ["5 times 1 attempt", "1 times 3 attempts"]
+    assert words(root, "needed") == ["5 times 1 attempt", "1 time 3 attempts"]
     assert [one.text for one in found(root, "text", "tick")][-3:] == ["1", "2", "3"]
     assert parsed(reports_module.attempts_plot(PhaseAttempts(phase="build"), key="x"))[1].text == "It never did."
 

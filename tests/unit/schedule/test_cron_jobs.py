@@ -261,7 +261,7 @@ def test_old_notifications_are_forgotten(lab):
     lab.jobs().notify(tick("notify"))
     lab.clock.advance(31 * 86400.0)
 
-    assert lab.jobs().retention(tick("retention")).outcome == "0 workflows and 1 notifications forgotten"
+    assert lab.jobs().retention(tick("retention")).outcome == "0 workflows and 1 notification forgotten"
 
 
 def test_what_is_older_than_the_settings_say_is_forgotten_and_told(lab):

@@ -284,7 +284,7 @@ def test_deliveries_that_never_came_are_asked_for_again(lab):
     end = lab.jobs().redeliver(TICK)
 
     assert lab.forge.asked == [(7, 5)]
-    assert end.outcome == "1 deliveries asked for again"
+    assert end.outcome == "1 delivery asked for again"
 
 
 def test_one_that_failed_too_often_is_not_asked_for_any_more(lab):

@@ -147,7 +147,7 @@ def test_one_cancelled_call_leaves_a_loop_that_says_so():
         an_execution(), started(2), happened("iteration_completed", 0), happened("iteration_cancelled", 1)
     )
 
-    assert commands == (EndExecution(state=ExecutionState.CANCELLED, reason="1 iterations were cancelled"),)
+    assert commands == (EndExecution(state=ExecutionState.CANCELLED, reason="1 iteration was cancelled"),)
 
 
 def test_cancelling_when_all_is_over_ends_it():
