@@ -180,6 +180,8 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",
         "cost_added": "What an attempt or the doctor used was added to what the workflow cost; `data` has the amount "
         "that counts, who is paid for which model, and the tokens.",
+        "cost_unclear": "An agent's result does not show whether its cost is of the attempt or of its whole conversation; "
+        "all of it is counted. `data` has the message.",
         "phase_completed": "A phase is complete, its gates passed; `duration` is the time since its first attempt.",
         "phase_failed": "A phase failed for good; `data` has the terminal reason, `duration` is the time since its "
         "first attempt.",

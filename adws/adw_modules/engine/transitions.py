@@ -257,6 +257,10 @@ def _add(draft: Draft, phase: str, cost: float | None, usage: Usage | None) -> N
         return
     draft.document.cost = _grown(draft.document.cost, phase, cost, usage)
     draft.add_event("cost_added", node_id=phase, node_name=phase, node_type="phase", data=_told(cost, usage))
+    doubt = costs.doubt_of(usage)
+    if doubt:
+        draft.document.warnings = [*draft.document.warnings, f"{phase}: {doubt}"]
+        draft.add_event("cost_unclear", node_id=phase, node_name=phase, node_type="phase", data={"message": doubt})
     cap = costs.cap_of(draft.document, draft.max_cost_usd)
     warning = costs.warning_for(draft.document, cap)
     if warning is None:
