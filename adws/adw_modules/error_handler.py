@@ -136,8 +136,9 @@ def find(exception: BaseException) -> Finding:
         if name is not None:
             return _finding(name, error)
 
-    run = next((run for error in chain if (run := _run_of(error)) is not None), None)
-    return _finding("unknown" if run is None else "failed", exception)
+    # A program that says that it failed, git included, is a failure that is known.
+    has_failed = any(_run_of(error) is not None or isinstance(error, errors.GitError) for error in chain)
+    return _finding("failed" if has_failed else "unknown", exception)
 
 
 def _chain(exception: BaseException) -> Iterator[BaseException]:

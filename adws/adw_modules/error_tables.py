@@ -121,11 +121,6 @@ _TABLE = (
     _transient(
         "bad_output", "Its answer could not be read as what was asked for. Read its output: adw logs ID.", retries=2
     ),
-    _transient(
-        "unknown",
-        "adw does not know this failure; it tries once more. Read the message and the output: adw logs ID.",
-        retries=1,
-    ),
     # --- resources: the clean-up comes first
     _resource("disk", "The disk is full. Free some space: adw gc removes what finished workflows left."),
     _resource("port", "The port is in use. adw takes another one; it never ends a program that it did not start."),
@@ -178,6 +173,11 @@ _TABLE = (
         "commit_unknown",
         "Whether the last change was stored is not known. Look (adw status ID) before it is repeated.",
         needs_person=True,
+    ),
+    _fatal(
+        "unknown",
+        "adw does not know this failure, so it does not repeat it. Read the message and the output (adw logs ID); if "
+        "another attempt can help: adw retry ID.",
     ),
     _fatal("ownership", "Another process has taken this workflow over; this one stops."),
     _fatal("interrupted", "Somebody interrupted it. It goes on with: adw resume ID."),

@@ -159,6 +159,7 @@ class RetryPolicies:
     max_quota_wait_seconds: float = 8 * DAY  #: the same for the reset of a quota
     keeps_class_delay: bool = True  #: wait at least as long as the class of the error asks for
     keeps_class_retries: bool = True  #: retry no more often than helps against that class of error
+    retries_unknown: bool = False  #: also what nothing is known about, which is fatal otherwise
 
     def __post_init__(self) -> None:
         """Raise ConfigError when it would retry what trying again cannot help."""
@@ -190,6 +191,7 @@ def same_for_all(policy: RetryPolicy) -> RetryPolicies:
         max_quota_wait_seconds=HOUR,
         keeps_class_delay=False,
         keeps_class_retries=False,
+        retries_unknown=True,
     )
 
 
@@ -409,7 +411,8 @@ def _refusal(
             advice=facts.advice,
             terminal_reason="BUDGET" if facts.klass == "budget" else "NEEDS_PERSON",
         )
-    if not facts.recoverable or facts.category not in policies.retried:
+    is_allowed = facts.klass == "unknown" and policies.retries_unknown
+    if not is_allowed and (not facts.recoverable or facts.category not in policies.retried):
         return _not_retried(facts)
     if attempts_used >= max_attempts:
         return GiveUp(

@@ -34,10 +34,12 @@ from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import (
     AdwError,
     DurabilityUnknown,
+    FailedRun,
     Fenced,
     GateFailed,
     LeaseLost,
     Overdue,
+    RunFailed,
     RunLost,
     StateConflict,
     StateUnserialisable,
@@ -580,7 +582,7 @@ class WorkSession:
         record = self.document.phases[chosen.index]
 
         return judge(
-            error or RuntimeError("it failed without a reason"),
+            error or RunFailed(FailedRun(text="it failed without a reason")),
             chosen.spec,
             record,
             clock=self._home.clock,
@@ -696,21 +698,22 @@ def judge(
     """
     facts = describe(error, phase.name)
     decision = _decide(facts, phase, record, clock=clock)
-    kept = _kept(facts, redact)
     if isinstance(decision, Retry):
         return Failure(
-            error=kept,
+            error=_kept(facts, redact),
             retry_at=decision.at,
             needs_cleanup=decision.needs_cleanup,
             is_parked=decision.is_parked,
             facts=facts,
         )
 
-    kept["not_retried"] = decision.reason
+    why: JsonObject = {"not_retried": decision.reason}  # quotes the error
     if isinstance(decision, AskPerson):
-        kept["advice"] = decision.advice
+        why["advice"] = decision.advice
 
-    return Failure(error=kept, retry_at=None, terminal_reason=decision.terminal_reason, facts=facts)
+    return Failure(
+        error=_kept(facts, redact, why), retry_at=None, terminal_reason=decision.terminal_reason, facts=facts
+    )
 
 
 def _decide(facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: Clock) -> RetryDecision:
@@ -729,9 +732,11 @@ def _decide(facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: 
     )
 
 
-def _kept(facts: ErrorFacts, redact: Callable[[JsonObject], JsonValue]) -> JsonObject:
+def _kept(
+    facts: ErrorFacts, redact: Callable[[JsonObject], JsonValue], why: Mapping[str, JsonValue] = MappingProxyType({})
+) -> JsonObject:
     """Return what is kept of an error; the whole is redacted before it is cut, so that no part of a secret is left."""
-    clean = redact({**facts.to_json(), "traceback": facts.traceback})
+    clean = redact({**facts.to_json(), "traceback": facts.traceback, **why})
     kept: JsonObject = clean if isinstance(clean, dict) else {}
     kept["traceback"] = str(kept.get("traceback") or "")[-MAX_TRACEBACK:]
 

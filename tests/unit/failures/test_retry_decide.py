@@ -113,11 +113,16 @@ def test_attempts_end_at_their_number(used, kind):
         assert decision.reason == f"{used} of 5 attempts are used; the last error: it broke"
 
 
-@pytest.mark.parametrize(("klass", "helps"), [("unknown", 1), ("no_effect", 1), ("context", 1), ("server", 3)])
+def test_an_error_that_nothing_is_known_about_is_retried_only_by_who_asked_for_that():
+    facts = describe(ValueError("?"), "build")
+
+    assert _decide(facts, attempts_used=1).terminal_reason == "NOT_RETRYABLE"
+    assert isinstance(_decide(facts, attempts_used=1, policy=RetryPolicy()), Retry)
+
+
+@pytest.mark.parametrize(("klass", "helps"), [("no_effect", 1), ("context", 1), ("server", 3)])
 def test_some_failures_are_worth_fewer_retries(klass, helps):
-    facts = (
-        describe(RunFailed(FailedRun(subtype=klass)), "build") if klass != "unknown" else describe(ValueError("?"), "b")
-    )
+    facts = describe(RunFailed(FailedRun(subtype=klass)), "build")
 
     assert isinstance(_decide(facts, attempts_used=helps), Retry)
     assert _decide(facts, attempts_used=helps + 1).terminal_reason == "RETRIES_DO_NOT_HELP"
