@@ -21,7 +21,7 @@ from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.plain_document import objects
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import AttemptRecord, WorkflowDocument
+    from adws.adw_modules.document import WorkflowDocument
 
 
 # What attempts cost, read from documents as plain JSON, and the sums people ask for.

@@ -198,6 +198,9 @@ CATEGORY_ADVICE: Mapping[ErrorCategory, str] = MappingProxyType(
     }
 )
 
+#: Classes of a failure of the network, the forge or an agent's provider: the work itself has not failed.
+OUTAGES = frozenset({"network", "server", "overloaded", "timeout", "rate_limited", "quota_window"})
+
 #: From the mildest to the worst: a group of failures is as bad as the worst of them.
 SEVERITY = (
     ErrorCategory.TRANSIENT,

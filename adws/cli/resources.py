@@ -186,8 +186,10 @@ def reset(*, name: str | None, is_all: bool, as_json: bool) -> None:
         for row in chosen:
             app.breakers.get(row.name).reset()
         closed = [row.name for row in chosen if row.state != "closed"]
+        due = app.service_waits.wake() if closed else ()
+        data: JsonObject = {"reset": [row.name for row in chosen], "closed": list(closed), "due": list(due)}
 
-        output.emit({"reset": [row.name for row in chosen], "closed": list(closed)}, _said(closed), as_json=as_json)
+        output.emit(data, _said(closed, due), as_json=as_json)
 
 
 def _rows(app: Home) -> list[BreakerRow]:
@@ -242,11 +244,12 @@ def _lines(rows: Sequence[BreakerRow], now: datetime) -> list[str]:
     return [*output.table(("PARTY", "BREAKER", "FAILURES", "UNTIL", "WHY"), cells), *hint]
 
 
-def _said(closed: Sequence[str]) -> str:
+def _said(closed: Sequence[str], due: Sequence[str]) -> str:
     if not closed:
         return "nothing was open; failures are counted from 0 again"
+    waiting = f"due now: {', '.join(due)}" if due else "no workflow was waiting for that"
 
-    return f"closed {', '.join(closed)}; what waits for that goes on at its time, or at once with adw resume ID"
+    return f"closed {', '.join(closed)}; {waiting}"
 
 
 # What `adw locks` shows: plain data for `--json`, and lines of text made from that same data.

@@ -333,6 +333,7 @@ class Settings:
     default_workflow: str
     max_total_attempts: int
     max_minutes: float
+    max_outage_hours: int
     grace_seconds: float
     max_output_bytes: int
     cleanup_command: str | None

@@ -1074,6 +1074,15 @@ SETTINGS: tuple[Setting, ...] = (
         values="minutes",
     ),
     Setting(
+        "max_outage_hours",
+        "24",
+        config_values.whole_between(1, 744),
+        "How long a phase waits for a network, a forge or a provider that fails, without using attempts; then the "
+        "workflow has failed.",
+        "workflow.max_outage_hours",
+        values="1 to 744 hours",
+    ),
+    Setting(
         "grace_seconds",
         "10",
         config_values.seconds,

@@ -15,7 +15,7 @@ from adws.adw_modules.document import AttemptRecord, Draft, PhaseRecord, Workflo
 from adws.adw_modules.engine import resume
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.gates import Gates
-from adws.adw_modules.errors import LeaseLost
+from adws.adw_modules.errors import FailedRun, LeaseLost, RunFailed
 from adws.adw_modules.phase import Outcome, RunReport
 from adws.adw_modules.process.tree import Ending
 from adws.adw_modules.redaction.redactor import Redactor
@@ -30,7 +30,7 @@ ADW_ID = "1a2b3c4d"
 S = WorkflowState
 WELL = RunReport(ok=True, summary="done")
 #: An error that is worth another attempt, however often.
-BROKEN = ConnectionError("connection reset by peer")
+BROKEN = RunFailed(FailedRun(exit_code=1, text="connection reset by peer"), "connection reset by peer")
 HUMAN = (Gate(kind="human"),)
 
 
@@ -99,6 +99,9 @@ HOOKS = {
     "mended": ("service_guard", "mended"),
     "settle_parties": ("service_guard", "settle"),
     "let_go": ("service_guard", "let_go"),
+    "parties_of": ("service_guard", "parties_of"),
+    "services_of": ("service_guard", "services_of"),
+    "has_closed": ("service_guard", "has_closed"),
     "max_cost_usd": ("settings", "quota_max_cost"),
 }
 
@@ -108,7 +111,7 @@ def engine_home(clock: FakeClock, runner: ScriptedRunner, end_process: Callable[
     return SimpleNamespace(
         clock=clock,
         redactor=Redactor(),
-        settings=SimpleNamespace(quota_max_cost=None),
+        settings=SimpleNamespace(quota_max_cost=None, max_outage_hours=24),
         folder_of=Path,
         log_of=nullcontext,
         end_process=end_process,
@@ -123,8 +126,16 @@ def engine_home(clock: FakeClock, runner: ScriptedRunner, end_process: Callable[
         agent_runner=SimpleNamespace(model_for=lambda *_: "", harvest=nothing),
         agent_session_recorder=SimpleNamespace(begin=nothing, end=nothing),
         service_guard=SimpleNamespace(
-            may_begin=nothing, answered=nothing, mended=nothing, settle=lambda *_: (), let_go=nothing
+            may_begin=nothing,
+            answered=nothing,
+            mended=nothing,
+            settle=lambda *_: (),
+            let_go=nothing,
+            parties_of=lambda _phase: (),
+            services_of=lambda _phase, _facts: {},
+            has_closed=lambda _waits_for: False,
         ),
+        service_waits=SimpleNamespace(wake=lambda: ()),
         workspace=SimpleNamespace(
             prepare=nothing,
             around=lambda _document: nullcontext({}),

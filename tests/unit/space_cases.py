@@ -190,6 +190,7 @@ class SpaceWorld(World):
             **{
                 "settings": SimpleNamespace(
                     quota_max_cost=None,
+                    max_outage_hours=24,
                     home=Path("/repo"),
                     trees_dir=Path("/repo/trees"),
                     git_remote="origin",

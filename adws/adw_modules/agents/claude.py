@@ -3,8 +3,8 @@ Claude Code: `claude -p` with its stream of JSON lines.
 
 An API failure arrives as subtype "success" with is_error true, a refused write ends with exit code 0, and so does an
 interrupt: all of them have to be good at once. `total_cost_usd` and `modelUsage` are of this call in some versions
-(2.1.197) and of the whole conversation in others (2.1.325); `usage` is always of this call, and `costs.scope_of` compares
-them. Before there is a result, the tokens are those of this run alone.
+(2.1.197) and of the whole conversation in others (2.1.325); `usage` is always of this call, and `costs.scope_of`
+compares them. Before there is a result, the tokens are those of this run alone.
 """
 
 from __future__ import annotations

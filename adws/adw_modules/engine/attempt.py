@@ -14,6 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from adws.adw_modules import timestamps
 from adws.adw_modules.document import Draft
 from adws.adw_modules.effects import secured_head
 from adws.adw_modules.engine import advisor, transitions
@@ -63,7 +64,7 @@ from adws.adw_modules.phase import (
     WaitingForChildren,
 )
 from adws.adw_modules.plugins import RUNNERS, KnownNames
-from adws.adw_modules.retry_handler import AskPerson, Retry, RetryDecision, decide, policies_of
+from adws.adw_modules.retry_handler import DAY, AskPerson, Parking, Retry, RetryDecision, decide, policies_of
 from adws.adw_modules.state_machine import PHASE_STATES, TERMINAL_STATES, WorkflowState, WorkflowStateMachine
 from adws.adw_modules.structured_logger import StructuredLogger
 from adws.adw_modules.workflow.model import NO_MODEL, PhaseSpec
@@ -214,10 +215,15 @@ class PhaseExecutor:
             effects=home.workspace.ledger(self._session),
             model=attempt.model or "",
             record_agent=lambda facts: self._record_agent(chosen.index, facts),
-            answered=lambda: home.service_guard.answered(document, chosen.spec),
+            answered=lambda: self._answered(chosen),
             base=secured_head(document),
             queue=self._session.queue,
         )
+
+    def _answered(self, chosen: Chosen) -> None:
+        """Take note that the services of a phase answer; what waited for a breaker that this closes is due."""
+        if self._home.service_guard.answered(self._session.document, chosen.spec):
+            self._home.service_waits.wake()
 
     def _record_process(self, index: int, process: ProcessRecord) -> None:
         self._session.change(lambda draft: draft.mark_attempt(index, process=process.to_json()))
@@ -480,12 +486,15 @@ class WorkSession:
         return None
 
     def _begin(self, draft: Draft) -> Chosen | Outcome:
+        for index, record in enumerate(draft.document.phases):
+            if record.retry_at and record.waits_for and self._home.service_guard.has_closed(record.waits_for):
+                transitions.end_wait(draft, index)  # before its time: the service is available again
         result = transitions.before_attempt(draft, self.spec)
         if not isinstance(result, Chosen):
             return result
         wait = self._home.service_guard.may_begin(draft.document, result.spec)
         if wait is not None:
-            return transitions.wait_for(draft, result, wait)
+            return transitions.wait_for(draft, self.spec, result, wait)
         lease = self._owned.lease
         if waiting_attempt(result.record) is not None:
             transitions.go_on(draft, result, owner=lease.owner.describe(), fence=lease.fence)
@@ -566,6 +575,8 @@ class WorkSession:
                 outcome = result
         self._save(draft)
         self._ready = self._as_stored(begun) if begun else None
+        if any(item.event_type == "breaker_closed" for item in news):
+            self._home.service_waits.wake()
         self.tell_agent_ended(chosen.index, chosen.record.attempts[-1].number)
         if isinstance(report, RunReport) and trouble is None:
             self._home.past_checkpoints.forget(self.document, chosen.spec, chosen.record.round)
@@ -579,7 +590,7 @@ class WorkSession:
         error = gate_error(chosen.spec, report, verdict) if is_well(report) else report.error
         if error is None and report.ok:
             return None
-        record = self.document.phases[chosen.index]
+        record, hours = self.document.phases[chosen.index], self._home.settings.max_outage_hours
 
         return judge(
             error or RunFailed(FailedRun(text="it failed without a reason")),
@@ -587,6 +598,8 @@ class WorkSession:
             record,
             clock=self._home.clock,
             redact=self._home.redactor.redact,
+            max_outage_seconds=hours * 3600.0,
+            has_services=bool(self._home.service_guard.parties_of(chosen.spec)),
         )
 
     def _consult(self, chosen: Chosen, trouble: Failure) -> Advice | None:
@@ -633,7 +646,9 @@ class WorkSession:
     ) -> Outcome:
         report = replace(report, was_done=report.was_done or is_well(report))
         if trouble.is_parked and trouble.retry_at is not None:
-            return transitions.park(draft, chosen, trouble, trouble.retry_at, report)
+            facts = trouble.facts
+            waits_for = self._home.service_guard.services_of(chosen.spec, facts) if facts is not None else {}
+            return transitions.park(draft, chosen, trouble, trouble.retry_at, report, waits_for=waits_for)
         if advice is not None:
             return advisor.apply_decision(draft, self.spec, chosen, trouble, report=report, found=advice)
 
@@ -690,20 +705,27 @@ def judge(
     *,
     clock: Clock,
     redact: Callable[[JsonObject], JsonValue] = lambda kept: kept,
+    max_outage_seconds: float = DAY,
+    has_services: bool = True,
 ) -> Failure:
     """
     Return why the newest attempt of *record* failed, and when the phase is retried.
 
-    *redact* removes secrets from what is logged and stored about it: what a function raises may hold anything.
+    *redact* removes secrets from what is logged and stored about it: what a function raises may hold anything. A
+    service that is not available is waited for *max_outage_seconds*; for a phase that has none, the word of an error's
+    text is not taken for it.
     """
     facts = describe(error, phase.name)
-    decision = _decide(facts, phase, record, clock=clock)
+    is_counted = facts.is_guess and not has_services and facts.klass != "quota_window"
+    parking = None if is_counted else _parking(record, max_outage_seconds)
+    decision = _decide(facts, phase, record, clock=clock, parking=parking)
     if isinstance(decision, Retry):
         return Failure(
             error=_kept(facts, redact),
             retry_at=decision.at,
             needs_cleanup=decision.needs_cleanup,
             is_parked=decision.is_parked,
+            wait_deadline=decision.deadline,
             facts=facts,
         )
 
@@ -716,7 +738,21 @@ def judge(
     )
 
 
-def _decide(facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: Clock) -> RetryDecision:
+def _parking(record: PhaseRecord, max_seconds: float) -> Parking:
+    """Return the waits in a row that used no attempt, read off the attempts themselves."""
+    parked = transitions.parked_in_a_row(record)
+
+    return Parking(
+        waits=len(parked),
+        named_resets=sum(map(transitions.is_named_reset, parked)),
+        since=timestamps.parse(parked[-1].ended_at or parked[-1].started_at) if parked else None,
+        max_seconds=max_seconds,
+    )
+
+
+def _decide(
+    facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: Clock, parking: Parking | None
+) -> RetryDecision:
     same = sum(1 for attempt in record.attempts if _is_same(attempt, record.round, facts.klass))
 
     return decide(
@@ -728,7 +764,7 @@ def _decide(facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: 
         random=clock.random(),
         # What a person granted is on top of what a class of errors is worth, too.
         class_failures=max(1, same + 1 - record.granted),
-        parks=record.parks,
+        parking=parking,
     )
 
 

@@ -219,10 +219,14 @@ class CronJobs:
         after = [store.change(row.name, rule) for row in store.all()]
         held = [row for row in after if row.state == circuit_breaker.CircuitState.OPEN.value]
         ready = [row.name for row in after if row.state == circuit_breaker.CircuitState.HALF_OPEN.value]
+        # A process that died between closing a breaker and this left runs to their own time.
+        due = self._home.service_waits.wake()
         outcome = f"{len(held)} held off, {len(ready)} ready for a trial" if held or ready else "no party is held off"
         details = tuple(f"{row.name} is held off until {row.reopens_at}: {row.reason}" for row in held)
 
-        return JobEnd(outcome=outcome, details=(*details, *(f"{name} may be tried" for name in ready)))
+        may_try = (f"{name} may be tried" for name in ready)
+
+        return JobEnd(outcome=outcome, details=(*details, *may_try, *(f"{adw_id} is due now" for adw_id in due)))
 
     def retention(self, tick: Tick) -> JobEnd:
         """Forget what is older than the settings say, and old notifications."""
