@@ -318,6 +318,18 @@ def test_a_quota_without_a_reset_is_waited_for_half_an_hour_or_more():
     assert 1800 <= (outcome.at - START).total_seconds() <= 3600
 
 
+def test_a_quota_without_a_reset_that_stays_used_up_is_waited_for_all_day():
+    world = World(spec_of("build"), {"build": [QUOTA_WITHOUT_RESET] * 10})
+
+    for _ in range(10):
+        outcome = world.attempt()
+        assert isinstance(outcome, RetryAt)
+        world.clock.advance((outcome.at - world.clock.now()).total_seconds())
+
+    assert (world.record("build").parks, world.record("build").attempts_used) == (10, 0)
+    assert world.clock.now() > START + timedelta(hours=17)
+
+
 def test_a_phase_waits_for_five_named_resets_of_a_quota_in_a_row_and_then_needs_a_person():
     world = World(spec_of(phase("build", max_attempts=2)), {"build": [QUOTA] * (MAX_NAMED_RESETS + 1)})
 

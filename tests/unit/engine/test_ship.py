@@ -14,7 +14,7 @@ from adws.adw_modules.engine.runner_command import CleanRunner
 from adws.adw_modules.engine.runner_ship import PullRequestOptions, ShipRunner
 from adws.adw_modules.errors import ForgeUnavailable, LeaseLost
 from adws.adw_modules.git.change_policy import DiffRules
-from adws.adw_modules.phase import Done, Failed
+from adws.adw_modules.phase import Done, Failed, RetryAt
 from adws.adw_modules.resources.model import PushResult
 from adws.adw_modules.workflow.model import Gate
 from adws.testing import MemoryForge
@@ -255,7 +255,6 @@ def test_commits_of_others_on_the_branch_are_left_alone():
     [
         ("stale", "was changed by somebody else meanwhile", "failed"),
         ("rejected", "refused the push", "failed"),
-        ("unreachable", "gave no answer to the push", "intended"),
     ],
 )
 def test_a_push_that_does_not_work_says_why(reason, words, outcome):
@@ -264,6 +263,17 @@ def test_a_push_that_does_not_work_says_why(reason, words, outcome):
 
     assert words in yard.run().message
     assert yard.effect(REMOTE).outcome == outcome
+
+
+def test_a_push_without_an_answer_is_waited_for_and_its_effect_stays_in_doubt():
+    yard = Yard(BUILD, phase("ship", runner="ship", max_attempts=1))
+    yard.git.push_answer = PushResult(pushed=False, reason="unreachable")
+
+    outcome = yard.run()
+
+    assert isinstance(outcome, RetryAt)
+    assert "is not available (network): the remote origin gave no answer to the push" in outcome.reason
+    assert (yard.record("ship").attempts_used, yard.effect(REMOTE).outcome) == (0, "intended")
 
 
 @pytest.mark.parametrize("is_after", [False, True])
