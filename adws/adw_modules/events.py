@@ -205,6 +205,9 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "What was not committed there is not gone on with.",
         "work_not_published": "The last commit could not be brought to the remote: only its host can go on with it; "
         "`data` has the host and why.",
+        "worktree_released": "The workflow is completed and its branch is pushed, so its worktree was removed; `data` "
+        "has its path, and the patch of what was not committed.",
+        "worktree_kept": "The worktree of a completed workflow could not be removed; `data` has its path and why.",
         "comment_failed": "The comment on the issue could not be brought up to date; `data` has why. The work goes on.",
         "rollback_begun": "A rollback was begun; `data` has the reason and the steps.",
         "rollback_step": "A step of a rollback is over; `data` has what came of it.",

@@ -87,13 +87,13 @@ def _use(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-# `adw quota`: every limit and how much of it is used; the exit code is 1 when one is exceeded.
+# `adw quota`: every limit and how much of it is used; the exit code is 1 when one is reached.
 #
 # Read-only: no reservation is made or released.
 
 
-#: What the command exits with when a limit is exceeded.
-EXCEEDED = 1
+#: What the command exits with when a limit is reached.
+REACHED = 1
 
 
 @click.command()
@@ -105,7 +105,7 @@ EXCEEDED = 1
 )
 @output.json_option
 def quota(*, workflow: str | None, as_json: bool) -> int:
-    """Show every limit and how much of it is used; exits with 1 when one is exceeded."""
+    """Show every limit and how much of it is used; exits with 1 when one is reached."""
     with main.open_home() as app:
         name = workflow or app.settings.default_workflow
         quotas = app.quotas if app.has_database() else _unused(app)
@@ -117,7 +117,7 @@ def quota(*, workflow: str | None, as_json: bool) -> int:
             {"quotas": rows, "workflow": name, "is_exceeded": is_exceeded}, _lines_quota(result, name), as_json=as_json
         )
 
-    return EXCEEDED if is_exceeded else main.EXIT_OK
+    return REACHED if is_exceeded else main.EXIT_OK
 
 
 def _unused(app: Home) -> Quotas:
@@ -148,7 +148,7 @@ def _word(status: QuotaStatus) -> str:
     if not status.is_known:
         return "not known"
 
-    return "EXCEEDED" if status.is_exceeded else "ok"
+    return "REACHED" if status.is_exceeded else "ok"
 
 
 # `adw breakers`: the circuit breakers of external services, and resetting one.

@@ -372,6 +372,7 @@ class Settings:
     git_remote: str
     git_author: str | None
     worktree_enabled: bool
+    worktree_release: bool
     workspace_publish_work: str
     ship_merge: str
     ship_draft: bool

@@ -668,6 +668,15 @@ WORKSPACE_SETTINGS: tuple[Setting, ...] = (
         values="true, false",
     ),
     Setting(
+        "worktree_release",
+        "true",
+        config_values.switch,
+        "Remove the worktree of a completed workflow whose branch is pushed; the branch stays, and what is not "
+        "committed is kept as a patch.",
+        "worktree.release",
+        values="true, false",
+    ),
+    Setting(
         "workspace_publish_work",
         "auto",
         config_values.choice("auto", "always", "never"),

@@ -237,6 +237,7 @@ class StuckKind(Enum):
     UNATTENDED = "unattended"  #: it is under way, and nobody has it, nor does it wait for anything
     TOO_LONG = "too_long"  #: its attempt takes longer than its own history says
     NOT_TAKEN = "not_taken"  #: it is due, and no worker takes it
+    LIMIT = "limit"  #: a limit of this home is reached, so that it may not go on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -665,7 +666,7 @@ def _bucket_at(buckets: Mapping[int, int], count: int, share: float) -> int:
 #: So long after the end of a run its workflow is not looked for: the copy of its document may still follow.
 JUST_ENDED = timedelta(minutes=1)
 #: How the message of a run begins that a quota refused, see `errors.QuotaExceeded`.
-_NO_ROOM = "the quota "
+NO_ROOM = "the quota "
 
 
 class AtWork(NamedTuple):
@@ -701,7 +702,7 @@ def waiting(subject: Subject, data: JsonObject, run: RunFacts, *, now: str) -> W
         return WaitingNow(subject=subject, kind=WaitKind.WORKER, since=max(run.since, run.not_before), why=run.reason)
     if phase is not None:
         return _phase_waits(subject, data, phase, run)
-    kind = WaitKind.QUOTA if run.reason.startswith(_NO_ROOM) else WaitKind.LATER
+    kind = WaitKind.QUOTA if run.reason.startswith(NO_ROOM) else WaitKind.LATER
 
     return WaitingNow(subject=subject, kind=kind, since=run.since, until=run.not_before, why=run.reason)
 

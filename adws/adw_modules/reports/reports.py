@@ -17,6 +17,7 @@ from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState, state_of
 from adws.adw_modules.reports import charts
 from adws.adw_modules.reports.charts import Bar, Column, Part, Plot, Point
 from adws.adw_modules.reports.model import (
+    NO_ROOM,
     CostSum,
     Count,
     DayOutcomes,
@@ -32,7 +33,7 @@ from adws.adw_modules.reports.model import (
     Window,
     WorkflowCost,
 )
-from adws.adw_modules.resources.model import Orphan
+from adws.adw_modules.resources.model import Orphan, QuotaStatus
 
 if TYPE_CHECKING:
     from adws.app import Home
@@ -226,7 +227,8 @@ def short(message: str, length: int = _MESSAGE) -> str:
 #
 # Pure. How long an attempt may take is said by its own history: how long successful attempts at that phase of that
 # workflow took. Where there is not enough of one, a fixed time holds. A workflow that waits for a moment, a person or
-# somebody outside is not stuck, and neither is one that waits because every worker is busy.
+# external work is not stuck, and neither is one that waits because every worker is busy. One that a limit of this home
+# keeps from going on is.
 
 
 _HISTORY = "of {count} that succeeded, 95 % took {p95} or less and none more than {longest}"
@@ -261,6 +263,7 @@ class StuckFacts:
     unattended: Sequence[WaitingNow] = ()
     histories: Mapping[tuple[str, str], PhaseHistory] | None = None  #: by workflow and phase
     has_worker: bool = True  #: one that would take something up
+    is_limit_reached: bool = False  #: new work waits because a limit of this home is used up
 
 
 def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
@@ -270,6 +273,7 @@ def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
         *(_unattended(one) for one in facts.unattended if _age(one.since, facts.now) > terms.lease_seconds),
         *_too_long(facts, terms),
         *_not_taken(facts, terms),
+        *(_refused(one) for one in facts.waiting if facts.is_limit_reached and one.why.startswith(NO_ROOM)),
     )
 
 
@@ -308,6 +312,17 @@ def _unattended(one: WaitingNow) -> StuckNow:
     )
 
 
+def _refused(one: WaitingNow) -> StuckNow:
+    return StuckNow(
+        subject=one.subject,
+        kind=StuckKind.LIMIT,
+        phase=one.phase,
+        since=one.since,
+        why=one.why,
+        commands=("adw quota", "adw gc"),
+    )
+
+
 def _too_long(facts: StuckFacts, terms: StuckTerms) -> Iterator[StuckNow]:
     for one in facts.running:
         history = (facts.histories or {}).get(key_of(one.subject, one.phase))
@@ -335,7 +350,8 @@ def _usual(history: PhaseHistory | None, terms: StuckTerms, limit: float) -> str
 def _not_taken(facts: StuckFacts, terms: StuckTerms) -> Iterator[StuckNow]:
     for one in () if facts.has_worker else facts.waiting:
         waited = _age(one.since, facts.now)
-        if one.kind is not WaitKind.WORKER or waited < terms.untaken_seconds:
+        is_refused = facts.is_limit_reached and one.why.startswith(NO_ROOM)
+        if one.kind is not WaitKind.WORKER or is_refused or waited < terms.untaken_seconds:
             continue
         yield StuckNow(
             subject=one.subject,
@@ -384,14 +400,15 @@ class Reporting:
         reports, settings = self._home.reports, self._home.settings
         running = reports.running(limit=limit)
         phases = {key_of(one.subject, one.phase) for one in running if one.phase}
-        has_worker = self._has_worker()
+        has_worker, is_limit_reached = self._has_worker(), bool(self.limits())
         facts = StuckFacts(
             now=self._home.clock.now(),
             running=running,
-            waiting=() if has_worker else reports.queued(limit=limit),
+            waiting=reports.queued(limit=limit) if is_limit_reached or not has_worker else (),
             unattended=reports.unattended(limit=limit),
             histories=reports.histories(sorted(phases)) if phases else {},
             has_worker=has_worker,
+            is_limit_reached=is_limit_reached,
         )
 
         minutes = settings.cron_stuck_minutes
@@ -400,6 +417,10 @@ class Reporting:
         )
 
         return find_stuck(facts, terms)
+
+    def limits(self) -> tuple[QuotaStatus, ...]:
+        """Return the limits of this home that stop new work now."""
+        return self._home.quotas.reached()
 
     def report(self, window: Window, *, with_orphans: bool = True, limit: int = MOST_SHOWN) -> Report:
         """Return the whole report; looking for left-overs takes longest and may ask the forge."""

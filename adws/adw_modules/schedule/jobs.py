@@ -36,7 +36,7 @@ from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.queue.model import CRON, NewRun, Run, RunResult, RunState
 from adws.adw_modules.recovery.plan import Action
 from adws.adw_modules.reports import reports as reports_module
-from adws.adw_modules.reports.model import Window
+from adws.adw_modules.reports.model import StuckKind, Window
 from adws.adw_modules.reports.reports import DayCounts
 from adws.adw_modules.schedule import notify
 from adws.adw_modules.schedule.store import Notice, ScheduleRow, Tick
@@ -168,6 +168,7 @@ class CronJobs:
                 channels=channels,
             )
             for one in stuck
+            if one.kind is not StuckKind.LIMIT  # the entry quota tells of the limit, once for all that wait
         ]
         notices += [
             Notice(
