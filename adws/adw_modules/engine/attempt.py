@@ -67,7 +67,7 @@ from adws.adw_modules.plugins import RUNNERS, KnownNames
 from adws.adw_modules.retry_handler import DAY, AskPerson, Parking, Retry, RetryDecision, decide, policies_of
 from adws.adw_modules.state_machine import PHASE_STATES, TERMINAL_STATES, WorkflowState, WorkflowStateMachine
 from adws.adw_modules.structured_logger import StructuredLogger
-from adws.adw_modules.workflow.model import NO_MODEL, PhaseSpec
+from adws.adw_modules.workflow.model import NO_MODEL, STEPS, PhaseSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
@@ -716,8 +716,10 @@ def judge(
     text is not taken for it.
     """
     facts = describe(error, phase.name)
-    is_counted = facts.is_guess and not has_services and facts.klass != "quota_window"
-    parking = None if is_counted else _parking(record, max_outage_seconds)
+    # The calls of steps have waits of their own: a sequence that gave up has failed.
+    is_counted = phase.runner == STEPS or (facts.is_guess and not has_services)
+    may_park = facts.klass == "quota_window" or not is_counted
+    parking = _parking(record, max_outage_seconds) if may_park else None
     decision = _decide(facts, phase, record, clock=clock, parking=parking)
     if isinstance(decision, Retry):
         return Failure(
