@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.engine.runner_agent import AgentRunner
     from adws.adw_modules.engine.runner_command import CommandRunner
     from adws.adw_modules.engine.runner_ship import ShipRunner, StatusComment
-    from adws.adw_modules.engine.service_guard import ServiceGuard
+    from adws.adw_modules.engine.service_guard import ServiceGuard, ServiceWaits
     from adws.adw_modules.events import Event
     from adws.adw_modules.external_tasks import ExternalTasks, ExternalTaskService
     from adws.adw_modules.forge.effects import Answers, ForgeEffects
@@ -1075,6 +1075,13 @@ class Home:
         )
 
     @part
+    def service_waits(self) -> ServiceWaits:
+        """The runs that wait for an external service, to be made due when it is available again."""
+        from adws.adw_modules.engine.service_guard import ServiceWaits
+
+        return ServiceWaits(self)
+
+    @part
     def engine(self) -> Home:
         """
         This home, with everything built that attempts are made with.
@@ -1442,6 +1449,7 @@ class Home:
 _PARTS_OF_ATTEMPTS = (
     "workspace",
     "service_guard",
+    "service_waits",
     "phase_runners",
     "gates",
     "past_checkpoints",

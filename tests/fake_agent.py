@@ -139,7 +139,7 @@ class Claude:
     def unknown_session(self) -> None:
         """Say that the conversation is not known."""
         words = f"No conversation found with session ID: {self.session}"
-        nothing = {"modelUsage": {}, "total_cost_usd": 0, "num_turns": 0, "result": None}
+        nothing = {"usage": {}, "modelUsage": {}, "total_cost_usd": 0, "num_turns": 0, "result": None}
         self.result({"result": {"subtype": "error_during_execution", "is_error": True, "errors": [words], **nothing}})
 
     def begin(self, turn: dict) -> None:
@@ -170,7 +170,8 @@ class Claude:
             "num_turns": 1,
             "total_cost_usd": 0.25,
             "permission_denials": [],
-            "modelUsage": {self.model: {"inputTokens": 100, "outputTokens": 10, "costUSD": 0.25}},
+            "usage": {"input_tokens": turn.get("tokens", 100), "output_tokens": 10},
+            "modelUsage": {self.model: {"inputTokens": turn.get("tokens", 100), "outputTokens": 10, "costUSD": 0.25}},
         }
         emit({**usual, **turn.get("result", {})})
 

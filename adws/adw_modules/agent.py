@@ -26,6 +26,7 @@ class AgentCapabilities:
     tells_result: bool = True  #: says at its end, in an event, whether it worked
     tells_cost: bool = False  #: says what it cost; else that is reckoned from tokens
     totals_are_of_session: bool = False  #: its sums are of the whole conversation: what was there before comes off
+    tells_own_tokens: bool = False  #: its result also has the tokens of this call alone: they show what its sums are of
     limits_turns: bool = False
     limits_budget: bool = False
     commits: bool = False  #: makes commits by itself
@@ -95,6 +96,7 @@ class AgentReading:
     resets_at: float | None = None  #: when a used-up quota is open again, seconds since 1970
     cost_usd: float | None = None  #: as it says; of the whole session for some (`AgentCapabilities`)
     tokens: TokenUsage = field(default_factory=TokenUsage)  #: likewise
+    own_tokens: TokenUsage | None = None  #: of this call alone, where the result has them beside its sums
     turns: int = 0
     denials: tuple[str, ...] = ()  #: tools that it wanted and did not get
     is_subscription: bool | None = None  #: it is paid by the month, not by use; None: it does not say
@@ -156,14 +158,27 @@ class Usage:
     cost_usd: float | None = None  #: None: nobody can tell
     is_estimated: bool = False  #: reckoned from a price table, not said by the agent
     is_subscription: bool = False  #: paid by the month: it counts against no budget
+    #: What the sums of its result are of, "" for an agent that leaves no choice; see `costs.scope_of`.
+    scope: str = ""
+    reported_usd: float | None = None  #: the cost as the result has it, of the call or of the conversation
+    reported_tokens: TokenUsage = field(default_factory=TokenUsage)  #: likewise
 
     def to_json(self) -> JsonObject:
         """Return it as the report of an attempt keeps it."""
-        return {
+        used: JsonObject = {
             "provider": self.provider,
             "model": self.model,
             "tokens": self.tokens.to_json(),
             "cost_usd": self.cost_usd,
             "is_estimated": self.is_estimated,
             "is_subscription": self.is_subscription,
+        }
+        if not self.scope:
+            return used
+
+        return {
+            **used,
+            "scope": self.scope,
+            "reported_usd": self.reported_usd,
+            "reported_tokens": self.reported_tokens.to_json(),
         }

@@ -4,7 +4,8 @@ What an attempt used, what it may use, and when that is too much.
 Pure. What an agent says is taken when it can be true, else it is reckoned from tokens; what nobody knows is unknown,
 not 0. Some agents tell the sums of a whole conversation: what the earlier attempts of that conversation used comes off.
 Their own reports are what is taken off, so nothing is kept twice; an attempt that a crash took the report from is in
-the sum of the next one, and an agent that begins to count anew after all is believed whole.
+the sum of the next one. Where one agent does both, the result itself shows which; what it does not show is counted in
+full, and people are warned.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.plain_document import objects
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import AttemptRecord, WorkflowDocument
+    from adws.adw_modules.document import WorkflowDocument
 
 
 # What attempts cost, read from documents as plain JSON, and the sums people ask for.
@@ -253,12 +254,18 @@ DIGITS = 4
 # --- what was used ---------------------------------------------------------------------------------------------
 
 
+#: What the sums of a result are of (`Usage.scope`): this call, the whole conversation, both because it is the first
+#: call of its conversation, or nobody can tell.
+CALL, CONVERSATION, EITHER, UNCLEAR = "call", "conversation", "either", "unclear"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionTotals:
     """What a conversation had used before an attempt went on with it."""
 
     cost_usd: float = 0.0
     tokens: TokenUsage = field(default_factory=TokenUsage)
+    counts_calls: bool = False  #: the agent was seen to count each call of it anew
 
 
 NOTHING = SessionTotals()
@@ -269,20 +276,58 @@ def totals_before(document: WorkflowDocument, session_id: str) -> SessionTotals:
     if not session_id:
         return NOTHING
     attempts = (attempt for phase in document.phases for attempt in phase.attempts)
-
-    return _sum(attempt for attempt in attempts if (attempt.agent or {}).get("session_id") == session_id)
-
-
-def _sum(attempts: Iterable[AttemptRecord]) -> SessionTotals:
-    cost, tokens = 0.0, TokenUsage()
-    for attempt in attempts:
+    mine = (attempt for attempt in attempts if (attempt.agent or {}).get("session_id") == session_id)
+    totals = NOTHING
+    for attempt in sorted(mine, key=lambda one: (one.started_at, one.number)):
         usage = (attempt.report or {}).get("usage")
         if isinstance(usage, dict):
-            cost += money(usage.get("cost_usd")) or 0.0
-            said = usage.get("tokens")
-            tokens = _plus(tokens, TokenUsage.from_json(said) if isinstance(said, dict) else TokenUsage())
+            totals = _with(totals, usage)
 
-    return SessionTotals(cost_usd=cost, tokens=tokens)
+    return totals
+
+
+def _with(totals: SessionTotals, usage: JsonObject) -> SessionTotals:
+    """Return *totals* after an attempt that used *usage*: sums of the conversation take their place, others add up."""
+    scope = usage.get("scope")
+    if scope in {CONVERSATION, UNCLEAR}:
+        told = SessionTotals(
+            cost_usd=money(usage.get("reported_usd")) or 0.0, tokens=_tokens(usage.get("reported_tokens"))
+        )
+        # A sum that may have been of the call alone never takes off what was there before it.
+        return told if scope == CONVERSATION else _highest(totals, told)
+
+    return SessionTotals(
+        cost_usd=totals.cost_usd + (money(usage.get("cost_usd")) or 0.0),
+        tokens=_plus(totals.tokens, _tokens(usage.get("tokens"))),
+        counts_calls=totals.counts_calls or scope == CALL,
+    )
+
+
+def _highest(one: SessionTotals, other: SessionTotals) -> SessionTotals:
+    highest = {
+        part.name: max(getattr(one.tokens, part.name), getattr(other.tokens, part.name)) for part in fields(one.tokens)
+    }
+
+    return replace(one, cost_usd=max(one.cost_usd, other.cost_usd), tokens=TokenUsage(**highest))
+
+
+def scope_of(reading: AgentReading, before: SessionTotals) -> str:
+    """
+    Return what the sums of a result are of, by the tokens that it has beside them for this call alone.
+
+    Sums of the conversation have this call and all that was there *before*; sums of the call have little more than the
+    call: what its helpers used that were not heard of. Anything between the two is unclear.
+    """
+    if before == NOTHING:
+        return EITHER
+    if reading.own_tokens is None or not before.tokens.total:
+        return UNCLEAR
+    parts = [part.name for part in fields(before.tokens)]
+    total, own, earlier = reading.tokens, reading.own_tokens, before.tokens
+    if all(getattr(total, name) >= getattr(own, name) + getattr(earlier, name) for name in parts):
+        return CONVERSATION
+
+    return CALL if total.minus(own).total < earlier.total / 2 else UNCLEAR
 
 
 def usage_of(
@@ -300,17 +345,32 @@ def usage_of(
     *model* is the one that was asked for, in case the agent names none. Sums of a whole conversation come with an
     agent's result only: what its single messages said until then is of this attempt alone.
     """
-    is_of_session = profile.capabilities.totals_are_of_session and reading.has_result
+    able = profile.capabilities
+    said = money(reading.cost_usd)
+    scope = scope_of(reading, before) if able.tells_own_tokens and reading.has_result and said is not None else ""
+    is_of_session = able.totals_are_of_session and reading.has_result and scope not in {CALL, UNCLEAR}
     taken_off = before if is_of_session else NOTHING
     tokens = _tokens_since(reading.tokens, taken_off.tokens)
-    said = money(reading.cost_usd)
     name = reading.model or model
     usage = Usage(provider=profile.provider, model=name, tokens=tokens, is_subscription=_by_month(reading, billing))
+    if scope:
+        usage = replace(usage, scope=scope, reported_usd=said, reported_tokens=reading.tokens)
     if said is not None:
         return replace(usage, cost_usd=_cost_since(said, taken_off.cost_usd))
     reckoned = money(cost_of(name, tokens)) if tokens.total else None
 
     return replace(usage, cost_usd=reckoned, is_estimated=reckoned is not None)
+
+
+def doubt_of(usage: Usage | None) -> str:
+    """Return the warning about a cost that could not be reconciled, "" when there is nothing to warn about."""
+    if usage is None or usage.scope != UNCLEAR or not counted(usage):
+        return ""
+
+    return (
+        f"{usage.model or usage.provider} reported {shown(usage.reported_usd or 0.0)} USD, and its tokens do not show "
+        "whether that is the cost of this attempt or of its whole conversation: all of it is counted"
+    )
 
 
 def counted(usage: Usage | None) -> float | None:

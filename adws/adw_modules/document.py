@@ -108,7 +108,9 @@ class PhaseRecord(_Part):
     retry_at: str | None = None
     wait_reason: str | None = None  #: why it waits until retry_at, when that is no failed attempt: a quota, a breaker
     result: JsonObject | None = None  #: what its last success gave back
-    parks: int = 0  #: in a row: waits for a quota that was used up
+    parks: int = 0  #: in a row: waits for a quota or a service, which use no attempt
+    waits_for: dict[str, int] = Field(default_factory=dict)  #: services -> generation of the breaker when it failed
+    wait_deadline_at: str | None = None  #: when a service is no longer waited for
     model: str | None = None  #: what the advisor chose for the next attempts
     doctor: list[JsonObject] = Field(default_factory=list)  #: what the advisor was asked and decided, oldest first
     sent_back: JsonObject | None = None  #: what sent the work back to it for this round: phase, attempt, reason

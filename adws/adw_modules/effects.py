@@ -263,6 +263,17 @@ def has_commits(branch: Effect | None) -> bool:
     return bool(sha) and branch is not None and sha != branch.undo.get("start")
 
 
+def is_pushed(document: WorkflowDocument) -> bool:
+    """Say whether the remote has all that was committed on the workflow's branch; also when that is nothing."""
+    branch, remote = (effect(document, f"{kind}:{document.branch_name}") for kind in ("branch", "remote_branch"))
+    if branch is None or not branch.undo.get("sha"):
+        return False
+    if not has_commits(branch):
+        return True
+
+    return remote is not None and remote.outcome in MADE and remote.undo.get("sha") == branch.undo["sha"]
+
+
 def published(document: WorkflowDocument) -> tuple[Published, ...]:
     """Return the refs of the remote that have work of the workflow, the one with its last commit first."""
     branch = branch_of_work(document)

@@ -20,6 +20,7 @@ from adws.adw_modules.error_tables import (
     EXIT_CODES,
     HTTP_STATUSES,
     NOT_SAID,
+    OUTAGES,
     RETRYABLE,
     SIGNALS,
     SUBTYPES,
@@ -136,10 +137,11 @@ def find(exception: BaseException) -> ErrorEvidence:
     for error in chain:
         name = class_of_text(text_of(error))
         if name is not None:
-            return _finding(name, error)
+            return _finding(name, error, by_text=True)
 
-    run = next((run for error in chain if (run := _run_of(error)) is not None), None)
-    return _finding("unknown" if run is None else "failed", exception)
+    # A program that says that it failed, git included, is a failure that is known.
+    has_failed = any(_run_of(error) is not None or isinstance(error, errors.GitError) for error in chain)
+    return _finding("failed" if has_failed else "unknown", exception)
 
 
 def _chain(exception: BaseException) -> Iterator[BaseException]:
@@ -304,12 +306,33 @@ def _is_limited(headers: Mapping[str, str]) -> bool:
 # --- the record ------------------------------------------------------------------------------------------------
 
 
-def _finding(name: str, error: BaseException) -> ErrorEvidence:
+#: Types that say that something took long, and nothing about a connection.
+_SLOW_TYPES = ("TimeoutError", "TimeoutExpired", "Overdue")
+#: The exit code of timeout(1).
+_TIMEOUT_EXIT = 124
+
+
+def _is_outage(name: str, error: BaseException) -> bool:
+    """Say whether a failure of the class *name* is one of the network or of a service; a limit of ours is not."""
+    if name not in OUTAGES:
+        return False
+    run = _run_of(error)
+    if name != "timeout":
+        return True
+    if run is not None:
+        return run.timed_out is None and run.exit_code != _TIMEOUT_EXIT
+
+    return type(error).__name__ not in _SLOW_TYPES or _number(_attribute(error, "errno")) is not None
+
+
+def _finding(name: str, error: BaseException, *, by_text: bool = False) -> ErrorEvidence:
     run = _run_of(error)
     known = {} if run is None else {key: getattr(run, key) for key in ("exit_code", "signal", "timed_out", "subtype")}
     known["http_status"] = _status_of(error) if run is None else run.http_status
     known["errno"] = _number(_attribute(error, "errno"))
     details: JsonObject = {key: value for key, value in known.items() if value not in {None, ""}}
+    if _is_outage(name, error):
+        details["outage"] = "by_text" if by_text else "by_structure"
 
     return ErrorEvidence(klass=name, wait=_wait_of(name, error), details=details)
 
@@ -382,6 +405,16 @@ class ErrorFacts:
     def needs_person(self) -> bool:
         """Whether nothing goes on before a person has changed something."""
         return self.metadata.get("requires_manual_intervention", self.category is ErrorCategory.CONFIGURATION) is True
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the network or a service failed, and not the work."""
+        return "outage" in self.metadata
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether only a text speaks of an outage: that of a test may do so as well."""
+        return self.metadata.get("outage") == "by_text"
 
     def to_json(self) -> JsonObject:
         """Return the facts as JSON; `from_json` reads them back."""

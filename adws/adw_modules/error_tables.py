@@ -121,11 +121,6 @@ _TABLE = (
     _transient(
         "bad_output", "Its answer could not be read as what was asked for. Read its output: adw logs ID.", retries=2
     ),
-    _transient(
-        "unknown",
-        "adw does not know this failure; it tries once more. Read the message and the output: adw logs ID.",
-        retries=1,
-    ),
     # --- resources: the clean-up comes first
     _resource("disk", "The disk is full. Free some space: adw gc removes what finished workflows left."),
     _resource("port", "The port is in use. adw takes another one; it never ends a program that it did not start."),
@@ -182,6 +177,11 @@ _TABLE = (
         "Whether the last change was stored is not known. Look (adw status ID) before it is repeated.",
         needs_person=True,
     ),
+    _fatal(
+        "unknown",
+        "adw does not know this failure, so it does not repeat it. Read the message and the output (adw logs ID); if "
+        "another attempt can help: adw retry ID.",
+    ),
     _fatal("ownership", "Another process has taken this workflow over; this one stops."),
     _fatal("interrupted", "Somebody interrupted it. It goes on with: adw resume ID."),
     _fatal("illegal", "The workflow does not allow this step now: adw explain ID says what it does allow."),
@@ -200,6 +200,9 @@ CATEGORY_ADVICE: Mapping[ErrorCategory, str] = MappingProxyType(
         ErrorCategory.FATAL: "Trying again does not help. Read the message and the traceback.",
     }
 )
+
+#: Classes of a failure of the network, the forge or an agent's provider: the work itself has not failed.
+OUTAGES = frozenset({"network", "server", "overloaded", "timeout", "rate_limited", "quota_window"})
 
 #: From the mildest to the worst: a group of failures is as bad as the worst of them.
 SEVERITY = (

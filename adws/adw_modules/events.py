@@ -176,10 +176,13 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "left_processes_ended": "What an attempt had started that was closed on another machine is gone; `data` has "
         "the attempt and what was found.",
         "attempt_suspended": "An attempt was ended on order; `data` has the order. It does not count.",
-        "attempt_parked": "A quota is used up; `data` has until when the phase waits. The attempt does not count.",
+        "attempt_parked": "A quota is used up, or the network, the forge or a provider is not available; `data` has "
+        "until when the phase waits, and when that is given up. The attempt does not count.",
         "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",
         "cost_added": "What an attempt or the doctor used was added to what the workflow cost; `data` has the amount "
         "that counts, who is paid for which model, and the tokens.",
+        "cost_unclear": "An agent's result does not show whether its cost is of the attempt or of its whole "
+        "conversation; all of it is counted. `data` has the message.",
         "phase_completed": "A phase is complete, its gates passed; `duration` is the time since its first attempt.",
         "phase_failed": "A phase failed for good; `data` has the terminal reason, `duration` is the time since its "
         "first attempt.",
@@ -215,6 +218,9 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "What was not committed there is not gone on with.",
         "work_not_published": "The last commit could not be brought to the remote: only its host can go on with it; "
         "`data` has the host and why.",
+        "worktree_released": "The workflow is completed and its branch is pushed, so its worktree was removed; `data` "
+        "has its path, and the patch of what was not committed.",
+        "worktree_kept": "The worktree of a completed workflow could not be removed; `data` has its path and why.",
         "comment_failed": "The comment on the issue could not be brought up to date; `data` has why. The work goes on.",
         "rollback_begun": "A rollback was begun; `data` has the reason and the steps.",
         "rollback_step": "A step of a rollback is over; `data` has what came of it.",

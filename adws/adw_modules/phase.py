@@ -114,6 +114,7 @@ class Wait:
     at: datetime  #: when to ask again
     reason: str  #: one sentence for people
     party: str  #: the external service that is waited for
+    generation: int = 0  #: of its circuit breaker; grows when that closes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

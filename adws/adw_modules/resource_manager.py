@@ -29,8 +29,6 @@ CHECKS = {
     "api_budget_per_day": "cost_per_day",
     "concurrent_runs": "runs",
 }
-#: Limits that need capacity for one more, instead of only being kept.
-_ONE_MORE = frozenset({"worktrees", "runs"})
 
 
 class ResourceQuota:
@@ -44,12 +42,12 @@ class ResourceQuota:
     @classmethod
     def check_disk_space(cls, *, quotas: Quotas | None = None) -> bool:
         """Say whether enough is free on the file system of the worktrees."""
-        return _has_room(_status("disk", quotas))
+        return not _status("disk", quotas).is_exceeded
 
     @classmethod
     def check_worktree_count(cls, *, quotas: Quotas | None = None) -> bool:
         """Return whether there is capacity for one more worktree."""
-        return _has_room(_status("worktrees", quotas))
+        return not _status("worktrees", quotas).is_exceeded
 
     @classmethod
     def check_api_budget(cls, estimated_cost: float, *, quotas: Quotas | None = None) -> bool:
@@ -57,7 +55,7 @@ class ResourceQuota:
         if not estimated_cost >= 0.0:
             raise UsageError(f"{estimated_cost} is no cost: give US dollars from 0 up")
 
-        return _has_room(_status("cost", quotas, estimated_cost))
+        return not _status("cost", quotas, estimated_cost).is_exceeded
 
     @classmethod
     def enforce_quotas(cls, estimated_cost: float | None = None, *, quotas: Quotas | None = None) -> dict[str, bool]:
@@ -68,26 +66,19 @@ class ResourceQuota:
         """
         result = {status.name: status for status in _quotas(quotas).status(estimated_cost=estimated_cost)}
         for status in result.values():
-            if not _has_room(status):
+            if status.is_exceeded:
                 raise QuotaExceeded(status.name, f"the quota {status.name} is used up: {status.detail}")
             if not status.is_known:
                 facts = {"action": "quota_unknown", "quota": status.name, "detail": status.detail}
                 logger.warning("Quota cannot be told", extra=facts)
 
-        return {check: _has_room(result[name]) for check, name in CHECKS.items()}
+        return {check: not result[name].is_exceeded for check, name in CHECKS.items()}
 
 
 def _status(name: str, quotas: Quotas | None, estimated_cost: float | None = None) -> QuotaStatus:
     result = _quotas(quotas).status(estimated_cost=estimated_cost)
 
     return next(status for status in result if status.name == name)
-
-
-def _has_room(status: QuotaStatus) -> bool:
-    if status.name in _ONE_MORE:
-        return status.used < status.limit
-
-    return not status.is_exceeded
 
 
 def _quotas(quotas: Quotas | None) -> Quotas:

@@ -31,6 +31,7 @@ __all__ = [
     "Backoff",
     "BackoffStrategy",
     "GiveUp",
+    "Parking",
     "Retry",
     "RetryDecision",
     "RetryManager",
@@ -153,12 +154,14 @@ class RetryPolicies:
     transient: Backoff = Backoff(max_seconds=60.0)
     rate_limit: Backoff = Backoff(factor=3.0)
     resource: Backoff = Backoff(base_seconds=2.0)
-    quota: Backoff = Backoff(base_seconds=HOUR / 2, max_seconds=HOUR)  #: for a quota whose reset is not known
+    quota: Backoff = Backoff(base_seconds=HOUR / 2, max_seconds=2 * HOUR)  #: for a quota whose reset is not known
+    outage: Backoff = Backoff(base_seconds=5.0, max_seconds=HOUR / 2)  #: for a service, where that uses no attempt
     retried: AbstractSet[ErrorCategory] = field(default=RETRYABLE)  #: configuration and fatal errors never are
     max_wait_seconds: float = HOUR  #: the longest wait a server may ask for
     max_quota_wait_seconds: float = 8 * DAY  #: the same for the reset of a quota
     keeps_class_delay: bool = True  #: wait at least as long as the class of the error asks for
     keeps_class_retries: bool = True  #: retry no more often than helps against that class of error
+    retries_unknown: bool = False  #: also what nothing is known about, which is fatal otherwise
 
     def __post_init__(self) -> None:
         """Raise ConfigError when it would retry what trying again cannot help."""
@@ -190,6 +193,7 @@ def same_for_all(policy: RetryPolicy) -> RetryPolicies:
         max_quota_wait_seconds=HOUR,
         keeps_class_delay=False,
         keeps_class_retries=False,
+        retries_unknown=True,
     )
 
 
@@ -218,6 +222,8 @@ def policies_of(spec: RetrySpec) -> RetryPolicies:
         transient=_changed(usual.transient, spec),
         rate_limit=_changed(usual.rate_limit, spec),
         resource=_changed(usual.resource, spec),
+        # Its cap and its growth stay: a day of short waits would be a document of thousands of attempts.
+        outage=usual.outage if spec.base_seconds is None else _with_base(usual.outage, spec.base_seconds),
         retried=usual.retried if spec.categories is None else frozenset(map(_category, spec.categories)),
         keeps_class_delay=spec.base_seconds is None,
     )
@@ -261,10 +267,18 @@ def _category(name: str) -> ErrorCategory:
 MAX_EXTRA_SECONDS = 30.0
 #: A quota is open again a little later than it says.
 QUOTA_MARGIN_SECONDS = 60.0
-#: How often in a row a phase may wait for a quota, where that uses no attempt.
-MAX_PARKS = 5
-#: Seconds to wait for a quota whose reset nobody knows, at least and at most.
-UNKNOWN_QUOTA_SECONDS = (1800.0, 3600.0)
+#: How often in a row a phase may wait for the reset of a quota that its service named.
+MAX_NAMED_RESETS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parking:
+    """The waits in a row that used no attempt, before the failure that is decided about."""
+
+    waits: int = 0
+    named_resets: int = 0  #: of these, for the reset of a quota that its service named
+    since: datetime | None = None  #: when the first of them began; None: there was none
+    max_seconds: float = DAY  #: how long they may go on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,7 +288,8 @@ class Retry:
     at: datetime
     delay_seconds: float
     needs_cleanup: bool = False  #: free what is used up first
-    is_parked: bool = False  #: it waits for a quota: the attempt is not counted
+    is_parked: bool = False  #: it waits for a quota or a service: the attempt is not counted
+    deadline: datetime | None = None  #: when a service is no longer waited for; None: there is no such moment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,7 +306,7 @@ class AskPerson:
 
     reason: str  #: one sentence for people
     advice: str  #: what they can do
-    terminal_reason: str = "NEEDS_PERSON"  #: NEEDS_PERSON | BUDGET | WAIT_TOO_LONG
+    terminal_reason: str = "NEEDS_PERSON"  #: NEEDS_PERSON | BUDGET | WAIT_TOO_LONG | DEADLINE
 
 
 RetryDecision: TypeAlias = Retry | GiveUp | AskPerson
@@ -307,36 +322,30 @@ def decide(
     deadline: datetime | None = None,
     random: float | None = None,
     class_failures: int | None = None,
-    parks: int | None = None,
+    parking: Parking | None = None,
 ) -> RetryDecision:
     """
     Return what to do after the attempt numbered *attempts_used*, counting from 1, failed with *error_facts*.
 
     A single RetryPolicy means: these waits, for whatever may be retried. None means the usual ones of each category.
     *random*, from 0.0 up to 1.0, is for jitter. *class_failures* is how many attempts ended with this class of error,
-    where the caller knows it: some classes are worth fewer retries than others. *parks* is how often in a row it has
-    waited for a quota, where that is counted apart: then such an attempt uses up none of *max_attempts*.
+    where the caller knows it: some classes are worth fewer retries than others. *parking* are the waits in a row for
+    quotas and services, where those are counted apart: then such a failure uses up none of *max_attempts*.
     """
     _check_zones(now, deadline)
     policies = _policies(policy)
-    is_parked = parks is not None and error_facts.klass == "quota_window"
-    refusal = (
-        _parking_refusal(error_facts, policies, parks)
-        if parks is not None and is_parked
-        else _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
-    )
     told = _told_seconds(error_facts, now)
+    if parking is not None and (error_facts.is_outage or error_facts.klass == "quota_window"):
+        return _park(error_facts, policies, parking, now=now, told=told, random=random or 0.0)
+    refusal = _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
     if refusal := refusal or _wait_refusal(error_facts, policies, told):
         return refusal
-    if is_parked:
-        delay = _parked_seconds(told, random or 0.0)
-    else:
-        delay = _delay(error_facts, policies, attempts_used, told, random)
+    delay = _delay(error_facts, policies, attempts_used, told, random)
     at = now + timedelta(seconds=delay)
     if deadline is not None and at >= deadline:
         return _too_late(delay, deadline)
 
-    return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup, is_parked=is_parked)
+    return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup)
 
 
 def _check_zones(now: datetime, deadline: datetime | None) -> None:
@@ -358,17 +367,55 @@ def _policies(policy: RetryPolicy | RetryPolicies | None) -> RetryPolicies:
     return same_for_all(policy) if isinstance(policy, RetryPolicy) else policy
 
 
-def _parking_refusal(facts: ErrorFacts, policies: RetryPolicies, parks: int) -> GiveUp | AskPerson | None:
-    """Return why a used-up quota is not waited for, None when it is; attempts do not matter, for it uses none."""
+def _park(
+    facts: ErrorFacts, policies: RetryPolicies, parking: Parking, *, now: datetime, told: float | None, random: float
+) -> RetryDecision:
+    """Return until when a quota or a service is waited for without using an attempt, or why it is not any more."""
     if not facts.recoverable or facts.category not in policies.retried:
         return _not_retried(facts)
-    if parks >= MAX_PARKS:
+    if facts.klass == "quota_window" and not told:
+        told = None  # a reset that has passed says nothing
+    if facts.klass == "quota_window" and told is not None:
+        if parking.named_resets >= MAX_NAMED_RESETS:
+            return AskPerson(
+                reason=f"its quota was used up again after {parking.named_resets} resets in a row: "
+                f"{first_line(facts.message)}",
+                advice="Waiting for the quota no longer helps. Use another account or model, then: adw retry ID.",
+            )
+        if refusal := _wait_refusal(facts, policies, told):
+            return refusal
+        # With jitter, so that not all waiting runs go on at once.
+        delay = told + QUOTA_MARGIN_SECONDS + MAX_EXTRA_SECONDS * random
+        return Retry(at=now + timedelta(seconds=delay), delay_seconds=delay, is_parked=True)
+    since = parking.since or now
+    deadline = since + timedelta(seconds=parking.max_seconds)
+    if now >= deadline:
         return AskPerson(
-            reason=f"its quota was used up again after {parks} waits in a row: {first_line(facts.message)}",
-            advice="Waiting for the quota does not help any more. Use another account or model, then: adw retry ID.",
+            reason=f"{facts.klass} since {timestamps.to_text(since)}, which is longer than the "
+            f"{_span(parking.max_seconds)} that adw waits: {first_line(facts.message)}",
+            advice="The service did not come back in time. When it works again: adw retry ID. "
+            "workflow.max_outage_hours says how long adw waits.",
+            terminal_reason="DEADLINE",
         )
+    if told is not None:
+        left = (deadline - now).total_seconds()
+        if told > left and (refusal := _wait_refusal(facts, policies, told)):
+            return refusal
+        at = now + timedelta(seconds=told + min(told * JITTER, MAX_EXTRA_SECONDS) * random)
+    else:
+        # The last attempt is at the deadline, and not after it.
+        at = min(now + timedelta(seconds=_outage_seconds(facts, policies, parking.waits, random)), deadline)
 
-    return None
+    return Retry(at=at, delay_seconds=(at - now).total_seconds(), is_parked=True, deadline=deadline)
+
+
+def _outage_seconds(facts: ErrorFacts, policies: RetryPolicies, waits: int, random: float) -> float:
+    """Return how long to wait after so many waits in a row, for a service that did not say how long."""
+    backoff = policies.quota if facts.klass == "quota_window" else policies.outage
+    if policies.keeps_class_delay and facts.retry_delay is not None:
+        backoff = replace(backoff, base_seconds=min(max(backoff.base_seconds, facts.retry_delay), backoff.max_seconds))
+
+    return backoff.delay(waits) * (1 + JITTER * random)
 
 
 def _not_retried(facts: ErrorFacts) -> GiveUp:
@@ -390,15 +437,6 @@ def _wait_refusal(facts: ErrorFacts, policies: RetryPolicies, told: float | None
     )
 
 
-def _parked_seconds(told: float | None, random: float) -> float:
-    """Return how long to wait for a quota; with jitter, so that not all waiting runs retry at once."""
-    if told is not None:
-        return told + QUOTA_MARGIN_SECONDS + MAX_EXTRA_SECONDS * random
-    shortest, longest = UNKNOWN_QUOTA_SECONDS
-
-    return shortest + (longest - shortest) * random
-
-
 def _refusal(
     facts: ErrorFacts, attempts_used: int, max_attempts: int, policies: RetryPolicies, class_failures: int | None
 ) -> GiveUp | AskPerson | None:
@@ -409,7 +447,8 @@ def _refusal(
             advice=facts.advice,
             terminal_reason="BUDGET" if facts.klass == "budget" else "NEEDS_PERSON",
         )
-    if not facts.recoverable or facts.category not in policies.retried:
+    is_allowed = facts.klass == "unknown" and policies.retries_unknown
+    if not is_allowed and (not facts.recoverable or facts.category not in policies.retried):
         return _not_retried(facts)
     if attempts_used >= max_attempts:
         return GiveUp(

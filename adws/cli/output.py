@@ -198,6 +198,7 @@ _SENTENCES = {
     "attempt_waits": "{phase}: {why}",
     "attempt_went_on": "{phase}: goes on",
     "breaker_waited": "{phase}: waits, {why}; goes on {wait}",
+    "cost_unclear": "{phase}: {message}",
     "doctor_decided": "{phase}: the doctor says {decision}{with_model}: {why}",
     "phase_completed": "{phase}: complete{took}",
     "phase_failed": "{phase}: failed ({terminal_reason})",

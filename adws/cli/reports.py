@@ -307,16 +307,23 @@ def stuck(*, adw_id: str | None, as_json: bool) -> None:
     """
     Show what does not move as it should, why, and what to type.
 
-    A worker that is silent, work that nobody has, an attempt that takes longer than its own history says, and what is
-    due while no worker is there. What waits for a moment or a person is not stuck: adw explain says what it waits for.
+    A worker that is silent, work that nobody has, an attempt that takes longer than its own history says, what is due
+    while no worker is there, and what a limit of this home keeps from going on. What waits for a moment or a person is
+    not stuck: adw explain says what it waits for.
     """
     with main.open_home() as app:
         result = app.reporting.stuck() if app.has_database() else ()
         if adw_id is not None:
             cli_common.peek(app, adw_id)  # there must be such a workflow
             result = tuple(one for one in result if one.subject.adw_id == adw_id)
-        data: output.Printable = {"stuck": [reports_module.stuck_json(one) for one in result]}
-        output.emit(data, stuck_lines(result, app.clock.now()), as_json=as_json)
+        limits = app.reporting.limits() if app.has_database() else ()
+        data: output.Printable = {
+            "stuck": [reports_module.stuck_json(one) for one in result],
+            "limits": [{"name": one.name, "used": one.used, "limit": one.limit, "why": one.detail} for one in limits],
+        }
+        named = [f"the quota {one.name} is used up, so that new work waits: {one.detail}" for one in limits]
+        lines = stuck_lines(result, app.clock.now()) if result or not named else []
+        output.emit(data, [*named, *lines], as_json=as_json)
 
 
 @click.command()

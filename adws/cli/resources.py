@@ -87,13 +87,13 @@ def _use(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-# `adw quota`: every limit and how much of it is used; the exit code is 1 when one is exceeded.
+# `adw quota`: every limit and how much of it is used; the exit code is 1 when one is reached.
 #
 # Read-only: no reservation is made or released.
 
 
-#: What the command exits with when a limit is exceeded.
-EXCEEDED = 1
+#: What the command exits with when a limit is reached.
+REACHED = 1
 
 
 @click.command()
@@ -105,7 +105,7 @@ EXCEEDED = 1
 )
 @output.json_option
 def quota(*, workflow: str | None, as_json: bool) -> int:
-    """Show every limit and how much of it is used; exits with 1 when one is exceeded."""
+    """Show every limit and how much of it is used; exits with 1 when one is reached."""
     with main.open_home() as app:
         name = workflow or app.settings.default_workflow
         quotas = app.quotas if app.has_database() else _unused(app)
@@ -117,7 +117,7 @@ def quota(*, workflow: str | None, as_json: bool) -> int:
             {"quotas": rows, "workflow": name, "is_exceeded": is_exceeded}, _lines_quota(result, name), as_json=as_json
         )
 
-    return EXCEEDED if is_exceeded else main.EXIT_OK
+    return REACHED if is_exceeded else main.EXIT_OK
 
 
 def _unused(app: Home) -> Quotas:
@@ -153,7 +153,7 @@ def _word(status: QuotaStatus) -> str:
     if not status.is_known:
         return "not known"
 
-    return "EXCEEDED" if status.is_exceeded else "ok"
+    return "REACHED" if status.is_exceeded else "ok"
 
 
 # `adw breakers`: the circuit breakers of external services, and resetting one.
@@ -191,8 +191,10 @@ def reset(*, name: str | None, is_all: bool, as_json: bool) -> None:
         for row in chosen:
             app.breakers.get(row.name).reset()
         closed = [row.name for row in chosen if row.state != "closed"]
+        due = app.service_waits.wake() if closed else ()
+        data: JsonObject = {"reset": [row.name for row in chosen], "closed": list(closed), "due": list(due)}
 
-        output.emit({"reset": [row.name for row in chosen], "closed": list(closed)}, _said(closed), as_json=as_json)
+        output.emit(data, _said(closed, due), as_json=as_json)
 
 
 def _rows(app: Home) -> list[BreakerRow]:
@@ -247,11 +249,12 @@ def _lines(rows: Sequence[BreakerRow], now: datetime) -> list[str]:
     return [*output.table(("PARTY", "BREAKER", "FAILURES", "UNTIL", "WHY"), cells), *hint]
 
 
-def _said(closed: Sequence[str]) -> str:
+def _said(closed: Sequence[str], due: Sequence[str]) -> str:
     if not closed:
         return "nothing was open; failures are counted from 0 again"
+    waiting = f"due now: {', '.join(due)}" if due else "no workflow was waiting for that"
 
-    return f"closed {', '.join(closed)}; what waits for that goes on at its time, or at once with adw resume ID"
+    return f"closed {', '.join(closed)}; {waiting}"
 
 
 # What `adw locks` shows: plain data for `--json`, and lines of text made from that same data.

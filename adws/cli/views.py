@@ -44,6 +44,7 @@ _AS_THEY_ARE_PHASE_TEXT = (
     "terminal_reason",
     "retry_at",
     "wait_reason",
+    "wait_deadline_at",
     "parks",
 )
 _OF_AN_ATTEMPT = ("number", "round", "status", "started_at", "ended_at", "duration", "model")

@@ -334,6 +334,7 @@ class Settings:
     default_workflow: str
     max_total_attempts: int
     max_minutes: float
+    max_outage_hours: int
     grace_seconds: float
     max_output_bytes: int
     cleanup_command: str | None
@@ -374,6 +375,7 @@ class Settings:
     git_author: str | None
     git_env: tuple[str, ...] | None
     worktree_enabled: bool
+    worktree_release: bool
     workspace_publish_work: str
     ship_merge: str
     ship_draft: bool

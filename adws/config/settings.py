@@ -668,6 +668,15 @@ WORKSPACE_SETTINGS: tuple[Setting, ...] = (
         values="true, false",
     ),
     Setting(
+        "worktree_release",
+        "true",
+        config_values.switch,
+        "Remove the worktree of a completed workflow whose branch is pushed; the branch stays, and what is not "
+        "committed is kept as a patch.",
+        "worktree.release",
+        values="true, false",
+    ),
+    Setting(
         "workspace_publish_work",
         "auto",
         config_values.choice("auto", "always", "never"),
@@ -1082,6 +1091,15 @@ SETTINGS: tuple[Setting, ...] = (
         "Minutes of work of a whole workflow, waiting left out; then it has failed.",
         "workflow.max_minutes",
         values="minutes",
+    ),
+    Setting(
+        "max_outage_hours",
+        "24",
+        config_values.whole_between(1, 744),
+        "How long a phase waits for a network, a forge or a provider that fails, without using attempts; then the "
+        "workflow has failed.",
+        "workflow.max_outage_hours",
+        values="1 to 744 hours",
     ),
     Setting(
         "grace_seconds",

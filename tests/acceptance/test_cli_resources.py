@@ -66,12 +66,12 @@ def test_quota_shows_every_limit_and_ends_well_when_all_are_kept(adw):
     assert "what the workflow will cost is not known" in shown.stdout
 
 
-def test_quota_ends_with_1_and_says_what_to_do_when_a_limit_is_exceeded(adw):
+def test_quota_ends_with_1_and_says_what_to_do_when_a_limit_is_reached(adw):
     shown = adw("quota", env={**SMALL, "ADW_QUOTA_MIN_FREE_DISK": "1000000 GiB"})
     data = adw("quota", "--json", env={**SMALL, "ADW_QUOTA_MIN_FREE_DISK": "1000000 GiB"})
 
     assert shown.rc == data.rc == 1
-    assert "EXCEEDED" in shown.stdout
+    assert "REACHED" in shown.stdout
     assert "make room, or lower quota.min_free_disk" in shown.stdout
     assert data.json()["is_exceeded"] is True
 

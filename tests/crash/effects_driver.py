@@ -22,6 +22,7 @@ from adws.adw_modules.forge.local import LocalForge
 from adws.adw_modules.git.repository import Repository
 from adws.adw_modules.git.worktree import GitWorkplace
 from adws.adw_modules.resources.ports import Ports
+from adws.adw_modules.workflow.model import PhaseSpec
 from tests.integration.work_lab import BUILD, CLEAN, PLAN, SHIP, WorkLab, git, make_work_lab
 
 KILLED, UNEXPECTED = 137, 99
@@ -90,11 +91,11 @@ def forked(lab: WorkLab, last: int | None, told: Path) -> int:
         os._exit(UNEXPECTED)
 
 
-def kill_at(place: Path, step: int | None) -> tuple[int, list[str]]:
+def kill_at(place: Path, step: int | None, phases: tuple[PhaseSpec, ...] = PHASES) -> tuple[int, list[str]]:
     """Kill a worker at *step* of a whole workflow, let another finish; return the steps there were, and problems."""
     lab = make_work_lab(place, ADW_SHIP_LABELS="adw")
     before = lab.main_checkout()
-    adw_id = lab.start(*PHASES)
+    adw_id = lab.start(*phases)
     told = place / "steps"
     if step is not None:
         forked(lab, step, told)
@@ -156,14 +157,16 @@ def main() -> int:
     parser.add_argument("place", type=Path)
     parser.add_argument("--count", type=int, default=10, help="how many steps to try; 0: all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--without-clean", action="store_true", help="the end of the workflow releases its worktree")
     given = parser.parse_args()
     logging.getLogger("adw").addHandler(logging.NullHandler())
-    steps, problems = kill_at(given.place / "whole", None)
+    phases = PHASES[:-1] if given.without_clean else PHASES
+    steps, problems = kill_at(given.place / "whole", None, phases)
     chosen = list(range(1, steps + 1))
     if given.count:
         chosen = sorted(random.Random(given.seed).sample(chosen, min(given.count, steps)))
     for step in chosen:
-        problems += kill_at(given.place / str(step), step)[1]
+        problems += kill_at(given.place / str(step), step, phases)[1]
     sys.stdout.write(json.dumps({"steps": steps, "tried": len(chosen), "problems": problems}) + "\n")
 
     return 0

@@ -8,13 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DRIVER = Path(__file__).with_name("effects_driver.py")
 
 
-def test_a_kill_around_any_effect_neither_doubles_nor_loses_it(tmp_path, seed, repeat):
+@pytest.mark.parametrize("how", [(), ("--without-clean",)], ids=["cleaned", "released"])
+def test_a_kill_around_any_effect_neither_doubles_nor_loses_it(tmp_path, seed, repeat, how):
     count = repeat(8, 0)
     done = subprocess.run(
-        [sys.executable, str(DRIVER), str(tmp_path), "--count", str(count), "--seed", str(seed)],
+        [sys.executable, str(DRIVER), str(tmp_path), "--count", str(count), "--seed", str(seed), *how],
         capture_output=True,
         text=True,
         timeout=3600,

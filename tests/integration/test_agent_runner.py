@@ -392,10 +392,21 @@ def test_an_agent_is_told_its_budget_on_top_of_what_the_conversation_cost(world)
     world.after({"status": "interrupted", "agent": facts(), "report": {"usage": usage}})
     world.change(allowance=lambda _document, usd: Allowance(usd=usd, reason="x"), agent_billing="api")
 
-    report = world.run({"result": {"total_cost_usd": 0.75}}, options={"budget_usd": 2})
+    sums = {"claude-sonnet-5": {"inputTokens": 101, "outputTokens": 10}}
+    report = world.run({"result": {"total_cost_usd": 0.75, "modelUsage": sums}}, options={"budget_usd": 2})
 
     assert "--max-budget-usd=2.5000" in world.agent.calls[0]["argv"]
     assert report.cost_usd == 0.25
+
+
+def test_an_agent_that_counts_each_call_anew_is_told_its_budget_alone(world):
+    usage = {"cost_usd": 0.5, "tokens": {"input": 1}, "scope": "call", "reported_usd": 0.5}
+    world.after({"status": "interrupted", "agent": facts(), "report": {"usage": usage}})
+    world.change(allowance=lambda _document, usd: Allowance(usd=usd, reason="x"), agent_billing="api")
+
+    world.run(options={"budget_usd": 2})
+
+    assert "--max-budget-usd=2.0000" in world.agent.calls[0]["argv"]
 
 
 # --- going on --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.workflow.model import PhaseSpec, Timeouts
+from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, Timeouts
 from adws.app import Home
 from adws.testing import FakeClock
 from tests.integration.agent_lab import FakeAgent
@@ -66,10 +66,6 @@ def classes(record) -> list[str]:
 @pytest.mark.parametrize(
     ("turn", "klass"),
     [
-        (failed("API Error: Request rejected (429)", 429), "rate_limited"),
-        (failed("API Error: Repeated 529 Overloaded errors", 529), "overloaded"),
-        (failed("API Error: 500 internal", 500), "server"),
-        (failed("API Error: Unable to connect", api_error="connection_failed"), "network"),
         (failed("Prompt is too long", terminal_reason="prompt_too_long"), "context"),
         ({"signal": int(signal.SIGKILL)}, "killed"),
         ({"exit": 143, "no_result": True}, "killed"),
@@ -93,6 +89,31 @@ def test_what_may_pass_is_tried_again_and_then_works(lab, agent, turn, klass):
     goes_on = f"--resume={session}" in second["argv"]
     assert goes_on is (klass != "context"), "a conversation that is full is not gone on with"
     assert f"--session-id={session}" in first["argv"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "klass"),
+    [
+        (failed("API Error: Request rejected (429)", 429), "rate_limited"),
+        (failed("API Error: Repeated 529 Overloaded errors", 529), "overloaded"),
+        (failed("API Error: 500 internal", 500), "server"),
+        (failed("API Error: Unable to connect", api_error="connection_failed"), "network"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_provider_that_fails_is_waited_for_and_its_failures_use_no_attempt(lab, agent, turn, klass):
+    agent.plays(PLANNED, turn, turn, turn, BUILT)
+    adw_id = lab.start(PLAN, replace(BUILD, max_attempts=2))
+
+    lab.work()
+
+    record = build_record(lab, adw_id)
+    assert lab.document(adw_id).current_state == "completed"
+    assert classes(record) == [klass] * 3
+    assert [attempt.status for attempt in record.attempts] == ["parked"] * 3 + ["succeeded"]
+    assert record.attempts_used == 1
+    session = record.attempts[0].agent["session_id"]
+    assert all(f"--resume={session}" in call["argv"] for call in agent.calls[2:])
 
 
 @pytest.mark.parametrize(
@@ -154,11 +175,12 @@ def test_who_logs_in_again_goes_on_at_once_and_the_attempt_that_is_left_counts(l
 
 def test_the_first_answer_of_a_trial_closes_the_breaker_before_the_trial_ends(lab, agent):
     agent.plays(failed("API Error: 500 internal", 500))
+    slow = RetrySpec(base_seconds=300)
     with lab.open() as app:
         earlier = FakeClock(app.clock.now() - timedelta(hours=1))
         breaker = Home(app.settings, clock=earlier, role="cli").breakers.get("anthropic")
         breaker.open_until(earlier.now() + timedelta(minutes=30), "server: it was down")
-    adw_id = lab.start(replace(BUILD, max_attempts=1))
+    adw_id = lab.start(replace(BUILD, retry=slow))
 
     lab.work()
 

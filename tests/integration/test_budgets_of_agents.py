@@ -22,9 +22,11 @@ CHANGE = ["echo built >> app.py"]
 DEAR = {"hang": "during", "tokens": MILLION}
 
 
-def built(total=0.25, tokens=100):
-    usage = {"claude-sonnet-5": {"inputTokens": tokens, "outputTokens": 10}}
-    return {"do": CHANGE, "answer": "Built.", "result": {"total_cost_usd": total, "modelUsage": usage}}
+def built(total=0.25, tokens=100, output=10, own=None):
+    """A success with its sums; *own* are the tokens of this call alone, where the sums are of the conversation."""
+    usage = {"claude-sonnet-5": {"inputTokens": tokens, "outputTokens": output}}
+    told = {"total_cost_usd": total, "modelUsage": usage}
+    return {"do": CHANGE, "answer": "Built.", "result": told, "tokens": tokens if own is None else own}
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def resume(lab, adw_id, **how):
 
 def test_the_cap_stops_a_running_agent_and_a_raised_one_lets_its_conversation_go_on(make, agent):
     lab = make(ADW_QUOTA_MAX_COST="2")
-    agent.plays(DEAR, built(total=3.5, tokens=MILLION + 50))
+    agent.plays(DEAR, built(total=3.5, tokens=MILLION + 50, output=20, own=50))
     adw_id = lab.start(BUILD)
 
     lab.work()
@@ -73,9 +75,10 @@ def test_the_cap_stops_a_running_agent_and_a_raised_one_lets_its_conversation_go
     assert document.current_state == "completed"
     assert f"--resume={first.agent['session_id']}" in agent.calls[1]["argv"]
     assert second.report["cost_usd"] == pytest.approx(3.5 - 3.00015), "the sum of the conversation, less what was there"
-    assert second.report["usage"]["tokens"] == {"input": 50}
+    assert second.report["usage"]["tokens"] == {"input": 50, "output": 10}
+    assert (second.report["usage"]["scope"], second.report["usage"]["reported_usd"]) == ("conversation", 3.5)
     assert document.cost.total_usd == pytest.approx(3.5)
-    assert document.cost.token_counts == {"input": MILLION + 50, "output": 10}
+    assert document.cost.token_counts == {"input": MILLION + 50, "output": 20}
     assert document.cost.by_provider == {"anthropic": pytest.approx(3.5)}
     assert document.cost.is_estimated
 
@@ -131,7 +134,8 @@ def test_an_agent_that_says_it_is_on_a_subscription_is_believed(make, agent):
 
 def test_an_attempt_that_was_killed_has_cost_what_it_used(make, agent):
     lab = make()
-    agent.plays({"signal": int(signal.SIGKILL), "tokens": MILLION}, built(total=3.5, tokens=MILLION))
+    dying = {"signal": int(signal.SIGKILL), "tokens": MILLION}
+    agent.plays(dying, built(total=3.5, tokens=MILLION + 100, output=20, own=100))
     adw_id = lab.start(BUILD)
 
     lab.work()
@@ -140,6 +144,43 @@ def test_an_attempt_that_was_killed_has_cost_what_it_used(make, agent):
     assert (first.status, second.status) == ("failed", "succeeded")
     assert first.report["cost_usd"] == pytest.approx(3.00015)
     assert lab.document(adw_id).cost.total_usd == pytest.approx(3.5)
+
+
+#: An attempt that changes nothing fails, and the next one goes on with its conversation.
+IDLE = {**built(total=0.25, tokens=100), "do": []}
+
+
+def test_every_attempt_counts_when_the_agent_reports_the_cost_of_each_call(make, agent):
+    lab = make()
+    agent.plays(IDLE, built(total=0.25, tokens=90))
+    adw_id = lab.start(BUILD)
+
+    lab.work()
+
+    document, (first, second) = lab.document(adw_id), attempts(lab, adw_id)
+    assert f"--resume={first.agent['session_id']}" in agent.calls[1]["argv"]
+    assert (first.report["cost_usd"], second.report["cost_usd"]) == (0.25, 0.25)
+    assert (first.report["usage"]["scope"], second.report["usage"]["scope"]) == ("either", "call")
+    assert (document.cost.total_usd, document.cost.token_counts) == (0.5, {"input": 190, "output": 20})
+    assert document.warnings == []
+
+
+def test_a_cost_that_may_be_of_the_attempt_or_of_its_conversation_counts_in_full_with_a_warning(make, agent):
+    lab = make()
+    # More than this call, and less than this call and the one before together.
+    agent.plays(IDLE, built(total=0.45, tokens=160, output=20, own=90))
+    adw_id = lab.start(BUILD)
+
+    lab.work()
+
+    document, (_, second) = lab.document(adw_id), attempts(lab, adw_id)
+    assert (document.current_state, second.report["usage"]["scope"]) == ("completed", "unclear")
+    assert document.cost.total_usd == pytest.approx(0.7)
+    (warning,) = document.warnings
+    assert warning.startswith("build: claude-sonnet-5 reported 0.4500 USD, and its tokens do not show whether")
+    with lab.open() as app:
+        types = [event.event_type for event in app.events.of_workflow(adw_id)]
+    assert types.count("cost_unclear") == 1
 
 
 def test_a_model_without_a_price_is_of_unknown_cost_until_the_user_gives_one(make, agent):

@@ -45,7 +45,7 @@ def test_a_label_is_carried_to_a_draft_pull_request_and_a_review_goes_on_with_it
     first = home.carry_out(home.request())
     before = home.document(first.adw_id)
     assert (first.status, before.current_state, before.pr_number is not None) == ("done", "completed", True)
-    assert before.worktree_path is not None, "this workflow does not clean up"
+    assert before.worktree_path is None, "its branch is pushed"
 
     second = home.carry_out(
         home.command("rework", text="rename it", cause="review", number=before.pr_number, answers=False)
@@ -102,7 +102,14 @@ def test_a_rollback_of_a_follow_up_keeps_what_the_first_has_made(home):
     assert not [line for line in home.lab.worktrees() if second.adw_id in line]
 
 
-def test_a_merge_removes_the_worktree_and_keeps_the_branch(home):
+@pytest.fixture
+def keeping(tmp_path):
+    """A home whose completed workflows keep their worktrees."""
+    return DeliveryHome(tmp_path, ADW_WORKTREE_RELEASE="false")
+
+
+def test_a_merge_removes_the_worktree_and_keeps_the_branch(keeping):
+    home = keeping
     document = home.document(home.carry_out(home.request()).adw_id)
     tree = Path(document.worktree_path)
     assert tree.is_dir()
@@ -125,7 +132,8 @@ def test_a_merge_removes_the_worktree_and_keeps_the_branch(home):
     assert home.carry_out(home.command("rollback")).status == "refused"
 
 
-def test_a_worktree_with_work_that_is_not_committed_is_left(home):
+def test_a_worktree_with_work_that_is_not_committed_is_left(keeping):
+    home = keeping
     document = home.document(home.carry_out(home.request()).adw_id)
     (Path(document.worktree_path) / "notes.txt").write_text("mine")
     with home.lab.open() as app:

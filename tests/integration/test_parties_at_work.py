@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from adws.adw_modules.workflow.model import RetrySpec
 from tests.integration.work_lab import BUILD, PLAN, SHIP, git, make_work_lab
 
 
@@ -56,7 +57,26 @@ def test_a_remote_that_gives_no_answer_opens_its_breaker_and_the_next_workflow_w
     [told] = events(lab, adw_id, "breaker_opened")
     assert (told["party"], told["class"], told["reopens_at"]) == ("git", "network", row.reopens_at)
     ship = lab.document(adw_id).phases[-1]
-    assert (ship.status, ship.attempts_used) == ("retry_wait", 1), "the second attempt waits for the breaker"
+    assert (ship.status, ship.attempts_used) == ("retry_wait", 0), "the next attempt waits for the breaker"
+    assert [attempt.status for attempt in ship.attempts] == ["parked"]
+    assert "; adw gives up at " in ship.wait_reason
+
+
+def test_a_trial_that_works_makes_everything_due_that_waits_for_the_same_service(tmp_path):
+    lab = make_work_lab(tmp_path, ADW_BREAKERS_FAILURE_THRESHOLD="2", ADW_BREAKERS_RESET_TIMEOUT_SECONDS="1")
+    slow = replace(SHIP, needs=("plan", "build"), retry=RetrySpec(base_seconds=3000))
+    git(lab.home, "remote", "set-url", "--push", "origin", "http://127.0.0.1:1/nobody.git")
+    first, second = lab.start(PLAN, BUILD, slow), lab.start(PLAN, BUILD, slow, title="Another thing")
+    lab.work()
+    assert [lab.document(one).phases[-1].parks for one in (first, second)] == [1, 1]
+    git(lab.home, "remote", "set-url", "--push", "origin", str(lab.remote))
+
+    with lab.open() as app:
+        app.control.resume(first, by="a person")
+    lab.work()
+
+    assert [lab.document(one).current_state for one in (first, second)] == ["completed", "completed"]
+    assert len(events(lab, first, "breaker_closed")) == 1
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,7 @@ def test_tasks_have_the_names_and_values_of_durable_tasks(open_home, monkeypatch
 
     def keep_and_fail(context) -> None:
         context.save_checkpoint({"page": 3}, "third")
-        raise ConnectionResetError("connection reset by peer")
+        raise InterruptedError("somebody else has it")
 
     monkeypatch.setattr("tests.integration.test_views.hang", keep_and_fail, raising=False)
     keeping = PhaseSpec(

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from adws.adw_modules.document import PhaseRecord, WorkflowDocument
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.errors import LeaseLost
+from adws.adw_modules.errors import FailedRun, LeaseLost, RunFailed
 from adws.adw_modules.interfaces import OwnerRecord, ProcessRecord
 from adws.adw_modules.ownership.lease_renewer import LeaseRenewer, RenewalTimes
 from adws.adw_modules.ownership.ownership import OwnedWorkflow
@@ -32,7 +32,7 @@ from tests.unit.engine_cases import ADW_ID, document_of, engine_home, home_with,
 OTHER = "5e6f7a8b"
 WELL = RunReport(ok=True, summary="done")
 #: Worth another attempt.
-BROKEN = ConnectionError("connection reset by peer")
+BROKEN = RunFailed(FailedRun(exit_code=1, text="connection reset by peer"), "connection reset by peer")
 #: What ends nothing and proves nothing: the process is on another machine.
 FAR_AWAY = ProcessEnding(evidence="it was started on far-away, which is not this machine: nothing was signalled")
 DOUBT = f"stop unconfirmed: what it had started could not be confirmed dead: {FAR_AWAY.evidence}"

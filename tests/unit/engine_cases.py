@@ -16,7 +16,7 @@ from adws.adw_modules.engine import resume
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.gates import Gates
 from adws.adw_modules.engine.git_guard import Guard
-from adws.adw_modules.errors import LeaseLost
+from adws.adw_modules.errors import FailedRun, LeaseLost, RunFailed
 from adws.adw_modules.phase import Outcome, RunReport
 from adws.adw_modules.process.run import ProcessEnd
 from adws.adw_modules.process.tree import ProcessEnding
@@ -32,7 +32,7 @@ ADW_ID = "1a2b3c4d"
 S = WorkflowState
 WELL = RunReport(ok=True, summary="done")
 #: An error that is worth another attempt, however often.
-BROKEN = ConnectionError("connection reset by peer")
+BROKEN = RunFailed(FailedRun(exit_code=1, text="connection reset by peer"), "connection reset by peer")
 HUMAN = (Gate(kind="human"),)
 
 
@@ -102,9 +102,12 @@ HOOKS = {
     "agent_ended": ("agent_session_recorder", "end"),
     "may_begin": ("service_guard", "may_begin"),
     "answered": ("service_guard", "answered"),
-    "reset_breakers": ("service_guard", "mended"),
+    "reset_breakers": ("service_guard", "reset_breakers"),
     "settle_parties": ("service_guard", "settle"),
     "let_go": ("service_guard", "let_go"),
+    "parties_of": ("service_guard", "parties_of"),
+    "services_of": ("service_guard", "services_of"),
+    "has_closed": ("service_guard", "has_closed"),
     "max_cost_usd": ("settings", "quota_max_cost"),
 }
 
@@ -116,7 +119,7 @@ def engine_home(
     return SimpleNamespace(
         clock=clock,
         redactor=Redactor(),
-        settings=SimpleNamespace(quota_max_cost=None),
+        settings=SimpleNamespace(quota_max_cost=None, max_outage_hours=24),
         folder_of=Path,
         log_of=nullcontext,
         end_process=end_process,
@@ -131,8 +134,16 @@ def engine_home(
         agent_runner=SimpleNamespace(model_for=lambda *_: "", harvest=nothing),
         agent_session_recorder=SimpleNamespace(begin=nothing, end=nothing),
         service_guard=SimpleNamespace(
-            may_begin=nothing, answered=nothing, reset_breakers=nothing, settle=lambda *_: (), let_go=nothing
+            may_begin=nothing,
+            answered=nothing,
+            reset_breakers=nothing,
+            settle=lambda *_: (),
+            let_go=nothing,
+            parties_of=lambda _phase: (),
+            services_of=lambda _phase, _facts: {},
+            has_closed=lambda _waits_for: False,
         ),
+        service_waits=SimpleNamespace(wake=lambda: ()),
         workspace=SimpleNamespace(
             prepare=nothing,
             around=lambda _document: nullcontext({}),

@@ -116,6 +116,9 @@ class MemoryGit:
         committed, result = self.commits[self._head(path)], self.files[path]
         return tuple(sorted(name for name in {*committed, *result} if committed.get(name) != result.get(name)))
 
+    def patch_of_changes(self, path: Path) -> bytes:
+        return "\n".join(self.status(path)).encode()
+
     def commit_all(self, path: Path, message: str) -> str | None:
         return self.commit(path, message) if self.status(path) else None
 
@@ -199,6 +202,8 @@ class SpaceWorld(World):
             **{
                 "settings": SimpleNamespace(
                     quota_max_cost=None,
+                    max_outage_hours=24,
+                    worktree_release=True,
                     home=Path("/repo"),
                     trees_dir=Path("/repo/trees"),
                     git_remote="origin",

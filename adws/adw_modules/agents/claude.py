@@ -2,8 +2,9 @@
 Claude Code: `claude -p` with its stream of JSON lines.
 
 An API failure arrives as subtype "success" with is_error true, a refused write ends with exit code 0, and so does an
-interrupt: all of them have to be good at once. What the result says about cost and tokens is of the whole conversation;
-before there is a result, the tokens are those of this run alone.
+interrupt: all of them have to be good at once. `total_cost_usd` and `modelUsage` are of this call in some versions
+(2.1.197) and of the whole conversation in others (2.1.325); `usage` is always of this call, and `costs.scope_of`
+compares them. Before there is a result, the tokens are those of this run alone.
 """
 
 from __future__ import annotations
@@ -194,6 +195,7 @@ class Parser(JsonLines):
             text=_words(event) or (agents_base.INTERRUPTED if reason in _INTERRUPTED_REASONS else before),
             cost_usd=money_at(event, "total_cost_usd"),
             tokens=_totals(event) or self.reading.tokens,
+            own_tokens=_own_tokens(event, streamed=added(list(self._messages.values()))),
             turns=count_at(event, "num_turns") or self.reading.turns,
             structured=_plain_object(value_at(event, "structured_output")),
         )
@@ -261,6 +263,25 @@ def _totals(result: Event) -> TokenUsage | None:
     return value if value.total else None
 
 
+def _own_tokens(result: Event, *, streamed: TokenUsage) -> TokenUsage | None:
+    """
+    Return the tokens of this call alone; None when the result lacks them, or the sums to compare them with.
+
+    `usage` leaves out what its helpers used, which the messages that were *streamed* have; those may lack the end of an
+    output. So the higher count is taken.
+    """
+    if not object_at(result, "usage") or not object_at(result, "modelUsage"):
+        return None
+    said = _tokens(object_at(result, "usage"))
+
+    return TokenUsage(
+        input=max(said.input, streamed.input),
+        output=max(said.output, streamed.output),
+        cache_read=max(said.cache_read, streamed.cache_read),
+        cache_write=max(said.cache_write, streamed.cache_write),
+    )
+
+
 def _words(result: Event) -> str:
     errors = [text for error in list_at(result, "errors") if (text := text_at({"error": error}, "error"))]
 
@@ -298,6 +319,7 @@ PROFILE = AgentProfile(
         resumes=True,
         tells_cost=True,
         totals_are_of_session=True,
+        tells_own_tokens=True,
         limits_turns=True,
         limits_budget=True,
     ),

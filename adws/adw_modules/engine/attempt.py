@@ -14,6 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from adws.adw_modules import timestamps
 from adws.adw_modules.document import Draft
 from adws.adw_modules.effects import secured_head
 from adws.adw_modules.engine import advisor, base_check, transitions
@@ -35,11 +36,13 @@ from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import (
     AdwError,
     DurabilityUnknown,
+    FailedRun,
     Fenced,
     GateFailed,
     LeaseLost,
     Overdue,
     RepositoryTampered,
+    RunFailed,
     RunLost,
     StateConflict,
     StateUnserialisable,
@@ -65,10 +68,10 @@ from adws.adw_modules.phase import (
     WaitingForChildren,
 )
 from adws.adw_modules.plugins import RUNNERS, KnownNames
-from adws.adw_modules.retry_handler import AskPerson, Retry, RetryDecision, decide, policies_of
+from adws.adw_modules.retry_handler import DAY, AskPerson, Parking, Retry, RetryDecision, decide, policies_of
 from adws.adw_modules.state_machine import PHASE_STATES, TERMINAL_STATES, WorkflowState, WorkflowStateMachine
 from adws.adw_modules.structured_logger import StructuredLogger
-from adws.adw_modules.workflow.model import NO_MODEL, PhaseSpec
+from adws.adw_modules.workflow.model import NO_MODEL, STEPS, PhaseSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
@@ -252,10 +255,15 @@ class PhaseExecutor:
             model=attempt.model or "",
             record_agent=lambda facts: self._record_agent(chosen.index, facts),
             record_shared=lambda facts: self._session.change(partial(_record_shared, chosen.index, facts)),
-            answered=lambda: home.service_guard.answered(document, chosen.spec),
+            answered=lambda: self._answered(chosen),
             base=secured_head(document),
             queue=self._session.queue,
         )
+
+    def _answered(self, chosen: Chosen) -> None:
+        """Take note that the services of a phase answer; what waited for a breaker that this closes is due."""
+        if self._home.service_guard.answered(self._session.document, chosen.spec):
+            self._home.service_waits.wake()
 
     def _record_process(self, index: int, process: ProcessRecord) -> None:
         self._session.change(lambda draft: draft.mark_attempt(index, process=process.to_json()))
@@ -281,6 +289,14 @@ def _record_shared(index: int, facts: JsonObject, draft: Draft) -> None:
             draft.change_phase(number, attempts=kept)
     known = draft.phase(index).attempts[-1].shared or {}
     draft.mark_attempt(index, shared={**known, **facts})
+
+
+def _record_discarded(draft: Draft, index: int, discarded: JsonObject | BaseException | None) -> None:
+    """Record that nothing is left in the worktree beside the work, unless discarding it failed."""
+    if not isinstance(discarded, BaseException) and draft.phase(index).attempts[-1].leftovers:
+        draft.mark_attempt(index, leftovers=False)
+    if isinstance(discarded, dict):
+        draft.add_event("work_discarded", index, data=discarded)
 
 
 def is_well(report: RunReport) -> bool:
@@ -530,12 +546,15 @@ class WorkSession:
         return None
 
     def _begin(self, draft: Draft) -> Chosen | Outcome:
+        for index, record in enumerate(draft.document.phases):
+            if record.retry_at and record.waits_for and self._home.service_guard.has_closed(record.waits_for):
+                transitions.end_wait(draft, index)  # before its time: the service is available again
         result = transitions.before_attempt(draft, self.spec)
         if not isinstance(result, Chosen):
             return result
         wait = self._home.service_guard.may_begin(draft.document, result.spec)
         if wait is not None:
-            return transitions.wait_for(draft, result, wait)
+            return transitions.wait_for(draft, self.spec, result, wait)
         lease = self._owned.lease
         if waiting_attempt(result.record) is not None:
             transitions.go_on(draft, result, owner=lease.owner.describe(), fence=lease.fence)
@@ -612,10 +631,7 @@ class WorkSession:
         advice = self._consult(chosen, trouble) if trouble is not None and not is_sent_back else None
         news = self._settle_parties(chosen, report, trouble)
         draft = self._draft()
-        if not isinstance(discarded, BaseException) and draft.phase(chosen.index).attempts[-1].leftovers:
-            draft.mark_attempt(chosen.index, leftovers=False)
-        if isinstance(discarded, dict):
-            draft.add_event("work_discarded", chosen.index, data=discarded)
+        _record_discarded(draft, chosen.index, discarded)
         if isinstance(report, Suspended):
             outcome = self._stopped(draft, chosen, report)
         elif trouble is not None and is_sent_back:
@@ -635,6 +651,8 @@ class WorkSession:
                 outcome = result
         self._save(draft)
         self._ready = self._as_stored(begun) if begun else None
+        if any(item.event_type == "breaker_closed" for item in news):
+            self._home.service_waits.wake()
         self.tell_agent_ended(chosen.index, chosen.record.attempts[-1].number)
         if isinstance(report, RunReport) and trouble is None:
             self._home.past_checkpoints.forget(self.document, chosen.spec, chosen.record.round)
@@ -648,14 +666,16 @@ class WorkSession:
         error = gate_error(chosen.spec, report, verdict) if is_well(report) else report.error
         if error is None and report.ok:
             return None
-        record = self.document.phases[chosen.index]
+        record, hours = self.document.phases[chosen.index], self._home.settings.max_outage_hours
 
         return judge(
-            error or RuntimeError("it failed without a reason"),
+            error or RunFailed(FailedRun(text="it failed without a reason")),
             chosen.spec,
             record,
             clock=self._home.clock,
             redact=self._home.redactor.redact,
+            max_outage_seconds=hours * 3600.0,
+            has_services=bool(self._home.service_guard.parties_of(chosen.spec)),
         )
 
     def _consult(self, chosen: Chosen, trouble: Failure) -> Advice | None:
@@ -702,7 +722,9 @@ class WorkSession:
     ) -> Outcome:
         report = replace(report, was_done=report.was_done or is_well(report))
         if trouble.is_parked and trouble.retry_at is not None:
-            return transitions.park(draft, chosen, trouble, trouble.retry_at, report)
+            facts = trouble.facts
+            waits_for = self._home.service_guard.services_of(chosen.spec, facts) if facts is not None else {}
+            return transitions.park(draft, chosen, trouble, trouble.retry_at, report, waits_for=waits_for)
         if advice is not None:
             return advisor.apply_decision(draft, self.spec, chosen, trouble, report=report, found=advice)
 
@@ -759,32 +781,56 @@ def judge(
     *,
     clock: Clock,
     redact: Callable[[JsonObject], JsonValue] = lambda kept: kept,
+    max_outage_seconds: float = DAY,
+    has_services: bool = True,
 ) -> Failure:
     """
     Return why the newest attempt of *record* failed, and when the phase is retried.
 
-    *redact* removes secrets from what is logged and stored about it: what a function raises may hold anything.
+    *redact* removes secrets from what is logged and stored about it: what a function raises may hold anything. A
+    service that is not available is waited for *max_outage_seconds*; for a phase that has none, the word of an error's
+    text is not taken for it.
     """
     facts = describe(error, phase.name)
-    decision = _decide(facts, phase, record, clock=clock)
-    kept = _kept(facts, redact)
+    # The calls of steps have waits of their own: a sequence that gave up has failed.
+    is_counted = phase.runner == STEPS or (facts.is_guess and not has_services)
+    may_park = facts.klass == "quota_window" or not is_counted
+    parking = _parking(record, max_outage_seconds) if may_park else None
+    decision = _decide(facts, phase, record, clock=clock, parking=parking)
     if isinstance(decision, Retry):
         return Failure(
-            error=kept,
+            error=_kept(facts, redact),
             retry_at=decision.at,
             needs_cleanup=decision.needs_cleanup,
             is_parked=decision.is_parked,
+            wait_deadline=decision.deadline,
             facts=facts,
         )
 
-    kept["not_retried"] = decision.reason
+    why: JsonObject = {"not_retried": decision.reason}  # quotes the error
     if isinstance(decision, AskPerson):
-        kept["advice"] = decision.advice
+        why["advice"] = decision.advice
 
-    return Failure(error=kept, retry_at=None, terminal_reason=decision.terminal_reason, facts=facts)
+    return Failure(
+        error=_kept(facts, redact, why), retry_at=None, terminal_reason=decision.terminal_reason, facts=facts
+    )
 
 
-def _decide(facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: Clock) -> RetryDecision:
+def _parking(record: PhaseRecord, max_seconds: float) -> Parking:
+    """Return the waits in a row that used no attempt, read off the attempts themselves."""
+    parked = transitions.parked_in_a_row(record)
+
+    return Parking(
+        waits=len(parked),
+        named_resets=sum(map(transitions.is_named_reset, parked)),
+        since=timestamps.parse(parked[-1].ended_at or parked[-1].started_at) if parked else None,
+        max_seconds=max_seconds,
+    )
+
+
+def _decide(
+    facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: Clock, parking: Parking | None
+) -> RetryDecision:
     same = sum(1 for attempt in record.attempts if _is_same(attempt, record.round, facts.klass))
 
     return decide(
@@ -796,13 +842,15 @@ def _decide(facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, *, clock: 
         random=clock.random(),
         # What a person granted is on top of what a class of errors is worth, too.
         class_failures=max(1, same + 1 - record.granted),
-        parks=record.parks,
+        parking=parking,
     )
 
 
-def _kept(facts: ErrorFacts, redact: Callable[[JsonObject], JsonValue]) -> JsonObject:
+def _kept(
+    facts: ErrorFacts, redact: Callable[[JsonObject], JsonValue], why: Mapping[str, JsonValue] = MappingProxyType({})
+) -> JsonObject:
     """Return what is kept of an error; the whole is redacted before it is cut, so that no part of a secret is left."""
-    clean = redact({**facts.to_json(), "traceback": facts.traceback})
+    clean = redact({**facts.to_json(), "traceback": facts.traceback, **why})
     kept: JsonObject = clean if isinstance(clean, dict) else {}
     kept["traceback"] = str(kept.get("traceback") or "")[-MAX_TRACEBACK:]
 

@@ -471,7 +471,9 @@ class AgentRunner:
         prompt_file = self._write_prompt(job, known)
         before = costs.totals_before(job.context.document, known.session_id if known else "")
         allowed = self.allowance(job.context.document, job.options.budget_usd)
-        task = self._task(job, known, prompt_file, allowed, spent=before.cost_usd)
+        # An agent that counts each call anew does so for the budget that it is given, too.
+        spent = 0.0 if before.counts_calls else before.cost_usd
+        task = self._task(job, known, prompt_file, allowed, spent=spent)
         watch = BudgetWatch(
             allowed,
             job.profile,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -21,16 +22,19 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.checkpoint import Permit
 from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerRegistry, CircuitState
 from adws.adw_modules.error_handler import ErrorFacts
-from adws.adw_modules.errors import DatabaseError
+from adws.adw_modules.errors import DatabaseError, StateError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.phase import Wait
+from adws.adw_modules.plain_document import phase_in
+from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.retry_handler import QUOTA_MARGIN_SECONDS, first_line
 from adws.adw_modules.workflow.model import CLEAN, SHIP
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.workflow.model import PhaseSpec
+    from adws.app import Home
 
 
 logger = logging.getLogger("adw.engine")
@@ -123,7 +127,8 @@ def is_about(party: str, facts: ErrorFacts) -> bool:
     if party == GITHUB:
         return facts.error_type.startswith("Forge")
 
-    return True
+    # An agent's provider has no part in what goes wrong between adw and the git remote or the forge.
+    return not facts.error_type.startswith(("Git", "Forge"))
 
 
 def shut_until(facts: ErrorFacts, now: datetime) -> datetime:
@@ -199,6 +204,29 @@ class ServiceGuard:
 
         return None
 
+    def services_of(self, phase: PhaseSpec, facts: ErrorFacts) -> dict[str, int]:
+        """Return the services of *phase* that a failure is about, with the generations of their circuit breakers."""
+        try:
+            return {
+                party: self._breakers.get(party).row.generation
+                for party in self.parties_of(phase)
+                if is_about(party, facts)
+            }
+        except DatabaseError as exc:
+            _warn(exc)
+            return {}
+
+    def has_closed(self, waits_for: Mapping[str, int]) -> bool:
+        """Say whether the breakers of services have closed since they had these generations."""
+        try:
+            rows = [self._breakers.get(party).row for party in waits_for]
+        except DatabaseError as exc:
+            _warn(exc)
+            return False
+        are_closed = all(row.state == CircuitState.CLOSED.value for row in rows)
+
+        return are_closed and any(row.generation != waits_for[row.name] for row in rows)
+
     def _acquire(self, phase: PhaseSpec, got: dict[str, Permit]) -> CircuitBreaker | None:
         """Fill *got*; return the breaker that refuses."""
         for party in self.parties_of(phase):
@@ -210,12 +238,14 @@ class ServiceGuard:
 
         return None
 
-    def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
+    def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> bool:
         """
-        Say, while an attempt runs, that its services answer: others need not wait for the end of a long trial.
+        Take note, while an attempt runs, that its services answer; return whether that closed a breaker.
 
-        The attempt keeps its permits, and how it ends is still counted; `settle` tells what this did to breakers.
+        Others need not wait for the end of a long trial. The attempt keeps its permits, and how it ends is still
+        counted; `settle` tells what this did to breakers.
         """
+        has_closed = False
         with self._guard:
             held = self._permits.get((document.adw_id, phase.name), {})
         try:
@@ -226,23 +256,31 @@ class ServiceGuard:
                     continue
                 self._news.setdefault((document.adw_id, phase.name), []).append(_news(breaker, CircuitState.CLOSED, ""))
                 held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
+                has_closed = True
         except DatabaseError as exc:
             _warn(exc)
 
-    def reset_breakers(self, phase: PhaseSpec) -> None:
+        return has_closed
+
+    def reset_breakers(self, phase: PhaseSpec) -> bool:
         """
         Reset the breakers of *phase* that only a person can close: a person wants it to go on, so the cause is fixed.
 
+        Returns whether it reset one.
         After a new login nobody waits for a breaker that cannot know of it. A breaker that is open for any other reason
         stays open.
         """
+        has_closed = False
         try:
             for party in self.parties_of(phase):
                 breaker = self._breakers.get(party)
                 if breaker.state is not CircuitState.CLOSED and breaker.row.reason.startswith(_PERSON_REASONS):
                     breaker.reset()
+                    has_closed = True
         except DatabaseError as exc:
             _warn(exc)
+
+        return has_closed
 
     def settle(
         self, document: WorkflowDocument, phase: PhaseSpec, facts: ErrorFacts | None
@@ -312,10 +350,64 @@ class ServiceGuard:
 
         return Wait(
             party=row.name,
+            generation=row.generation,
             at=at,
             reason=f"{row.name} {what} after it failed{why}; sooner with adw breakers reset {row.name} and adw resume"
             f" {adw_id}",
         )
+
+
+# Runs that wait for a service: due at once when its circuit breaker closes.
+
+
+#: Runs that are read at once.
+_PAGE = 200
+
+
+class ServiceWaits:
+    """The runs whose workflows wait for services."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def wake(self) -> tuple[str, ...]:
+        """
+        Make every run due whose workflow waits for a service that is available again; return the workflows.
+
+        Never raises: what is not woken goes on at its own time, and the schedule looks for it again.
+        """
+        woken = []
+        try:
+            for adw_id in self._waiting():
+                if self._home.service_guard.has_closed(self._waits_for(adw_id)):
+                    self._home.database.transact(partial(self._home.runs.wake_in, adw_id=adw_id))
+                    woken.append(adw_id)
+        except DatabaseError as exc:
+            _warn(exc)
+
+        return tuple(woken)
+
+    def _waiting(self) -> list[str]:
+        """Return the workflows whose run waits for a moment to come."""
+        now, before = timestamps.to_text(self._home.clock.now()), None
+        waiting: list[str] = []
+        while page := self._home.runs.page(states=(RunState.PENDING,), limit=_PAGE, before=before):
+            waiting.extend(run.adw_id for run in page if run.not_before > now and not run.slot)
+            before = page[-1].run_id
+
+        return waiting
+
+    def _waits_for(self, adw_id: str) -> dict[str, int]:
+        """Return the services that a workflow waits for, {} when it waits for none or its document cannot be read."""
+        try:
+            phase = phase_in(self._home.store.peek(adw_id).data, "retry_wait")
+        except StateError:
+            return {}
+        services = phase.get("waits_for") if phase is not None else None
+        if not isinstance(services, dict):
+            return {}
+
+        return {name: generation for name, generation in services.items() if isinstance(generation, int)}
 
 
 def _warn(exc: DatabaseError) -> None:

@@ -257,6 +257,10 @@ def _add(draft: Draft, phase: str, cost: float | None, usage: Usage | None) -> N
         return
     draft.document.cost = _grown(draft.document.cost, phase, cost, usage)
     draft.add_event("cost_added", node_id=phase, node_name=phase, node_type="phase", data=_told(cost, usage))
+    doubt = costs.doubt_of(usage)
+    if doubt:
+        draft.document.warnings = [*draft.document.warnings, f"{phase}: {doubt}"]
+        draft.add_event("cost_unclear", node_id=phase, node_name=phase, node_type="phase", data={"message": doubt})
     cap = costs.cap_of(draft.document, draft.max_cost_usd)
     warning = costs.warning_for(draft.document, cap)
     if warning is None:
@@ -319,6 +323,7 @@ REWORKS_EXHAUSTED = "MAX_REWORKS_EXHAUSTED"
 HEALTH_BUDGET = "HEALTH_BUDGET"
 NEEDS_UNMET = "NEEDS_UNMET"
 REJECTED = "REJECTED"
+DEADLINE = "DEADLINE"
 ABANDONED = "ABANDONED"
 
 #: Why a workflow is paused.
@@ -333,7 +338,8 @@ class Failure:
     retry_at: datetime | None  #: None: not again
     terminal_reason: str = EXHAUSTED  #: when it is not retried though attempts are left
     needs_cleanup: bool = False  #: something has to be freed before the next attempt
-    is_parked: bool = False  #: it waits for a quota, which uses no attempt
+    is_parked: bool = False  #: it waits for a quota or a service, which uses no attempt
+    wait_deadline: datetime | None = None  #: when a service is no longer waited for
     facts: ErrorFacts | None = None  #: the error as the advisor and the breakers read it
 
     @property
@@ -387,6 +393,8 @@ def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int, model: str = 
         last_attempt_timestamp=draft.text,
         retry_at=None,
         wait_reason=None,
+        waits_for={},
+        wait_deadline_at=None,
         attempts=[*record.attempts, attempt],
     )
     counters: JsonObject = {"round": begun.round, "attempts_used": begun.attempts_used, "limit": limit(begun)}
@@ -800,7 +808,7 @@ def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str, harvest: Ha
 
 # Waiting: for an external service that is down, for a quota that is used up, and for external tasks.
 #
-# Pure. None of them uses an attempt. How often in a row a quota is waited for is limited by `retry_handler.MAX_PARKS`.
+# Pure. None of them uses an attempt. How long a service is waited for is decided by `retry_handler.decide`.
 
 
 #: Seconds between two checks of a service, at least: one that says "now" must not be asked without end.
@@ -809,16 +817,31 @@ SHORTEST_WAIT_SECONDS = 1.0
 QUOTA_WAIT = "a quota is used up"
 
 
-def wait_for(draft: Draft, chosen: Chosen, wait: Wait) -> Outcome:
+def wait_for(draft: Draft, spec: WorkflowSpec, chosen: Chosen, wait: Wait) -> Outcome:
     """Let a phase wait for an external service before its next attempt; no attempt is used."""
+    deadline = chosen.record.wait_deadline_at
+    if deadline is not None and draft.at >= timestamps.parse(deadline):
+        loss = TerminalFailure(reason=DEADLINE, message=f"it was waited for until {deadline}: {wait.reason}")
+        draft.change_phase(chosen.index, last_failure_reason=loss.message)
+        return fail_phase(draft, spec, chosen, loss)
     at = max(wait.at, draft.at + timedelta(seconds=SHORTEST_WAIT_SECONDS))
+    reason = wait.reason if deadline is None else f"{wait.reason}; {_gives_up(timestamps.parse(deadline))}"
     record = draft.change_phase(
-        chosen.index, status="retry_wait", retry_at=timestamps.to_text(at), wait_reason=wait.reason
+        chosen.index,
+        status="retry_wait",
+        retry_at=timestamps.to_text(at),
+        wait_reason=reason,
+        waits_for={wait.party: wait.generation},
     )
-    told: JsonObject = {"party": wait.party, "at": record.retry_at or "", "why": wait.reason}
+    told: JsonObject = {"party": wait.party, "at": record.retry_at or "", "why": reason}
     draft.add_event("breaker_waited", chosen.index, data=told)
 
-    return RetryAt(phase=record.name, at=at, reason=wait.reason)
+    return RetryAt(phase=record.name, at=at, reason=reason)
+
+
+def _gives_up(deadline: datetime) -> str:
+    """Return until when a service is waited for, in words."""
+    return f"adw gives up at {deadline:%Y-%m-%d %H:%M} UTC"
 
 
 def fork(draft: Draft, chosen: Chosen, forked: WaitingForChildren) -> Outcome:
@@ -845,14 +868,50 @@ def go_on(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
     draft.add_event("attempt_went_on", chosen.index)
 
 
-def park(draft: Draft, chosen: Chosen, trouble: Failure, at: datetime, report: RunReport) -> Outcome:
-    """Close an attempt that met a used-up quota, and wait for that; the attempt is taken out of the count."""
+def parked_in_a_row(record: PhaseRecord) -> tuple[AttemptRecord, ...]:
+    """Return the attempts of this round, newest first, that met a used-up quota or a service that is not available."""
+    over = (attempt for attempt in reversed(record.attempts) if attempt.status not in {"running", "suspended"})
+
+    return tuple(takewhile(lambda attempt: attempt.status == "parked" and attempt.round == record.round, over))
+
+
+def is_named_reset(attempt: AttemptRecord) -> bool:
+    """Say whether an attempt met a quota whose service named the moment of its reset."""
+    error = attempt.error or {}
+    said = error.get("metadata")
+    facts = said if isinstance(said, dict) else {}
+
+    is_named = str(facts.get("retry_at") or "") > (attempt.ended_at or "") or facts.get("retry_delay_from") == "server"
+
+    return error.get("klass") == "quota_window" and is_named
+
+
+def end_wait(draft: Draft, index: int) -> None:
+    """Make a phase due that waits for a service which is available again."""
+    draft.change_phase(index, retry_at=None)
+
+
+def park(
+    draft: Draft, chosen: Chosen, trouble: Failure, at: datetime, report: RunReport, *, waits_for: dict[str, int]
+) -> Outcome:
+    """
+    Close an attempt that met a used-up quota or a service that is not available, and wait for that.
+
+    The attempt is taken out of the count. *waits_for* are the services, with the generations of their breakers.
+    """
     index, record = chosen.index, draft.phase(chosen.index)
-    attempt = draft.end_attempt(
-        index, "parked", duration=duration(draft, index), error=trouble.error, report=said_by(report)
-    )
+    # Without the traceback: there may be a hundred of these, and the message says which service it was.
+    error = without_traceback(trouble.error)
+    attempt = draft.end_attempt(index, "parked", duration=duration(draft, index), error=error, report=said_by(report))
     add_cost(draft, chosen.spec.name, report)
-    why = f"{QUOTA_WAIT}: {trouble.message}"
+    if error.get("klass") == "quota_window":
+        what = QUOTA_WAIT
+    else:
+        what = f"{' and '.join(waits_for) or 'a service'} is not available ({error.get('klass')})"
+    deadline = None if trouble.wait_deadline is None else timestamps.to_text(trouble.wait_deadline)
+    why = f"{what}: {trouble.message}"
+    if trouble.wait_deadline is not None:
+        why = f"{why}; {_gives_up(trouble.wait_deadline)}"
     parked = draft.change_phase(
         index,
         status="retry_wait",
@@ -860,9 +919,12 @@ def park(draft: Draft, chosen: Chosen, trouble: Failure, at: datetime, report: R
         parks=record.parks + 1,
         retry_at=timestamps.to_text(at),
         wait_reason=why,
+        waits_for=waits_for,
+        wait_deadline_at=deadline,
     )
-    told: JsonObject = {"at": parked.retry_at or "", "why": why, "parks": parked.parks}
-    told["error"] = without_traceback(trouble.error)
+    told: JsonObject = {"at": parked.retry_at or "", "why": why, "parks": parked.parks, "error": error}
+    if deadline is not None:
+        told["deadline"] = deadline
     draft.add_event("attempt_parked", index, status=attempt.status, duration=attempt.duration, data=told)
 
     return RetryAt(phase=record.name, at=at, reason=why)

@@ -23,7 +23,6 @@ from adws.adw_modules.git import change_policy
 from adws.adw_modules.housekeeping import inventory
 from adws.adw_modules.housekeeping.inventory import InventorySnapshot
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.retry_handler import MAX_PARKS
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine, is_terminal
 from adws.adw_modules.store import serialization
 
@@ -108,8 +107,6 @@ def _limits(document: WorkflowDocument) -> Iterator[Violation]:
                 f"{record.name} was tried {made} times in round {record.round}, and {record.attempts_used} are counted"
             )
             yield _broken(4, document, what)
-        if record.parks > MAX_PARKS:
-            yield _broken(4, document, f"{record.name} waited for a quota {record.parks} of {MAX_PARKS} times in a row")
         if len(record.doctor) > MAX_CALLS_PER_PHASE:
             asked = f"{len(record.doctor)} of {MAX_CALLS_PER_PHASE}"
             yield _broken(4, document, f"the doctor was asked about {record.name} {asked} times")

@@ -53,8 +53,8 @@ _WORDS_OF_DOCUMENTS = (
     "python queued replace report repository resources resume_state retries_granted retry_at retry_count retry_marks "
     "retry_wait reviewing revision rollback rolled_back runner running sequential shipping skipped sqlite started_at "
     "state_history state_version status strategy suspended terminal_reason testing threshold timeout_seconds timeouts "
-    "to_state token_counts total_usd updated_at upsert wait_reason waited_seconds waiting_since warned_at warnings "
-    "workflow workload worktree_path commits leftovers sent_back"
+    "to_state token_counts total_usd updated_at upsert wait_deadline_at wait_reason waited_seconds waiting_since "
+    "waits_for warned_at warnings workflow workload worktree_path commits leftovers sent_back"
 )
 _SHORTEST_FROM_ENVIRONMENT = 6
 _PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")

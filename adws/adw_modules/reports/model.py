@@ -188,6 +188,7 @@ class WaitKind(Enum):
     RETRY = "retry"  #: an attempt failed and is made again
     RATE_LIMIT = "rate_limit"  #: the same, because somebody said: not so fast
     QUOTA = "quota"  #: a limit is used up
+    OUTAGE = "outage"  #: the network, the forge or a provider is not available
     BREAKER = "breaker"  #: the circuit breaker of an external service is open
     CALLS = "calls"  #: calls of a step that other workers make
     EXTERNAL = "external"  #: work that is done outside of adw
@@ -236,6 +237,7 @@ class StuckKind(Enum):
     UNATTENDED = "unattended"  #: it is under way, and nobody has it, nor does it wait for anything
     TOO_LONG = "too_long"  #: its attempt takes longer than its own history says
     NOT_TAKEN = "not_taken"  #: it is due, and no worker takes it
+    LIMIT = "limit"  #: a limit of this home is reached, so that it may not go on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -723,9 +725,13 @@ def _kind_of(data: JsonObject, phase: JsonObject) -> WaitKind:
     if reason and not phase.get("retry_at"):
         is_outside = definition_in(data, text_in(phase, "name")).get("runner") == EXTERNAL
         return WaitKind.EXTERNAL if is_outside else WaitKind.CALLS
-    if reason:
-        return WaitKind.QUOTA if reason.startswith(QUOTA_WAIT) else WaitKind.BREAKER
     is_limited = error_of(last_attempt(phase)).get("category") == ErrorCategory.RATE_LIMIT.value
+    if reason.startswith(QUOTA_WAIT):
+        return WaitKind.QUOTA
+    if reason and phase.get("wait_deadline_at") and last_attempt(phase).get("status") == "parked":
+        return WaitKind.RATE_LIMIT if is_limited else WaitKind.OUTAGE
+    if reason:
+        return WaitKind.BREAKER
 
     return WaitKind.RATE_LIMIT if is_limited else WaitKind.RETRY
 

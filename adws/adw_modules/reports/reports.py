@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.errors import QUOTA_REFUSAL
 from adws.adw_modules.identifiers import JsonObject, JsonValue, counted, span
 from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState, state_of
 from adws.adw_modules.reports import charts
@@ -32,7 +33,7 @@ from adws.adw_modules.reports.model import (
     Window,
     WorkflowCost,
 )
-from adws.adw_modules.resources.model import Orphan
+from adws.adw_modules.resources.model import Orphan, QuotaStatus
 
 if TYPE_CHECKING:
     from adws.app import Home
@@ -228,7 +229,8 @@ def short(message: str, length: int = _MESSAGE) -> str:
 #
 # Pure. How long an attempt may take is said by its own history: how long successful attempts at that phase of that
 # workflow took. Where there is not enough of one, a fixed time holds. A workflow that waits for a moment, a person or
-# somebody outside is not stuck, and neither is one that waits because every worker is busy.
+# external work is not stuck, and neither is one that waits because every worker is busy. One that a limit of this home
+# keeps from going on is.
 
 
 _HISTORY = "of {count} that succeeded, 95 % took {p95} or less and none more than {longest}"
@@ -263,6 +265,7 @@ class StuckFacts:
     unattended: Sequence[WaitingNow] = ()
     histories: Mapping[tuple[str, str], PhaseHistory] | None = None  #: by workflow and phase
     has_worker: bool = True  #: one that would take something up
+    is_limit_reached: bool = False  #: new work waits because a limit of this home is used up
 
 
 def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
@@ -272,6 +275,7 @@ def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
         *(_unattended(one) for one in facts.unattended if _age(one.since, facts.now) > terms.lease_seconds),
         *_too_long(facts, terms),
         *_not_taken(facts, terms),
+        *(_refused(one) for one in facts.waiting if facts.is_limit_reached and one.why.startswith(QUOTA_REFUSAL)),
     )
 
 
@@ -310,6 +314,17 @@ def _unattended(one: WaitingNow) -> StuckNow:
     )
 
 
+def _refused(one: WaitingNow) -> StuckNow:
+    return StuckNow(
+        subject=one.subject,
+        kind=StuckKind.LIMIT,
+        phase=one.phase,
+        since=one.since,
+        why=one.why,
+        commands=("adw quota", "adw gc"),
+    )
+
+
 def _too_long(facts: StuckFacts, terms: StuckTerms) -> Iterator[StuckNow]:
     for one in facts.running:
         history = (facts.histories or {}).get(key_of(one.subject, one.phase))
@@ -337,7 +352,8 @@ def _usual(history: PhaseHistory | None, terms: StuckTerms, limit: float) -> str
 def _not_taken(facts: StuckFacts, terms: StuckTerms) -> Iterator[StuckNow]:
     for one in () if facts.has_worker else facts.waiting:
         waited = _age(one.since, facts.now)
-        if one.kind is not WaitKind.WORKER or waited < terms.untaken_seconds:
+        is_refused = facts.is_limit_reached and one.why.startswith(QUOTA_REFUSAL)
+        if one.kind is not WaitKind.WORKER or is_refused or waited < terms.untaken_seconds:
             continue
         yield StuckNow(
             subject=one.subject,
@@ -386,14 +402,15 @@ class Reporting:
         reports, settings = self._home.reports, self._home.settings
         running = reports.running(limit=limit)
         phases = {key_of(one.subject, one.phase) for one in running if one.phase}
-        has_worker = self._has_worker()
+        has_worker, is_limit_reached = self._has_worker(), bool(self.limits())
         facts = StuckFacts(
             now=self._home.clock.now(),
             running=running,
-            waiting=() if has_worker else reports.queued(limit=limit),
+            waiting=reports.queued(limit=limit) if is_limit_reached or not has_worker else (),
             unattended=reports.unattended(limit=limit),
             histories=reports.histories(sorted(phases)) if phases else {},
             has_worker=has_worker,
+            is_limit_reached=is_limit_reached,
         )
 
         minutes = settings.cron_stuck_minutes
@@ -402,6 +419,10 @@ class Reporting:
         )
 
         return find_stuck(facts, terms)
+
+    def limits(self) -> tuple[QuotaStatus, ...]:
+        """Return the limits of this home that stop new work now."""
+        return self._home.quotas.reached()
 
     def report(self, window: Window, *, with_orphans: bool = True, limit: int = MOST_SHOWN) -> Report:
         """Return the whole report; looking for left-overs takes longest and may ask the forge."""

@@ -287,8 +287,10 @@ def _cause(before: _Try, following: PhaseRecord | None) -> tuple[str, str]:
     error = before.attempt.error or {}
     said = error.get("message")
     why = said if isinstance(said, str) else ""
-    if before.attempt.status == "parked" or error.get("category") == "rate_limit":
+    if error.get("category") == "rate_limit":
         return "quota", why
+    if before.attempt.status == "parked":
+        return "party", why
     if before.attempt.status == "interrupted":
         return "lost", why
     if before.attempt.status == "failed" and following is not None and following.name == before.phase.name:

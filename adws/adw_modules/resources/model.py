@@ -105,7 +105,7 @@ class QuotaStatus:
     used: float
     limit: float
     unit: str
-    is_exceeded: bool
+    is_exceeded: bool  #: it is reached: new work waits
     detail: str = ""  #: in a sentence, with what to do
     is_known: bool = True  #: False: it cannot be told here, and says why
     reserved: float = 0.0  #: the part of *used* that workflows with a place are expected to need, and do not use yet

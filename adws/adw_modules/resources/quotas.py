@@ -312,6 +312,10 @@ class EmptyBook:
         return ""
 
 
+#: Where Linux says how much memory there is.
+MEMINFO = Path("/proc/meminfo")
+
+
 class Meters:
     """The meters of this machine."""
 
@@ -321,7 +325,10 @@ class Meters:
 
     def free_memory(self) -> int:
         """Return the bytes of memory that programs can still get without anything being swapped out."""
-        import psutil  # type: ignore[import-untyped]  # noqa: PLC0415 - no types of its own; views of costs need none of it
+        if MEMINFO.exists():  # what psutil reads too, without the time to load it
+            facts = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+            return int(facts["MemAvailable"].split()[0]) * 1024
+        import psutil  # type: ignore[import-untyped]  # noqa: PLC0415 - no types of its own; takes time to load
 
         return int(psutil.virtual_memory().available)
 
@@ -421,6 +428,17 @@ class Quotas:
             self._runs(spending, asking=""),
         )
 
+    def reached(self) -> tuple[QuotaStatus, ...]:
+        """Return the limits that stop new work now, without measuring the worktrees."""
+        spending = self._book.spending()
+        shared = (self._disk(), self._memory(), self._worktrees(spending, asking=""), self._runs(spending, asking=""))
+
+        return tuple(
+            status
+            for status in (*shared, self._cost_per_day(spending, asking="", more=0.0))
+            if status.is_known and status.is_exceeded
+        )
+
     def rest_of_day(self) -> float:
         """Return what all workflows together may still spend until midnight UTC; never below 0."""
         return max(0.0, self.limits.max_cost_per_day - self._book.spending().spent_today)
@@ -492,7 +510,7 @@ class Quotas:
             used=len(others),
             limit=limit,
             unit="worktrees",
-            is_exceeded=_is_full(len(others), limit, asking),
+            is_exceeded=len(others) >= limit,
             detail=f"{len(others)} of {limit} worktrees are in use: finish or roll back a workflow (adw list), remove "
             "left-overs with adw gc, or raise quota.max_worktrees",
             reserved=len(others - there),
@@ -506,7 +524,7 @@ class Quotas:
             used=others,
             limit=limit,
             unit="workflows",
-            is_exceeded=_is_full(others, limit, asking),
+            is_exceeded=others >= limit,
             detail=f"{others} of {limit} workflows are being worked on: wait for one to end, pause one with adw pause, "
             "or raise quota.max_runs",
         )
@@ -564,7 +582,7 @@ class Quotas:
             used=round(used, 4),
             limit=limit,
             unit="USD",
-            is_exceeded=used > limit,
+            is_exceeded=used > limit or 0 < limit <= spending.spent_today,
             detail=f"{spending.spent_today:.2f} USD were spent today{_shares(spending)} and "
             f"{to_come + more:.2f} USD are to come, "
             f"of {limit:.2f} USD: wait until midnight UTC, or raise quota.max_cost_per_day",
@@ -578,11 +596,6 @@ def _shares(spending: Spending) -> str:
     shares = sorted(spending.spent_today_by_provider.items(), key=lambda item: (-item[1], item[0]))
 
     return f" ({', '.join(f'{name} {usd:.2f}' for name, usd in shares)})" if len(shares) > 1 else ""
-
-
-def _is_full(others: int, limit: int, asking: str) -> bool:
-    """Return whether the limit is reached: for one more when *asking*, else whether it is exceeded."""
-    return others >= limit if asking else others > limit
 
 
 def _refuse(status: QuotaStatus) -> None:

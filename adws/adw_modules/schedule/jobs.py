@@ -36,7 +36,7 @@ from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.queue.model import CRON, NewRun, Run, RunResult, RunState
 from adws.adw_modules.recovery.plan import RecoveryAction
 from adws.adw_modules.reports import reports as reports_module
-from adws.adw_modules.reports.model import Window
+from adws.adw_modules.reports.model import StuckKind, Window
 from adws.adw_modules.reports.reports import DayCounts
 from adws.adw_modules.schedule import notify
 from adws.adw_modules.schedule.store import Notice, ScheduleRow, Tick
@@ -168,6 +168,7 @@ class CronJobs:
                 channels=channels,
             )
             for one in stuck
+            if one.kind is not StuckKind.LIMIT  # the entry quota tells of the limit, once for all that wait
         ]
         notices += [
             Notice(
@@ -219,10 +220,14 @@ class CronJobs:
         after = [store.change(row.name, rule) for row in store.all()]
         held = [row for row in after if row.state == circuit_breaker.CircuitState.OPEN.value]
         ready = [row.name for row in after if row.state == circuit_breaker.CircuitState.HALF_OPEN.value]
+        # A process that died between closing a breaker and this left runs to their own time.
+        due = self._home.service_waits.wake()
         outcome = f"{len(held)} held off, {len(ready)} ready for a trial" if held or ready else "no party is held off"
         details = tuple(f"{row.name} is held off until {row.reopens_at}: {row.reason}" for row in held)
 
-        return JobEnd(outcome=outcome, details=(*details, *(f"{name} may be tried" for name in ready)))
+        may_try = (f"{name} may be tried" for name in ready)
+
+        return JobEnd(outcome=outcome, details=(*details, *may_try, *(f"{adw_id} is due now" for adw_id in due)))
 
     def retention(self, tick: Tick) -> JobEnd:
         """Forget what is older than the settings say, and old notifications."""

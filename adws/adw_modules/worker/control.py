@@ -346,8 +346,8 @@ class Control:
             self._change(session, lambda draft: resume.apply_resume(draft, plan, hint=hint, by=by))
             self._overtake(session)
             for phase in session.spec.phases:
-                if phase.name == plan.phase:
-                    self._home.service_guard.reset_breakers(phase)
+                if phase.name == plan.phase and self._home.service_guard.reset_breakers(phase):
+                    self._home.service_waits.wake()
             run = self._queue(self._home.run_factory.of(session.document, "retry" if grant else "resume", asked_by=by))
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)

@@ -18,7 +18,16 @@ from adws.adw_modules import effects, timestamps
 from adws.adw_modules.effects import OPEN_OUTCOMES, WORKTREE, Effect, Ledger
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.transitions import WAITING
-from adws.adw_modules.errors import GitError, NotOurs, PortsExhausted, WorkElsewhere
+from adws.adw_modules.errors import (
+    AdwError,
+    DatabaseError,
+    GitError,
+    NotOurs,
+    OwnershipError,
+    PortsExhausted,
+    StateError,
+    WorkElsewhere,
+)
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import repository
 from adws.adw_modules.git.git import branch_name
@@ -149,6 +158,10 @@ def _freed(draft: Draft) -> None:
         if item.kind == "port":
             effects.settle(draft, item.key, "undone")
     draft.document.assign(backend_port=None, frontend_port=None)
+
+
+#: The patch of what was not committed in a worktree that was removed, in the workflow's directory.
+RELEASED_PATCH = "released-worktree.patch"
 
 
 class Workspace:
@@ -672,7 +685,42 @@ class Workspace:
         publisher = self._home.publisher
         if publisher is not None and is_over:
             publisher.withdraw(session)
+        if is_over and self._home.settings.worktree_release:
+            self._release_worktree(session)
         self._home.quotas.release(session.document.adw_id)
+
+    def _release_worktree(self, session: WorkSession) -> None:
+        """
+        Remove the worktree of a completed workflow whose branch is pushed; the branch stays.
+
+        May be repeated: a crash before the removal is recorded leaves a run that recovery ends, and with it this. What
+        is not committed is kept as a patch first. Trouble is noted as an event, and the worktree stays.
+        """
+        document, git, workplace = session.document, self._git, self._workplace
+        made = effects.effect(document, WORKTREE)
+        if git is None or workplace is None or made is None or made.outcome not in effects.MADE:
+            return
+        if made.host not in {None, "", self._host} or not effects.is_pushed(document):
+            return
+        path, kept = Path(str(made.undo["path"])), ""
+        try:
+            payload = workplace.patch_of_changes(path) if self._is_there(git, document) else b""
+            if payload:
+                kept = str(repository.write_patch(self._home.folder_of(document.adw_id), RELEASED_PATCH, payload))
+            was_there = git.remove_worktree(path, reason=str(made.undo["reason"]))
+        except (OwnershipError, StateError, DatabaseError):
+            raise
+        except (AdwError, OSError) as exc:
+            why: JsonObject = {"path": str(path), "why": str(exc)}
+            session.change(lambda draft: draft.add_event("worktree_kept", data=why))
+            return
+
+        def released(draft: Draft) -> None:
+            effects.settle(draft, WORKTREE, "undone" if was_there else "gone")
+            draft.document.assign(worktree_path=None)
+            draft.add_event("worktree_released", data={"path": str(path), "uncommitted": kept})
+
+        session.change(released)
 
 
 def _branch_of(document: WorkflowDocument) -> str:

@@ -52,6 +52,7 @@ WAITS: Mapping[WaitKind, str] = MappingProxyType(
         WaitKind.RETRY: "its next attempt",
         WaitKind.RATE_LIMIT: "a rate limit",
         WaitKind.QUOTA: "a quota",
+        WaitKind.OUTAGE: "a service that is not available",
         WaitKind.BREAKER: "a breaker",
         WaitKind.CALLS: "calls of a step",
         WaitKind.EXTERNAL: "work outside",

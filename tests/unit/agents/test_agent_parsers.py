@@ -175,6 +175,18 @@ def test_without_a_model_s_own_count_that_of_the_main_loop_is_taken():
     assert reading.tokens == TokenUsage(input=1, output=2)
 
 
+def test_the_tokens_of_a_call_of_claude_are_told_beside_its_sums_and_have_its_helpers():
+    main = {"input_tokens": 10, "output_tokens": 9, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 2}
+    sums = {"big": {"inputTokens": 70, "outputTokens": 60}}
+    lines = [claude_said("a"), claude_said("helper", number="m-2"), claude_result(usage=main, modelUsage=sums)]
+
+    reading = read("claude", lines)
+
+    assert reading.tokens == TokenUsage(input=70, output=60)
+    assert reading.own_tokens == TokenUsage(input=20, output=10, cache_read=6, cache_write=4)
+    assert read("claude", [claude_said("a"), claude_result(usage=main, modelUsage={})]).own_tokens is None
+
+
 def test_what_a_helper_of_claude_says_is_not_its_answer():
     nested = event(
         type="assistant", message={"id": "m-2", "content": [{"text": "from a helper"}]}, parent_tool_use_id="t-1"

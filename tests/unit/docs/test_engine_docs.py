@@ -60,7 +60,7 @@ def test_the_page_has_the_limits_of_the_doctor_and_of_waits():
 
     assert f"at most {per_phase} times for a phase and {calls}\ntimes for a workflow" in PAGE
     assert f"At most {advisor.MAX_REPLANS} times in a workflow" in PAGE
-    assert f"After {retry_handler.MAX_PARKS} such waits in a row" in PAGE
+    assert f"After {retry_handler.MAX_NAMED_RESETS} such resets\n  in a row" in PAGE
 
 
 def test_the_example_on_the_page_runs():

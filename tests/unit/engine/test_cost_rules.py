@@ -13,7 +13,7 @@ from adws.adw_modules.document import Cost
 from adws.adw_modules.engine.runner_agent import BudgetOrders
 from adws.adw_modules.phase import Order
 from adws.testing import MemoryOrders
-from tests.unit.cost_cases import MODEL, SINGLE, SUMMING, cost_of, result, tokens, usage
+from tests.unit.cost_cases import MODEL, SINGLE, SUMMING, cost_of, profile, result, tokens, usage
 from tests.unit.engine_cases import ADW_ID, attempt, document_of, spec_of
 
 
@@ -112,6 +112,52 @@ def test_sums_of_a_conversation_lose_what_was_used_before():
 
     assert result.cost_usd == 0.5
     assert result.tokens == TokenUsage(input=50, cache_read=2)
+
+
+#: Sums of the call or of the conversation, with the tokens of the call beside them, as Claude Code tells both.
+TELLING = profile(totals_are_of_session=True, tells_own_tokens=True, resumes=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "total", "own", "scope", "cost"),
+    [
+        pytest.param(None, (1.0, 300), 300, "either", 1.0, id="the first call of a conversation"),
+        pytest.param((0.4, 100), (1.0, 300), 200, "conversation", 0.6, id="this call and what was before"),
+        pytest.param((0.4, 100), (1.0, 340), 200, "conversation", 0.6, id="and a helper that was not heard of"),
+        pytest.param((0.4, 100), (0.4, 100), 0, "conversation", 0.0, id="a call that used nothing"),
+        pytest.param((0.4, 100), (1.0, 200), 200, "call", 1.0, id="this call alone"),
+        pytest.param((0.4, 100), (1.0, 240), 200, "call", 1.0, id="this call and a small helper"),
+        pytest.param((0.4, 500), (0.2, 100), 100, "call", 0.2, id="less than what was before"),
+        pytest.param((0.4, 100), (1.0, 280), 200, "unclear", 1.0, id="more than the call, less than both"),
+        pytest.param((0.4, 100), (1.0, 300), None, "unclear", 1.0, id="nothing to compare with"),
+        pytest.param((0.4, 0), (1.0, 300), 200, "unclear", 1.0, id="tokens of before are not known"),
+    ],
+)
+def test_the_tokens_of_a_result_show_what_its_cost_is_of(before, total, own, scope, cost):
+    earlier = costs.NOTHING if before is None else SessionTotals(cost_usd=before[0], tokens=tokens(before[1]))
+
+    value = used(result(*total, own_tokens=None if own is None else tokens(own)), TELLING, earlier)
+
+    assert (value.scope, value.cost_usd) == (scope, pytest.approx(cost))
+    assert (value.reported_usd, value.reported_tokens) == (total[0], tokens(total[1]))
+    assert bool(costs.doubt_of(value)) is (scope == "unclear")
+
+
+def test_an_attempt_that_was_counted_in_full_does_not_make_the_next_one_unclear():
+    first = used(result(0.4, 100, own_tokens=tokens(100)), TELLING)
+    second = used(result(1.0, 280, own_tokens=tokens(200)), TELLING, SessionTotals(cost_usd=0.4, tokens=tokens(100)))
+    document = document_with(
+        *(
+            attempt(number, agent={"session_id": "s"}, report={"usage": one.to_json()})
+            for number, one in enumerate((first, second), 1)
+        )
+    )
+
+    before = totals_before(document, "s")
+    third = used(result(1.5, 380, own_tokens=tokens(100)), TELLING, before)
+
+    assert (before.cost_usd, before.tokens) == (1.0, tokens(280))
+    assert (third.scope, third.cost_usd) == ("conversation", pytest.approx(0.5))
 
 
 def test_tokens_of_a_conversation_are_priced_once():

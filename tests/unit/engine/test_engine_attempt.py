@@ -246,7 +246,7 @@ def test_waiting_for_a_retry_is_not_running():
     assert isinstance(outcome, RetryAt)
     assert (record.status, world.state) == ("retry_wait", "planning")
     assert record.attempts[0].error["klass"] == "network"
-    assert "ConnectionError: connection reset by peer" in record.attempts[0].error["traceback"]
+    assert "RunFailed: connection reset by peer" in record.attempts[0].error["traceback"]
 
 
 def test_a_look_before_its_time_changes_nothing():

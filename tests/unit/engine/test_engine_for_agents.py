@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ from adws.adw_modules.document import Resource
 from adws.adw_modules.engine.service_guard import BreakerEvent, ServiceGuard
 from adws.adw_modules.errors import FailedRun, RunFailed
 from adws.adw_modules.phase import Done, Failed, Harvest, Next, Order, RetryAt, RunReport, Suspended, Wait
-from adws.adw_modules.retry_handler import MAX_PARKS
+from adws.adw_modules.retry_handler import MAX_NAMED_RESETS
 from adws.adw_modules.workflow.model import RetrySpec
 from adws.testing import START
 from tests.homes import lab_home
@@ -317,10 +318,22 @@ def test_a_quota_without_a_reset_is_waited_for_half_an_hour_or_more():
     assert 1800 <= (outcome.at - START).total_seconds() <= 3600
 
 
-def test_a_phase_waits_for_a_quota_five_times_in_a_row_and_then_needs_a_person():
-    world = World(spec_of(phase("build", max_attempts=2)), {"build": [QUOTA] * (MAX_PARKS + 1)})
+def test_a_quota_without_a_reset_that_stays_used_up_is_waited_for_all_day():
+    world = World(spec_of("build"), {"build": [QUOTA_WITHOUT_RESET] * 10})
 
-    for count in range(1, MAX_PARKS + 1):
+    for _ in range(10):
+        outcome = world.attempt()
+        assert isinstance(outcome, RetryAt)
+        world.clock.advance((outcome.at - world.clock.now()).total_seconds())
+
+    assert (world.record("build").parks, world.record("build").attempts_used) == (10, 0)
+    assert world.clock.now() > START + timedelta(hours=17)
+
+
+def test_a_phase_waits_for_five_named_resets_of_a_quota_in_a_row_and_then_needs_a_person():
+    world = World(spec_of(phase("build", max_attempts=2)), {"build": [QUOTA] * (MAX_NAMED_RESETS + 1)})
+
+    for count in range(1, MAX_NAMED_RESETS + 1):
         assert isinstance(world.attempt(), RetryAt)
         assert world.record("build").parks == count
         world.clock.advance(4000)
@@ -329,7 +342,7 @@ def test_a_phase_waits_for_a_quota_five_times_in_a_row_and_then_needs_a_person()
     record = world.record("build")
     assert (outcome.reason, world.state) == ("NEEDS_PERSON", "failed")
     assert "Use another account or model" in outcome.advice
-    assert "after 5 waits in a row" in record.attempts[-1].error["not_retried"]
+    assert "after 5 resets in a row" in record.attempts[-1].error["not_retried"]
     assert (record.attempts[-1].status, record.attempts_used, record.parks) == ("failed", 1, 0)
 
 
@@ -355,6 +368,116 @@ def test_a_crash_begins_the_count_of_waits_anew_and_an_ordered_stop_does_not():
     world.crash()
     world.attempt()
     assert world.record("build").parks == 0
+
+
+# --- services that are not available ---------------------------------------------------------------------------
+
+#: What a phase raises whose network is gone; nothing but its type says so.
+RESET = ConnectionResetError("connection reset by peer")
+
+
+def test_an_outage_of_hours_uses_no_attempt_and_the_phase_goes_on_after_it():
+    world = World(spec_of(phase("build", max_attempts=2)), {"build": [RESET] * 20})
+
+    delays = []
+    for _ in range(20):
+        outcome = world.attempt()
+        delays.append((outcome.at - world.clock.now()).total_seconds())
+        world.clock.advance(delays[-1])
+    world.attempt()
+
+    record = world.record("build")
+    assert world.state == "completed"
+    assert (record.attempts_used, [made.status for made in record.attempts]) == (1, ["parked"] * 20 + ["succeeded"])
+    assert sum(delays) > 4 * 3600
+    assert 5.0 <= delays[0] <= 6.25
+    assert 1800.0 <= delays[-1] <= 2250.0
+
+
+def test_a_phase_that_waits_for_a_service_says_until_when():
+    world = World(spec_of("build"), {"build": [RESET] * 2})
+
+    world.attempt(services_of=lambda _phase, _facts: {"github": 3})
+    world.clock.advance(60)
+    world.attempt()
+
+    record, deadline = world.record("build"), START + timedelta(days=1)
+    assert (record.status, record.parks, record.wait_deadline_at) == ("retry_wait", 2, timestamps.to_text(deadline))
+    assert record.wait_reason == (
+        f"a service is not available (network): connection reset by peer; adw gives up at {deadline:%Y-%m-%d %H:%M} UTC"
+    )
+    assert "traceback" not in record.attempts[0].error
+
+
+def test_after_a_day_a_service_is_given_up_and_a_person_can_go_on():
+    world = World(spec_of(phase("build", max_attempts=2)), {"build": [RESET] * 200})
+
+    while isinstance(outcome := world.attempt(), RetryAt):
+        world.clock.advance((outcome.at - world.clock.now()).total_seconds())
+
+    record = world.record("build")
+    assert (outcome.reason, world.state, record.attempts_used) == ("DEADLINE", "failed", 1)
+    assert world.clock.now() == START + timedelta(days=1)
+    assert 50 < len(record.attempts) < 70
+    world.resume()
+    assert isinstance(world.attempt(), RetryAt), "the days begin anew"
+
+
+def test_words_of_a_command_about_a_connection_use_attempts():
+    world = World(spec_of(phase("build", max_attempts=2)), {"build": [BROKEN] * 2})
+
+    world.attempt()
+    world.clock.advance(60)
+    outcome = world.attempt()
+
+    assert (outcome.reason, world.record("build").attempts_used) == ("MAX_ATTEMPTS_EXHAUSTED", 2)
+
+
+def test_words_of_an_agent_about_a_connection_are_believed():
+    world = World(spec_of("build"), {"build": [BROKEN]})
+
+    world.attempt(parties_of=lambda _phase: ("anthropic",))
+
+    assert world.record("build").attempts[0].status == "parked"
+
+
+def test_a_phase_that_took_too_long_uses_its_attempts():
+    slow = RunFailed(FailedRun(timed_out="wall", text="it took too long"))
+    world = World(spec_of("build"), {"build": [slow, TimeoutError("slow")]})
+
+    world.attempt()
+    world.clock.advance(60)
+    world.attempt()
+
+    assert [made.status for made in world.record("build").attempts] == ["failed", "failed"]
+
+
+def test_a_phase_is_due_before_its_time_when_the_breaker_it_waits_for_has_closed():
+    world = World(spec_of("build"), {"build": [RESET]})
+    asked = []
+
+    def has_closed(waits_for):
+        asked.append(waits_for)
+        return len(asked) == 2
+
+    world.attempt(services_of=lambda _phase, _facts: {"github": 3})
+
+    assert isinstance(world.attempt(has_closed=has_closed), RetryAt)
+    assert world.attempt(has_closed=has_closed) == Done(state="completed")
+    assert asked == [{"github": 3}] * 2
+
+
+def test_a_breaker_that_closes_makes_others_due_after_the_write():
+    states = []
+    world = World(spec_of("plan", "build"))
+    closed = BreakerEvent(event_type="breaker_closed", data={"party": "github"})
+
+    world.attempt(
+        settle_parties=lambda *_: (closed,),
+        service_waits=SimpleNamespace(wake=lambda: states.append(world.record("plan").status)),
+    )
+
+    assert states == ["complete"]
 
 
 def test_a_quota_costs_what_it_cost():

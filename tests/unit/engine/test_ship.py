@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from adws.adw_modules.engine.runner_command import CleanRunner
 from adws.adw_modules.engine.runner_ship import PullRequestOptions, ShipRunner
-from adws.adw_modules.errors import ForgeUnavailable, LeaseLost
+from adws.adw_modules.errors import ForgeUnavailable, LeaseLost, NotOurs
 from adws.adw_modules.git.change_policy import DiffRules
-from adws.adw_modules.phase import Done, Failed
+from adws.adw_modules.phase import Done, Failed, RetryAt
 from adws.adw_modules.resources.model import PushResult
 from adws.adw_modules.workflow.model import Gate
 from adws.testing import MemoryForge
@@ -255,7 +256,6 @@ def test_commits_of_others_on_the_branch_are_left_alone():
     [
         ("stale", "was changed by somebody else meanwhile", "failed"),
         ("rejected", "refused the push", "failed"),
-        ("unreachable", "gave no answer to the push", "intended"),
     ],
 )
 def test_a_push_that_does_not_work_says_why(reason, words, outcome):
@@ -264,6 +264,17 @@ def test_a_push_that_does_not_work_says_why(reason, words, outcome):
 
     assert words in yard.run().message
     assert yard.effect(REMOTE).outcome == outcome
+
+
+def test_a_push_without_an_answer_is_waited_for_and_its_effect_stays_in_doubt():
+    yard = Yard(BUILD, phase("ship", runner="ship", max_attempts=1))
+    yard.git.push_answer = PushResult(pushed=False, reason="unreachable")
+
+    outcome = yard.run()
+
+    assert isinstance(outcome, RetryAt)
+    assert "is not available (network): the remote origin gave no answer to the push" in outcome.reason
+    assert (yard.record("ship").attempts_used, yard.effect(REMOTE).outcome) == (0, "intended")
 
 
 @pytest.mark.parametrize("is_after", [False, True])
@@ -501,3 +512,80 @@ def test_every_phase_can_ship_and_clean():
     yard = Yard()
 
     assert yard.engine.phase_runners["ship"].check(SHIP) == yard.engine.phase_runners["clean"].check(CLEAN) == ""
+
+
+# --- the worktree of a workflow that is completed --------------------------------------------------------------
+
+
+def release(yard):
+    with yard.session() as session:
+        yard.engine.workspace.release(session)
+
+
+def test_a_completed_workflow_whose_branch_is_pushed_releases_its_worktree_and_keeps_its_branch():
+    yard = Yard()
+    yard.run()
+
+    release(yard)
+
+    assert (yard.git.trees, yard.document.worktree_path, yard.effect("worktree").outcome) == ({}, None, "undone")
+    assert yard.git.heads[BRANCH] == yard.git.remote[BRANCH]
+    assert [event.data["uncommitted"] for event in yard.events() if event.event_type == "worktree_released"] == [""]
+    release(yard)
+    assert yard.effect("worktree").outcome == "undone", "it may be repeated"
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_crash_around_the_removal_is_made_good_by_the_next_one(is_after):
+    yard = Yard()
+    yard.run()
+    crash_once(yard.git, "remove_worktree", is_after=is_after)
+    with pytest.raises(LeaseLost):
+        release(yard)
+
+    release(yard)
+
+    assert (yard.git.trees, yard.document.worktree_path) == ({}, None)
+    assert yard.effect("worktree").outcome == ("gone" if is_after else "undone")
+
+
+def test_what_is_not_committed_is_kept_as_a_patch_when_a_worktree_is_released():
+    yard = Yard()
+    yard.run()
+    yard.git.files[Path(yard.document.worktree_path)]["left.txt"] = "made by a gate"
+
+    release(yard)
+
+    assert (yard.git.trees, yard.kept) == ({}, ["left.txt"])
+
+
+@pytest.mark.parametrize("why", ["setting", "not pushed", "not completed"])
+def test_a_worktree_stays_with_work_that_is_nowhere_else(why):
+    yard = Yard(BUILD) if why == "not pushed" else Yard()
+    if why == "setting":
+        yard.engine.settings.worktree_release = False
+    if why == "not completed":
+        yard.attempt()
+    else:
+        yard.run()
+
+    release(yard)
+
+    assert len(yard.git.trees) == 1
+    assert yard.effect("worktree").outcome == "made"
+
+
+def test_a_worktree_that_cannot_be_removed_is_named_and_the_workflow_stays_completed():
+    yard = Yard()
+    yard.run()
+
+    def refuse(*_args, **_keywords):
+        raise NotOurs("somebody else has it")
+
+    yard.git.remove_worktree = refuse
+
+    release(yard)
+
+    [told] = [event.data for event in yard.events() if event.event_type == "worktree_kept"]
+    assert told["why"] == "somebody else has it"
+    assert (yard.state, yard.effect("worktree").outcome) == ("completed", "made")

@@ -41,7 +41,6 @@ KNOWN_BUT_MISSED = [
     ("ETIMEDOUT", "timeout"),
     ("timed out after 300 seconds", "timeout"),
     ("usage limit reached", "quota_window"),
-    ("", "unknown"),
 ]
 
 
@@ -65,7 +64,7 @@ def test_a_passing_trouble_is_retried_also_when_the_text_speaks_of_configuration
     assert (facts.klass, facts.category, facts.recoverable) == (klass, ErrorCategory.TRANSIENT, True)
 
 
-@pytest.mark.parametrize(("text", "klass"), KNOWN_BUT_MISSED, ids=[text or "empty" for text, _ in KNOWN_BUT_MISSED])
+@pytest.mark.parametrize(("text", "klass"), KNOWN_BUT_MISSED, ids=[text for text, _ in KNOWN_BUT_MISSED])
 def test_what_can_be_retried_is_not_fatal(text, klass):
     facts = describe(Exception(text), "build")
 
@@ -250,3 +249,10 @@ def test_what_a_gate_or_an_agent_calls_the_failure_comes_before_its_text():
     failed = RunFailed(FailedRun(subtype="no_effect", text="I added a test for 'rate limit exceeded' and HTTP 429"))
 
     assert ErrorClassifier.classify(failed, "build").metadata["class"] == "no_effect"
+
+
+@pytest.mark.parametrize("text", ["", "fail", "the frobnicator is upset"])
+def test_an_error_that_nothing_is_known_about_is_fatal(text):
+    facts = describe(Exception(text), "build")
+
+    assert (facts.klass, facts.category, facts.recoverable) == ("unknown", ErrorCategory.FATAL, False)

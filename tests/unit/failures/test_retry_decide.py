@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,10 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adws.adw_modules.error_handler import ErrorFacts, WorkflowError, describe, facts_of
-from adws.adw_modules.error_tables import CLASSES, RETRYABLE, ErrorCategory
+from adws.adw_modules.error_tables import CLASSES, OUTAGES, RETRYABLE, ErrorCategory
 from adws.adw_modules.errors import FailedRun, RunFailed, UsageError
-from adws.adw_modules.retry_handler import AskPerson, Backoff, GiveUp, Retry, RetryPolicies, RetryPolicy, decide
+from adws.adw_modules.retry_handler import (
+    AskPerson,
+    Backoff,
+    GiveUp,
+    Parking,
+    Retry,
+    RetryPolicies,
+    RetryPolicy,
+    decide,
+    policies_of,
+)
 from adws.adw_modules.timestamps import to_text
+from adws.adw_modules.workflow.model import RetrySpec
 
 NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
 
@@ -113,11 +125,16 @@ def test_attempts_end_at_their_number(used, kind):
         assert decision.reason == f"{used} of 5 attempts are used; the last error: it broke"
 
 
-@pytest.mark.parametrize(("klass", "helps"), [("unknown", 1), ("no_effect", 1), ("context", 1), ("server", 3)])
+def test_an_error_that_nothing_is_known_about_is_retried_only_by_who_asked_for_that():
+    facts = describe(ValueError("?"), "build")
+
+    assert _decide(facts, attempts_used=1).terminal_reason == "NOT_RETRYABLE"
+    assert isinstance(_decide(facts, attempts_used=1, policy=RetryPolicy()), Retry)
+
+
+@pytest.mark.parametrize(("klass", "helps"), [("no_effect", 1), ("context", 1), ("server", 3)])
 def test_some_failures_are_worth_fewer_retries(klass, helps):
-    facts = (
-        describe(RunFailed(FailedRun(subtype=klass)), "build") if klass != "unknown" else describe(ValueError("?"), "b")
-    )
+    facts = describe(RunFailed(FailedRun(subtype=klass)), "build")
 
     assert isinstance(_decide(facts, attempts_used=helps), Retry)
     assert _decide(facts, attempts_used=helps + 1).terminal_reason == "RETRIES_DO_NOT_HELP"
@@ -292,59 +309,114 @@ def test_every_failure_gets_one_decision(*, facts, used, most, policy, deadline,
     assert deadline is None or decision.at < deadline
 
 
-# --- quotas that are waited for apart from attempts ------------------------------------------------------------
+# --- quotas and services that are waited for apart from attempts -----------------------------------------------
+
+
+def _outage(klass="network", **metadata):
+    facts = _facts(klass, **metadata)
+    assert facts.is_outage
+    return facts
 
 
 @pytest.mark.parametrize(("random", "margin"), [(None, 60.0), (0.0, 60.0), (0.5, 75.0), (1.0, 90.0)])
 def test_a_parked_quota_is_asked_sixty_to_ninety_seconds_after_its_reset(random, margin):
     facts = _facts("quota_window", retry_at=to_text(NOW + timedelta(hours=5)))
 
-    decision = _decide(facts, parks=0, random=random)
+    decision = _decide(facts, parking=Parking(), random=random)
 
     wait = 5 * 3600.0 + margin
     assert decision == Retry(at=NOW + timedelta(seconds=wait), delay_seconds=wait, is_parked=True)
 
 
-@pytest.mark.parametrize(("random", "seconds"), [(0.0, 1800.0), (0.5, 2700.0), (1.0, 3600.0)])
-def test_a_parked_quota_without_a_reset_is_asked_in_half_an_hour_to_an_hour(random, seconds):
-    assert _decide(_facts("quota_window"), parks=0, random=random).delay_seconds == seconds
+@pytest.mark.parametrize(("waits", "minutes"), [(0, 30), (1, 60), (2, 120), (9, 120)])
+@pytest.mark.parametrize("metadata", [{}, {"retry_at": to_text(NOW - timedelta(hours=1))}], ids=["none", "passed"])
+def test_a_parked_quota_without_a_reset_is_asked_after_half_an_hour_then_an_hour_then_two(waits, minutes, metadata):
+    decision = _decide(_facts("quota_window", **metadata), parking=Parking(waits=waits, since=NOW))
+
+    assert (decision.delay_seconds, decision.is_parked) == (minutes * 60.0, True)
+    assert decision.deadline == NOW + timedelta(days=1)
 
 
-def test_a_quota_is_parked_when_no_attempt_is_left_because_it_uses_none():
-    facts = _facts("quota_window")
+@pytest.mark.parametrize("klass", sorted(OUTAGES))
+def test_an_outage_is_parked_when_no_attempt_is_left_because_it_uses_none(klass):
+    facts = _outage(klass)
 
-    assert isinstance(_decide(facts, parks=0, attempts_used=5, max_attempts=5, class_failures=99), Retry)
+    assert _decide(facts, parking=Parking(), attempts_used=5, max_attempts=5, class_failures=99).is_parked
     assert isinstance(_decide(facts, attempts_used=5, max_attempts=5), GiveUp)
 
 
-def test_a_quota_is_parked_five_times_in_a_row():
-    assert isinstance(_decide(_facts("quota_window"), parks=4), Retry)
+def test_a_named_reset_of_a_quota_is_waited_for_five_times_in_a_row():
+    facts = _facts("quota_window", retry_at=to_text(NOW + timedelta(hours=5)))
+    long_ago = NOW - timedelta(days=3)
 
-    decision = _decide(_facts("quota_window"), parks=5)
+    assert isinstance(_decide(facts, parking=Parking(waits=4, named_resets=4, since=long_ago)), Retry)
+    decision = _decide(facts, parking=Parking(waits=5, named_resets=5, since=long_ago))
 
     assert isinstance(decision, AskPerson)
     assert decision.terminal_reason == "NEEDS_PERSON"
-    assert "after 5 waits in a row" in decision.reason
+    assert "after 5 resets in a row" in decision.reason
     assert "Use another account or model, then: adw retry ID" in decision.advice
 
 
 def test_a_reset_too_far_away_is_not_parked_for():
     far = _facts("quota_window", retry_at=to_text(NOW + timedelta(days=9)))
 
-    assert _decide(far, parks=0).terminal_reason == "WAIT_TOO_LONG"
+    assert _decide(far, parking=Parking()).terminal_reason == "WAIT_TOO_LONG"
 
 
-def test_only_a_quota_is_parked():
-    decision = _decide(_facts("rate_limited"), parks=0)
+def test_a_failure_of_the_work_itself_is_not_parked():
+    decision = _decide(_facts("failed"), parking=Parking())
 
     assert isinstance(decision, Retry)
     assert not decision.is_parked
 
 
+@pytest.mark.parametrize(
+    ("klass", "first"), [("network", 5.0), ("server", 5.0), ("overloaded", 30.0), ("rate_limited", 60.0)]
+)
+def test_waits_for_a_service_grow_from_what_its_class_asks_for_to_half_an_hour(klass, first):
+    waits = [_decide(_outage(klass), parking=Parking(waits=n, since=NOW), random=0.0).delay_seconds for n in range(12)]
+
+    assert waits[:3] == [first, first * 2, first * 4]
+    assert waits == sorted(waits)
+    assert waits[-1] == 1800.0
+
+
+def test_a_phase_s_own_first_wait_is_kept_and_its_short_cap_is_not():
+    policies = policies_of(RetrySpec(base_seconds=0.1, max_seconds=1.0))
+    waits = [_decide(_outage(), policy=policies, parking=Parking(waits=n), random=0.0) for n in (0, 1, 20)]
+
+    assert [one.delay_seconds for one in waits] == [0.1, 0.2, 1800.0]
+
+
+def test_the_last_attempt_is_at_the_deadline_and_then_the_service_is_given_up():
+    parking = Parking(waits=50, since=NOW - timedelta(hours=23, minutes=50))
+    last = _decide(_outage(), parking=parking, random=1.0)
+    over = _decide(_outage(), parking=replace(parking, since=NOW - timedelta(days=1)))
+
+    assert last.at == last.deadline == NOW + timedelta(minutes=10)
+    assert isinstance(over, AskPerson)
+    assert over.terminal_reason == "DEADLINE"
+    assert "longer than the 24 hours that adw waits: it broke" in over.reason
+    assert "adw retry ID" in over.advice
+
+
+@pytest.mark.parametrize(("hours", "is_waited_for"), [(0.5, True), (12, True), (25, False)])
+def test_what_a_server_asks_for_is_waited_for_when_that_is_before_the_deadline(hours, is_waited_for):
+    facts = _outage("rate_limited", retry_at=to_text(NOW + timedelta(hours=hours)))
+    decision = _decide(facts, parking=Parking(), random=0.0)
+
+    if is_waited_for:
+        assert decision.at == NOW + timedelta(hours=hours)
+    else:
+        assert decision.terminal_reason == "WAIT_TOO_LONG"
+
+
 @pytest.mark.parametrize("is_recoverable", [True, False])
-def test_a_quota_that_shall_not_be_retried_is_not_parked(is_recoverable):
-    facts = _facts("quota_window")
+@pytest.mark.parametrize("klass", ["quota_window", "rate_limited"])
+def test_what_shall_not_be_retried_is_not_parked(klass, is_recoverable):
+    facts = _outage(klass)
     policies = RetryPolicies(retried={ErrorCategory.TRANSIENT}) if is_recoverable else RetryPolicies()
     result = facts if is_recoverable else ErrorFacts.from_json({**facts.to_json(), "recoverable": False})
 
-    assert _decide(result, parks=0, policy=policies).terminal_reason == "NOT_RETRYABLE"
+    assert _decide(result, parking=Parking(), policy=policies).terminal_reason == "NOT_RETRYABLE"

@@ -190,7 +190,7 @@ def test_a_quota_waits_for_hours_and_longer_for_its_server():
     policies = RetryPolicies()
     quota = policies.for_error(ErrorCategory.RATE_LIMIT, "quota_window")
 
-    assert [quota.delay(attempt) for attempt in range(3)] == [1800.0, 3600.0, 3600.0]
+    assert [quota.delay(attempt) for attempt in range(3)] == [1800.0, 3600.0, 7200.0]
     assert policies.longest_wait("quota_window") == 8 * 86_400
     assert policies.longest_wait("rate_limited") == 3600.0
 

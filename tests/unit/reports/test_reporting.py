@@ -46,6 +46,7 @@ def reporting(parts):
             workers=parts.workers,
             processes=parts.processes,
             collector=Collector(),
+            quotas=parts.quotas,
         )
     )
 

@@ -89,7 +89,8 @@ def test_between_a_failed_attempt_and_the_next_the_phase_waits_to_be_tried_again
 @pytest.mark.parametrize(
     ("status", "error", "kind"),
     [
-        ("parked", {"message": "quota"}, "quota"),
+        ("parked", {"message": "quota", "category": "rate_limit"}, "quota"),
+        ("parked", {"message": "502", "category": "transient"}, "party"),
         ("failed", {"message": "429", "category": "rate_limit"}, "quota"),
         ("interrupted", {"message": "gone"}, "lost"),
         ("suspended", {"message": 5}, "queue"),
@@ -132,11 +133,13 @@ def test_a_long_wait_for_a_person_is_cut_and_counted_whole():
     assert result.spent["stopped"] == 98_000
 
 
-@pytest.mark.parametrize(("before", "kind"), [("parked", "quota"), ("succeeded", "party")])
-def test_a_wait_for_a_quota_or_a_party_says_what_for(before, kind):
-    waits = phase(
-        "build", tried(1, 0, 10, before), status="retry_wait", retry_at=text(60), wait_reason="claude is out of order"
-    )
+@pytest.mark.parametrize(
+    ("before", "category", "kind"),
+    [("parked", "rate_limit", "quota"), ("parked", "transient", "party"), ("succeeded", "", "party")],
+)
+def test_a_wait_for_a_quota_or_a_party_says_what_for(before, category, kind):
+    made = tried(1, 0, 10, before, error={"category": category})
+    waits = phase("build", made, status="retry_wait", retry_at=text(60), wait_reason="claude is out of order")
 
     value = timeline(document(waits), now=at(20)).bars[-1]
 

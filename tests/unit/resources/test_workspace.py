@@ -597,18 +597,26 @@ def test_what_is_over_needs_no_place():
     assert world.places() == []
 
 
-def test_a_phase_that_cannot_be_prepared_counts_and_is_classified():
+@pytest.mark.parametrize(
+    ("error", "end", "used"),
+    [
+        (GitUnreachable("the remote cannot be reached"), RetryAt, 0),
+        (GitError("the worktree cannot be made"), Failed, 1),
+    ],
+    ids=["outage", "failure"],
+)
+def test_a_phase_that_cannot_be_prepared_is_classified_and_counts_unless_the_remote_is_away(error, end, used):
     world = world_of(phase("plan", max_attempts=1))
 
-    def unreachable(_branch):
-        raise GitUnreachable("the remote cannot be reached")
+    def failing(_branch):
+        raise error
 
-    world.git.fetch = unreachable
+    world.git.fetch = failing
 
     outcome = world.attempt()
 
-    assert isinstance(outcome, Failed)
-    assert world.record("plan").attempts_used == 1
+    assert isinstance(outcome, end)
+    assert world.record("plan").attempts_used == used
     assert world.record("plan").attempts[-1].error["category"] == "transient"
     assert world.runner.calls == []
 
