@@ -498,7 +498,7 @@ class Repository:
             raise GitError(f"there is no remote {self._remote}: add it with git remote add, or set git.remote")
         if self.commit_of(ref) is None:
             raise GitError(f"there is no branch {branch} to push")
-        place = self._at(worktree)
+        place = self._undisturbed(lambda: self._at(worktree))
         if place is None or place.branch != branch:
             raise GitError(f"{worktree} is not on the branch {branch}: what was made there would not be pushed")
         try:
