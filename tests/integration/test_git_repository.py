@@ -503,6 +503,14 @@ def test_so_are_the_main_checkout_and_its_branch(lab):
     assert result.default_branch_known() == "main"
 
 
+def test_so_is_the_worktree_that_is_pushed_from(lab):
+    made = lab.add()
+    half, result = while_one_is_made(lab, commondir="")
+
+    assert result.push(made.path, BRANCH, expected=None).pushed
+    assert not half.exists()
+
+
 def test_what_is_here_already_is_not_fetched_again(lab):
     at = lab.repository.fetch("main")
     commands = GitCommands(lab.main)

@@ -33,7 +33,7 @@ def faults(common: Path, path: Path) -> tuple[str, ...]:
     elif not _read(link).startswith(_SYMBOLIC):
         result.append(f"{link} is empty or cannot be read")
     elif not _is_of(common, _admin_named_by(link)):
-        return ()  # it leads to another repository: somebody else's
+        return ()  # it is a worktree of another repository
     admins = admin_dirs(common, path)
     if not admins:
         return (*result, "git does not know it any more")
@@ -50,7 +50,7 @@ def is_evident(common: Path, path: Path) -> bool:
 
 
 def admin_dirs(common: Path, path: Path) -> tuple[Path, ...]:
-    """Return the directories in which git keeps what it knows about *path*; one of its name that says nobody's, too."""
+    """Return the directories in which git keeps what it knows about *path*, also one of its name without an owner."""
     link = path / ".git"
     named = {common / "worktrees" / path.name}
     if link.is_file() and not link.is_symlink():
@@ -66,8 +66,8 @@ def admin_dirs(common: Path, path: Path) -> tuple[Path, ...]:
     return tuple(result)
 
 
-def says_nobody(admin: Path) -> bool:
-    """Say whether git's directory *admin* does not say whose it is."""
+def has_no_owner(admin: Path) -> bool:
+    """Say whether git's directory *admin* does not name the worktree that it is for."""
     return not _read(admin / "gitdir")
 
 
@@ -97,7 +97,7 @@ def restore_common_dirs(common: Path, trees: Path) -> tuple[Path, ...]:
 
 
 def empty_common_dirs(common: Path) -> tuple[Path, ...]:
-    """Return the empty files that keep git from listing the worktrees, whoever's they are."""
+    """Return the empty files that keep git from listing the worktrees, those of other owners included."""
     return tuple(admin / "commondir" for admin in _without_common_dir(common))
 
 

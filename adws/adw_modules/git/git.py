@@ -739,7 +739,7 @@ def _read(path: Path) -> bytes:
 #
 # git names a lock after the file it protects and writes nobody's name into it, so a killed git leaves one that nobody
 # frees. It is removed only when the death is proven: no git of this machine that was there when the lock was made works
-# in that place, and nobody has the file open. Where that cannot be seen, the file stays.
+# in that place, and no process has the file open. Where that cannot be seen, the file stays.
 
 
 #: Locks in the private git directory of a worktree.

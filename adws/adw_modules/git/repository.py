@@ -105,7 +105,7 @@ _LOCKS = (
     "objects/*.lock",
     "objects/info/**/*.lock",
 )
-#: Locks of the file that has many refs: who deletes one needs it.
+#: Locks of the file `packed-refs`, which git takes to delete a ref.
 _PACKED_LOCKS = ("packed-refs.lock", "packed-refs.new")
 #: Where refs of ours live that are no branches.
 OUR_REFS = "refs/adw/"
@@ -205,7 +205,7 @@ class Repository:
         return (self._commands.remote_urls() or (None, None))[1]
 
     def dead_locks(self) -> tuple[Path, ...]:
-        """Return the locks in the git directory, whoever's they are, that no process uses."""
+        """Return all locks in the git directory that no process uses, not only those of workflows."""
         common = self.common_dir
         locks = {lock for pattern in _LOCKS for lock in common.glob(pattern)} - {common / LOCK_NAME}
 
@@ -414,8 +414,8 @@ class Repository:
         """
         Return how the worktree that adw made at *path* is damaged, or that git forgot it; "" when it is whole or gone.
 
-        Raises NotOurs when it is something else now: somebody else's worktree, a repository, a link. Of one that older
-        tools made elsewhere nothing is said: it could not be made again there.
+        Raises NotOurs when it is something else now: a worktree of another owner, a repository, a link. Of one that
+        older tools made elsewhere nothing is said: it could not be made again there.
         """
         if path.parent.resolve() != self._trees.resolve():
             return ""
@@ -502,7 +502,7 @@ class Repository:
         if known:
             self._plain("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
         # Killed before git could write whose it is: git itself would prune it.
-        left = [admin for admin in damage.admin_dirs(self._common, path) if damage.says_nobody(admin)]
+        left = [admin for admin in damage.admin_dirs(self._common, path) if damage.has_no_owner(admin)]
         for admin in left:
             shutil.rmtree(admin)
 
@@ -608,7 +608,7 @@ class Repository:
             raise GitError(f"there is no remote {self._remote}: add it with git remote add, or set git.remote")
         if self.commit_of(ref) is None:
             raise GitError(f"there is no branch {branch} to push")
-        place = self._at(worktree)
+        place = self._undisturbed(lambda: self._at(worktree))
         if place is None or place.branch != branch:
             raise GitError(f"{worktree} is not on the branch {branch}: what was made there would not be pushed")
         try:
@@ -684,12 +684,12 @@ class Repository:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Hold the lock inside the block: nobody makes a worktree of ours, so a file that git stops at is damaged."""
+        """Hold the lock inside the block: no adw makes a worktree then, so an empty file there is damaged."""
         with holding(self.common_dir, clock=self._clock) as lock:
             try:
                 restored = damage.restore_common_dirs(self._common, self._trees)
             except OSError as exc:
-                raise GitError(f"a file that git stops at cannot be written again: {exc}; see to the disk") from exc
+                raise GitError(f"a file that git stops at cannot be written again: {exc}; check the disk") from exc
             for path in restored:
                 said = {"action": "worktree_file_restored", "file": str(path)}
                 logger.warning("Restored an empty file that git stops at", extra=said)

@@ -231,7 +231,7 @@ class _Running:
         return replace(_report(self._session.document, self._steps), waits_for=() if is_over else waits_for)
 
     def undo_left(self) -> RollbackReport:
-        """Undo what the rollback left that is over: it may be gone by now, or not be in somebody's hands any more."""
+        """Try again to undo what a finished rollback left: it may be gone by now, or free to be removed."""
         self._steps = rollback_plan.recorded_steps(self._session.document)
         for step in [step for step in self._steps if step.status == "left"]:
             try:
