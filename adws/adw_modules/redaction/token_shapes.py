@@ -46,7 +46,11 @@ def _shape(
     hint = f"{gate}(?<=({before}{gate}))(?={after}{shortest})"
     pattern = f"{before}{gate}{after}{body}"
 
-    near = f"(?<={before}{gate}){after}{shortest}" if before else after + shortest
+    near = after + shortest
+    if before:
+        # What stands before the gate is looked at last where that can be: most places are ruled out by what follows.
+        has_one_width = not {"(", ","}.intersection(after)
+        near = f"{near}(?<={before}{gate}{near})" if has_one_width else f"(?<={before}{gate}){near}"
 
     return _Shape(gate, near, hint, pattern, glue, accepts)
 
@@ -170,9 +174,12 @@ _CODE_HINTS = (
 )
 
 #: So many characters of base64 in a row are decoded: fewer are no token.
-_SHORTEST_RUN = b"x" * 24
+_SHORTEST_RUN = 24
 _BASE64 = (string.ascii_letters + string.digits + "+/-_").encode()
-_IS_BASE64 = bytes(b"x"[0] if byte in _BASE64 else b" "[0] for byte in range(256))
+#: Every byte as its class: a capital letter, another character of base64, or none.
+_CLASSES = bytes(ord("X") if 65 <= byte <= 90 else ord("x") if byte in _BASE64 else ord(" ") for byte in range(256))
+#: The base64 of a token has capital letters, also in its first half. Hashes, UUIDs and most paths have none.
+_FROM_CAPITAL = re.compile(rb"X[Xx]{12,}+")
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _PRINTED = re.compile(r"[\t\r\n -~]*")
 
@@ -304,22 +311,18 @@ def _plain(found: re.Match[str]) -> str:
 
 def _base64_runs(text: str) -> Iterator[tuple[int, bytes]]:
     """Yield every part of *text* that may be base64 of a token, and where it begins."""
+    if len(text) < _SHORTEST_RUN:
+        return
     payload = text.encode("latin-1", "replace")  # one byte for each character
-    classes = payload.translate(_IS_BASE64)
-    at = classes.find(_SHORTEST_RUN)
-    while at >= 0:
-        end = classes.find(b" ", at)
-        run = payload[at : end if end >= 0 else len(payload)]
-        if not run.islower():  # a hash, a UUID, a path: base64 of letters and digits has capitals
-            yield at, run.translate(_TO_STANDARD)
-        at = classes.find(_SHORTEST_RUN, end) if end >= 0 else -1
+    classes = payload.translate(_CLASSES)
+    for item in _FROM_CAPITAL.finditer(classes):
+        at = classes.rfind(b" ", 0, item.start()) + 1
+        if item.end() - at >= _SHORTEST_RUN:
+            yield at, payload[at : item.end()].translate(_TO_STANDARD)
 
 
 def _all_decoded(text: str) -> str:
     """Return what all base64 in *text* stands for, wherever a group of four characters of it may begin."""
-    if len(text) < len(_SHORTEST_RUN):
-        return ""
-
     return b"\0".join([_decoded(run, first) for _, run in _base64_runs(text) for first in range(4)]).decode("latin-1")
 
 
