@@ -126,6 +126,8 @@ _WORD_ONLY = re.compile(r"""[^\s"'`&:=,;(){}\[\]<>]++""")
 _REST_OF_LINE = re.compile(r"""[^\r\n"'`]++""")
 _TRAILING = ")]},;.>"
 _QUOTES = ('"', "'", "`")
+#: How JSON goes on after a string.
+_AFTER_STRING = re.compile(r"""\s*+(?:,\s*+(?:\\*+"|[\[{]|-?[0-9]+[,}\]]|true|false|null)|[}\]]++\s*+(?:[,\\"]|\Z))""")
 #: So many characters of a name are looked at, the last ones.
 _LONGEST_NAME = 256
 
@@ -191,6 +193,9 @@ class KeyNet:
             at = 0
             while (item := pattern.search(text, at)) is not None:
                 at = item.end()
+                is_quoted_name = pattern is _ASSIGNED and item["close"] is not None
+                if item["open"] is not None and not is_quoted_name and _AFTER_STRING.match(text, at) is not None:
+                    continue  # the quote ends the string of JSON in which the name is the last word
                 name = item["name"][-_LONGEST_NAME:].strip(".-")
                 # In JSON and in Python the `n` of a line break stands before the name: `\\npassword=`.
                 is_escaped = item.start() > 0 and text[item.start() - 1] == "\\"

@@ -91,6 +91,8 @@ def test_a_harmless_name_is_left_alone(name):
         ("https://h/x?access_token=abc&page=2", f"https://h/x?access_token={MASK}&page=2"),
         ("https://h/x?sig=abcdefgh&page=2", f"https://h/x?sig={MASK}&page=2"),
         ("x" * 300 + "_token=abc", "x" * 300 + f"_token={MASK}"),
+        ('password=",abc" x', f'password="{MASK}" x'),
+        ('{"password": ", \\"b"}', f'{{"password": "{MASK}"}}'),
         ('{"x": "line\\npassword=hunter2"}', f'{{"x": "line\\npassword={MASK}"}}'),
         ('{"x": "say \\"password=hunter2\\" twice"}', f'{{"x": "say \\"password={MASK}\\" twice"}}'),
         ('{"x": "\\"Authorization: token a b\\""}', f'{{"x": "\\"Authorization: {MASK}\\""}}'),
@@ -116,6 +118,10 @@ def test_a_value_after_a_secrets_name_in_text_is_hidden(text, clean):
         "the password is required",
         "token expired yesterday",
         "basic understanding of authentication",
+        '{"x": "first set GITHUB_TOKEN=", "n": 1}',
+        '["the last word is token:", "n"]',
+        '{"x": "run it with --token "}',
+        '{"x": "{\\"y\\": \\"password=\\", \\"n\\": 1}"}',
     ],
 )
 def test_sentences_and_empty_values_after_a_secrets_name_stay(text):
