@@ -117,7 +117,7 @@ class Lab:
             app.database.close()
         os.sync()
 
-    def open(self) -> app_module.App:
+    def open(self) -> app_module.Home:
         env = {
             "ADW_HOME": str(self.home),
             "ADW_STORE": self.store,
