@@ -189,18 +189,18 @@ class GitWorkplace:
         commit.
         """
         index = git_dir / f"adw-files-{path.name}"
-        env = {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(path), "GIT_INDEX_FILE": str(index)}
+        env = {"GIT_INDEX_FILE": str(index)}
         _remove_index(index)
         try:
-            self._ask(path, env, "read-tree", base)
-            self._add_all(path, env)
-            tree = self._ask(path, env, "write-tree").text.strip()
-            if tree == self._ask(path, env, "rev-parse", f"{base}^{{tree}}").text.strip():
+            self._ask_beside(path, env, "read-tree", base)
+            self._ask_beside(path, env, "add", "--all", "--", *_ALL_BUT_OURS)
+            tree = self._ask_beside(path, env, "write-tree").text.strip()
+            if tree == self._ask_beside(path, env, "rev-parse", f"{base}^{{tree}}").text.strip():
                 return None
-            date = self._ask(path, env, "show", "--no-patch", "--format=%ct +0000", base).text.strip()
+            date = self._ask_beside(path, env, "show", "--no-patch", "--format=%ct +0000", base).text.strip()
             dated = {**env, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
             message = f"Files of the damaged worktree {path.name}"
-            return self._ask(path, dated, "commit-tree", tree, "-p", base, "-m", message).text.strip()
+            return self._ask_beside(path, dated, "commit-tree", tree, "-p", base, "-m", message).text.strip()
         finally:
             _remove_index(index)
 
@@ -316,6 +316,14 @@ class GitWorkplace:
 
     def _ask(self, path: Path, env: Mapping[str, str], *args: str) -> Answer:
         answer = self._commands.ask(*args, tree=path, env=env, seconds=CHECKOUT_SECONDS)
+        if answer.status != 0:
+            raise GitError(f"git {args[0]} failed: {answer.reason}")
+
+        return answer
+
+    def _ask_beside(self, path: Path, env: Mapping[str, str], *args: str) -> Answer:
+        """Do the same for a directory that is no worktree: with the repository itself."""
+        answer = self._commands.ask(*args, cwd=path, env=env, seconds=CHECKOUT_SECONDS)
         if answer.status != 0:
             raise GitError(f"git {args[0]} failed: {answer.reason}")
 
