@@ -161,7 +161,9 @@ SPOILED: dict[str, tuple[Callable[[Place], object], tuple[str, ...]]] = {
         ("is in no git repository: run adw inside one", "adw run --in-place"),
     ),
     "a repository of another user": (
-        lambda place: place.env.update(GIT_TEST_ASSUME_DIFFERENT_OWNER="1"),
+        lambda place: place.env.update(
+            GIT_TEST_ASSUME_DIFFERENT_OWNER="1", ADW_GIT_ENV="GIT_TEST_ASSUME_DIFFERENT_OWNER"
+        ),
         ("git does not trust the repository", "dubious ownership", "git config --global --add safe.directory"),
     ),
     "--in-place in a repository": (
@@ -200,7 +202,11 @@ def test_the_doctor_says_what_a_start_would_say(place, adw, what):
 
 
 def test_the_doctor_gives_gits_own_advice_about_a_repository_of_another_user(place, adw):
-    done = adw("doctor", "--json", env={**place.env, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"})
+    done = adw(
+        "doctor",
+        "--json",
+        env={**place.env, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "ADW_GIT_ENV": "GIT_TEST_ASSUME_DIFFERENT_OWNER"},
+    )
 
     [told] = [one for one in done.json()["findings"] if one["area"] == "git" and one["level"] == "problem"]
     assert f"git config --global --add safe.directory {place.home}" in told["what"]
